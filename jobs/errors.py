@@ -67,6 +67,12 @@ class BudgetExhausted(RunStopped):
     state = "stopped: budget"
 
 
+class RunWaits(RunStopped):  # nothing is wrong
+    """Jobs of a vendor are open. A later run continues, and submits none of them again."""
+
+    state = "waiting"
+
+
 class RowFailed(TidegateError):  # noqa: N818  # names the declared policy on_... = "fail"
     """A row ended in an outcome whose declared policy is to fail the run."""
 

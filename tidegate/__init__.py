@@ -17,11 +17,22 @@ from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.declare.values.env import Env
 from jobs.declare.values.prices import Price
+from jobs.declare.vendor_jobs import (
+    NOT_KNOWN_YET,
+    Failed,
+    Item,
+    JobLookup,
+    Over,
+    Refused,
+    Running,
+    jobs,
+)
 from jobs.declare.windows import Session, Sliding, Tumbling, Window
 from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateError
 from tidegate.frames import enrich
 
 __all__ = [
+    "NOT_KNOWN_YET",
     "Adaptive",
     "ApiKey",
     "AsyncFunctionLookup",
@@ -36,21 +47,27 @@ __all__ = [
     "Env",
     "EventTime",
     "Expectation",
+    "Failed",
     "Http",
     "HttpLookup",
     "Input",
+    "Item",
+    "JobLookup",
     "Ledger",
     "Lookup",
     "OAuth2ClientCredentials",
     "Outage",
     "Output",
+    "Over",
     "Pages",
     "Price",
     "PublishConflict",
     "Rate",
+    "Refused",
     "Retry",
     "Row",
     "RunStopped",
+    "Running",
     "Service",
     "Session",
     "Sliding",
@@ -62,5 +79,6 @@ __all__ = [
     "Tumbling",
     "Window",
     "enrich",
+    "jobs",
     "lookup",
 ]

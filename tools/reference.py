@@ -19,7 +19,10 @@ PAGE = Path("docs/reference.md")
 SECTIONS = (
     ("The enrichment", "Enrichment Input Output EventTime Tolerance Summary"),
     ("Windows", "Window Tumbling Sliding Session"),
-    ("Lookups", "Lookup HttpLookup Batch Pages SqlLookup CoroutineLookup AsyncFunctionLookup"),
+    (
+        "Lookups",
+        "Lookup HttpLookup Batch Pages SqlLookup CoroutineLookup JobLookup AsyncFunctionLookup",
+    ),
     (
         "Services",
         (
@@ -27,6 +30,7 @@ SECTIONS = (
             "Outage Retry Env"
         ),
     ),
+    ("Jobs of a vendor", "Item Running Over Refused Failed"),
     ("What is kept", "Ledger Ttl Cache"),
 )
 HEAD = """# Reference: every field of a declaration
@@ -39,7 +43,7 @@ How they are used together: [your first enrichment](your-first-enrichment.md),
 [lookups](lookups.md), [the ledger](ledger.md). `Expectation("expect_...", severity="error", ...)`
 takes a Great Expectations rule by its name and arguments;
 `@lookup(service=..., keys=..., returns=..., timeout=...)` above a coroutine makes a
-`CoroutineLookup`, with that one's other fields.
+`CoroutineLookup`, with that one's other fields, and `@jobs(...)` above a class a `JobLookup`.
 """
 REQUIRED = "required"
 

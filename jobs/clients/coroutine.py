@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping
 from typing import Any
 
+from aiohttp import FormData
 from yarl import URL
 
 from jobs.clients.client import CallFailed, Throttled, Unclear, failed_by_cancel, failed_by_user
 from jobs.clients.http.batch_items import dumped
-from jobs.clients.http.http_session import ServiceSession
+from jobs.clients.http.http_session import NO_HEADERS, Read, ServiceSession
 from jobs.clients.http.session_client import SessionClient
+from jobs.clients.http.streamed_bodies import (
+    json_lines,
+    multipart,
+    read_if_any,
+    read_to_file,
+    spooled_lines,
+)
 from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
 from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.answers.usage import MOST, as_count
-from jobs.declare.coroutine_lookup import CoroutineLookup, Row
+from jobs.declare.coroutine_lookup import NO_BODY, CoroutineLookup, Row
 from jobs.declare.lookup import Key
 from jobs.declare.rates import REQUEST
 from jobs.declare.values.addresses import is_below, leads_elsewhere
 from jobs.declare.values.prices import SENT, priced_units, reported_units, singular
 from jobs.declare.values.templates import as_json, as_text
 from jobs.errors import RunStopped, TidegateError
+
+NDJSON = "application/x-ndjson"
 
 Asking = Coroutine[Any, Any, Any]
 
@@ -120,19 +130,93 @@ class Requests:
         self._ended = asyncio.Event()
 
     def get(
-        self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        miss: Collection[int] = (404,),
     ) -> Asking:
-        return self._begun(self._request("GET", path, params, None, miss))
+        return self._begun(self._request("GET", path, params=params, miss=miss, headers=headers))
 
     def post(
         self,
         path: str,
         *,
-        json: Any,
+        json: Any = NO_BODY,
+        lines: Iterable[Any] | None = None,
         params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
         miss: Collection[int] = (),
     ) -> Asking:
-        return self._begun(self._request("POST", path, params, dumped(as_json(json)), miss))
+        return self._begun(
+            self._request(
+                "POST", path, params=params, body=_body(json, lines), miss=miss, headers=headers
+            )
+        )
+
+    def put(
+        self,
+        path: str,
+        *,
+        json: Any = NO_BODY,
+        lines: Iterable[Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        miss: Collection[int] = (),
+    ) -> Asking:
+        return self._begun(
+            self._request(
+                "PUT",
+                path,
+                params=params,
+                body=_body(json, lines),
+                miss=miss,
+                headers=headers,
+                read=read_if_any,
+            )
+        )
+
+    def delete(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        miss: Collection[int] = (404,),
+    ) -> Asking:
+        return self._begun(
+            self._request(
+                "DELETE", path, params=params, miss=miss, headers=headers, read=read_if_any
+            )
+        )
+
+    def upload(
+        self,
+        path: str,
+        *,
+        lines: Iterable[Any],
+        field: str = "file",
+        name: str = "items.jsonl",
+        fields: Mapping[str, str] = NO_HEADERS,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> Asking:
+        body = multipart(spooled_lines(lines), field=field, name=name, fields=fields)
+        return self._begun(self._request("POST", path, body=body, headers=headers))
+
+    async def lines(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> AsyncIterator[Any]:
+        plain = {**headers, "Accept-Encoding": "identity"}
+        file = await self._begun(
+            self._request("GET", path, params=params, headers=plain, read=read_to_file)
+        )
+        for value in json_lines(file):
+            yield value
 
     # -- requests that the function does not await -------------------------------------------------
     def _begun(self, request: Asking) -> Asking:
@@ -241,9 +325,12 @@ class Requests:
         self,
         method: str,
         path: str,
-        params: Mapping[str, Any] | None,
-        body: bytes | None,
-        miss: Collection[int],
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        miss: Collection[int] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
+        read: Read | None = None,
     ) -> Any:
         if not path.startswith("/") or "?" in path or "#" in path:
             raise ValueError(
@@ -256,11 +343,23 @@ class Requests:
             )
         query = {name: as_text(value) for name, value in (params or {}).items()}
         url = self._url(path).with_query(query)
+        if body is not None and not isinstance(body, bytes | FormData):
+            headers = {"Content-Type": NDJSON, **headers}
         try:
             response = await self._session.request(
-                method, url, body=body, misses=miss, items=self._unasked, keys=self._keys
-            )
+                method, url, body=body, misses=miss, items=self._unasked, keys=self._keys,
+                headers=headers, read=read,
+            )  # fmt: skip
         except (Throttled, RunStopped) as message:
             self.about_all = message
             raise
         return response.content
+
+
+def _body(json: Any, lines: Iterable[Any] | None) -> Any:
+    """Return the body of a request: JSON as bytes, or a file of lines."""
+    if lines is not None and json is not NO_BODY:
+        raise ValueError("json and lines are both given; a request has one body")
+    if json is not NO_BODY:
+        return dumped(as_json(json))
+    return None if lines is None else spooled_lines(lines)

@@ -6,6 +6,7 @@ from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.lookup import Lookup
 from jobs.declare.sql_lookup import SqlLookup
+from jobs.declare.vendor_jobs import JobLookup
 
 
 def client_for(lookup: Lookup, share: int) -> Client:
@@ -23,6 +24,10 @@ def client_for(lookup: Lookup, share: int) -> Client:
             from jobs.clients.sql.sql_client import SqlClient
 
             return SqlClient(lookup, share)
+        case JobLookup():
+            from jobs.clients.vendor_session import JobClient
+
+            return JobClient(lookup, share)
         case CoroutineLookup():
             from jobs.clients.coroutine import CoroutineClient
 

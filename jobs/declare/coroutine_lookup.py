@@ -5,8 +5,17 @@ import inspect
 import json
 import math
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from jobs.declare.answers.conditions import Conditions
@@ -16,6 +25,9 @@ from jobs.declare.values.fingerprint import WHERE_DECLARED
 from jobs.declare.values.prices import reported_units
 from jobs.declare.values.type_checks import require_type, require_types
 from jobs.errors import DeclarationError
+
+NO_BODY = object()
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Row:
@@ -54,7 +66,12 @@ class Http(Protocol):
     """Requests to the lookup's service, with its authentication, limits, gate and certificates."""
 
     async def get(
-        self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        miss: Collection[int] = (404,),
     ) -> Any:
         """Send a GET request.
 
@@ -64,6 +81,7 @@ class Http(Protocol):
         Args:
             path: Path under the service's URL; values go in params, which escapes them.
             params: The query.
+            headers: Headers of this request.
             miss: Statuses for which the answer is None.
 
         Returns:
@@ -78,20 +96,105 @@ class Http(Protocol):
         self,
         path: str,
         *,
-        json: Any,
+        json: Any = NO_BODY,
+        lines: Iterable[Any] | None = None,
         params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
         miss: Collection[int] = (),
     ) -> Any:
         """Send a POST request, otherwise like `get`.
 
         Args:
             path: Path under the service's URL.
-            json: The body.
+            json: The body; left out, the request has none.
+            lines: In place of json: the body is a line of JSON for each value, sent from a file.
             params: The query.
+            headers: Headers of this request.
             miss: Statuses for which the answer is None.
 
         Returns:
             The JSON of the answer.
+        """
+
+    async def put(
+        self,
+        path: str,
+        *,
+        json: Any = NO_BODY,
+        lines: Iterable[Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        miss: Collection[int] = (),
+    ) -> Any:
+        """Send a PUT request like `post`. An answer without a body is None.
+
+        Args:
+            path: Path under the service's URL.
+            json: The body; left out, the request has none.
+            lines: In place of json: a line of JSON for each value.
+            params: The query.
+            headers: Headers of this request.
+            miss: Statuses for which the answer is None.
+        """
+
+    async def delete(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        miss: Collection[int] = (404,),
+    ) -> Any:
+        """Send a DELETE request like `get`. An answer without a body is None.
+
+        Args:
+            path: Path under the service's URL.
+            params: The query.
+            headers: Headers of this request.
+            miss: Statuses for which the answer is None.
+        """
+
+    async def upload(
+        self,
+        path: str,
+        *,
+        lines: Iterable[Any],
+        field: str = "file",
+        name: str = "items.jsonl",
+        fields: Mapping[str, str] = NO_HEADERS,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> Any:
+        """Upload a file by a multipart form, otherwise like `post`.
+
+        Args:
+            path: Path under the service's URL.
+            lines: Values, of which each becomes a line of JSON in the file.
+            field: The form's field with the file.
+            name: The file's name.
+            fields: The other fields of the form.
+            headers: Headers of this request.
+
+        Returns:
+            The JSON of the answer.
+        """
+
+    def lines(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> AsyncIterator[Any]:
+        """Send a GET request and yield the JSON of each line of its answer.
+
+        The answer is first read into a temporary file, so its size does not matter, and an
+        interrupted answer is an error before its first line. A last line that the service cut off
+        is left out.
+
+        Args:
+            path: Path under the service's URL.
+            params: The query.
+            headers: Headers of this request.
         """
 
     def bill(self, **units: int) -> None:
@@ -144,10 +247,7 @@ class CoroutineLookup(Lookup):
 
     def _check(self) -> None:
         super()._check()
-        if not inspect.iscoroutinefunction(self.function):
-            raise DeclarationError(
-                "@lookup must decorate an async def, which waits for the service."
-            )
+        self._check_function()
         object.__setattr__(self, "fingerprint", tuple(self.fingerprint))
         try:
             json.dumps(self.fingerprint)
@@ -156,8 +256,6 @@ class CoroutineLookup(Lookup):
                 "fingerprint: its values must be texts, numbers, lists and dicts, as [PROMPT, "
                 f"MODEL]: {error}."
             ) from error
-        if len(inspect.signature(self.function).parameters) != 2:
-            raise DeclarationError("the function takes two arguments, row and http.")
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
             raise DeclarationError(
                 f"attempt_timeout is {self.attempt_timeout} s; it must be over 0."
@@ -176,6 +274,14 @@ class CoroutineLookup(Lookup):
             raise DeclarationError(
                 f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes)."
             )
+
+    def _check_function(self) -> None:
+        if not inspect.iscoroutinefunction(self.function):
+            raise DeclarationError(
+                "@lookup must decorate an async def, which waits for the service."
+            )
+        if len(inspect.signature(self.function).parameters) != 2:
+            raise DeclarationError("the function takes two arguments, row and http.")
 
     @property
     def longest_call(self) -> float | None:

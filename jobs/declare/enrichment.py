@@ -19,6 +19,7 @@ from jobs.declare.values.calendar import is_cron, require_day, require_zone
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
 from jobs.declare.values.table_conflicts import TablePath, find_own_conflict, tables_beside
 from jobs.declare.values.type_checks import require_type, require_types
+from jobs.declare.vendor_jobs import JobLookup
 from jobs.declare.windows import Window
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import columns as schema
@@ -235,6 +236,8 @@ class Enrichment:
                     f"lookup {lookup.name}: idempotent=False needs a ledger, which remembers what "
                     "was asked."
                 )
+            if isinstance(lookup, JobLookup):
+                lookup.check_in(has_ledger=self.ledger is not None, budget=bool(self.budget))
 
     def _check_names(self) -> None:
         """Refuse row_id and day columns whose names the audit table or the dead letters use."""

@@ -1,5 +1,5 @@
-"""Finds out before Spark starts which tables did not change, which rows of the others changed, and
-whether the run is short.
+"""Finds out before Spark starts which tables did not change, which rows of the others changed,
+which days wait for jobs of vendors, and whether the run is short.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.declare.vendor_jobs import JobLookup
 from jobs.errors import TidegateError
 from jobs.input.sizes import measure_files
 from jobs.schema.records import DayRecord
@@ -56,6 +57,17 @@ class BeforeSpark:
             if found is not None:
                 self.changed[day] = found
         return None
+
+    def waits_for(self, day: str) -> str:
+        """Returns which jobs of vendors the day still waits for, after a look; empty if none.
+
+        Raises TidegateError if the look fails.
+        """
+        if not any(isinstance(lookup, JobLookup) for lookup in self.enrichment.lookups):
+            return ""
+        from jobs.run.keys.job_results import look_again  # imports aiohttp, Arrow
+
+        return look_again(self.enrichment, day)
 
     def is_short(self, days: Sequence[str]) -> bool:
         """Returns whether the run is known to have few rows."""

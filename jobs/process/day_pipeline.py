@@ -17,7 +17,7 @@ from typing import Any
 
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.declare.windows import Window
-from jobs.errors import DayTaken, DeclarationError
+from jobs.errors import DayTaken, DeclarationError, RunStopped, RunWaits, TidegateError
 from jobs.process.before_spark import BeforeSpark
 from jobs.process.day_events import FAILED, NOT_STARTED, DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
@@ -31,7 +31,7 @@ from jobs.process.publish_decision import (
 )
 from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended
 from jobs.run.enrich_day import FAILED as FAILED_STATUS
-from jobs.run.enrich_day import WRONG, day_run_id
+from jobs.run.enrich_day import STOPPED, WAITING, WRONG, day_run_id
 from jobs.schema.records import DayRecord, UnwrittenRun
 from jobs.tables.leases.day_leases import WAIT, Lease, leased
 from jobs.tables.records import run_records
@@ -140,6 +140,7 @@ class _Run:
             if self._leases:
                 self._see_earlier_runs()
             yield from self._unchanged()
+            yield from self._waiting()
             all_published = True
             for event in self._with_spark() if self._leases else ():
                 all_published &= not isinstance(event, DayOutcome) or event.is_published
@@ -186,6 +187,21 @@ class _Run:
                 del self._leases[day]  # no longer run, but held until the end
                 yield DayOutcome(day, self._ids[day], record.state, "", record)
 
+    def _waiting(self) -> Iterator[DayOutcome]:
+        """Yields outcomes of days whose jobs are open; Spark is not started for them."""
+        for day in [*self._leases] if "--no-calls" not in self._options.program else ():
+            state, code = RunWaits.state, WAITING
+            try:
+                reason = self._before.waits_for(day)
+            except RunStopped as error:
+                reason, state, code = str(error), error.state, STOPPED
+            except TidegateError as error:
+                wrong = isinstance(error, DeclarationError)
+                reason, state, code = str(error), FAILED, WRONG if wrong else FAILED_STATUS
+            if reason:
+                del self._leases[day]  # no longer run, but held until the end
+                yield self._unwritten(DayOutcome(day, self._ids[day], state, reason, code=code))
+
     def _with_spark(self) -> Iterator[DayEvent]:
         days = list(self._leases)
         log = self._log(days[0])
@@ -231,7 +247,8 @@ class _Run:
                     outcome = self._stopped(day, event)
                 yield outcome
                 named_cause = outcome.record is None
-                if self._options.until_red and not outcome.is_published:
+                waits = outcome.code == WAITING
+                if self._options.until_red and not (outcome.is_published or waits):
                     return
 
     def _program_options(self) -> list[str]:
@@ -346,15 +363,14 @@ class _Run:
 
     def _unwritten(self, outcome: DayOutcome) -> DayOutcome:
         advise = self._pipeline.advise
-        outcome = (
-            advise(outcome) if advise else replace(outcome, next_step=self._again(outcome.day))
-        )
+        outcome = advise(outcome) if advise else replace(outcome, next_step=self._again(outcome))
         return (
             outcome if outcome.state == NOT_STARTED else self._pipeline.record(outcome, self._began)
         )
 
-    def _again(self, day: str) -> str:
-        return f"Once that is fixed, run the day again: `tidegate run {self._name} --day {day}`."
+    def _again(self, outcome: DayOutcome) -> str:
+        when = "Later" if outcome.code == WAITING else "Once that is fixed"
+        return f"{when}, run the day again: `tidegate run {self._name} --day {outcome.day}`."
 
 
 def run_ids(run_id: str, days: Sequence[str]) -> dict[str, str]:

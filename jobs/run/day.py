@@ -248,6 +248,7 @@ class DayRun:
         self, plan: DayPlan, progress: RunProgress, importing: threading.Thread
     ) -> DayFacts:
         from jobs.run.enrich import write_out
+        from jobs.run.keys.job_step import WaitingDay, Waits
         from jobs.run.keys.ledger_session import prepare_ledger
 
         here = self._is_here(plan, calls=True)
@@ -257,6 +258,7 @@ class DayRun:
         with prepare_ledger(
             plan.rows, plan.tasks, scratch=_scratch(plan.facts), day=self.input_day, here=here,
             asking=progress.prefetching_keys, sent=self.sent, only=self.rules.only,
+            waits=Waits(WaitingDay(self.enrichment.name, self.day)),
         ) as run:  # fmt: skip
             rows_here = self._is_here(plan, calls=False) if run.all_known else here
             written = write_out(plan.rows, run.plan, plan.facts.folder, self.sent, here=rows_here)

@@ -7,9 +7,9 @@ Several days after --day share a Spark application and run one after the other. 
 not stop the next day, but a service that is down does.
 
 Exit status: 0 written (and checked: red verdicts are in the record, not here), 2 the declaration or
-its input is wrong, 3 stopped because a service is down or denies access, 1 anything else; of
-several days, that of the first day that was not written. The last line on stderr is the reason, in
-a sentence.
+its input is wrong, 3 stopped because a service is down or denies access, 10 waiting for jobs of a
+vendor, 1 anything else; of several days, that of the first day that was not written. The last line
+on stderr is the reason, in a sentence.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from jobs.errors import (
     NoInput,
     RowFailed,
     RunStopped,
+    RunWaits,
     TidegateError,
 )
 from jobs.run.day import Report, run_day
@@ -43,7 +44,7 @@ from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from jobs.task.worker_daemon import prefer_compiled_spark
 
-WROTE, FAILED, WRONG, STOPPED = 0, 1, 2, 3
+WROTE, FAILED, WRONG, STOPPED, WAITING = 0, 1, 2, 3, 10
 LOOK_EVERY = 0.05  # s
 LOG_VARIABLE = "TIDEGATE_SPARK_LOG"  # path of the file that gets the program's output
 AGAIN = "once that is fixed, run the same day again; published days stay as they are."
@@ -124,7 +125,9 @@ class _Day:
             return DayEnd(FAILED, may_go_on=False)
         stopped = isinstance(error, RunStopped | RowFailed)
         state = error.state if isinstance(error, RunStopped) else "failed"
+        waits = isinstance(error, RunWaits)
         status = STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
+        status = WAITING if waits else status
         message = {
             "day": self._day,
             "state": state,
@@ -134,9 +137,8 @@ class _Day:
         }
         message["no_input"] = isinstance(error, NoInput)
         self._report({"kind": "stopped" if stopped else "failed", **message})
-        return DayEnd(
-            status, isinstance(error, DeclarationError | RowFailed) and not self._options.until_red
-        )
+        is_of_day = isinstance(error, DeclarationError | RowFailed)
+        return DayEnd(status, waits or (is_of_day and not self._options.until_red))
 
     def _report(self, event: dict[str, Any]) -> None:
         terminal(event)

@@ -19,6 +19,7 @@ from typing import Any
 
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.loading import load
+from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.errors import DayTaken, DeclarationError, RowFailed, RunStopped, TidegateError
 from jobs.run.day import named
 from jobs.run.engines.spark_failures import explain_error
@@ -67,6 +68,7 @@ class Stream:
     """A stream, from its start to its end."""
 
     def __init__(self, enrichment: Enrichment, quality: Any, *, wait: float) -> None:
+        refuse_jobs(enrichment.lookups, "a stream")
         self._enrichment = enrichment
         self._checkpoint = stream_state.checkpoint_path(enrichment.output.path)
         self._state = StreamState(enrichment.name, stream_state.RUNNING, now(), now())

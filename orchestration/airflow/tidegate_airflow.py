@@ -241,7 +241,7 @@ class TidegateDay(BaseOperator):
                 raise AirflowSkipException(_sentence(red))
             case "crashed":
                 raise DayCrashed(_sentence(red))
-            case "stopped: service" | "not started" if self._goes_on(began):
+            case "stopped: service" | "not started" | "waiting" if self._goes_on(began):
                 raise LaterAgain(_sentence(red))
             case _:
                 raise AirflowFailException(_sentence(red))

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from jobs.errors import AccessRefused, BudgetExhausted, RunStopped
+from jobs.errors import AccessRefused, BudgetExhausted, RunStopped, RunWaits
 from jobs.process.day_events import DayOutcome
+from jobs.run.enrich_day import WAITING
 from jobs.run.enrich_day import WRONG as WRONG_STATUS
 from jobs.schema.records import DayRecord
 from orchestration.common.report_server import served
@@ -31,6 +32,7 @@ EXIT_CODES = {
     AccessRefused.state: 7,
     BudgetExhausted.state: 8,
     NOT_STARTED: 9,
+    RunWaits.state: WAITING,
 }
 
 

@@ -11,7 +11,13 @@ from jobs.declare.finding.discovery import Discovered, discover_named
 from jobs.errors import DeclarationError
 from jobs.schema.facts import Facts
 
-RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as in jobs/run/enrich_day.py
+RIGHT, FAILED, WRONG, STOPPED, WAITING = (
+    0,
+    1,
+    2,
+    3,
+    10,
+)  # exit statuses, as in jobs/run/enrich_day.py
 FORMAT = 1  # of the JSON of commands that read
 
 

@@ -18,11 +18,12 @@ from jobs.process.spark_conf import SPARK_CONF
 from jobs.process.spark_submit import spark_submit_from_environment
 from jobs.run.engines.engine import ENGINE, LOCAL, SPARK
 from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
+from jobs.run.enrich_day import WAITING as FOR_JOBS
 from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
 from jobs.schema.records import DayRecord
 from jobs.tables.leases.day_leases import WAIT
 from jobs.wording import counted, listed
-from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, named
+from tidegate.commands.command import FAILED, RIGHT, STOPPED, WAITING, WRONG, named
 from tidegate.commands.stages import Stages
 
 
@@ -171,4 +172,5 @@ def _counted(record: DayRecord) -> str:
 def _status(outcome: DayOutcome) -> int:
     if outcome.is_published:
         return FAILED if outcome.unmade else RIGHT
-    return {WRONG_DECLARATION: WRONG, STOPPED_BY_SERVICE: STOPPED}.get(outcome.code, FAILED)
+    known = {WRONG_DECLARATION: WRONG, STOPPED_BY_SERVICE: STOPPED, FOR_JOBS: WAITING}
+    return known.get(outcome.code, FAILED)

@@ -1,7 +1,7 @@
 """Sends a partition's requests to an HTTP service through aiohttp, and returns JSON."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -34,6 +34,8 @@ PROXY_WANTS_PASSWORD = 407
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 NOTHING: Mapping[str, int] = MappingProxyType({})  # used
 CODING_ADDS = 1_024  # highest number of bytes by which a coding lengthens a body
+
+Read = Callable[[aiohttp.ClientResponse], Awaitable[Any]]
 
 
 @dataclass(slots=True)
@@ -228,24 +230,26 @@ class ServiceSession:
         method: str,
         url: URL,
         *,
-        body: bytes | None = None,
+        body: Any = None,
         misses: Collection[int] = (),
         received: int = 0,
         items: int | Unasked = 1,
         keys: Sequence[Key] = (),
         headers: Mapping[str, str] = NO_HEADERS,
+        read: Read | None = None,
     ) -> Response:
         """Send a request.
 
         Args:
             method: The HTTP method.
             url: The address.
-            body: JSON.
+            body: JSON as bytes, or any other body that aiohttp takes.
             misses: Statuses of a miss.
             received: Bytes of this answer's earlier pages.
             items: The number of its keys, without keys of an earlier page.
             keys: The keys of its answers, unless each answer contains its key.
             headers: Headers of this request only.
+            read: Reads the body of an answer; by default as JSON.
 
         Raises:
             CallFailed: The request failed.
@@ -256,7 +260,9 @@ class ServiceSession:
         request.tells = self._usage is not None
         LEAVING.set(request)
         try:
-            response = await self._exchange(method, url, body, misses, received, own=headers)
+            response = await self._exchange(
+                method, url, body, misses, received, own=headers, read=read
+            )
         except BaseException as error:
             self._counts.lost.update(request.used or NOTHING)
             is_answer = isinstance(error, Throttled) or (
@@ -277,20 +283,22 @@ class ServiceSession:
         self,
         method: str,
         url: URL,
-        body: bytes | None,
+        body: Any,
         misses: Collection[int],
         received: int,
         *,
         own: Mapping[str, str],
+        read: Read | None,
     ) -> Response:
         assert self._session is not None
         headers = await self._authorizer.headers()
-        sent = self._headers if body is None else self._headers_of_json
+        is_json = isinstance(body, bytes)
+        sent = self._headers_of_json if is_json else self._headers
         if headers or own:
             sent = sent.copy()
             sent.update(own)
             sent.update(headers or {})
-        exchange = trace("http", lambda: f"{method} {url}", body, self.masked)
+        exchange = trace("http", lambda: f"{method} {url}", body if is_json else None, self.masked)
         if self._authorizer.parameter is not None:
             url = with_parameter(url, *self._authorizer.parameter)
         try:
@@ -311,6 +319,10 @@ class ServiceSession:
                     self._note_used_up(seconds)
                 if response.status in misses:
                     return Response(response.status, None, True, response.headers)
+                if read is not None:
+                    content = await read(response)
+                    LEAVING.get().used = NOTHING
+                    return Response(response.status, content, False, response.headers)
                 return await self._answer(response, received, exchange)
         except (TimeoutError, aiohttp.ClientError, ValueError, RecursionError) as error:
             raise self._translated(error) from error

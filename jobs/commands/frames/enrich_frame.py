@@ -20,6 +20,7 @@ from jobs.clients.billing_meter import Meters, metered
 from jobs.commands.frames.frame_bills import DAY, billed
 from jobs.commands.frames.frame_kinds import as_input, frame_kind, is_spark
 from jobs.declare.enrichment import Enrichment, written_columns
+from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.input.day import of_files
 from jobs.run.engines.engine import LocalEngine, SparkEngine
 from jobs.run.metrics.progress import RunProgress
@@ -153,6 +154,7 @@ class _Run:
 
 def _without_days(enrichment: Enrichment) -> Enrichment:
     """Return the declaration without its parts about days: order, windows, identity of rows."""
+    refuse_jobs(enrichment.lookups, "tidegate.enrich")
     declared = replace(enrichment.input, row_id=(), rows="all")
     return replace(
         enrichment,

@@ -14,6 +14,7 @@ from jobs.clients.exchanges import EXCHANGES, Exchange
 from jobs.clients.registry import client_for
 from jobs.clients.request_counter import begin
 from jobs.commands.previewing.kept_answers import keeping
+from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.input.keys.arrow_keys import to_values
 from jobs.schema import columns as schema
 from jobs.task.plan import PartitionPlan
@@ -96,6 +97,7 @@ def preview_rows(
         keys: The parts of its keys.
         discard: Call for each row, and store nothing.
     """
+    refuse_jobs([lookup], "a preview")
     names = [f"__key_{number}" for number in range(len(keys))]
     count = len(keys[0])
     identity = {

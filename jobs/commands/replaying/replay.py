@@ -20,6 +20,7 @@ from jobs.declare.chains import lookups_read
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.lookup import Lookup
+from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import ANSWERS, StoredAnswer, as_answers
 from jobs.ledger.keys import asked_texts
@@ -86,6 +87,7 @@ def prepare(enrichment: Enrichment, day: str) -> int:
 
     Returns their number; with 0 there is nothing to run. Raises DeclarationError like `replay`.
     """
+    refuse_jobs(enrichment.lookups, "a replay")
     if enrichment.ledger is None:
         raise DeclarationError(
             f"{enrichment.name} has no ledger: a replay would call for every row. Run the day "

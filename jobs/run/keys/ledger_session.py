@@ -6,7 +6,7 @@ single row is called by that row, or prefetched with the others if they are few.
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -17,12 +17,14 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from jobs.declare.chains import levels, places_read
+from jobs.declare.vendor_jobs import JobLookup
 from jobs.input.day import InputDay
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.stored_request import write_request
 from jobs.run.keys.chained_rows import read_chained_rows
 from jobs.run.keys.day_keys import KeySource
 from jobs.run.keys.hits import Hits, find_hits, open_folder, with_index
+from jobs.run.keys.job_step import ItemLimit, Waits, settle_by_jobs
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys, read_ddl_types
 from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, Hashes
@@ -61,6 +63,7 @@ def prepare_ledger(
     sent: RequestMetricsCollector | None = None,
     only: Mapping[str, Sequence[str]] = NO_KEYS,
     draw: Callable[[int], int] = secrets.randbits,
+    waits: Waits | None = None,
 ) -> Iterator[LedgerSession]:
     """Yields the plan with what is known of the day's keys, after calls for repeated keys.
 
@@ -76,8 +79,10 @@ def prepare_ledger(
         sent: Receives the requests.
         only: As in RunOptions.
         draw: Draws random bits.
+        waits: The day of the run, which may wait for jobs of vendors.
 
     Raises:
+        RunWaits: Jobs are open.
         LedgerError: The ledger cannot be used; the calls' errors are raised too, and the ledger
             then has their answers.
     """
@@ -90,8 +95,9 @@ def prepare_ledger(
         # two runs ever wait for each other's keys
         alone = not any(one.others for one in there)
         look = partial(
-            _look, prepared, there=there, day=day, alone=alone, seed=seed, stack=stack, only=only
-        )
+            _look, prepared, there=there, day=day, alone=alone, seed=seed, stack=stack, only=only,
+            waits=waits,
+        )  # fmt: skip
         stages = _stages(plan)
         for place in chain.from_iterable(stages[1:]) if not alone else ():
             # such a run keeps no key, so that another run need not wait for its later stages
@@ -101,6 +107,8 @@ def prepare_ledger(
             are_read = number + 1 < len(stages)
             own = {place: look(found, place, are_read=are_read) for place in places}
             looks |= own
+            if waits is not None:
+                waits.raise_if_any()
             first = {place: look.first for place, look in own.items() if look.first is not None}
             found = _with_looks(found, looks, own)
             if first:
@@ -122,7 +130,8 @@ def prepare_ledger(
                 asking(None)
         in_order = [looks[place] for place in range(len(plan.lookups))]
         asked_by = tuple(BY_ROW if look.first is None else look.first.message for look in in_order)
-        yield LedgerSession(found, asked_by, all(look.leaves_none for look in in_order))
+        with nullcontext() if waits is None else waits.ended():
+            yield LedgerSession(found, asked_by, all(look.leaves_none for look in in_order))
 
 
 def _stages(plan: PartitionPlan) -> list[list[int]]:
@@ -181,6 +190,7 @@ def _look(
     seed: int,
     stack: ExitStack,
     only: Mapping[str, Sequence[str]],
+    waits: Waits | None,
 ) -> _Look:
     """Finds what the ledger knows of the keys, and which keys are called before the rows; tells
     other runs which keys this run keeps to itself.
@@ -194,6 +204,14 @@ def _look(
     if plan.layout.chained and plan.layout.chained[place]:
         chained = read_chained_rows(prepared, plan, place)
     source = KeySource(prepared, names, plan.lookups[place], day, parts, chained)
+    lookup = plan.lookups[place]
+    if isinstance(lookup, JobLookup) and plan.may_call:
+        assert ledger is not None
+        assert waits is not None
+        limit = ItemLimit.of(plan.cap, place)
+        settled = settle_by_jobs(source, lookup, ledger, waits, seed=seed, limit=limit)
+        stack.callback(settled.keys.drop)
+        return _Look(with_index(ledger, settled.answers), settled)
     shares = plan.may_call and plan.lookups[place].cache is not None
     chosen = only.get(plan.lookups[place].name, ())
     nothing_known = plan.cap is None and alone and not there[place].has_answers and not chosen

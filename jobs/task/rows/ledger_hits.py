@@ -121,7 +121,7 @@ class LedgerHits:
 
     def _reply(self, stored: StoredAnswer) -> Reply | None:
         """Return the outcome; None if the key is asked again."""
-        if self._idempotent and stored.outcome == "asked":
+        if self._idempotent and stored.outcome == "asked" and stored.response is None:
             return None
         try:
             return map_stored_answer(self._caller, stored)
@@ -162,6 +162,8 @@ def map_stored_answer(caller: Client, stored: StoredAnswer) -> Reply:
     """
     if stored.outcome == "miss":
         return Reply("miss", None, stored.answered_at)
+    if stored.outcome == "asked" and stored.response is not None:  # of a vendor's job
+        return Reply("unknown", error=one_line(str(load(stored.response))))
     if stored.outcome == "asked":
         when = dt.datetime.fromtimestamp(stored.answered_at / 1e6, dt.UTC)
         return Reply(

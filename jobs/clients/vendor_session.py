@@ -1,0 +1,194 @@
+"""Calls the methods of a class that @jobs decorates, through the session of its service."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Self
+
+from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.coroutine import CoroutineClient, Requests
+from jobs.clients.http.http_session import ServiceSession, StatusFailed
+from jobs.clients.request_counter import RequestCounts
+from jobs.declare.lookup import Key
+from jobs.declare.values.prices import priced_units
+from jobs.declare.vendor_jobs import (
+    Answer,
+    Item,
+    JobLookup,
+    NotKnownYet,
+    Over,
+    Refused,
+    Running,
+)
+from jobs.errors import AccessRefused, TidegateError
+from jobs.wording import one_line
+
+TOO_MANY = "429"
+
+
+class NotSubmitted(Exception):  # noqa: N818  # what happened
+    """The vendor took no job.
+
+    Attributes:
+        later: The vendor takes it later.
+        about_us: The error that must stop the run.
+    """
+
+    def __init__(
+        self, reason: str, *, later: bool = False, about_us: AccessRefused | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.later = later
+        self.about_us = about_us
+
+
+class InDoubt(Exception):  # noqa: N818  # what happened
+    """The vendor may have taken the job."""
+
+
+class NotNow(Exception):  # noqa: N818  # what happened
+    """A look at a job failed; nothing is lost, and a later look may succeed."""
+
+
+class JobClient(CoroutineClient):
+    """Maps stored results to columns in a task, which makes no call."""
+
+    async def open(self) -> None:
+        """Open nothing."""
+
+    async def close(self) -> None:
+        """Close nothing."""
+
+    async def call(self, key: Key) -> Any:  # noqa: ARG002
+        raise CallFailed("its stored answer cannot be read, and rows submit no job", passing=False)
+
+
+class _Counts(RequestCounts):
+    """Counts of the driver, which has no meter of a task."""
+
+    def meter(self, unit: str, day: int, many: int) -> None:
+        pass
+
+
+class VendorSession:
+    """The vendor of a lookup, for a look at its jobs; `async with` opens and closes it."""
+
+    def __init__(self, lookup: JobLookup) -> None:
+        self._lookup = lookup
+        self._vendor: Any = lookup.function()  # type: ignore[call-arg,misc]
+        self._counts = _Counts(lookup=lookup.name, model=lookup.model)
+        self._session = ServiceSession(
+            lookup.service,
+            lookup.service.max_concurrency,
+            attempt_timeout=lookup.attempt_timeout,
+            max_answer_bytes=lookup.max_answer_bytes,
+            throttled=lookup.throttled_when,
+            counts=self._counts,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._session.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    def _requests(self) -> Requests:
+        units = set(priced_units(self._lookup.prices))
+        return Requests(self._session, self._counts, units, ())
+
+    async def submit(self, items: Sequence[Item], token: str) -> str:
+        """Submit a job, once. Returns the vendor's id.
+
+        Raises:
+            NotSubmitted: The vendor took no job: nothing was sent, or it refused the last request.
+            InDoubt: Anything else went wrong.
+        """
+        sent = self._counts.sent.total()
+        try:
+            async with (requests := self._requests()):
+                job = await self._vendor.submit(items, token, requests)
+        except AccessRefused as error:
+            raise NotSubmitted(str(error), about_us=error) from error
+        except Exception as error:
+            reason = self._words(error)
+            if self._counts.sent.total() == sent:
+                later = isinstance(error, CallFailed | OSError)
+                raise NotSubmitted(reason, later=later) from error
+            if isinstance(error, Throttled) and reason.startswith(TOO_MANY):
+                raise NotSubmitted(reason, later=True) from error
+            if isinstance(error, StatusFailed) and not error.passing:
+                raise NotSubmitted(reason) from error
+            raise InDoubt(reason) from error
+        if not isinstance(job, str | int) or isinstance(job, bool) or job == "":
+            raise InDoubt(f"submit gave {job!r}; it must give the id of the job")
+        return str(job)
+
+    async def state(self, job: str) -> Running | Over | Refused:
+        """Return the job's state. Raises NotNow, AccessRefused, TidegateError."""
+        found = await self._called("state", job)
+        if not isinstance(found, Running | Over | Refused):
+            raise self.wrong(
+                f"state gave {type(found).__name__}; it must give Running, Over or Refused"
+            )
+        return found
+
+    async def find(self, token: str) -> str | None:
+        """Return the id of the job with this token; None if the vendor has no such job.
+
+        Raises NotNow, also where the vendor may list it later; AccessRefused, TidegateError.
+        """
+        found = await self._called("find", token)
+        if isinstance(found, NotKnownYet):
+            raise NotNow("the vendor does not list it yet")
+        return None if found is None else str(found)
+
+    async def cancel(self, job: str) -> bool:
+        """Cancel the job; False if the class has no cancel. Raises as `state`."""
+        if not hasattr(self._vendor, "cancel"):
+            return False
+        await self._called("cancel", job)
+        return True
+
+    async def results(self, job: str, billed: dict[str, int]) -> AsyncIterator[tuple[str, Answer]]:
+        """Yield the results. Raises as `state`.
+
+        Args:
+            job: The vendor's id.
+            billed: Receives the units that the class billed, at the end.
+        """
+        requests = self._requests()
+        try:
+            async with requests:
+                async for pair in self._vendor.results(job, requests):
+                    yield pair
+        except Exception as error:
+            raise self._translated(error) from error
+        billed.update(requests.billed)
+
+    async def _called(self, name: str, argument: str) -> Any:
+        try:
+            async with (requests := self._requests()):
+                return await getattr(self._vendor, name)(argument, requests)
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> Exception:
+        if isinstance(error, TidegateError | NotNow | GeneratorExit):
+            return error
+        reason = self._words(error)
+        if isinstance(error, Throttled | OSError | CallFailed):
+            return NotNow(reason)
+        return self.wrong(reason)
+
+    def _words(self, error: Exception) -> str:
+        named = isinstance(error, CallFailed | Throttled | TidegateError)
+        text = str(error) if named else f"{type(error).__name__}: {error}"
+        return one_line(self._session.masked(text))
+
+    def wrong(self, reason: str) -> TidegateError:
+        """Return the error of a fault of the class."""
+        return TidegateError(
+            f"lookup {self._lookup.name}: its class {self._lookup.function.__name__} failed: "
+            f"{reason}. Nothing was lost; correct it and start again."
+        )

@@ -1,0 +1,275 @@
+"""Lookups whose answers come from jobs of a vendor, declared with @jobs: submit, poll, fetch."""
+
+import inspect
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, Protocol, get_args
+
+from jobs.declare.coroutine_lookup import CoroutineLookup, Http, Row
+from jobs.declare.lookup import Lookup
+from jobs.declare.services import Service
+from jobs.errors import DeclarationError
+
+Recovery = Literal["token", "list", "none"]
+RECOVERIES: tuple[str, ...] = get_args(Recovery)
+METHODS = {"submit": 3, "state": 2, "results": 2, "find": 2, "cancel": 2}  # -> arguments
+OPTIONAL = ("find", "cancel")
+RETRY_PAUSE = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A key of a job.
+
+    Attributes:
+        id: 22 characters of A-Z a-z 0-9 - and _, the same for the key in every job; the results
+            name their item by it.
+        row: The keys of the lookup.
+    """
+
+    id: str
+    row: Row
+
+
+@dataclass(frozen=True)
+class Running:
+    """The job is not over.
+
+    Attributes:
+        done: Finished items, if the vendor tells them.
+        total: Items, if the vendor tells them.
+    """
+
+    done: int | None = None
+    total: int | None = None
+
+
+@dataclass(frozen=True)
+class Over:
+    """The job has ended, and its results, however many, can be read.
+
+    Attributes:
+        reason: The vendor's word.
+    """
+
+    reason: str = "completed"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The vendor refused the job as a whole and billed nothing: a fault of the request.
+
+    Attributes:
+        reason: The vendor's first error.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An item without an answer.
+
+    Attributes:
+        reason: The vendor's words.
+        again: Whether the item may be sent again, up to `retry.retries` times.
+        billed: Whether the vendor bills the item all the same.
+    """
+
+    reason: str
+    again: bool = True
+    billed: bool = False
+
+
+class NotKnownYet:
+    """What `find` returns if the vendor may list the job later: it is asked again."""
+
+
+NOT_KNOWN_YET = NotKnownYet()
+
+Answer = Mapping[str, Any] | Failed | None
+
+
+class Vendor(Protocol):
+    """The methods of a class that @jobs decorates."""
+
+    async def submit(self, items: Sequence[Item], token: str, http: Http) -> str:
+        """Submit a job, and return the vendor's id. token: what `find` recognizes the job by."""
+
+    async def state(self, job: str, http: Http) -> Running | Over | Refused:
+        """Return the job's state."""
+
+    def results(self, job: str, http: Http) -> AsyncIterator[tuple[str, Answer]]:
+        """Yield the id of each item with its answer: a dict, None for a miss, or `Failed`."""
+
+    async def find(self, token: str, http: Http) -> str | NotKnownYet | None:
+        """Return the id of the job with this token; None if the vendor has no such job."""
+
+    async def cancel(self, job: str, http: Http) -> None:
+        """Cancel the job; its state tells when that is done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLookup(CoroutineLookup):
+    """A class that submits the keys of a day as jobs of a vendor, and reads their results later.
+
+    The driver submits, before any row, and stores the results in the ledger; rows find them there.
+    A job's keys are stored durably before its request leaves, so no run submits a key that another
+    run, also a killed run, has submitted. A day whose jobs are not over ends as `waiting`; the same
+    command continues.
+
+    Attributes:
+        function: The class; @jobs sets it.
+        timeout: None: rows wait for no job.
+        attempt_timeout: Seconds for a request.
+        recovery: How a job is recovered whose submission was interrupted. "token": the same submit
+            with the same token again is safe. "list": `find` finds it. "none": its rows are
+            `unknown`, and it is never submitted again, until `tidegate jobs forget`.
+        max_items: Highest number of items in a job.
+        give_up: Time after which a job that is not over counts as lost: it is cancelled, and its
+            items are errors.
+        poll_every: Time until the first look at a job; later looks come up to 20 times as late.
+    """
+
+    timeout: float | None = None
+    attempt_timeout: float | None = 300.0
+    recovery: Recovery
+    max_items: int
+    give_up: timedelta
+    poll_every: timedelta = RETRY_PAUSE
+
+    kind = "jobs"
+
+    def _check_function(self) -> None:
+        if not inspect.isclass(self.function):
+            raise DeclarationError("@jobs must decorate a class with submit, state and results.")
+        for name, count in METHODS.items():
+            self._check_method(name, count)
+        if self.recovery not in RECOVERIES:
+            raise DeclarationError(
+                f"recovery is {self.recovery!r}; it must be one of: {', '.join(RECOVERIES)}."
+            )
+        if (self.recovery == "list") != hasattr(self.function, "find"):
+            raise DeclarationError(
+                'recovery="list" and the method find belong together: find recovers the job whose '
+                "submission was interrupted."
+            )
+        if isinstance(self.max_items, bool) or self.max_items < 1:
+            raise DeclarationError(f"max_items is {self.max_items}; it must be at least 1.")
+        if self.give_up <= timedelta(0) or self.poll_every <= timedelta(0):
+            raise DeclarationError(
+                f"give_up is {self.give_up}, poll_every {self.poll_every}; both must be over 0."
+            )
+        self._refuse_what_jobs_lack()
+
+    def _check_method(self, name: str, count: int) -> None:
+        method = getattr(self.function, name, None)
+        if method is None:
+            if name in OPTIONAL:
+                return
+            raise DeclarationError(f"the class has no method {name}; jobs need one.")
+        is_right = inspect.isasyncgenfunction if name == "results" else inspect.iscoroutinefunction
+        if not is_right(method):
+            why = " that yields" if name == "results" else ""
+            raise DeclarationError(f"{name} must be an async def{why}.")
+        if len(inspect.signature(method).parameters) != count + 1:  # self
+            raise DeclarationError(f"{name} takes self and {count} arguments.")
+
+    def _refuse_what_jobs_lack(self) -> None:
+        if self.timeout is not None:
+            raise DeclarationError("timeout: rows wait for no job; declare give_up instead.")
+        if self.cache is None or not self.idempotent:
+            raise DeclarationError(
+                "a job asks each key once and is never repeated; leave cache and idempotent out."
+            )
+        if self.ttl.ok is not None and self.ttl.ok < self.give_up:
+            raise DeclarationError(
+                f"ttl.ok is {self.ttl.ok}, and give_up {self.give_up}: answers would expire while "
+                "the day waits for others; raise ttl.ok, or lower give_up."
+            )
+        for name in ("rate", "adaptive", "budget"):
+            if getattr(self.service, name):
+                raise DeclarationError(
+                    f"service {self.service.name}: {name} is not supported for jobs; give them a "
+                    "Service without it."
+                )
+
+    def check_in(self, *, has_ledger: bool, budget: bool) -> None:
+        """Raise DeclarationError if an enrichment lacks what jobs need, or has what they lack.
+
+        Args:
+            has_ledger: Whether it has a ledger.
+            budget: Whether it has a budget.
+        """
+        if not has_ledger:
+            raise DeclarationError(
+                f"lookup {self.name}: jobs need a ledger, which remembers what was submitted."
+            )
+        if budget and self.prices:
+            raise DeclarationError(
+                f"lookup {self.name}: a budget of the enrichment does not count jobs yet; "
+                "cap its runs with --max-cost."
+            )
+
+    @property
+    def trusts(self) -> str | None:
+        return None
+
+
+def jobs(
+    *,
+    service: Service,
+    keys: Mapping[str, str],
+    returns: str,
+    recovery: Recovery,
+    max_items: int,
+    give_up: timedelta,
+    name: str | None = None,
+    **fields: Any,
+) -> Callable[[type], JobLookup]:
+    """Turn the decorated class into a lookup.
+
+    Args:
+        service: The vendor; its max_concurrency is the highest number of open jobs.
+        keys: Name -> Spark SQL expression over the input's columns.
+        returns: Spark DDL of the answer's columns.
+        recovery: How a job is recovered whose submission was interrupted: token, list or none.
+        max_items: Highest number of items in a job.
+        give_up: Time after which a job that is not over counts as lost.
+        name: Name of the lookup; by default the name of the class in lower case.
+        fields: Further fields of JobLookup, such as version, retry, ttl, poll_every.
+
+    Returns:
+        The decorator, which returns the lookup in place of the class.
+
+    Raises:
+        DeclarationError: The declaration is wrong.
+    """
+
+    def declare(vendor: Any) -> JobLookup:
+        named = getattr(vendor, "__name__", "")
+        return JobLookup(
+            name=name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", named).lower(),
+            service=service,
+            keys=keys,
+            returns=returns,
+            function=vendor,
+            recovery=recovery,
+            max_items=max_items,
+            give_up=give_up,
+            **fields,
+        )
+
+    return declare
+
+
+def refuse_jobs(lookups: Iterable[Lookup], what: str) -> None:
+    """Raise DeclarationError if a lookup submits jobs. what: the command that cannot wait."""
+    for lookup in lookups:
+        if isinstance(lookup, JobLookup):
+            raise DeclarationError(
+                f"lookup {lookup.name}: {what} submits no jobs, because it cannot wait for them; "
+                "`tidegate run` does."
+            )

@@ -1,0 +1,249 @@
+"""The files of vendor jobs in the folder of a lookup's answers.
+
+    <folder>/jobs/<token>/intent.parquet    the keys in the order of the items; before the request
+                         /submitted.json    the vendor's id of the job
+                         /done.json         what became of it; its results are stored before
+    <folder>/jobs/lock                      held while open jobs are listed and intents are written
+    <folder>/waiting/<enrichment>-<day>.json    since when a day waits for which jobs
+
+A job is open from its intent to its done.json, which is created once. The keys of an open job
+belong to it, whichever run submitted it.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.errors import LedgerError
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.store import LedgerFolder
+from jobs.storage import durable, objects
+from jobs.storage.object_lock import LockLost, LockTaken, held
+from jobs.storage.stored_files import error_text
+from jobs.storage.urls import below
+
+JOBS, WAITING = "jobs", "waiting"
+INTENT, SUBMITTED, DONE = "intent.parquet", "submitted.json", "done.json"
+FACTS = b"tidegate.job"  # metadata of an intent
+KEY = "key"  # column of an intent: the keys in the ledger's form
+LOCK = "lock"
+WAIT = 60.0  # s for another run that writes intents
+NEVER_SENT = "never submitted"
+NO_FACTS: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job in the ledger.
+
+    Attributes:
+        token: Its folder's name, which the vendor gets too.
+        submitted: `job`, the vendor's id, and `at`; empty before the vendor has accepted it.
+        done: `state` and the counts of `Ended`; empty while the job is open.
+    """
+
+    token: str
+    submitted: Mapping[str, Any] = field(default_factory=dict)
+    done: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        return not self.done
+
+    @property
+    def id(self) -> str:
+        """The vendor's id; empty if it is unknown."""
+        return str(self.submitted.get("job", ""))
+
+    def until(self, intent: "Intent", give_up: timedelta) -> float:
+        """Return when the job is given up, in s since the epoch."""
+        return float(self.submitted.get("at", intent.at)) + give_up.total_seconds()
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What was about to be submitted.
+
+    Attributes:
+        keys: KEY, and the columns of the key unless they are personal.
+        run_id: The run that submits it.
+        at: Seconds since the epoch.
+        enrichment: Its name.
+        day: The day.
+    """
+
+    keys: pa.Table
+    run_id: str
+    at: float
+    enrichment: str = ""
+    day: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id, "at": self.at, "enrichment": self.enrichment, "day": self.day,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class JobFiles:
+    """Reads and writes the jobs of a lookup."""
+
+    folder: LedgerFolder
+
+    # -- jobs --------------------------------------------------------------------------------------
+    def jobs(self, *, since: float | None = None) -> list[Job]:
+        """Return the jobs by token; raises LedgerError.
+
+        Args:
+            since: Only open jobs, and those that ended at or after this time, in s since the epoch,
+                by the clock of the ledger's files.
+        """
+        names: dict[str, dict[str, float]] = {}
+        start = len(self.folder.path) + len(JOBS) + 2
+        for info in self.folder.files(JOBS):
+            token, _, name = info.path[start:].partition("/")
+            if name in {INTENT, SUBMITTED, DONE}:
+                changed = 0.0 if info.mtime is None else info.mtime.timestamp()
+                names.setdefault(token, {})[name] = changed
+        found = []
+        for token, files in sorted(names.items()):
+            # done.json is last; a job without an intent was erased
+            if INTENT not in files and DONE not in files:
+                continue
+            if since is not None and DONE in files and files[DONE] < since:
+                continue
+            found.append(self._job(token, files))
+        return found
+
+    def job(self, token: str) -> Job:
+        """Return the job with this token. Raises LedgerError."""
+        return self._job(token, (SUBMITTED, DONE))
+
+    def _job(self, token: str, names: Container[str]) -> Job:
+        facts = {name: self._read(f"{token}/{name}") for name in (SUBMITTED, DONE) if name in names}
+        return Job(token, facts.get(SUBMITTED, NO_FACTS), facts.get(DONE, NO_FACTS))
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads(self.folder.read_bytes(f"{JOBS}/{name}"))
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise self.folder.unreadable(f"{JOBS}/{name}", error) from error
+        return found if isinstance(found, dict) else {}
+
+    def intent(self, token: str) -> Intent:
+        """Return what a job was to ask. Raises LedgerError; FileNotFoundError if it was erased."""
+        name = f"{JOBS}/{token}/{INTENT}"
+        try:
+            keys = pq.read_table(pa.BufferReader(self.folder.read_bytes(name)))
+            facts = json.loads((keys.schema.metadata or {})[FACTS])
+        except (pa.ArrowException, KeyError, ValueError) as error:
+            raise self.folder.unreadable(name, error) from error
+        return Intent(keys.replace_schema_metadata(None), **facts)
+
+    def write_intent(self, token: str, intent: Intent) -> None:
+        sink = pa.BufferOutputStream()
+        facts = {FACTS: json.dumps(intent.facts()).encode()}
+        pq.write_table(intent.keys.replace_schema_metadata(facts), sink, compression="zstd")
+        self.folder.replace(f"{JOBS}/{token}/{INTENT}", sink.getvalue(), lasting=True)
+
+    def write_submitted(self, token: str, job: str, at: float) -> None:
+        self._write(f"{token}/{SUBMITTED}", {"job": job, "at": at})
+
+    def _write(self, name: str, facts: Mapping[str, Any]) -> None:
+        data = json.dumps(facts, indent=1).encode()
+        self.folder.replace(f"{JOBS}/{name}", data, lasting=True)
+
+    def finish(self, token: str, facts: Mapping[str, Any]) -> bool:
+        """Mark a job done, durably. Returns whether this call did, not an earlier one."""
+        return self.folder.create(f"{JOBS}/{token}/{DONE}", json.dumps(facts, indent=1).encode())
+
+    def store(
+        self,
+        token: str,
+        answers: Sequence[StoredAnswer],
+        *,
+        random: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        """Store results of a job as a part; on return they survive a power cut."""
+        self.folder.write_part(f"job-{token}", random(8), answers, lasting=True)
+
+    # -- the lock ----------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let no other run write intents while the body runs, which sends no request.
+
+        Raises LedgerError, also if the lock was lost meanwhile: then nothing may be submitted.
+        """
+        if self.folder.filesystem.type_name == "local":
+            with self._locked_file():
+                yield
+        elif self.folder.storage is None and objects.can_open(self.folder.root):
+            with self._locked_object():
+                yield
+        else:
+            raise LedgerError(
+                f"ledger {self.folder.root!r}: jobs need a local folder or, with tidegate[s3] "
+                "installed, an object store."
+            )
+
+    @contextlib.contextmanager
+    def _locked_file(self) -> Iterator[None]:
+        path = Path(self.folder.path, JOBS, LOCK)
+        try:
+            durable.make_folder(path.parent)
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise self._not_locked(error) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
+
+    @contextlib.contextmanager
+    def _locked_object(self) -> Iterator[None]:
+        place = below(self.folder.root, self.folder.lookup, self.folder.fingerprint, JOBS, LOCK)
+        try:
+            with held(place, {"pid": os.getpid()}, wait=WAIT) as lock:
+                yield
+                lock.confirm()
+        except (OSError, LockTaken, LockLost) as error:
+            raise self._not_locked(error) from error
+
+    def _not_locked(self, error: Exception) -> LedgerError:
+        return LedgerError(
+            f"ledger {self.folder.root!r}: the lock of its jobs cannot be held: "
+            f"{error_text(error)}. Nothing was submitted."
+        )
+
+    # -- days that wait ----------------------------------------------------------------------------
+    def waiting(self, enrichment: str, day: str) -> dict[str, Any]:
+        """Return `since` and `tokens` of a day that waits; empty for any other day."""
+        try:
+            found = json.loads(self.folder.read_bytes(_waiting(enrichment, day)))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def write_waiting(self, enrichment: str, day: str, facts: Mapping[str, Any]) -> None:
+        data = json.dumps({"enrichment": enrichment, "day": day, **facts}, indent=1).encode()
+        self.folder.replace(_waiting(enrichment, day), data, lasting=True)
+
+    def end_waiting(self, enrichment: str, day: str) -> None:
+        self.folder.delete(_waiting(enrichment, day))
+
+
+def _waiting(enrichment: str, day: str) -> str:
+    return f"{WAITING}/{enrichment}-{day}.json"

@@ -1,0 +1,313 @@
+"""Looks at the open jobs of a lookup, and stores the results of those that are over.
+
+Any run of the lookup may look at any job: the same results stored twice are the same answers, and
+done.json is created once.
+"""
+
+import asyncio
+import base64
+import datetime as dt
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.clients.vendor_session import NotNow, VendorSession
+from jobs.declare.answers.answer_json import dump
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.values.prices import cost_of, in_force
+from jobs.declare.vendor_jobs import Failed, JobLookup, Over, Refused, Running
+from jobs.errors import DeclarationError
+from jobs.ledger.answers import StoredAnswer, StoredOutcome
+from jobs.ledger.declared_folder import declared_folder
+from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
+from jobs.wording import counted, one_line
+
+AT_ONCE = 10_000  # results in a part
+BYTES_AT_ONCE = 8 << 20  # of their answers
+GIVEN_UP = "given up"
+GOES_ON = "Run the day again later: it goes on."
+
+_log = logging.getLogger("tidegate.jobs")
+
+
+def item_id(key: str) -> str:
+    """Return the id of a key in every job: 22 characters of A-Z, a-z, 0-9, - and _."""
+    digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+@dataclass
+class Look:
+    """What a look at open jobs found.
+
+    Attributes:
+        still_open: The jobs that are not over.
+        done: Finished items of them, as the vendor tells.
+        until: When the last of them is given up, in s since the epoch.
+        notes: Why jobs could not be looked at, a sentence each.
+        taken: The number of jobs whose results were stored.
+    """
+
+    still_open: list[Job] = field(default_factory=list)
+    items: int = 0
+    done: int = 0
+    until: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    taken: int = 0
+
+    def is_open(self, job: Job, intent: Intent, until: float, done: int | None = None) -> None:
+        """Count a job that is not over."""
+        self.still_open.append(job)
+        self.items += intent.keys.num_rows
+        self.done += done or 0
+        self.until = max(self.until, until)
+
+
+@dataclass
+class _Results:
+    """The results of a job while they are read."""
+
+    keys: dict[str, str]  # by the item's id
+    seen: set[str] = field(default_factory=set)
+    answered: int = 0
+    failed: int = 0
+    billed: int = 0
+    unknown: int = 0
+    doubled: int = 0
+
+
+@dataclass(frozen=True)
+class JobWatch:
+    """Looks at the jobs of a lookup.
+
+    Attributes:
+        vendor: Open.
+        files: Of the lookup.
+        lookup: As declared.
+        clock: Seconds since the epoch.
+    """
+
+    vendor: VendorSession
+    files: JobFiles
+    lookup: JobLookup
+    clock: Callable[[], float]
+
+    async def look(self, jobs: Sequence[tuple[Job, Intent]]) -> Look:
+        """Ask the vendor for each of these accepted jobs; store the results of those that are over.
+
+        Raises:
+            DeclarationError: The vendor refused a job as a whole.
+            AccessRefused: The vendor denies access.
+            TidegateError: The class is wrong, or the results cannot be stored.
+        """
+        found, refused = Look(), list[tuple[Job, str]]()
+        for job, intent in jobs:
+            until = job.until(intent, self.lookup.give_up)
+            try:
+                state = await self._state(job.id, is_late=self.clock() >= until)
+                if isinstance(state, Refused):
+                    facts = describe(f"refused: {state.reason}", job, intent, self.clock())
+                    if self.files.finish(job.token, facts):
+                        refused.append((job, state.reason))
+                elif isinstance(state, Over):
+                    await self._take(job, intent, state.reason)
+                elif self.clock() >= until:
+                    self._give_up(job, intent)
+                else:
+                    found.is_open(job, intent, until, state.done)
+                    continue
+                found.taken += 1
+            except NotNow as error:
+                found.is_open(job, intent, until)
+                found.notes.append(f"job {job.id}: {error}")
+        if refused:
+            job, reason = refused[0]
+            raise DeclarationError(
+                f"lookup {self.lookup.name}: {self.lookup.service_name} refused job {job.id}: "
+                f"{one_line(reason)}. Nothing of it was billed; correct the class, and run again."
+            )
+        return found
+
+    async def _state(self, job: str, *, is_late: bool) -> Running | Over | Refused:
+        """Return a job's state; a job that takes too long is cancelled first."""
+        state = await self.vendor.state(job)
+        if is_late and isinstance(state, Running) and await self.vendor.cancel(job):
+            state = await self.vendor.state(job)
+        return state
+
+    async def _take(self, job: Job, intent: Intent, reason: str) -> None:
+        """Store the results of a job that is over, then mark it done."""
+        results = _Results({item_id(key): key for key in intent.keys[KEY].to_pylist()})
+        units: dict[str, int] = {}
+        part: list[StoredAnswer] = []
+        size = 0
+        async for pair in self.vendor.results(job.id, units):
+            stored = self._record(results, pair, intent.run_id)
+            if stored is None:
+                continue
+            part.append(stored)
+            size += len(stored.response or b"")
+            if len(part) >= AT_ONCE or size >= BYTES_AT_ONCE:
+                self.files.store(job.token, part)
+                part, size = [], 0
+        missing = [key for item, key in results.keys.items() if item not in results.seen]
+        why = f"job {job.id} ended ({one_line(reason)}) without this item"
+        part += self._failures(missing, "timeout", why, intent.run_id)
+        if part:
+            self.files.store(job.token, part)
+        if results.unknown:
+            _log.warning(
+                "lookup %s: job %s brought %d results with ids of no item; they are ignored",
+                self.lookup.name, job.id, results.unknown,
+            )  # fmt: skip
+        units = {**units, "item": results.billed, "request": 1}
+        facts = describe(reason, job, intent, self.clock()) | {
+            "answered": results.answered,
+            "failed": results.failed,
+            "missing": len(missing),
+            "unknown_ids": results.unknown,
+            "doubled": results.doubled,
+            **cost(self.lookup, intent, units),
+        }
+        self.files.finish(job.token, facts)
+
+    def _record(self, results: _Results, pair: Any, run_id: str) -> StoredAnswer | None:
+        """Return the record of a result; None for an unknown item, and for a second result."""
+        if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise self.vendor.wrong("results must yield pairs of an item's id and its answer")
+        item, answer = pair
+        key = results.keys.get(item)
+        if key is None:
+            results.unknown += 1
+            return None
+        if item in results.seen:
+            results.doubled += 1
+            return None
+        results.seen.add(item)
+        outcome: StoredOutcome = "ok"
+        response: bytes | None = None
+        if isinstance(answer, Failed):
+            outcome, response = (
+                "timeout" if answer.again else "error",
+                dump(one_line(answer.reason)),
+            )
+            results.failed += 1
+            results.billed += answer.billed
+        elif answer is None or isinstance(answer, Mapping):
+            outcome = "miss" if answer is None else "ok"
+            response = None if answer is None else dump(dict(answer))
+            results.answered += 1
+            results.billed += 1
+        else:
+            raise self.vendor.wrong(
+                f"results gave {type(answer).__name__} for an item; it must be a dict, None or "
+                "Failed"
+            )
+        return StoredAnswer(key, outcome, response, round(self.clock() * 1e6), run_id)
+
+    def _failures(
+        self, keys: Sequence[str], outcome: StoredOutcome, why: str, run_id: str
+    ) -> list[StoredAnswer]:
+        now, words = round(self.clock() * 1e6), dump(why)
+        return [StoredAnswer(key, outcome, words, now, run_id) for key in keys]
+
+    def _give_up(self, job: Job, intent: Intent) -> None:
+        """Let go of a job that takes too long: its items are errors, and count as billed."""
+        hours = self.lookup.give_up.total_seconds() / 3600
+        why = f"job {job.id} was not over after {hours:g} h (give_up)"
+        keys = intent.keys[KEY].to_pylist()
+        self.files.store(job.token, self._failures(keys, "error", why, intent.run_id))
+        self.files.finish(job.token, let_go(GIVEN_UP, self.lookup, job, intent, self.clock()))
+
+
+def let_go(state: str, lookup: JobLookup, job: Job, intent: Intent, now: float) -> dict[str, Any]:
+    """Return the facts of a job whose results are unknown: all its items count as billed."""
+    return describe(state, job, intent, now) | most_cost(lookup, intent)
+
+
+def describe(state: str, job: Job, intent: Intent, now: float) -> dict[str, Any]:
+    """Return the facts of a job that ended, without a bill."""
+    return {
+        "state": one_line(state), "job": job.id, "items": intent.keys.num_rows, "ended_at": now,
+        **intent.facts(),
+    }  # fmt: skip
+
+
+def most_cost(lookup: JobLookup, intent: Intent) -> dict[str, Any]:
+    """Return the most that a job may cost."""
+    count = intent.keys.num_rows
+    most = {one.unit: (one.at_most or 0) * count for one in lookup.prices}
+    return cost(lookup, intent, most | {"item": count, "request": 1})
+
+
+def cost(lookup: JobLookup, intent: Intent, units: Mapping[str, int]) -> dict[str, Any]:
+    """Return what a job cost at the prices of the day of its intent; without a price, its units."""
+    prices = in_force(lookup.prices, f"{dt.datetime.fromtimestamp(intent.at, dt.UTC):%F}")
+    if not prices:
+        return {"billed": units["item"]}
+    used = {one.unit: units.get(one.unit, 0) for one in prices}
+    return {
+        "billed": units["item"], "units": used, "cost": f"{cost_of(prices, used):f}",
+        "currency": prices[0].currency,
+    }  # fmt: skip
+
+
+def waiting_sentence(lookup: JobLookup, look: Look) -> str:
+    """Return what a lookup waits for and until when."""
+    jobs = len(look.still_open)
+    when = f"{dt.datetime.fromtimestamp(look.until, dt.UTC):%F %H:%M} UTC"
+    done = f", {look.done:,} of them done" if look.done else ""
+    found = (
+        f"lookup {lookup.name}: {counted(jobs, 'job')} with {counted(look.items, 'item')} at "
+        f"{lookup.service_name} {'is' if jobs == 1 else 'are'} open{done}, until {when} at the "
+        "latest."
+    )
+    return " ".join((found, *(f"{note.rstrip('.')}." for note in look.notes)))
+
+
+def look_again(enrichment: Enrichment, day: str, clock: Callable[[], float] = time.time) -> str:
+    """Look at the jobs that a day waits for, and store what is over.
+
+    Args:
+        enrichment: As declared.
+        day: The day.
+        clock: Seconds since the epoch.
+
+    Returns:
+        What the day still waits for, in sentences; empty if a run of the day can go on: nothing is
+        open, more can be submitted, or the submission of a job was interrupted.
+
+    Raises:
+        TidegateError: As `JobWatch.look` does.
+    """
+    found = []
+    for lookup in enrichment.lookups:
+        if not isinstance(lookup, JobLookup) or enrichment.ledger is None:
+            continue
+        folder = declared_folder(enrichment, lookup)
+        assert folder is not None
+        files = JobFiles(folder)
+        waiting = files.waiting(enrichment.name, day)
+        tokens = waiting.get("tokens", [])
+        jobs = [job for job in map(files.job, tokens) if job.is_open]
+        if any(not job.id for job in jobs):
+            return ""
+        if jobs:
+            look = asyncio.run(_look(lookup, files, jobs, clock))
+            has_room = len(look.still_open) < lookup.service.max_concurrency
+            if waiting.get("unsent") and has_room:
+                return ""
+            found += [waiting_sentence(lookup, look)] if look.still_open else []
+    return " ".join((*found, GOES_ON)) if found else ""
+
+
+async def _look(
+    lookup: JobLookup, files: JobFiles, jobs: Sequence[Job], clock: Callable[[], float]
+) -> Look:
+    async with VendorSession(lookup) as vendor:
+        return await JobWatch(vendor, files, lookup, clock).look(
+            [(job, files.intent(job.token)) for job in jobs]
+        )

@@ -1,0 +1,467 @@
+"""Has the keys of a lookup answered by jobs of its vendor, in the driver, before any row.
+
+A pass looks at the open jobs that have keys of the day, then submits the keys that no answer and no
+open job covers. If jobs stay open, the day waits: the run ends, and the next run continues.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.clients.vendor_session import InDoubt, NotNow, NotSubmitted, VendorSession
+from jobs.declare.answers.answer_json import dump
+from jobs.declare.coroutine_lookup import Row
+from jobs.declare.ledger_settings import Ttl
+from jobs.declare.vendor_jobs import Item, JobLookup
+from jobs.errors import BudgetExhausted, DeclarationError, RowFailed, RunWaits
+from jobs.input.keys.arrow_keys import read_key_tuples
+from jobs.ledger.answers import ANSWERS, SCHEMA
+from jobs.ledger.job_files import KEY, NEVER_SENT, Intent, Job, JobFiles
+from jobs.ledger.plan import CallCap, LedgerPlan
+from jobs.ledger.selection import Search
+from jobs.ledger.working_folders import BEAT, RUNS, by_run
+from jobs.run.keys.claims import DEAD_AFTER
+from jobs.run.keys.day_keys import KeySource
+from jobs.run.keys.driver_keys import DriverKeys
+from jobs.run.keys.hits import Hits, open_folder
+from jobs.run.keys.job_results import GOES_ON, JobWatch, Look, describe, item_id, waiting_sentence
+from jobs.run.keys.key_texts import TEXT
+from jobs.schema.columns import NOT_REPEATED
+from jobs.wording import counted
+
+MOST_PASSES = 100  # of a run; each but the last stores results
+CLOCKS_DIFFER = 300.0  # s, by which the clock of the ledger's files may be behind
+TOKEN_BYTES = 8
+COLUMN = "part_"  # prefix of an intent's columns with the values of a key
+
+
+@dataclass(frozen=True)
+class WaitingDay:
+    """The day of a run, which may end as waiting and continue later."""
+
+    enrichment: str
+    day: str
+
+
+@dataclass
+class Waits:
+    """What a run waits for, a sentence per lookup."""
+
+    day: WaitingDay
+    sentences: list[str] = field(default_factory=list)
+    settled: list[JobFiles] = field(default_factory=list)
+
+    def raise_if_any(self) -> None:
+        """Raises RunWaits if jobs are open."""
+        if self.sentences:
+            raise RunWaits(" ".join((*self.sentences, GOES_ON)))
+
+    @contextlib.contextmanager
+    def ended(self) -> Iterator[None]:
+        """Ends the waiting of the day with the body, which writes its rows.
+
+        After any other failure than that of a row the day goes on with the errors that it has.
+        """
+        try:
+            yield
+        except RowFailed:
+            self._end()
+            raise
+        self._end()
+
+    def _end(self) -> None:
+        for files in self.settled:
+            files.end_waiting(self.day.enrichment, self.day.day)
+
+
+@dataclass
+class ItemLimit:
+    """The most items that a run may still submit; None without a limit. message: its option."""
+
+    items: int | None
+    message: str = ""
+
+    @classmethod
+    def of(cls, cap: CallCap | None, place: int) -> Self:
+        """Returns the limit of a lookup by the cap of a run."""
+        if cap is None or not cap.weights[place]:
+            return cls(None)
+        return cls(int(sum(cap.parts) / cap.weights[place]), cap.message)
+
+
+def settle_by_jobs(
+    source: KeySource,
+    lookup: JobLookup,
+    plan: LedgerPlan,
+    waits: Waits,
+    *,
+    seed: int,
+    limit: ItemLimit | None,
+) -> Hits:
+    """Returns the keys of a day with the outcome of each; if jobs stay open, `waits` says so.
+
+    Args:
+        source: The keys.
+        lookup: Their lookup.
+        plan: Its ledger.
+        waits: Gets a sentence if keys of the day have no outcome yet.
+        seed: As in `find_hits`.
+        limit: The most items that the run may submit.
+
+    Raises:
+        RunStopped: The vendor denies access, or the cap allows no item.
+        DeclarationError: The vendor refused a job.
+        TidegateError: The class is wrong, or the ledger fails.
+    """
+    keys = source.distinct(hidden=plan.hidden, seed=seed)
+    hits = Hits(plan, source.names, keys, SCHEMA.empty_table(), lookup)
+    return asyncio.run(_JobStep(hits, lookup, waits, limit or ItemLimit(None)).run())
+
+
+class _JobStep:
+    def __init__(
+        self,
+        hits: Hits,
+        lookup: JobLookup,
+        waits: Waits,
+        limit: ItemLimit,
+        *,
+        clock: Callable[[], float] = time.time,
+        token: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        assert hits.plan is not None
+        self._hits, self._lookup, self._plan, self._waits = hits, lookup, hits.plan, waits
+        self._limit = limit
+        self._clock, self._token = clock, token
+        self._files = JobFiles(open_folder(hits.plan))
+        self._texts: pa.Array = hits.keys.wanted[TEXT].combine_chunks()
+        self._search = Search(self._files.folder, self._texts)
+        self._intents: dict[str, Intent] = {}
+        self._of_day: dict[str, bool] = {}  # by token: whether the job has a key of the day
+        day = waits.day
+        self._since = float(
+            self._files.waiting(day.enrichment, day.day).get("since", self._clock())
+        )
+        self._notes: list[str] = []
+        self._lost: set[str] = set()  # tokens of jobs that may have been submitted, for ever
+
+    async def run(self) -> Hits:
+        """Passes until every key has an outcome, or jobs stay open."""
+        self._waits.settled.append(self._files)
+        async with VendorSession(self._lookup) as vendor:
+            watch = JobWatch(vendor, self._files, self._lookup, self._clock)
+            for _ in range(MOST_PASSES):
+                self._notes.clear()
+                look = await watch.look(await self._accepted(vendor))
+                if look.taken:
+                    continue
+                records = await self._submit_rest(vendor)
+                open_jobs = [job for job in self._open_jobs() if job.token not in self._lost]
+                if not open_jobs and not len(self._unsent(records)):
+                    return replace(self._hits, answers=records)
+                break
+        self._wait(look, open_jobs, records)
+        return self._hits
+
+    # -- jobs --------------------------------------------------------------------------------------
+    def _jobs(self) -> list[Job]:
+        return self._files.jobs(since=self._since - CLOCKS_DIFFER)
+
+    def _intent(self, job: Job) -> Intent:
+        if job.token not in self._intents:
+            self._intents[job.token] = self._files.intent(job.token)
+        return self._intents[job.token]
+
+    def _has_keys(self, job: Job) -> bool:
+        """Returns whether the job has keys of the day."""
+        if job.token not in self._of_day:
+            found = pc.is_in(self._intent(job).keys[KEY], value_set=self._texts)
+            self._of_day[job.token] = bool(pc.any(found).as_py())
+        return self._of_day[job.token]
+
+    def _open_jobs(self) -> list[Job]:
+        return [job for job in self._jobs() if job.is_open and self._has_keys(job)]
+
+    async def _accepted(self, vendor: VendorSession) -> list[tuple[Job, Intent]]:
+        """Returns the open jobs with keys of the day that the vendor has accepted, after a try to
+        recover those whose submission was interrupted.
+        """
+        found, alive = [], self._runs_alive()
+        for job in self._open_jobs():
+            intent = self._intent(job)
+            accepted: Job | None = job
+            if not job.id:
+                if intent.run_id != self._plan.run_id and intent.run_id in alive:
+                    continue  # its run is about to submit it
+                accepted = await self._recovered(vendor, job, intent)
+            if accepted is not None:
+                found.append((accepted, intent))
+        return found
+
+    def _runs_alive(self) -> set[str]:
+        """Returns the other runs that gave signs of life of late."""
+        folder = self._files.folder
+        runs = by_run(folder, folder.files(RUNS))
+        now = runs.get(self._plan.run_id, {}).get(BEAT)
+
+        def is_recent(changed: dt.datetime | None) -> bool:
+            if now is None or changed is None:
+                return True
+            return abs((now - changed).total_seconds()) < DEAD_AFTER
+
+        return {run for run, names in runs.items() if BEAT in names and is_recent(names[BEAT])}
+
+    async def _recovered(self, vendor: VendorSession, job: Job, intent: Intent) -> Job | None:
+        """Returns the job as the vendor knows it; None while or because it does not."""
+        try:
+            match self._lookup.recovery:
+                case "list":
+                    found = await vendor.find(job.token)
+                    if found is None:
+                        self._never_sent(job, intent, "the vendor has no such job")
+                        return None
+                    return self._accepted_as(job, found)
+                case "token":
+                    return await self._submit(vendor, job, intent)
+                case _:
+                    self._lost.add(job.token)
+        except NotNow as error:
+            self._notes.append(f"job {job.token}: {error}")
+        return None
+
+    def _accepted_as(self, job: Job, found: str) -> Job:
+        at = self._clock()
+        self._files.write_submitted(job.token, found, at)
+        return replace(job, submitted={"job": found, "at": at})
+
+    def _never_sent(self, job: Job, intent: Intent, why: str) -> None:
+        facts = describe(NEVER_SENT, job, intent, self._clock())
+        self._files.finish(job.token, {**facts, "why": why, "billed": 0})
+
+    async def _submit(self, vendor: VendorSession, job: Job, intent: Intent) -> Job | None:
+        """Submits a job, once. Returns it as the vendor knows it; None if it may not.
+
+        Raises DeclarationError if the vendor refuses it, AccessRefused if it denies access.
+        """
+        items = self._items(intent)
+        if items is None:
+            self._notes.append(
+                f"job {job.token} has personal keys of {intent.day} of {intent.enrichment}; "
+                "run that day again"
+            )
+            return None
+        if not self._files.job(job.token).is_open:  # another run took this run for dead
+            return None
+        try:
+            found = await vendor.submit(items, job.token)
+        except InDoubt as error:
+            self._notes.append(f"the submission of job {job.token} was interrupted: {error}")
+            if self._lookup.recovery == "none":
+                self._lost.add(job.token)
+            return None
+        except NotSubmitted as error:
+            self._never_sent(job, intent, str(error))
+            if error.about_us is not None:
+                raise error.about_us from error
+            if not error.later:
+                raise DeclarationError(
+                    f"lookup {self._lookup.name}: {self._lookup.service_name} refused a job of "
+                    f"{counted(len(items), 'item')}: {error}. Nothing of it was billed; correct "
+                    "the class, and run again."
+                ) from error
+            self._notes.append(f"{self._lookup.service_name} takes no job now: {error}")
+            return None
+        return self._accepted_as(job, found)
+
+    def _items(self, intent: Intent) -> list[Item] | None:
+        """Returns the items of a job in order; None if this run does not know their keys."""
+        texts = intent.keys[KEY].to_pylist()
+        names = [name for name in intent.keys.column_names if name.startswith(COLUMN)]
+        if names:
+            keys = _tuples(intent.keys, names)
+        else:
+            known = self._values(intent.keys[KEY])
+            by_text = dict(
+                zip(known[TEXT].to_pylist(), _tuples(known, self._hits.names), strict=True)
+            )
+            if any(text not in by_text for text in texts):
+                return None
+            keys = [by_text[text] for text in texts]
+        return [
+            Item(item_id(text), Row(dict(zip(self._lookup.keys, key, strict=True))))
+            for text, key in zip(texts, keys, strict=True)
+        ]
+
+    # -- keys --------------------------------------------------------------------------------------
+    def _records(self) -> pa.Table:
+        """Returns the record of each key that needs no job, as rows find it.
+
+        A miss or an error that came since the day waits holds to its end, whatever its age.
+        """
+        now = self._clock()
+        self._search.update(round(now * 1e6))
+        declared, waited = self._plan.ttl, dt.timedelta(seconds=max(0.0, now - self._since))
+        at_least = {
+            name: None if value is None else max(value, waited)
+            for name, value in (("miss", declared.miss), ("error", declared.error))
+        }
+        ttl = Ttl(ok=declared.ok, **at_least)
+        found = self._search.selected(now_us=round(now * 1e6), ttl=ttl).answers
+        found = found.filter(pc.not_equal(found["outcome"], "asked"))
+        is_answer = pc.is_in(found["outcome"], value_set=pa.array(ANSWERS))
+        since = pa.scalar(round(self._since * 1e6), pa.timestamp("us", "UTC"))
+        is_older = pc.less(found["answered_at"], since)
+        is_final = pc.equal(found["outcome"], "error")
+        is_spent = pc.is_in(found["key"], value_set=self._sent_enough())
+        return found.filter(pc.or_(pc.or_(is_answer, is_older), pc.or_(is_final, is_spent)))
+
+    def _sent_enough(self) -> pa.Array:
+        """Returns the keys that were sent as often as retries allow since the day waits."""
+        sent: Counter[str] = Counter()
+        for job in self._jobs():
+            is_try = job.done and job.done["state"] != NEVER_SENT and job.done["items"]
+            if is_try and job.done["ended_at"] >= self._since:
+                sent.update(self._intent(job).keys[KEY].to_pylist())
+        most = self._lookup.retry.retries
+        return pa.array([key for key, times in sent.items() if times > most], pa.string())
+
+    def _with_lost(self, records: pa.Table) -> pa.Table:
+        """Returns the records, and one for each key of a job that may have been submitted and whose
+        id is lost.
+        """
+        tables = [SCHEMA.empty_table()]
+        for token in sorted(self._lost):
+            intent = self._intents[token]
+            words = dump(
+                f"job {token} may have been submitted, and its id is lost; {NOT_REPEATED}, unless "
+                f"`tidegate jobs forget {token}` lets go of it"
+            )
+            keys, count = intent.keys[KEY], intent.keys.num_rows
+            at = pa.scalar(round(intent.at * 1e6), pa.timestamp("us", "UTC"))
+            columns = [
+                keys,
+                pa.repeat("asked", count),
+                pa.repeat(words.decode(), count),
+                pa.repeat(at, count),
+                pa.repeat(intent.run_id, count),
+            ]
+            tables.append(pa.table(columns, schema=SCHEMA))
+        lost = pa.concat_tables(tables)
+        lost = lost.filter(pc.is_in(lost["key"], value_set=self._texts))
+        return pa.concat_tables(
+            [records, lost.filter(pc.invert(pc.is_in(lost["key"], value_set=_one(records["key"]))))]
+        )
+
+    def _unsent(self, records: pa.Table) -> pa.Array:
+        """Returns the keys without an outcome."""
+        known = records["key"].combine_chunks()
+        return self._texts.filter(pc.invert(pc.is_in(self._texts, value_set=known)))
+
+    async def _submit_rest(self, vendor: VendorSession) -> pa.Table:
+        """Submits the keys that neither an answer nor an open job covers, until the vendor takes no
+        more. Returns the records of the other keys.
+        """
+        while True:
+            records, job = self._write_intent()
+            # one by one: of a killed run at most one job is in doubt
+            if job is None or await self._submit(vendor, job, self._intents[job.token]) is None:
+                return self._with_lost(records)
+
+    def _write_intent(self) -> tuple[pa.Table, Job | None]:
+        """Returns the records, and a new job for keys that neither they nor an open job cover.
+
+        Under the lock open jobs are listed before the ledger is searched: a job that ended in
+        between has stored its answers.
+        """
+        with self._files.locked():
+            all_open = [job for job in self._files.jobs(since=self._clock()) if job.is_open]
+            covering = [self._intent(job).keys[KEY] for job in all_open if self._has_keys(job)]
+            records = self._records()
+            wanted = self._unsent(records)
+            for keys in covering:
+                wanted = wanted.filter(pc.invert(pc.is_in(wanted, value_set=_one(keys))))
+            if not len(wanted) or len(all_open) >= self._lookup.service.max_concurrency:
+                return records, None
+            wanted = self._within_cap(wanted, may_wait=bool(covering))
+            if not len(wanted):
+                return records, None
+            job, intent = Job(self._token(TOKEN_BYTES)), self._new_intent(wanted)
+            self._files.write_intent(job.token, intent)
+            self._intents[job.token], self._of_day[job.token] = intent, True
+        return records, job
+
+    def _within_cap(self, wanted: pa.Array, *, may_wait: bool) -> pa.Array:
+        """Returns as many keys as a job and the cap of the run allow.
+
+        may_wait: Jobs are open, so that the run waits anyway, and need not stop.
+        """
+        wanted, left = wanted.slice(0, self._lookup.max_items), self._limit.items
+        if left is None:
+            return wanted
+        if not left and not may_wait:
+            raise BudgetExhausted(
+                f"lookup {self._lookup.name}: {counted(len(wanted), 'key')} are not submitted, "
+                f"because {self._limit.message} allows no more; run the day again to go on."
+            )
+        wanted = wanted.slice(0, left)
+        self._limit.items = left - len(wanted)
+        return wanted
+
+    def _new_intent(self, wanted: pa.Array) -> Intent:
+        values = self._values(wanted)
+        columns = {KEY: values[TEXT]}
+        if not self._plan.hidden:
+            columns |= {
+                f"{COLUMN}{number}": values[name] for number, name in enumerate(self._hits.names)
+            }
+        day = self._waits.day
+        return Intent(pa.table(columns), self._plan.run_id, self._clock(), day.enrichment, day.day)
+
+    def _values(self, texts: pa.Array | pa.ChunkedArray) -> pa.Table:
+        """Returns TEXT and the columns of the key, of those of the keys that are of the day."""
+        keys, wanted = self._hits.keys, self._hits.keys.wanted
+        lines = wanted.filter(pc.is_in(wanted[TEXT], value_set=_one(texts)))
+        if isinstance(keys, DriverKeys):
+            found = keys.table(lines)
+        else:
+            found = keys.frame(lines).select(*self._hits.names, TEXT).toArrow()
+            found = found.filter(pc.is_in(found[TEXT], value_set=_one(texts)))
+        return found.select([*self._hits.names, TEXT])
+
+    # -- waiting -----------------------------------------------------------------------------------
+    def _wait(self, look: Look, open_jobs: Sequence[Job], records: pa.Table) -> None:
+        """Records what the day waits for. records: of the keys that need no job."""
+        day, unsent = self._waits.day, self._unsent(records)
+        for job in open_jobs:
+            sent = _one(self._intent(job).keys[KEY])
+            unsent = unsent.filter(pc.invert(pc.is_in(unsent, value_set=sent)))
+        tokens = [job.token for job in open_jobs]
+        facts = {"since": self._since, "tokens": tokens, "unsent": len(unsent)}
+        if len(unsent):
+            self._notes.append(f"{counted(len(unsent), 'key')} are not submitted yet")
+        self._files.write_waiting(day.enrichment, day.day, facts)
+        intents = [(job, self._intent(job)) for job in open_jobs]
+        found = Look(done=look.done, notes=[*self._notes, *look.notes])
+        for job, intent in intents:
+            found.is_open(job, intent, job.until(intent, self._lookup.give_up))
+        self._waits.sentences.append(waiting_sentence(self._lookup, found))
+
+
+def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _tuples(table: pa.Table, names: Sequence[str]) -> list[tuple[object, ...]]:
+    found: list[tuple[object, ...]] = []
+    for batch in table.to_batches():
+        found += read_key_tuples(batch, names)
+    return found

@@ -1,0 +1,218 @@
+"""Days whose answers come from jobs of a vendor."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+DAY, NEXT = "2013-01-10", "2013-01-11"
+TEXTS = [f"text {number}" for number in range(25)]
+WAITING, WRONG = 10, 2
+
+
+def labels(texts):
+    return {text: ("ok", f"label of {text}") for text in texts}
+
+
+def done_jobs(reviews):
+    return [job.done for job in reviews.files.jobs()]
+
+
+def test_a_day_waits_for_its_jobs_and_is_then_published(reviews, capsys):
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    assert "3 jobs with 25 items at vendor are open" in capsys.readouterr().out
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.rows() == labels(TEXTS)
+    assert set(reviews.vendor.submits.values()) == {1}
+    assert reviews.bill == reviews.vendor.invoice
+
+
+def test_results_may_be_shuffled_doubled_foreign_and_torn(reviews):
+    foreign = {"id": "of nobody here", "answer": {"label": "foreign"}}
+    wrong = {"id": "A" * 22, "answer": {"label": "foreign"}}
+    reviews.vendor.mangle = lambda lines: [foreign, *lines, wrong, *lines[::-1]]
+    reviews.vendor.torn = True
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.rows() == labels(TEXTS)
+    counts = [(done["unknown_ids"], done["doubled"], done["items"]) for done in done_jobs(reviews)]
+    assert sorted(counts) == [(2, 5, 5), (2, 10, 10), (2, 10, 10)]
+    assert reviews.bill == reviews.vendor.invoice
+
+
+def test_items_without_a_result_are_sent_again_and_no_others(reviews):
+    lost = TEXTS[::2]
+    reviews.vendor.drops.update(lost)
+    reviews.vendor.end = "expired"
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.rows() == labels(TEXTS)
+    assert reviews.vendor.submits == {text: 2 if text in lost else 1 for text in TEXTS}
+    assert reviews.bill == reviews.vendor.invoice
+
+
+@pytest.mark.proof
+def test_an_item_that_fails_for_ever_is_an_error_after_its_retries(reviews, capsys):
+    reviews.vendor.drops["text 3"] = 99
+    reviews.vendor.fails["text 7"] = 99
+    reviews.declare(retries=2)
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.vendor.submits["text 3"] == reviews.vendor.submits["text 7"] == 3
+    expected = labels(TEXTS) | {"text 3": ("error", None), "text 7": ("error", None)}
+    assert reviews.rows() == expected
+    reviews.run(DAY, command="dead-letters")
+    assert "cannot read text 7" in capsys.readouterr().out
+
+
+@pytest.mark.proof
+def test_an_item_that_the_vendor_refuses_is_sent_once(reviews):
+    reviews.vendor.fails["text 7"] = -1
+    reviews.declare(retries=2)
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.rows()["text 7"] == ("error", None)
+    assert set(reviews.vendor.submits.values()) == {1}
+    assert reviews.bill == reviews.vendor.invoice
+
+
+@pytest.mark.proof
+def test_an_item_without_an_answer_is_a_miss(reviews):
+    reviews.vendor.misses = {"text 1"}
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.rows() == labels(TEXTS) | {"text 1": ("miss", None)}
+
+
+def test_two_days_submit_their_common_keys_once(reviews):
+    reviews.write_input(DAY, TEXTS)
+    reviews.write_input(NEXT, [*TEXTS[10:], "another"])
+    assert reviews.run(DAY) == WAITING
+    assert reviews.run(NEXT) == WAITING
+    assert reviews.run_until_over(NEXT) == reviews.run_until_over(DAY) == 0
+    assert reviews.rows(NEXT) == labels([*TEXTS[10:], "another"])
+    assert set(reviews.vendor.submits.values()) == {1}
+
+
+@pytest.mark.proof
+def test_no_more_jobs_are_open_than_the_service_allows(reviews):
+    reviews.declare(max_items=4, open_jobs=2)
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    assert len(reviews.vendor.jobs) == 2
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.rows() == labels(TEXTS)
+    assert set(reviews.vendor.submits.values()) == {1}
+
+
+@pytest.mark.proof
+def test_a_vendor_that_takes_no_job_now_gets_the_keys_later(reviews, capsys):
+    reviews.vendor.refuse = 429
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    assert "vendor takes no job now" in capsys.readouterr().out
+    reviews.vendor.refuse = None
+    assert reviews.run_until_over(DAY) == 0
+    assert set(reviews.vendor.submits.values()) == {1}
+
+
+@pytest.mark.parametrize("recovery", [pytest.param("list", marks=pytest.mark.proof), "none"])
+def test_a_refused_request_stops_as_wrong_and_costs_nothing(reviews, recovery, capsys):
+    reviews.declare(recovery)
+    reviews.vendor.refuse = 400
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WRONG
+    assert "too many jobs" in capsys.readouterr().out
+    assert reviews.bill == 0
+    reviews.vendor.refuse = None
+    assert reviews.run_until_over(DAY) == 0
+
+
+def test_a_job_that_the_vendor_refuses_as_a_whole_stops_as_wrong(reviews, capsys):
+    reviews.vendor.end = "rejected"
+    reviews.write_input(DAY, TEXTS[:3])
+    assert reviews.run(DAY) == WAITING
+    assert reviews.run_until_over(DAY) == WRONG
+    assert "line 1 is no item" in capsys.readouterr().out
+    assert reviews.bill == 0
+
+
+def test_a_lost_answer_of_a_submission_is_found_in_the_list(reviews):
+    reviews.vendor.lose = {1, 2}
+    reviews.vendor.hidden_looks = 3
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.rows() == labels(TEXTS)
+    assert set(reviews.vendor.submits.values()) == {1}
+    assert reviews.bill == reviews.vendor.invoice
+
+
+@pytest.mark.proof
+def test_a_lost_answer_of_a_submission_is_asked_again_by_its_token(reviews):
+    reviews.declare("token")
+    reviews.vendor.lose = {1, 2}
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.rows() == labels(TEXTS)
+    assert set(reviews.vendor.submits.values()) == {1}
+
+
+def test_without_recovery_a_lost_job_is_unknown_and_never_sent_again(reviews, capsys):
+    reviews.declare("none")
+    reviews.vendor.lose = {2}
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_until_over(DAY) == 0
+    rows = reviews.rows()
+    lost = {text for _, text in reviews.vendor.jobs["job-2"].items}
+    assert rows == labels(TEXTS) | dict.fromkeys(lost, ("unknown", None))
+    assert reviews.run(DAY) == 0
+    assert set(reviews.vendor.submits.values()) == {1}
+    reviews.run(DAY, command="dead-letters")
+    assert "tidegate jobs forget" in capsys.readouterr().out
+
+
+def test_a_job_that_takes_too_long_is_cancelled_and_its_results_are_used(reviews):
+    reviews.vendor.looks = 99
+    reviews.declare(give_up=0.2)
+    reviews.write_input(DAY, TEXTS[:3])
+    assert reviews.run(DAY) == WAITING
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.rows() == labels(TEXTS[:3])
+    assert [done["state"] for done in done_jobs(reviews)] == ["cancelled"]
+
+
+@pytest.mark.proof
+def test_a_job_that_takes_too_long_and_cannot_be_cancelled_is_given_up(reviews):
+    reviews.vendor.looks = 99
+    reviews.declare(give_up=0.2, cancels=False)
+    reviews.write_input(DAY, TEXTS[:3])
+    assert reviews.run(DAY) == WAITING
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.rows() == dict.fromkeys(TEXTS[:3], ("error", None))
+    assert [done["state"] for done in done_jobs(reviews)] == ["given up"]
+    assert len(reviews.vendor.jobs) == 1
+
+
+def test_a_cap_on_calls_bounds_the_items_that_a_run_submits(reviews):
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY, "--max-calls", "12") == WAITING
+    assert reviews.vendor.submits.total() == 12
+    assert reviews.run(DAY, "--max-cost", "0.02 USD") == WAITING
+    assert reviews.vendor.submits.total() == 17
+    assert reviews.run_until_over(DAY) == 0
+    assert set(reviews.vendor.submits.values()) == {1}
+
+
+def test_no_file_of_jobs_has_a_personal_key(reviews):
+    reviews.declare(pii=["review"])
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    import pyarrow.parquet as pq
+
+    for intent in Path("data/ledger").rglob("intent.parquet"):
+        assert pq.read_table(intent).column_names == ["key"]
+        assert b"text 1" not in intent.read_bytes()
+        assert "text 1" not in json.dumps(pq.read_table(intent).to_pylist())
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.rows() == labels(TEXTS)

@@ -1,0 +1,48 @@
+"""Runs killed -9 at every point of their vendor jobs: what was accepted is submitted once."""
+
+import pytest
+
+from tests.support.killed_job_run import POINTS
+
+DAY = "2013-01-10"
+TEXTS = [f"text {number}" for number in range(25)]
+NEVER_KNOWN = {"intent written", "answer lost"}  # of a vendor without list and token
+KILLED = -9
+
+
+def run_killed_at(reviews, point, recovery):
+    """The statuses of the runs: one is killed at this point, the others continue."""
+    reviews.declare(recovery)
+    reviews.write_input(DAY, TEXTS)
+    if point not in NEVER_KNOWN | {"id stored"}:
+        assert reviews.run(DAY) == 10
+        reviews.vendor.jobs["job-1"].looks = 1 if point == "polling" else 0
+    killed = reviews.run_killed(DAY, point)
+    assert killed == KILLED, reviews.output
+    assert reviews.run_until_over(DAY) == 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("point", "recovery"),
+    [
+        ("answer lost", "list"),
+        *(
+            pytest.param(point, recovery, marks=pytest.mark.proof)
+            for point in POINTS
+            for recovery in ("list", "token", "none")
+        ),
+    ],
+)
+def test_a_killed_run_pays_no_job_twice(reviews, point, recovery):
+    run_killed_at(reviews, point, recovery)
+    rows = reviews.rows()
+    submits = reviews.vendor.submits
+    assert set(submits.values()) == {1}
+    statuses = {status for status, _ in rows.values()}
+    if recovery == "none" and point in NEVER_KNOWN:
+        assert statuses == {"ok", "unknown"}  # nothing is sent again in silence
+    else:
+        assert statuses == {"ok"}
+        assert submits.keys() == set(TEXTS)
+        assert reviews.bill == reviews.vendor.invoice
