@@ -75,7 +75,7 @@ newest: $(CLASSES) ## the tests of others' insides (docs/adr/0023) on the newest
 	PYSPARK_PYTHON=$(CURDIR)/.venv-newest/bin/python .venv-newest/bin/python -m pytest -q -n 2 --dist loadfile \
 		-m "not proof and not ui" $(or $(ARGS),$(INSIDES))
 
-hosts: $(CLASSES) ## days on five hosts in namespaces: power cuts, partitions, wrong clocks (root; Debian: iproute2 iptables faketime)
+hosts: $(CLASSES) ## days on five hosts in namespaces: power cuts, partitions, wrong clocks (root; Debian: iproute2 iptables gcc)
 	$(BIN)/python -m pytest -m hosts -s tests/hosts $(ARGS)
 
 test-ui: $(CLASSES) ## Dagster's pages and the reports in headless Chromium (Debian: apt-get install chromium)

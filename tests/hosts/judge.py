@@ -20,8 +20,8 @@ class Seen:
         repeated: Calls beyond the first of their key.
         most: The most calls in flight at once.
         repeated_by: Of the repeated calls those whose first call a fault may have cost, per fault.
-        idle: The longest time after a fault, in seconds, without all slots in use, per fault; None
-            where the only host that called was lost: Spark itself then begins the task anew.
+        idle: The longest time after a fault, in seconds, without all slots in use while a task asks,
+            per fault; None where the only host that called was lost.
     """
 
     calls: int
@@ -55,14 +55,16 @@ def _idle(calls, fault, end, latency):
     if len({call["from"] for call in calls if fault - BEFORE < call["began"] < fault}) < 2:
         return None
     counts_from = fault + 2 * latency  # until then the vendor counts calls of a host that is gone
-    full = [
-        call["began"]
-        for call in calls
-        if counts_from < call["began"] < end and call["in_flight"] == LIMIT
-    ]
-    return round(
-        max(later - earlier for earlier, later in itertools.pairwise([fault, *full, end])), 1
-    )
+    longest, since = 0.0, fault  # when all slots were in use for the last time
+    for before, call in itertools.pairwise(calls):
+        if fault < call["began"] < end:
+            pause = call["began"] - before["began"]
+            if pause > BEFORE:  # no task asked: Spark had not noticed yet that a host was gone
+                since += pause
+            longest = max(longest, call["began"] - since)
+            if call["began"] > counts_from and call["in_flight"] == LIMIT:
+                since = call["began"]
+    return round(longest, 1)
 
 
 def check_rows(lab, rows, day=DAY):
