@@ -15,13 +15,13 @@ def make_lab(tmp_path):
         pytest.skip(reason)
     made = []
 
-    def make(*, latency, shared=False, standalone=True, **clocks_ahead):
+    def make(*, latency, store_latency=0.0, shared=False, standalone=True, **clocks_ahead):
         folder = tmp_path / "lab"
         (folder / "shared").mkdir(parents=True)
         lab = Lab(folder, shared=folder / "shared" if shared else None)
         made.append(lab)
         lab.__enter__()
-        lab.start_store()
+        lab.start_store(store_latency)
         lab.start_vendor(latency)
         if standalone:
             lab.start_spark(**clocks_ahead)

@@ -90,9 +90,11 @@ class Lab:
 
     # -- services
     # ----------------------------------------------------------------------------------------------
-    def start_store(self):
-        self["store"].start("moto", sys.executable, "-m", "moto.server", "-H", self["store"].address, "-p", "5000",
-                            environment={"PYTHONDONTWRITEBYTECODE": "1"})  # fmt: skip
+    def start_store(self, latency=0.0):
+        """latency: seconds of each request."""
+        store = self["store"]
+        store.start("moto", sys.executable, ROOT / "tests/hosts/store.py", store.address, "5000", latency,
+                    environment={"PYTHONDONTWRITEBYTECODE": "1"})  # fmt: skip
         self._wait_for("store", f"{STORE}/moto-api/")
         make_bucket = (
             f"import urllib.request as u; u.urlopen(u.Request('{STORE}/lake', method='PUT'))"

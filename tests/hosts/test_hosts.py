@@ -100,6 +100,36 @@ def test_a_store_that_is_cut_off_for_a_minute_loses_no_answer(make_lab):
     judge(lab, rows, latency=latency)
 
 
+def test_a_slow_store_repeats_no_call(make_lab):
+    latency, rows = 0.3, 1500
+    lab = make_lab(latency=latency, store_latency=0.2)
+    lab.make_orders([rows // 2, rows - rows // 2], rows)
+    end_well(lab, lab.start_run())
+    judge(lab, rows, latency=latency)
+    assert len(lab.calls()) == rows
+
+
+def test_a_driver_that_is_cut_off_and_back_publishes_the_day(make_lab):
+    latency, rows = 0.3, 6000
+    lab = make_lab(latency=latency)
+    lab.make_orders([rows // 2, rows - rows // 2], rows)
+    run = lab.start_run()
+    lab.wait_for_calls(600, run)
+    fault_at = time.time()
+    with lab.network.cut("driver", "w1", "w2", "store", "vendor"):
+        time.sleep(60)
+    if run.wait(ENDS_WITHIN) != 0:  # the person at 7 in the morning runs it again
+        print(lab.log()[-1000:])
+        end_well(lab, lab.start_run(name="again"), "again")
+    check_rows(lab, rows)
+    seen = see(lab, fault_at, latency=latency)
+    print(f"\n{rows} rows, {seen}")
+    assert seen.most <= LIMIT
+    assert seen.repeated <= repeats_allowed(latency)
+    late = [call["began"] - fault_at for call in lab.calls()]
+    assert [began for began in late if CALLS_END < began < 60] == []
+
+
 @pytest.mark.parametrize("host", ["driver", "w1"])
 def test_a_clock_that_is_four_minutes_off_changes_nothing(make_lab, host):
     rows = 600
