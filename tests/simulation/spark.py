@@ -284,7 +284,13 @@ class FrameKeys:
     """The keys of a frame's rows, in the driver (jobs/run/keys/day_keys.py)."""
 
     def __init__(
-        self, prepared: Frame, names: Sequence[str], lookup: Any, _day: Any, _parts: Any
+        self,
+        prepared: Frame,
+        names: Sequence[str],
+        lookup: Any,
+        _day: Any,
+        _parts: Any,
+        _chained: Any,
     ) -> None:
         self._prepared, self.names, self.lookup = prepared, tuple(names), lookup
 
