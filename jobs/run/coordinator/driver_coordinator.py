@@ -50,12 +50,12 @@ _NO_KEEPERS: Mapping[str, LeaseKeeper] = {}
 
 
 @dataclass
-class _Frame:
+class _Job:
     shares: CallShares | None  # None: each task keeps its share
-    progress: int | None  # number of its listener
+    listener: int | None  # number of the listener that gets its progress
     keepers: Mapping[str, LeaseKeeper]  # by service, the run's leases
     tasks: dict[str, _Task] = field(default_factory=dict)  # connected tasks, by name
-    # by name: when their last call has certainly ended
+    # by name, of lost tasks: until when they may call
     lost: dict[str, float] = field(default_factory=dict)
     failed: dict[str, Any] | None = None  # the failed task's message
     # message of the first task at the cap; its stage is cancelled when no call is in flight
@@ -65,7 +65,7 @@ class _Frame:
 @dataclass(eq=False)
 class _Task:
     connection: Connection[_Task]
-    frame: _Frame
+    job: _Job
     name: str
     partition: int
     stage: int
@@ -93,33 +93,30 @@ class DriverCoordinator:
         deadlines: Deadlines = DEADLINES,
         ports: Sequence[int] = ANY_PORT,
     ) -> None:
-        self._host, self._is_active, self._cancel, self._clock, self._sleep = (
-            host,
-            is_active,
-            cancel,
-            clock,
-            sleep,
-        )
+        self._host = host
+        self._is_active, self._cancel = is_active, cancel
+        self._clock, self._sleep = clock, sleep
         self._deadlines = deadlines
         self._secret = token(SECRET_BYTES)
-        self._frames: dict[int, _Frame] = {}
-        self._released: list[_Frame] = []  # since the last look
+        self._jobs: dict[int, _Job] = {}
+        self._released: list[_Job] = []  # their tasks were not told to stop yet
         self._registered = 0
-        self._attempts = 0  # of tasks so far
+        self._tasks_begun = 0
         self._listeners: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._numbers = count()  # of listeners; never reused, because late messages may name them
-        self._seen_active: set[int] = set()
+        # stages that Spark was seen to run; a stage that was not may still begin
+        self._stages_begun: set[int] = set()
         self._handlers: Mapping[str, Callable[[_Task, dict[str, Any]], None]] = {
-            HEARTBEAT: self._answer,
-            ALIVE: self._confirm,
-            PROGRESS: self._pass_progress,
-            PAUSE: self._pause,
-            ENDED: self._note_end,
-            FAILED: self._take_failure,
+            HEARTBEAT: self._on_heartbeat,
+            ALIVE: self._on_alive,
+            PROGRESS: self._on_progress,
+            PAUSE: self._on_pause,
+            ENDED: self._on_ended,
+            FAILED: self._on_failed,
         }
         self._server: LinkServer[_Task] = LinkServer(
             bind_host, self._secret,
-            on_message=self._take, on_close=self._leave, on_look=self._look, ports=ports,
+            on_message=self._on_message, on_close=self._on_close, on_look=self._tick, ports=ports,
             clock=clock, sleep=sleep,
         )  # fmt: skip
         self._server.start()
@@ -145,9 +142,7 @@ class DriverCoordinator:
             The address for its tasks.
         """
         number, self._registered = self._registered, self._registered + 1
-        self._frames[number] = _Frame(
-            CallShares(totals, tasks) if totals else None, progress, keepers
-        )
+        self._jobs[number] = _Job(CallShares(totals, tasks) if totals else None, progress, keepers)
         return DriverAddress(
             self._host,
             self._server.port,
@@ -159,22 +154,22 @@ class DriverCoordinator:
 
     def release(self, address: DriverAddress) -> None:
         """Ends the job: refuses its late tasks, and stops those that Spark has not killed yet."""
-        if (frame := self._frames.pop(address.frame, None)) is not None:
-            self._released.append(frame)
+        if (job := self._jobs.pop(address.job, None)) is not None:
+            self._released.append(job)
 
     def end(self, address: DriverAddress, clock: Callable[[], float] = time.monotonic) -> None:
-        """Releases the job, and returns when its tasks have ended their calls, or after LAST_CALLS
-        s: then other runs may take the keys that the run claims in ledgers.
+        """Releases the job, and returns when its connected tasks have ended their calls, or after
+        LAST_CALLS s. Only then may other runs take the keys that this run claims in ledgers.
         """
-        frame = self._frames.get(address.frame)
+        job = self._jobs.get(address.job)
         self.release(address)
         until = clock() + LAST_CALLS
-        while frame is not None and frame.tasks and clock() < until:
+        while job is not None and job.tasks and clock() < until:
             self._sleep(0.02)
 
     def has_failed(self, address: DriverAddress) -> bool:
-        """Returns whether a task failed in a way in which another attempt would fail too."""
-        return self._frames[address.frame].failed is not None
+        """Returns whether a task failed for good, so that another attempt would fail too."""
+        return self._jobs[address.job].failed is not None
 
     def listen(self, listener: Callable[[dict[str, Any]], None]) -> int:
         """Passes `listener` the progress of jobs registered with the returned number."""
@@ -187,84 +182,81 @@ class DriverCoordinator:
 
     def waits(self, listener: int) -> str:
         """Returns why no call of its jobs may start, in words; empty if calls may start."""
-        frames = [frame for frame in [*self._frames.values()] if frame.progress == listener]
+        jobs = [job for job in [*self._jobs.values()] if job.listener == listener]
         return next(
-            (keeper.waits for frame in frames for keeper in frame.keepers.values() if keeper.waits),
-            "",
+            (keeper.waits for job in jobs for keeper in job.keepers.values() if keeper.waits), ""
         )
 
     def shares_given(
         self, address: DriverAddress, clock: Callable[[], float] = time.monotonic
     ) -> list[ShareGiven]:
         """Returns the changes of its tasks' shares, in order, after its job has ended."""
-        frame = self._frames[address.frame]
+        job = self._jobs[address.job]
         until = clock() + LAST_MESSAGES
-        while frame.tasks and clock() < until:
+        while job.tasks and clock() < until:
             self._sleep(0.005)
-        return [] if frame.shares is None else list(frame.shares.given)
+        return [] if job.shares is None else list(job.shares.given)
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def _take(self, connection: Connection[_Task], message: dict[str, Any]) -> None:
+    def _on_message(self, connection: Connection[_Task], message: dict[str, Any]) -> None:
         kind, task = message["kind"], connection.sender
         if task is not None:
             task.heard_at = self._clock()
             self._handlers[kind](task, message)
         elif kind == HELLO:
-            self._welcome(connection, message)
+            self._on_hello(connection, message)
         else:
             raise ValueError(kind)
 
-    def _welcome(self, connection: Connection[_Task], message: dict[str, Any]) -> None:
-        frame = self._frames.get(message["frame"])
-        if frame is None:  # a late attempt: its job has ended
+    def _on_hello(self, connection: Connection[_Task], message: dict[str, Any]) -> None:
+        job = self._jobs.get(message["job"])
+        if job is None:  # a late attempt: its job has ended
             self._server.send_last(connection, OVER)
             return
         stage, partition, at = int(message["stage"]), int(message["partition"]), int(message["at"])
-        if frame.failed is not None:  # Spark retries a task after any failure
-            self._server.send_last(connection, FAILED, **frame.failed)
+        if job.failed is not None:  # a retry by Spark
+            self._server.send_last(connection, FAILED, **job.failed)
             return
-        self._attempts += 1
-        name = f"{message['frame']}-{partition}-{self._attempts}"
-        task = _Task(connection, frame, name, partition, stage, self._clock())
+        self._tasks_begun += 1
+        name = f"{message['job']}-{partition}-{self._tasks_begun}"
+        task = _Task(connection, job, name, partition, stage, self._clock())
         self._server.accept(connection, task)
-        frame.tasks[task.name] = task
+        job.tasks[task.name] = task
         attempt = int(message["attempt"])
-        share = (
-            [] if frame.shares is None else frame.shares.begin(task.name, partition, at, attempt)
-        )
+        share = [] if job.shares is None else job.shares.begin(task.name, partition, at, attempt)
         self._send(task, GO, share=share)
-        if frame.spent:
+        if job.spent:
             self._send(task, SPENT)
 
-    def _confirm(self, task: _Task, message: dict[str, Any]) -> None:
+    def _on_alive(self, task: _Task, message: dict[str, Any]) -> None:
         self._send(task, ALIVE, at=float(message["at"]))
 
-    def _pass_progress(self, task: _Task, message: dict[str, Any]) -> None:
+    def _on_progress(self, task: _Task, message: dict[str, Any]) -> None:
         if (
-            task.frame.progress is not None
-            and (listener := self._listeners.get(task.frame.progress)) is not None
+            task.job.listener is not None
+            and (listener := self._listeners.get(task.job.listener)) is not None
         ):
             listener(message["progress"])
 
-    def _note_end(self, task: _Task, message: dict[str, Any]) -> None:
+    def _on_ended(self, task: _Task, message: dict[str, Any]) -> None:
         task.ended_at = int(message["ended"])
 
-    def _take_failure(self, task: _Task, message: dict[str, Any]) -> None:
+    def _on_failed(self, task: _Task, message: dict[str, Any]) -> None:
         error, text = str(message["error"]), str(message["message"])
         if error == BudgetExhausted.__name__:
             self._drain(task, text)
         else:
             self._fail(task, error, text)
 
-    def _answer(self, task: _Task, message: dict[str, Any]) -> None:
+    def _on_heartbeat(self, task: _Task, message: dict[str, Any]) -> None:
         share: list[int] = []
-        if task.frame.shares is not None:
+        if task.job.shares is not None:
             keeps, wants = [*map(int, message["keeps"])], [*map(int, message["wants"])]
-            share = task.frame.shares.report(task.name, keeps, wants, int(message["at"]))
+            share = task.job.shares.report(task.name, keeps, wants, int(message["at"]))
         services = {}
         for service, claims in message["services"].items():
-            keeper = task.frame.keepers[service]
+            keeper = task.job.keepers[service]
             if claims["probed"]:
                 keeper.probed(task.name)
             answer = keeper.heartbeat(
@@ -272,19 +264,19 @@ class DriverCoordinator:
             )
             services[service] = write_message(answer)
         self._send(task, LIMITS, number=int(message["number"]), share=share, services=services)
-        self._ask_for_more(task.frame)
+        self._ask_for_more(task.job)
 
-    def _ask_for_more(self, frame: _Frame) -> None:
-        for name in frame.shares.to_ask() if frame.shares is not None else ():
-            if name in frame.tasks:
-                self._send(frame.tasks[name], ASK)
+    def _ask_for_more(self, job: _Job) -> None:
+        for name in job.shares.to_ask() if job.shares is not None else ():
+            if name in job.tasks:
+                self._send(job.tasks[name], ASK)
 
-    def _pause(self, sender: _Task, message: dict[str, Any]) -> None:
+    def _on_pause(self, sender: _Task, message: dict[str, Any]) -> None:
         """Pauses all other tasks after a task was throttled or found the service down."""
         service, seconds = str(message["service"]), float(message["seconds"])
-        if service in sender.frame.keepers:
-            sender.frame.keepers[service].close_gate(seconds, str(message["reason"]))
-        for task in list(sender.frame.tasks.values()):
+        if service in sender.job.keepers:
+            sender.job.keepers[service].close_gate(seconds, str(message["reason"]))
+        for task in list(sender.job.tasks.values()):
             if task is not sender:
                 self._send(
                     task, PAUSE, service=service, seconds=seconds, down=bool(message["down"])
@@ -296,57 +288,58 @@ class DriverCoordinator:
     # -- ends --------------------------------------------------------------------------------------
 
     def _drain(self, drained: _Task, message: str) -> None:
-        """Notes that a task at the cap has no call in flight. Lets the others finish their calls
-        before it fails, because Spark cancels all tasks when a task fails, and the next run would
-        repeat their calls in flight.
+        """Notes that a task at the cap has no call in flight.
+
+        It waits until all others have ended their calls: when a task fails, Spark cancels all, and
+        the next run would repeat the calls in flight.
         """
-        frame = drained.frame
+        job = drained.job
         drained.drained = True
-        if not frame.spent:
-            frame.spent = message
-            for task in list(frame.tasks.values()):
+        if not job.spent:
+            job.spent = message
+            for task in list(job.tasks.values()):
                 if task is not drained:
                     self._send(task, SPENT)
-        self._fail_when_drained(frame)
+        self._fail_when_drained(job)
 
-    def _fail_when_drained(self, frame: _Frame) -> None:
-        """Fails the stage once all its tasks are drained; ignores dead, ended and future tasks."""
-        tasks = list(frame.tasks.values())
-        if frame.spent and frame.failed is None and tasks and all(task.drained for task in tasks):
-            self._fail(tasks[0], BudgetExhausted.__name__, frame.spent)
+    def _fail_when_drained(self, job: _Job) -> None:
+        """Fails the stage once all its connected tasks are drained."""
+        tasks = list(job.tasks.values())
+        if job.spent and job.failed is None and tasks and all(task.drained for task in tasks):
+            self._fail(tasks[0], BudgetExhausted.__name__, job.spent)
 
     def _fail(self, failed: _Task, error: str, message: str) -> None:
         """Cancels the stage, because Spark would retry this task while others still call."""
-        frame = failed.frame
-        frame.failed = frame.failed or {"error": error, "message": message}
-        for task in list(frame.tasks.values()):
-            if task is not failed or task.drained:  # it waits for the failure
-                self._server.send_last(task.connection, FAILED, **frame.failed)
+        job = failed.job
+        job.failed = job.failed or {"error": error, "message": message}
+        for task in list(job.tasks.values()):
+            if task is not failed or task.drained:  # a drained task waits to be told to fail
+                self._server.send_last(task.connection, FAILED, **job.failed)
+        # as a traceback ends, in which spark_failures.py looks for the error
         self._cancel(failed.stage, f"{BudgetExhausted.__module__}.{error}: {message}\n")
 
-    def _leave(self, task: _Task) -> None:
-        frame = task.frame
-        del frame.tasks[task.name]
+    def _on_close(self, task: _Task) -> None:
+        job = task.job
+        del job.tasks[task.name]
         if task.ended_at is None:
-            # its calls may continue until then
-            frame.lost[task.name] = over_at = task.heard_at + self._deadlines.lost
-            if frame.shares is not None:
-                frame.shares.lose(task.name, over_at)
+            job.lost[task.name] = over_at = task.heard_at + self._deadlines.lost
+            if job.shares is not None:
+                job.shares.lose(task.name, over_at)
         else:
-            self._give_back(frame, task.name)
-            if frame.shares is not None:
-                frame.shares.end(task.name, task.ended_at)
-        self._fail_when_drained(frame)
-        self._ask_for_more(frame)
+            self._give_back(job, task.name)
+            if job.shares is not None:
+                job.shares.end(task.name, task.ended_at)
+        self._fail_when_drained(job)
+        self._ask_for_more(job)
 
-    def _give_back(self, frame: _Frame, task: str) -> None:
-        for keeper in frame.keepers.values():
+    def _give_back(self, job: _Job, task: str) -> None:
+        for keeper in job.keepers.values():
             keeper.leave(task)
 
-    def _give_back_lost(self, frame: _Frame) -> None:
-        """Ends silent tasks, and gives the calls of lost tasks to others once these have ended."""
+    def _give_back_lost(self, job: _Job) -> None:
+        """Closes silent tasks, and gives a lost task's calls to others once they have ended."""
         now = self._clock()
-        for task in list(frame.tasks.values()):
+        for task in list(job.tasks.values()):
             if now >= task.heard_at + self._deadlines.lost:
                 logging.getLogger("tidegate").warning(
                     "partition %d: its task has been silent for %.0f s and counts as lost; others "
@@ -354,25 +347,25 @@ class DriverCoordinator:
                     task.partition, now - task.heard_at,
                 )  # fmt: skip
                 self._server.close(task.connection)
-        for name in [name for name, over_at in frame.lost.items() if over_at <= now]:
-            del frame.lost[name]
-            self._give_back(frame, name)
-        if frame.shares is not None:
-            frame.shares.expire(now)
-        self._ask_for_more(frame)
+        for name in [name for name, over_at in job.lost.items() if over_at <= now]:
+            del job.lost[name]
+            self._give_back(job, name)
+        if job.shares is not None:
+            job.shares.expire(now)
+        self._ask_for_more(job)
 
-    def _look(self) -> None:
+    def _tick(self) -> None:
         self._stop_released()
-        frames = list(self._frames.values())
-        tasks = [task for frame in frames for task in frame.tasks.values()]
-        for frame in frames:
-            if frame.tasks:
-                self._fail_without_store(frame)
-                self._give_back_lost(frame)
+        jobs = list(self._jobs.values())
+        tasks = [task for job in jobs for task in job.tasks.values()]
+        for job in jobs:
+            if job.tasks:
+                self._fail_without_store(job)
+                self._give_back_lost(job)
         for stage in {task.stage for task in tasks}:
             if self._is_active(stage):
-                self._seen_active.add(stage)
-            elif stage in self._seen_active:
+                self._stages_begun.add(stage)
+            elif stage in self._stages_begun:
                 for task in tasks:
                     if task.stage == stage:
                         self._server.send_last(task.connection, STOP)
@@ -383,12 +376,12 @@ class DriverCoordinator:
                 if task.ended_at is None:
                     self._server.send_last(task.connection, STOP)
 
-    def _fail_without_store(self, frame: _Frame) -> None:
-        for service, keeper in frame.keepers.items():
+    def _fail_without_store(self, job: _Job) -> None:
+        for service, keeper in job.keepers.items():
             lost = keeper.lost_since
             if (
-                frame.tasks
-                and frame.failed is None
+                job.tasks
+                and job.failed is None
                 and lost is not None
                 and self._clock() - lost > WITHOUT_STORE
             ):
@@ -398,7 +391,7 @@ class DriverCoordinator:
                     f"call of {service} may start: what was answered is kept, nothing is "
                     "published; run the day again."
                 )
-                first = next(iter(frame.tasks.values()))
+                first = next(iter(job.tasks.values()))
                 self._fail(first, RunStopped.__name__, message)
                 self._server.send_last(
                     first.connection, FAILED, error=RunStopped.__name__, message=message

@@ -160,7 +160,7 @@ class DriverLink:
             TaskFailed: The task's job has ended.
             TidegateError: Another task, or an earlier attempt of this task, failed with it.
         """
-        hello = {"frame": address.frame, "partition": partition, "stage": stage, "attempt": attempt}
+        hello = {"job": address.job, "partition": partition, "stage": stage, "attempt": attempt}
         why = "it closes the connection"
         for _ in range(TRIES):
             try:

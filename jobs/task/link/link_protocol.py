@@ -5,7 +5,7 @@ is the hello.
 
 | from the task | |
 |---|---|
-| `hello`: frame, partition, stage, attempt, `at`: µs | answered by `go`, `over` or `failed` |
+| `hello`: job, partition, stage, attempt, `at`: µs | answered by `go`, `over` or `failed` |
 | `heartbeat`: number, `at`: µs, keeps, wants, services | use of limits from then on, possible use |
 | `progress`: TaskProgress | four times a second |
 | `ended`: µs | all its rows are through, no call is in flight |
@@ -75,7 +75,7 @@ class DriverAddress:
 
     host: str
     port: int
-    frame: int  # number of the job
+    job: int  # its number
     divides: bool = False  # tasks divide the calls in flight
     leases: bool = False  # calls need a lease from the driver
     secret: str = field(default="", repr=False)

@@ -224,7 +224,7 @@ def test_a_driver_that_cannot_be_reached_stops_nobody(driver, run, caplog):
     assert not run.happened.is_set()
 
 
-def test_what_a_task_says_of_its_progress_reaches_the_listener_of_its_frame(driver, wait_for):
+def test_what_a_task_says_of_its_progress_reaches_the_listener_of_its_job(driver, wait_for):
     heard = []
     address = driver.register(progress=driver.listen(heard.append))
     link = connected(address, Run(), partition=0, stage=7)
@@ -261,7 +261,7 @@ def test_the_tasks_of_a_job_that_is_over_are_stopped_and_none_begins(driver, clo
     assert run.happened.wait(30)
     assert run.reason == "Spark wants this stage no more"
     link.close()
-    wait_for(lambda: not driver._frames)
+    wait_for(lambda: not driver._jobs)
 
 
 @pytest.mark.parametrize("failed", [False, True])
@@ -276,7 +276,7 @@ def test_the_end_of_a_job_waits_until_its_stopped_tasks_have_ended_their_calls(
         fails.close()
     ending = threading.Thread(target=driver.end, args=[address])
     ending.start()
-    wait_for(lambda: not driver._frames)
+    wait_for(lambda: not driver._jobs)
     clock.now += link_server.LOOK_EVERY
     assert run.happened.wait(30)
     ending.join(0.2)
@@ -355,7 +355,7 @@ def closed(stranger):
 
 def hello(address, **changed):
     place = {"partition": 0, "stage": 7, "attempt": 0, "at": 99}
-    message = {"kind": "hello", "frame": address.frame} | place | changed
+    message = {"kind": "hello", "job": address.job} | place | changed
     return address.secret.encode() + b"\n" + json.dumps(message).encode() + b"\n"
 
 
@@ -369,7 +369,7 @@ STRANGE = [
     b"\n" * 100,
     b'{"kind": "progress"}\n' * 10,
     b"\xff" * 5000,
-    b"0" * 64 + b"\n" + b'{"kind": "hello", "frame": 0, "partition": 0, "stage": 7, "task": 0}\n',
+    b"0" * 64 + b"\n" + b'{"kind": "hello", "job": 0, "partition": 0, "stage": 7, "task": 0}\n',
 ]
 
 
@@ -395,7 +395,7 @@ MISFITS = [
     b'{"kind": "progress", "progress": {"rows": 1}}\n',
     b'{"kind": "heartbeat", "number": "x", "services": {}}\n',
     b'{"kind": "heartbeat", "number": 1, "at": 1, "services": {"s": 1}}\n',
-    b'{"kind": "hello", "frame": 0}\n',
+    b'{"kind": "hello", "job": 0}\n',
     b'{"kind": "ended", "ended": 1e999}\n',
     b'{"kind": "quit"}\n',
     b"x" * 70_000,
@@ -580,7 +580,7 @@ def test_a_task_that_never_reads_is_gone_and_keeps_nobody_from_work(driver, task
         deaf.lines.socket.settimeout(0.5)
         while True:
             deaf.lines.socket.sendall(line * 1000)
-    wait_for(lambda: len(driver._frames[address.frame].tasks) == 1)
+    wait_for(lambda: len(driver._jobs[address.job].tasks) == 1)
     assert other.report([4], [4], 200)
 
 
