@@ -189,6 +189,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         reads=None,
         may_call=True,
         distinct_keys=(),
+        asked_first=(),  # of the rows, at other places
         layout=layout,
         cap=cap,
     )

@@ -69,6 +69,30 @@ def test_each_distinct_key_of_each_level_is_asked_once(firms):
     assert firms.vendors.calls == [("company", "d.example")]  # an error is not stored
 
 
+def test_equal_keys_of_two_levels_have_the_answers_of_their_own_lookup(firms):
+    firms.declare(
+        """
+a = vendor("a", keys={"key": "key"}, returns="x STRING")
+b = vendor("b", keys={"key": "key"}, returns="y STRING", when="a_status = 'miss'")
+c = vendor("c", keys={"key": "key"}, returns="z STRING", when="b_status = 'miss'")
+firms = table(a, b, c)
+"""
+    )
+    firms.vendors.answers = {
+        ("a", "k1"): {"x": "A"},
+        ("b", "k2"): {"y": "B"},
+        ("c", "k3"): {"z": "C"},
+    }
+    firms.write_input({"key": ["k1", "k2", "k3", "k1", "k2", "k3", "k4"]})
+    assert firms.run() == 0
+    assert [(row["x"], row["y"], row["z"]) for row in firms.rows()] == [
+        ("A", None, None), (None, "B", None), (None, None, "C"),
+        ("A", None, None), (None, "B", None), (None, None, "C"), (None, None, None),
+    ]  # fmt: skip
+    assert firms.vendors.asked("b") == ["k2", "k3", "k4"]
+    assert firms.vendors.asked("c") == ["k3", "k4"]
+
+
 def test_a_plan_counts_keys_that_are_not_known_yet_as_at_most(firms, capsys):
     firms.declare(CHAIN)
     answer_all(firms.vendors)
