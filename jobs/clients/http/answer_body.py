@@ -12,12 +12,11 @@ from jobs.clients.http.decoding import decoded_start
 from jobs.declare.answers.json_text import read_json
 
 SHOWN = 500  # displayed characters of an error's body
-READ = 8_192  # bytes read of an error's body
-AT_MOST = 2.0  # s to wait for it: the status alone is enough
-LONGEST_SECRET = 1_000  # characters; a cut body may end inside a secret
-TAG = re.compile(r"<(?:style|script)[^<>]*>[^<]*|<[^<>]*>")
-# the start of a number or of an escape
-BEGUN = re.compile(r"[-.]?|[eE][-+]?|\\?u?[0-9a-fA-F]{0,4}")
+READ_BYTES = 8_192  # of an error's body
+ERROR_BODY_TIMEOUT = 2.0  # s; the status alone is enough
+TAG = re.compile(r"<(?:style|script)[^<>]*>[^<]*|<[^<>]*>", re.IGNORECASE)
+BEGUN_ESCAPE = re.compile(r"\\?u?[0-9a-fA-F]{0,4}")
+BEGUN_FRACTION = re.compile(r"\.|[eE][-+]?")
 
 
 class BrokenOff(ValueError):  # noqa: N818  # says what is wrong with it
@@ -29,8 +28,8 @@ def loaded(body: bytes, charset: str | None = None, *, ambiguous: bool = False) 
 
     Args:
         body: The bytes.
-        charset: From Content-Type; None: JSON's rule decides.
-        ambiguous: As in `read_json`.
+        charset: From Content-Type; without it the first bytes tell, as in RFC 4627.
+        ambiguous: Whether an object may name a member twice, as in `read_json`.
 
     Raises:
         BrokenOff: The body is truncated.
@@ -40,18 +39,22 @@ def loaded(body: bytes, charset: str | None = None, *, ambiguous: bool = False) 
     try:
         return read_json(text, ambiguous=ambiguous)
     except json.JSONDecodeError as error:
-        rest = text[error.pos :].rstrip()
-        if (
-            error.msg.startswith("Unterminated string")
-            or BEGUN.fullmatch(rest)
-            or _is_begun_literal(rest)
-        ):
+        if _is_broken_off(text, error):
             raise BrokenOff(str(error)) from error
         raise
 
 
-def _is_begun_literal(rest: str) -> bool:
-    return any(literal.startswith(rest) for literal in ("true", "false", "null"))
+def _is_broken_off(text: str, error: json.JSONDecodeError) -> bool:
+    """Return whether more text could continue the JSON at the error."""
+    rest = text[error.pos :].rstrip()
+    if error.msg.startswith("Unterminated string"):
+        return True
+    if error.msg.startswith("Invalid \\"):
+        return BEGUN_ESCAPE.fullmatch(rest) is not None
+    if error.msg == "Expecting value":
+        return any(value.startswith(rest) for value in ("-", "true", "false", "null"))
+    follows_number = text[error.pos - 1 : error.pos].isdigit()
+    return not rest or (follows_number and BEGUN_FRACTION.fullmatch(rest) is not None)
 
 
 def _text(body: bytes, charset: str | None) -> str:
@@ -59,40 +62,45 @@ def _text(body: bytes, charset: str | None) -> str:
     if charset is None or charset.lower().replace("_", "-").startswith(
         ("utf-8", "utf8", "utf-16", "utf-32")
     ):
-        encoding = json.detect_encoding(body)
+        encoding = json.detect_encoding(body)  # the bytes tell better which UTF it is
     else:
         encoding = charset
     try:
         return body.decode(encoding, "surrogatepass" if encoding.startswith("utf") else "strict")
-    except LookupError as error:
-        raise ValueError(
-            f"its Content-Type names the charset {charset!r}, which does not exist"
-        ) from error
     except UnicodeDecodeError as error:
+        # most codecs say it by their reason, others by the place of an incomplete last character
         if error.reason == "unexpected end of data" or error.end >= len(body):
             raise BrokenOff(str(error)) from error
         raise
+    except (LookupError, ValueError) as error:  # an unknown codec, or Python's "undefined"
+        raise ValueError(
+            f"its Content-Type names the charset {charset!r}, which does not exist"
+        ) from error
 
 
 def is_sized(response: aiohttp.ClientResponse) -> bool:
     """Return whether HTTP marks the body's end. If not, a broken connection looks like the end."""
     headers = response.headers
     sized = "Content-Length" in headers or "chunked" in headers.get("Transfer-Encoding", "").lower()
-    return sized or response.status == 204
+    return sized or response.status == 204  # which has no body
 
 
 async def error_text(response: aiohttp.ClientResponse) -> str:
-    """Return the start of an error's body without HTML tags; empty if none arrives in time."""
+    """Return the start of an error's body without HTML tags; empty if none arrives in time.
+
+    A cut text ends with "...", by which secrets that are cut too are found (without_secrets).
+    """
     body, content = bytearray(), response.content
     with suppress(aiohttp.ClientError, TimeoutError):
-        async with asyncio.timeout(AT_MOST):
-            while len(body) < READ and not content.at_eof():
+        async with asyncio.timeout(ERROR_BODY_TIMEOUT):
+            while len(body) < READ_BYTES and not content.at_eof():
                 body += await content.readany()
-    start = decoded_start(bytes(body), response.headers.get("Content-Encoding", ""), READ)
+    coding = response.headers.get("Content-Encoding", "")
+    start = decoded_start(bytes(body), coding, READ_BYTES)
     try:
         text = start.decode(response.charset or "utf-8", "replace")
-    except LookupError:
+    except (LookupError, ValueError):  # an unknown codec, or Python's "undefined"
         text = start.decode("utf-8", "replace")
-    if max(len(start), len(body)) >= READ:
-        text = text[: max(READ // 2, len(text) - LONGEST_SECRET)]
+    if text and (len(start) >= READ_BYTES or not content.at_eof()):
+        text = text.rstrip("\ufffd") + "..."
     return TAG.sub(" ", text) if "html" in response.content_type else text

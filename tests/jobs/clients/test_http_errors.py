@@ -17,7 +17,7 @@ from jobs.clients.client import CallFailed, Redirected, Throttled
 from jobs.commands.previewing.preview import preview_rows
 from jobs.errors import AccessRefused
 from tests.jobs.clients.http.test_http_client import ask, lookup, replies
-from tidegate import Bearer, Env, Retry, Service
+from tidegate import Bearer, Enrichment, Env, Input, Output, Retry, Service
 
 
 @pytest.fixture
@@ -94,11 +94,27 @@ def test_a_secret_in_an_error_body_is_masked_where_it_is_cut_too(service, monkey
     assert str(failure) == "400 Bad Request: the key *** is not valid"
 
 
+@pytest.mark.parametrize("charset", ["undefined", "none-such", "idna"])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(429, Throttled), (401, AccessRefused), (500, CallFailed)]
+)
+def test_an_error_counts_by_its_status_in_any_charset(service, status, kind, charset):
+    headers = {"Content-Type": f"text/plain; charset={charset}"}
+    body = "no such é".encode()
+    replies(service, lambda: web.Response(body=body, status=status, headers=headers))
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert isinstance(failure, kind)
+    assert "no such é" in str(failure)
+    assert getattr(failure, "passing", True)
+
+
 @pytest.mark.process
-def test_an_error_whose_body_never_ends_is_reported_soon(raw):
-    raw["answer"] = head("Content-Length: 500", status="400 Bad Request") + b"not that"
-    (failure,) = ask(lookup(raw["url"]), ("JFK",))
-    assert str(failure) == "400 Bad Request: not that"
+def test_an_error_whose_body_never_ends_is_reported_soon_without_half_a_secret(raw, monkeypatch):
+    monkeypatch.setenv("THE_SECRET", "sk-live-0123456789")
+    bearer = Service(name="w", url=raw["url"], max_concurrency=1, auth=Bearer(Env("THE_SECRET")))
+    raw["answer"] = head("Content-Length: 500", status="400 Bad Request") + b"not sk-live-01234"
+    (failure,) = ask(lookup(raw["url"], service=bearer), ("JFK",))
+    assert str(failure) == "400 Bad Request: not ***..."
 
 
 def test_a_redirect_names_where_it_leads_and_is_not_followed(service):
@@ -116,6 +132,14 @@ def test_a_redirect_names_where_it_leads_and_is_not_followed(service):
     assert len(service.log) == 1
 
 
+def previewed(declared, rows):
+    enrichment = Enrichment(
+        name="w", input=Input(path="in"), lookups=[declared], output=Output(path="out")
+    )
+    keys = [pa.array([f"K{number}" for number in range(rows)])]
+    return preview_rows(enrichment, declared, keys, discard=True)
+
+
 def test_an_expired_login_that_redirects_every_call_stops_the_run_after_as_many_as_an_outage(
     service,
 ):
@@ -124,7 +148,7 @@ def test_an_expired_login_that_redirects_every_call_stops_the_run_after_as_many_
     )
     declared = lookup(service.url, retry=Retry(retries=0))
     with pytest.raises(AccessRefused) as stopped:
-        list(preview_rows(declared, [pa.array([f"K{number}" for number in range(60)])]))
+        list(previewed(declared, 60))
     assert str(stopped.value) == (
         f"weather_api at {service.url.removeprefix('http://')} redirected 20 calls in a row (302 "
         "Found: redirects to "
@@ -141,9 +165,7 @@ def test_a_redirect_now_and_then_is_an_error_of_its_row(service):
         return web.json_response({"temp_c": 1.0})
 
     service.answer = some
-    rows = list(
-        preview_rows(lookup(service.url), [pa.array([f"K{number}" for number in range(300)])])
-    )
+    rows = list(previewed(lookup(service.url), 300))
     assert [row.status for row in rows].count("error") == 30
     assert rows[3].error == (
         "301 Moved Permanently: redirects to /new, and redirects are not followed"
