@@ -167,33 +167,37 @@ class WindowsHold(Check):
         self, arrived: Arrived, keys: pa.Table, made: WrittenWindows
     ) -> Iterator[dict[str, Any]]:
         """Yields the windows, or firings, that only the rows make or only the files have."""
-        found = find_windows(arrived, self.window)
-        columns = [*self.window.key, WINDOW_START, WINDOW_END, WINDOW_ROWS]
-        true = {name: keys[name].take(pa.array(found.first)) for name in self.window.key}
-        true |= {
-            WINDOW_START: pa.array(found.start, pa.int64()),
-            WINDOW_END: pa.array(found.end, pa.int64()),
-            WINDOW_ROWS: pa.array(found.rows, pa.int64()),
-        }  # fmt: skip
+        recomputed = find_windows(arrived, self.window)
+        first = pa.array(recomputed.first, pa.int64())
+        columns = {name: keys[name].take(first) for name in self.window.key}
+        columns |= {
+            WINDOW_START: pa.array(recomputed.start, pa.int64()),
+            WINDOW_END: pa.array(recomputed.end, pa.int64()),
+            WINDOW_ROWS: pa.array(recomputed.rows, pa.int64()),
+        }
         if self.window.panes == "all":
-            columns += [PANE, FIRED]
-            true |= {
-                PANE: pa.array(found.pane, pa.int32()),
-                FIRED: pa.array(found.fired, pa.string()),
+            columns |= {
+                PANE: pa.array(recomputed.pane, pa.int32()),
+                FIRED: pa.array(recomputed.fired, pa.string()),
             }
-        written = _read(made, columns)
-        both = [pa.table(true).select(columns)] + (
-            [written.cast(pa.table(true).schema)] if written is not None else []
-        )
-        sides = [side.append_column("times", pa.array([sign] * len(side), pa.int64()))
-                 for side, sign in zip(both, (1, -1), strict=False)]  # fmt: skip
-        together = pa.concat_tables(sides).group_by(columns).aggregate([("times", "sum")])
-        for row in together.filter(pc.not_equal(together["times_sum"], 0)).to_pylist():
-            excess = row.pop("times_sum")
-            extent = {name: _moment(row[name]) for name in (WINDOW_START, WINDOW_END)}
-            yield plain(
-                row | extent | {"it_is": "not written" if excess > 0 else "not one of the rows'"}
+        sides = [pa.table(columns)]
+        if (written := _read(made, [*columns])) is not None:
+            sides.append(written.cast(sides[0].schema))
+        # a row counts +1 if recomputed, -1 if written, so that equal rows add up to 0; numbers as
+        # names, because a key may have any name
+        numbers = {str(place): name for place, name in enumerate(columns)}
+        signed = [
+            side.rename_columns([*numbers]).append_column(
+                "sign", pa.array([sign] * len(side), pa.int64())
             )
+            for side, sign in zip(sides, (1, -1), strict=False)  # nothing may be written
+        ]
+        sums = pa.concat_tables(signed).group_by([*numbers]).aggregate([("sign", "sum")])
+        for sum_ in sums.filter(pc.not_equal(sums["sign_sum"], 0)).to_pylist():
+            row = {name: sum_[number] for number, name in numbers.items()}
+            extent = {name: _moment(row[name]) for name in (WINDOW_START, WINDOW_END)}
+            verdict = "not written" if sum_["sign_sum"] > 0 else "not one of the rows'"
+            yield plain(row | extent | {"it_is": verdict})
 
 
 def _identity(places: Places, numbers: Places) -> Places:
@@ -244,4 +248,7 @@ def _codes(keys: pa.Table, count: int) -> Places:
 
 
 def _moment(millis: int) -> Any:
-    return pa.scalar(millis, MILLIS).as_py()
+    try:
+        return pa.scalar(millis, MILLIS).as_py()
+    except (OverflowError, ValueError):  # outside of Python's years
+        return f"{millis} ms"

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from data_quality.checks import windows_hold
 from data_quality.checks.windows_hold import WindowsHold
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
@@ -25,35 +26,37 @@ def moment(seconds):
     return None if seconds is None else START + dt.timedelta(seconds=seconds)
 
 
-def finding(folder, windows, *, panes="last", counts=(5, 1, 1), listed=LISTED):
+def finding(
+    folder, windows, *, panes="last", counts=(5, 1, 1), listed=LISTED, key="action", rows=ROWS
+):
     """What the check says of these rows when their files of windows hold `windows`."""
     source = str(folder / "in.parquet")
-    keys, times = zip(*ROWS, strict=True)
+    keys, times = zip(*rows, strict=True)
     at = pa.array([moment(one) for one in times], pa.timestamp("us", "UTC"))
-    given = pa.table({"Action": pa.array(keys, pa.string()), "at": at})
+    given = pa.table({key.title(): pa.array(keys, pa.string()), "at": at})
     pq.write_table(given, source)
-    written = given.append_column(schema.SOURCE_FILE, pa.array([f"file:{source}"] * len(ROWS)))
-    written = written.append_column(schema.SOURCE_ROW, pa.array(range(len(ROWS)), pa.int64()))
+    written = given.append_column(schema.SOURCE_FILE, pa.array([f"file:{source}"] * len(rows)))
+    written = written.append_column(schema.SOURCE_ROW, pa.array(range(len(rows)), pa.int64()))
     written = written.take([3, 0, 6, 5, 2, 1, 4])
-    made = write_windows(folder, windows, panes, counts, listed)
-    window = WindowFacts("w", "tumbling", 5000, 5000, 0, ("action",), "count(*) AS n", panes)
+    made = write_windows(folder, windows, panes, counts, listed, key=key)
+    window = WindowFacts("w", "tumbling", 5000, 5000, 0, (key,), "count(*) AS n", panes)
     declared = DeclaredFacts(
         enrichment="e", table="", input_path="", partition="date", mode="unordered", lookups=(),
         row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", 0.0), windows=(window,),
     )  # fmt: skip
     facts = DayFacts(
-        declared, "2020-05-24", "r", (source,), ("action", "at"), "", (), (), "", "", windows=made
+        declared, "2020-05-24", "r", (source,), (key, "at"), "", (), (), "", "", windows=made
     )
     day = WrittenDay.of_table(None, facts, written)
     check = WindowsHold(declared, window)
     return check.finding([check.summarize(read(), day) for read in day.output.parts()], day)
 
 
-def write_windows(folder, windows, panes, counts, listed):
-    columns = list(zip(*windows, strict=True))
+def write_windows(folder, windows, panes, counts, listed, *, key):
+    columns = list(zip(*windows, strict=True)) or [()] * 6
     times = pa.timestamp("us", "UTC")
     table = {
-        "action": pa.array(columns[0], pa.string()),
+        key: pa.array(columns[0], pa.string()),
         schema.WINDOW_START: pa.array(map(moment, columns[1]), times),
         schema.WINDOW_END: pa.array(map(moment, columns[2]), times),
         "n": pa.array(columns[3], pa.int64()),
@@ -67,7 +70,7 @@ def write_windows(folder, windows, panes, counts, listed):
         schema.SOURCE_ROW: listed,
     }
     pq.write_table(pa.table(identity), folder / "dropped.parquet")
-    files = (str(folder / "windows.parquet"),), (str(folder / "dropped.parquet"),)
+    files = (str(folder / "windows.parquet"),) * bool(windows), (str(folder / "dropped.parquet"),)
     return (WrittenWindows("w", *files, len(windows), *counts),)
 
 
@@ -77,6 +80,25 @@ def test_windows_that_the_rows_make_are_green_with_the_sum_of_the_rows(tmp_path,
     assert found.success
     assert found.sentence.startswith("7 rows in: 5 in 5 ")
     assert found.sentence.endswith(", 1 dropped, 1 without event time")
+
+
+def test_a_day_without_any_event_time_has_no_windows_and_is_green(tmp_path):
+    rows = [(key, None) for key, _ in ROWS]
+    found = finding(tmp_path, [], counts=(0, 0, 7), listed=range(7), rows=rows)
+    assert (found.success, found.sentence) == (
+        True, "7 rows in: 0 in 0 windows, 0 dropped, 7 without event time"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["times", "times_sum", "sign", "sign_sum", "0"])
+def test_a_key_of_windows_may_have_any_name(tmp_path, key):
+    assert finding(tmp_path, HONEST, key=key).success
+    (wrong,) = finding(tmp_path, HONEST[1:], key=key).evidence
+    assert (wrong[key], wrong["it_is"]) == ("pv", "not written")
+
+
+def test_a_window_outside_of_all_years_is_evidence():
+    assert windows_hold._moment(10**15) == f"{10**15} ms"
 
 
 FAULTS = {
