@@ -245,8 +245,8 @@ class AnswersMatch(LookupCheck):
         stored, lookup = day.stored, self.lookup
 
         def compared(between: Between) -> Compared:
-            some = [table for part in groups for table in part.read(between)]
-            return compare(merged(some), lookup, stored) if some else Compared()
+            together = merged(table for part in groups for table in part.read(between))
+            return Compared() if together is None else compare(together, lookup, stored)
 
         return Compared.together(day.run(compared, divide_places(groups)))
 

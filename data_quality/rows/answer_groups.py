@@ -1,14 +1,14 @@
 """Groups a lookup's rows by key, answer time and answer.
 
-A place is a number of key and answer time. Groups are sorted by place, so that the groups of all
-parts of a day can be compared some places at a time.
+The place of a group is the 64-bit digest of its key and answer time. Groups are sorted by place, so
+that the groups of all parts of a day can be compared some places at a time.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,13 +25,15 @@ from jobs.storage.new_files import new_file
 from jobs.storage.parquet_files import open_parquet
 from jobs.storage.urls import below
 
-PLACES_AT_ONCE = 1_000_000  # in memory, about 200 bytes each and the length of the key
+PLACES_AT_ONCE = 1_000_000  # in memory; a place takes about 200 bytes and the length of its key
 SKETCHED = 1024  # the lowest places of a part, by which the number of all places is estimated
 NEVER = np.iinfo(np.int64).max
 ANSWER, PLACE = "answer", "place"
-COUNTS = ("rows", "called", "asked", "known")  # all; by call; by call or shared; from the ledger
-FIRSTS = ("first", "first_asked", "first_known")  # the first row among those counted
-NUMBERS = (PLACE, ANSWER, *COUNTS, *FIRSTS)  # columns of a group; further ones have its key
+# numbers of rows: all, those answered by a call, by a call or shared, and from the ledger
+COUNTS = ("rows", "called", "asked", "known")
+# the lowest turn (task, input_seq) of a row in "rows", "asked", "known"; NEVER without such a row
+FIRSTS = ("first", "first_asked", "first_known")
+NUMBERS = (PLACE, ANSWER, *COUNTS, *FIRSTS)  # all other columns are the key and its answer time
 _SEQ_BITS = 40
 
 Between = tuple[int, int]  # the first place, and the place after the last
@@ -39,18 +41,12 @@ Between = tuple[int, int]  # the first place, and the place after the last
 
 def number_places(table: pa.Table, lookup: LookupFacts) -> Numbers:
     key = as_array(table[schema.key(lookup.name)])
-    return _number_rows(
-        digest([*key.flatten(), as_array(table[schema.published_answered_at(lookup.name)])]), table
-    )
+    return digest([*key.flatten(), as_array(table[_answered_at(lookup)])])
 
 
 def number_answers(table: pa.Table, lookup: LookupFacts) -> Numbers:
     names = [schema.published_status(lookup.name), *(column for column, _ in lookup.returns)]
-    return _number_rows(digest([as_array(table[name]) for name in names]), table)
-
-
-def _number_rows(numbers: Numbers, table: pa.Table) -> Numbers:
-    return numbers if len(numbers) == len(table) else np.resize(numbers, len(table))
+    return digest([as_array(table[name]) for name in names])
 
 
 @dataclass(frozen=True)
@@ -58,10 +54,10 @@ class AnsweredRows:
     """The rows with an answer among some rows of a task.
 
     Attributes:
-        at: Their places among these rows.
-        places: Of each, by key and answer time.
-        answers: A number of each answer.
-        sources: By the names of COUNTS, which of them are counted.
+        at: Their positions among these rows.
+        places: The places of their groups.
+        answers: The digests of their answers.
+        sources: For each name of COUNTS, a flag for each row.
     """
 
     at: Places
@@ -89,8 +85,9 @@ class AnsweredRows:
         )
 
     def grouped(self, rows: TaskRows, lookup: LookupFacts, *, in_turn: bool) -> pa.Table:
-        """Returns a row for each place and answer. in_turn: whether rows have PARTITION and
-        INPUT_SEQ.
+        """Returns a row for each place and answer.
+
+        in_turn: whether rows have PARTITION and INPUT_SEQ; otherwise all turns are 0.
         """
         turn = np.zeros(len(self.at), np.int64)
         if in_turn:
@@ -106,7 +103,7 @@ class AnsweredRows:
         }
         numbers = {PLACE: self.places, ANSWER: self.answers, **counts, **firsts}
         key = rows.table.select([schema.key(lookup.name), _answered_at(lookup)])
-        return _merged(
+        return _group_by_place(
             pa.table([*map(pa.array, numbers.values())], [*numbers]), key.take(pa.array(self.at))
         )
 
@@ -115,13 +112,27 @@ def _answered_at(lookup: LookupFacts) -> str:
     return schema.published_answered_at(lookup.name)
 
 
-def merged(groups: Sequence[pa.Table]) -> pa.Table:
-    """Merges the groups of several parts: equal groups become one group."""
+def merged(groups: Iterable[pa.Table]) -> pa.Table | None:
+    """Merges the groups of several parts: equal groups become one group. None without a part.
+
+    Holds at most PLACES_AT_ONCE groups more than it has merged, or twice as many as these.
+    """
+    tables: list[pa.Table] = []
+    waiting = 0
+    for table in groups:
+        tables.append(table)
+        waiting += len(table)
+        if waiting > max(PLACES_AT_ONCE, len(tables[0])):
+            tables, waiting = [_merge(tables)], 0
+    return _merge(tables) if tables else None
+
+
+def _merge(groups: Sequence[pa.Table]) -> pa.Table:
     together = pa.concat_tables(groups)
-    return _merged(together.select(NUMBERS), together.drop_columns(NUMBERS))
+    return _group_by_place(together.select(NUMBERS), together.drop_columns(NUMBERS))
 
 
-def _merged(numbers: pa.Table, keys: pa.Table) -> pa.Table:
+def _group_by_place(numbers: pa.Table, keys: pa.Table) -> pa.Table:
     columns = {name: as_array(numbers[name]).to_numpy() for name in numbers.column_names}
     order = np.lexsort([columns[ANSWER], columns[PLACE]])
     starts = find_starts(columns[PLACE][order], columns[ANSWER][order])
@@ -159,7 +170,7 @@ class StoredGroups:
     def of(
         cls, groups: pa.Table, folder: str | None, token: Callable[[int], str] = secrets.token_hex
     ) -> StoredGroups:
-        """folder: gets the file; None keeps the groups in memory."""
+        """folder: where the file is written; None keeps the groups in memory."""
         places = as_array(groups[PLACE]).to_numpy()
         lowest = places[find_starts(places)][:SKETCHED]
         if folder is None:
@@ -176,9 +187,9 @@ class StoredGroups:
             return
         with open_parquet(self.file) as file:
             for number in range(file.num_row_groups):
-                counted = file.metadata.row_group(number).column(0).statistics
-                # a group without rows has none
-                if counted and counted.max >= between[0] and counted.min < between[1]:
+                extent = file.metadata.row_group(number).column(0).statistics
+                # an empty row group has none
+                if extent and extent.max >= between[0] and extent.min < between[1]:
                     yield _between(file.read_row_group(number), between)
 
 
@@ -195,6 +206,7 @@ def divide_places(parts: Sequence[StoredGroups]) -> list[Between]:
     """Returns ranges of places, each with about PLACES_AT_ONCE places of these parts at most."""
     lowest = np.unique(np.concatenate([np.zeros(0, np.uint64), *(one.sketch for one in parts)]))
     count = len(lowest)
+    # the k-th lowest of n numbers that are spread evenly is at about k/n of their range
     if count >= SKETCHED and any(len(one.sketch) == SKETCHED for one in parts):
         count = math.ceil(SKETCHED * 2**64 / (int(lowest[SKETCHED - 1]) + 1))
     ranges = max(1, math.ceil(count / PLACES_AT_ONCE))

@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 from data_quality.catalogue import checks
 from data_quality.judging import Judging
 from data_quality.rows import answer_groups
-from data_quality.rows.answer_groups import StoredGroups, divide_places
+from data_quality.rows.answer_groups import StoredGroups, divide_places, merged
 from data_quality.rows.written_day import WrittenDay
 
 
@@ -104,6 +104,31 @@ def test_ranges_of_places_have_about_as_many_places_as_are_wanted(monkeypatch):
     ]
     assert (sum(counts), max(counts) < 12_000) == (200_000, True)
     assert len(divide_places([replace(one, sketch=one.sketch[:3]) for one in parts[:1]])) == 1
+
+
+def test_parts_with_the_same_keys_are_merged_in_the_memory_of_a_few(monkeypatch):
+    count = 5_000
+    monkeypatch.setattr(answer_groups, "PLACES_AT_ONCE", count)
+    places = np.sort(np.random.default_rng(1).integers(0, 1 << 64, count, np.uint64))
+    numbers = {name: pa.array(np.full(count, 1)) for name in answer_groups.NUMBERS}
+    numbers |= {"place": pa.array(places), "key": pa.array(places)}
+    highest, before = 0, pa.total_allocated_bytes()
+
+    def parts():
+        nonlocal highest
+        for number in range(100):
+            first = pc.add(pa.array(np.full(count, 0)), number)
+            yield pa.table(
+                {name: pa.concat_arrays([part, part[:0]]) for name, part in numbers.items()}
+                | {"first": first}
+            )
+            highest = max(highest, pa.total_allocated_bytes() - before)
+
+    together = merged(parts())
+    assert together.num_rows == count
+    assert set(together["rows"].to_pylist()) == {100}
+    assert set(together["first"].to_pylist()) == {0}
+    assert highest < 6 * together.nbytes
 
 
 def test_a_part_without_answers_has_no_groups_in_its_file(tmp_path):
