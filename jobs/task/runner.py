@@ -153,7 +153,7 @@ class PartitionRun:
         )
 
     def _read_ahead(self, share: Sequence[int]) -> None:
-        self._window.grow(self._rows_ahead(share))
+        self._window.set_max_rows(self._rows_ahead(share))
 
     # -- from any thread ---------------------------------------------------------------------------
 

@@ -11,15 +11,18 @@ BYTES_TOGETHER = 4 << 20
 
 
 class InputWindow:
-    """Limits the reader's lead over Spark's output, in rows and bytes; a batch always fits."""
+    """Limits the reader's lead over Spark's output, in rows and bytes.
+
+    While there is any room, a batch of any size is taken.
+    """
 
     def __init__(self, rows: int, size: int) -> None:
         self._max_rows = rows
         self._max_size = size
         self._changed = threading.Condition()
-        self.rows = 0  # taken and not returned
-        self._rows_ever = 0
-        self._size_ever = 0
+        self._batches: deque[tuple[int, int]] = deque()  # rows and bytes that are not given back
+        self._size = 0  # of them
+        self.rows = 0  # of them
         self._ended = False
         self.is_full = False  # the reader waits for room
 
@@ -29,21 +32,30 @@ class InputWindow:
             self.is_full = not (self._ended or self._has_room())
             self._changed.wait_for(lambda: self._ended or self._has_room())
             self.is_full = False
+            self._batches.append((rows, size))
             self.rows += rows
-            self._rows_ever += rows
-            self._size_ever += size
+            self._size += size
             return not self._ended
 
     def _has_room(self) -> bool:
-        size = self.rows * self._size_ever / self._rows_ever if self._rows_ever else 0
-        return self.rows < self._max_rows and size < self._max_size
+        return self.rows < self._max_rows and self._size < self._max_size
 
     def give_back(self, rows: int) -> None:
+        """Count rows as written; of unordered rows the sizes are those of the oldest."""
         with self._changed:
             self.rows -= rows
+            while self._batches and rows >= self._batches[0][0]:
+                oldest, size = self._batches.popleft()
+                rows -= oldest
+                self._size -= size
+            if rows:
+                oldest, size = self._batches[0]
+                kept = size * (oldest - rows) // oldest
+                self._batches[0] = oldest - rows, kept
+                self._size -= size - kept
             self._changed.notify()
 
-    def grow(self, rows: int) -> None:
+    def set_max_rows(self, rows: int) -> None:
         with self._changed:
             self._max_rows = rows
             self._changed.notify()
@@ -57,7 +69,7 @@ class InputWindow:
 class InputQueue:
     """The reader's batches for the event loop.
 
-    Waiting batches are merged, because each costs as much as 1,000 rows.
+    Waiting batches are merged, because a batch costs the loop as much as 1,000 rows.
     """
 
     def __init__(self) -> None:
