@@ -51,11 +51,11 @@ class InputRows:
         return {path: read_footer(path).num_rows for path in self._paths}
 
     def for_tasks(self) -> InputRows:
-        """Returns a copy without Spark, for tasks, with the counts and columns read so far."""
-        found = copy.copy(self)
-        _ = found.counts, found.columns
-        found._spark = None  # noqa: SLF001  # a copy of this class
-        return found
+        """Returns a copy without Spark, for tasks."""
+        _ = self.counts, self.columns  # read once, here: all copies have them
+        copied = copy.copy(self)
+        copied._spark = None  # noqa: SLF001  # a copy of this class
+        return copied
 
     @property
     def rows(self) -> int:
