@@ -115,6 +115,10 @@ class Unasked:
         items, self._items = self._items, 0
         return items
 
+    def give_back(self, items: int) -> None:
+        """Leave these keys to the next request, because theirs was not sent."""
+        self._items += items
+
 
 class Request:
     """A request: in flight once it has a connection, sent once its first bytes are written."""
@@ -124,6 +128,7 @@ class Request:
         "_clock",
         "_counts",
         "_in_flight",
+        "_is_written",
         "_items",
         "_left_at",
         "_unasked",
@@ -141,6 +146,7 @@ class Request:
         self._call: Call | None = None
         self._left_at: float | None = None
         self._in_flight = False
+        self._is_written = False
         self._items = 0
         self.connection: Any = None  # for HTTP, the connection in use
         self.tells = False  # its answer tells what it used
@@ -171,6 +177,7 @@ class Request:
 
         A request that has a connection but is cancelled or killed before it writes costs nothing.
         """
+        self._is_written = True
         counts, day = self._counts, _today()
         counts.meter("request", day, 1)
         counts.meter("item", day, self._items)
@@ -191,8 +198,10 @@ class Request:
             self._counts.seconds += self._clock() - self._left_at
             if self._call is not None:
                 self._call.request_ended()
-            if self.tells:
-                self._settle()
+        if not self._is_written:
+            self._unasked.give_back(self._items)
+        elif self.tells:
+            self._settle()
 
     def _settle(self) -> None:
         """Count what it used; if that is unknown, it stays so."""

@@ -14,7 +14,7 @@ from jobs.clients import request_counter
 from jobs.clients.billing_meter import Meters, metered
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.registry import client_for
-from jobs.clients.request_counter import RequestCounts
+from jobs.clients.request_counter import RequestCounts, Unasked
 from jobs.errors import TidegateError
 from tidegate import Batch, HttpLookup, Pages, Price, Service, SqlLookup, lookup
 
@@ -88,6 +88,20 @@ def test_a_request_that_found_nobody_was_not_sent():
         taken.bind(("127.0.0.1", 0))  # and does not listen
         counts = counted(over_http(f"http://127.0.0.1:{taken.getsockname()[1]}"), "a", "b")
     assert (counts.sent.total(), counts.items.total(), counts.most_at_once) == (0, 0, 0)
+
+
+def test_a_request_that_was_not_written_leaves_its_keys_to_the_next():
+    counts = RequestCounts(lookup="geo")
+    keys = Unasked(3)
+    for is_written in (False, True, True):
+        request = counts.request(keys)
+        request.tells = True
+        request.leaves()
+        if is_written:
+            request.is_written()
+        request.ends()
+    assert (counts.sent.total(), counts.items.total(), counts.unknown_use) == (2, 3, 2)
+    assert counts.in_flight == 0
 
 
 def test_not_now_in_an_answer_is_throttled_and_no_answer(service):
