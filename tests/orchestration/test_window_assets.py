@@ -19,7 +19,7 @@ from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
 from tests.jobs.commands.conftest import towns_in
-from tidegate import EventTime, Tumbling, Window
+from tidegate import EventTime, Output, Tumbling, Window
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
 BY_HOUR = Window("by_hour", of=Tumbling(dt.timedelta(hours=1)), key=["town"], sql="count(*) AS n")
@@ -62,6 +62,17 @@ def test_the_windows_are_an_asset_behind_the_days_and_in_their_nightly_job(decla
     )
     assert windows.metadata["path"].endswith("data/published/by_hour")
     assert windows.metadata["rows_in_no_window"].endswith("data/published/by_hour__dropped")
+
+
+def test_windows_of_a_day_of_an_earlier_table_are_not_materialized(towns, declared):
+    towns.publish(DAY, range(3), windows=(made_by_a_run(),))
+    moved = dataclasses.replace(declared.enrichment, output=Output(path="data/moved/towns"))
+    asset = window_asset(Declared("declared.towns:towns", moved), BY_HOUR)
+    with dg.DagsterInstance.ephemeral() as instance:
+        made = dg.materialize([asset], partition_key=DAY, instance=instance, raise_on_error=False)
+    (failed,) = (event for event in made.all_events if event.is_step_failure)
+    assert "no run has published 2013-01-10 here" in str(failed.step_failure_data.error)
+    assert not Path("data/moved").exists()
 
 
 def test_windows_are_materialized_by_themselves_from_the_published_run_and_a_day_without_one_says_so(

@@ -174,7 +174,8 @@ def window_asset(declared: Declared, window: Window) -> dg.AssetsDefinition:
         from jobs.tables.records.published_runs import last_published
 
         for day in context.partition_keys:
-            record = last_published(declared.name, day)
+            table = declared.enrichment.output.path
+            record = last_published(declared.name, day, table=table)
             if record is None:
                 raise dg.Failure(
                     f"{declared.name}: no run has published {day} here; run the day first."
