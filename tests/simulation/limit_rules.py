@@ -2,14 +2,13 @@
 themselves.
 """
 
-import datetime as dt
 import pathlib
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from jobs.clients.billing_meter import Usage, metered
 from jobs.declare.budgets import MONEY, PARTS
-from tests.simulation import clock, limits_store
+from tests.simulation import limits_store
 from tests.simulation.declared import CONCURRENCY, UNITS, lookup_of
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.nights import Night
@@ -36,9 +35,9 @@ class LimitRules:
         self._arrivals: dict[tuple[str, str], deque[float]] = {}
         self._tokens: deque[tuple[float, int]] = deque()
         self._called_since: dict[Process, float] = {}  # by task: its first call
-        self._days: set[dt.date] = set()
         self._restarted = -1.0
-        self.spent: Counter[str] = Counter()  # cents by lookup
+        # cents by lookup, and by the day on which the run began that spent them (docs/limits.md)
+        self.spent: Counter[tuple[str, str]] = Counter()
 
     @property
     def over_runs(self) -> bool:
@@ -71,8 +70,6 @@ class LimitRules:
                 f"{len(at_work)} calls of {lookup} at once, by {run} as well, where "
                 f"{allowed} are allowed"
             )
-        if self.over_runs:
-            self._days.add(clock.utc_now().date())
         self._called_since.setdefault(request.process, night.now)
         self._check_pause(request)
 
@@ -138,23 +135,21 @@ class LimitRules:
             self._check_rates(request)
         unit = self._unit(lookup)
         if unit in ("item", "request"):
-            self._spend(lookup, len(request.keys) if unit == "item" else 1)
+            self._spend(lookup, request.process, len(request.keys) if unit == "item" else 1)
 
     def check_charge(self, charge: Charge) -> None:
         if charge.tokens:
-            self._spend(charge.lookup, charge.tokens)
+            self._spend(charge.lookup, charge.process, charge.tokens)
             if self._night.limits == "rates":
                 self._check_tokens(charge)
 
-    def _spend(self, lookup: str, cents: int) -> None:
-        self.spent[lookup] += cents
-        if self._night.limits == "budget" and self.spent[lookup] > self._night.budget * len(
-            self._days
-        ):
+    def _spend(self, lookup: str, process: Process, cents: int) -> None:
+        day = scheduler().bills[_run_of(process)].started_at[:10]
+        self.spent[lookup, day] += cents
+        spent, allowed = self.spent[lookup, day], self._night.budget
+        if self._night.limits == "budget" and spent > allowed:
             scheduler().fail(
-                f"over its budget: {lookup} cost {self.spent[lookup]} cents on {len(self._days)} "
-                "days, and "
-                f"{self._night.budget} are allowed a day"
+                f"over its budget: {lookup} cost {spent} cents on {day}, and {allowed} are allowed"
             )
 
     def _unit(self, lookup: str) -> str | None:
@@ -194,16 +189,18 @@ class LimitRules:
         """What the budgets' books have as spent is never below the invoice."""
         if self._night.limits != "budget":
             return
-        kept: Counter[str] = Counter()
+        kept: Counter[tuple[str, str]] = Counter()
         for service, book in limits_store.books(file).items():
             names = {row["limit"] for row in book.rows(0.0) if row["limit"].startswith(MONEY)}
             lookup = next(one for one in UNITS if f"{one}r" in service)
-            kept[lookup] += sum(book.held(name) for name in names)
-        for lookup, cents in self.spent.items():
-            if self._unit(lookup) is not None and kept[lookup] < cents * CENT:
+            for name in names:
+                kept[lookup, name.rpartition(" on ")[2]] += book.held(name)
+        for (lookup, day), cents in self.spent.items():
+            held = kept[lookup, day]
+            if self._unit(lookup) is not None and held < cents * CENT:
                 scheduler().fail(
-                    f"the budget of {lookup} has {kept[lookup] / CENT} cents as spent, its bill is "
-                    f"{cents}"
+                    f"the budget of {lookup} has {held / CENT} cents as spent on {day}, its bill "
+                    f"is {cents}"
                 )
 
     def is_used_up(self, file: pathlib.Path) -> bool:
