@@ -5,7 +5,6 @@ its pool of connections are the real ones.
 """
 
 import asyncio
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -18,8 +17,6 @@ from tests.simulation.vendor import Request
 _REASONS = {200: "OK", 404: "Not Found", 429: "Too Many Requests", 500: "Internal Server Error"}
 _END = b"\r\n\r\n"
 AGAIN_WITHIN = 0.02  # s after an answer that comes twice
-_descriptors = itertools.count(1 << 24)
-_transports: dict[int, "MemoryTransport"] = {}
 
 
 class MemoryTransport(asyncio.Transport):
@@ -29,12 +26,12 @@ class MemoryTransport(asyncio.Transport):
         super().__init__()
         self._loop, self._protocol = loop, protocol
         self._process = scheduler().me().process
-        self._descriptor = next(_descriptors)
+        self._descriptor = scheduler().network.next_descriptor()
         self._sent = b""
         self._arrived: list[bytes] = []
         self._is_closing = self._has_ended = False
         self._requests = self._responses = 0
-        _transports[self._descriptor] = self
+        scheduler().network.transports[self._descriptor] = self
 
     # -- the client's side
     # ---------------------------------------------------------------------------------------------
@@ -85,7 +82,7 @@ class MemoryTransport(asyncio.Transport):
     def close(self) -> None:
         if not self._is_closing:
             self._is_closing = True
-            _transports.pop(self._descriptor, None)
+            scheduler().network.transports.pop(self._descriptor, None)
             scheduler().vendor.waiting.pop(self._descriptor, None)
             self._loop.call_soon(self._protocol.connection_lost, None)
 
@@ -233,5 +230,5 @@ class Poll:
         self._descriptor = descriptor
 
     def poll(self, timeout: float | None = None) -> list[int]:
-        transport = _transports.get(self._descriptor)
+        transport = scheduler().network.transports.get(self._descriptor)
         return [self._descriptor] if transport is None or transport.is_readable else []

@@ -78,7 +78,9 @@ class Stage:
 
     def __init__(self, night: Night, folder: pathlib.Path, *, trace: bool) -> None:
         self.night, self.folder = night, folder
-        self.scheduler = Scheduler(str(night.seed), preempts=night.preempts, trace=trace)
+        self.scheduler = Scheduler(
+            str(night.seed), preempts=night.preempts, trace=trace, folder=f"{folder}/"
+        )
         night_at_work.begin(self.scheduler)
         self.faults = Faults(
             night.chances, night.left_out, self.scheduler.stream, self.scheduler.say

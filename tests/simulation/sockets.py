@@ -11,19 +11,22 @@ import os
 import selectors
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.faults import Faults
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.scheduler import Process, SimulatedThread
 
+if TYPE_CHECKING:
+    from tests.simulation.http_service import MemoryTransport
+
 DELAY = 0.005  # s
 PARTITION = 60.0  # s at most; longer than the link's deadlines
-FIRST_PORT = 20_000
+FIRST_PORT, FIRST_DESCRIPTOR = 20_000, 1 << 24
 
 
 class Network:
-    """The listening sockets of a night, by port."""
+    """The listening sockets of a night, by port, and the clients' connections, by descriptor."""
 
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
@@ -32,6 +35,8 @@ class Network:
         self.cut_until = 0.0  # nothing arrives before
         self.heard: dict[Process, float] = {}  # when a process received something from its driver
         self._ports = FIRST_PORT
+        self.transports: dict[int, MemoryTransport] = {}
+        self._descriptors = FIRST_DESCRIPTOR
 
     def cut(self, seconds: float) -> None:
         """Let nothing arrive for so long."""
@@ -40,6 +45,10 @@ class Network:
     def next_port(self) -> int:
         self._ports += 1
         return self._ports
+
+    def next_descriptor(self) -> int:
+        self._descriptors += 1
+        return self._descriptors
 
 
 def network() -> Network:
