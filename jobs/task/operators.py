@@ -107,6 +107,8 @@ def _operator(
 ) -> tuple[AsyncWaitOperator, LookupFunction, Client]:
     lookup, share = task.plan.lookups[place], max(1, task.share[place])
     caller = _caller(task, place)
+    if isinstance(caller, Enclosing) and guard.lease is None:  # a lease waits for a pause's end
+        caller.send_by(guard.watch.unless_paused)
     asking = _function(task, place, guard, caller)
     rows = rows_at_once(lookup, share)
     if isinstance(caller, Doubting):

@@ -2,9 +2,12 @@
 
 import datetime as dt
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from asyncio_core import Gate
+from jobs.clients.client import Send, Throttled
+from jobs.declare.lookup import Key
 from jobs.declare.services import Outage
 from jobs.errors import AccessRefused, RunStopped
 
@@ -82,6 +85,12 @@ class CircuitBreaker:
     def wants_no_call(self) -> bool:
         """Whether the service throttles or is down, so that the gate is closed."""
         return self._now_us() < self._paused_until_us
+
+    async def unless_paused(self, send: Send, keys: Sequence[Key]) -> Sequence[Any]:
+        """Send a request. Raises Throttled if a pause began while the request waited to leave."""
+        if self.wants_no_call:
+            raise Throttled("a pause of the service began before the call left", 0.0)
+        return await send(keys)
 
     def succeeded(self) -> None:
         if self._rule.failing is not None and not self.is_down:

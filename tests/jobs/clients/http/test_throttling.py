@@ -15,7 +15,7 @@ from jobs.clients.http import throttling
 from jobs.errors import AccessRefused
 from tests.jobs.clients.http.test_http_client import ask, lookup, replies
 from tests.jobs.declare.test_lookups_guide import enriched
-from tidegate import Service
+from tidegate import Batch, Service
 
 NOW = dt.datetime(2026, 11, 26, 12, tzinfo=dt.UTC)
 
@@ -185,3 +185,24 @@ def test_no_call_leaves_while_an_answer_says_that_nothing_is_left(service, vendo
     rows = enriched(lookup(service.url, service=limited), *((f"K{row}",) for row in range(10)))
     assert len(rows) == 10
     assert not refused
+
+
+def test_no_batch_leaves_while_an_answer_says_that_nothing_is_left(service):
+    came = []
+
+    async def answer(request):
+        came.append(time.monotonic())
+        items = [{**item, "temp_c": 1.0} for item in await request.json()]
+        used_up = {"RateLimit": '"second";r=0;t=1'} if len(came) == 1 else {}
+        return web.json_response(items, headers=used_up)
+
+    service.answer = answer
+    limited = Service(name="weather", url=service.url, max_concurrency=1)
+    together = Batch(max_items=2, max_wait=0.01, item={"k": "{origin}"}, match="$.k")
+    batched = lookup(
+        service.url, service=limited, request="POST /batch", batch=together,
+        returns="temp_c DOUBLE", paths={},
+    )  # fmt: skip
+    assert len(enriched(batched, *((f"K{row}",) for row in range(6)))) == 6
+    assert len(came) == 3
+    assert came[1] - came[0] > 0.9
