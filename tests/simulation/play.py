@@ -258,7 +258,10 @@ class Stage:
             "forget", partial(forget, ledger_folder(act.lookup), [text_of((key,)) for key in keys])
         ):
             if not busy and len(self.runs) == runs:  # it does not cover runs at work
-                self.rules.check_forgotten(act.lookup, keys)
+                compacts = any(
+                    one.name == "compact" and not one.has_ended for one in self.scheduler.processes
+                )
+                self.rules.check_forgotten(act.lookup, keys, is_compacting=compacts)
             for key in keys:
                 self.rules.unwanted(act.lookup, key)
 

@@ -189,7 +189,13 @@ class _Forgetting:
         return [part for part in parts if not self._is_being_written(part)]
 
     def _is_being_written(self, part: str) -> bool:
-        return part.partition("/")[0].removesuffix(OF_KEYS) in self._at_work
+        """Return whether a run may be writing a part; the user learns that the part stays."""
+        run = part.partition("/")[0].removesuffix(OF_KEYS)
+        if run not in self._at_work:
+            return False
+        why = f"run {run} may be writing it; forget the keys again after that run"
+        self._folder.warn(f"{PARTS}/{part}", LedgerError(why))
+        return True
 
     def _write(
         self, rest: list[pa.Table], new: NewFiles, files: list[CompactedFile], now_us: int

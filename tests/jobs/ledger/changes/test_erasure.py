@@ -139,7 +139,9 @@ def test_a_refresh_whose_marks_a_forget_deletes_says_so(tmp_path, ledgers, monke
 
 
 @pytest.mark.parametrize(("minutes", "stays"), [(1, True), (15, False)])
-def test_a_torn_part_stays_while_its_run_gives_signs_of_life(tmp_path, ledgers, minutes, stays):
+def test_a_torn_part_stays_while_its_run_gives_signs_of_life_and_the_user_learns_it(
+    tmp_path, ledgers, minutes, stays, caplog
+):
     folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
     fill(folder, ledgers)
     torn = "parts/run-3/0-1.parquet"
@@ -149,6 +151,7 @@ def test_a_torn_part_stays_while_its_run_gives_signs_of_life(tmp_path, ledgers, 
     os.utime(f"{folder.path}/runs/run-3/run.json", (beat, beat))
     forget(folder, GONE)
     assert (torn in folder.names()) == stays
+    assert ("run run-3 may be writing it; forget the keys again" in caplog.text) == stays
 
 
 @everywhere("folder")
