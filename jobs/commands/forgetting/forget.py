@@ -24,13 +24,12 @@ from jobs.ledger.changes.erasure import forget as forget_in_ledger
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, versions
 from jobs.process.publish_decision import Quality, render_report
-from jobs.storage import durable
 from jobs.tables.delta.asked_keys import KeysOf, files_of_days, names_keys
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import at_work, last_runs, leased
 from jobs.tables.leftovers import delete_what_crashes_left
-from jobs.tables.records import run_records
+from jobs.tables.records import record_copies, run_records
 from jobs.tables.records.published_runs import last_published
 
 AT_ONCE = timedelta(0)
@@ -176,7 +175,7 @@ def _forget_rows(
     asked = rows_that_asked(enrichment, keys)
     cleaned = clean_records(enrichment, asked, quality)
     logs = delete_logs(enrichment, asked)
-    days, rows = _begin(enrichment, asked.shown), 0
+    days, rows = _note_unfinished_days(enrichment, asked.shown), 0
     for day in days:
         rows += _erase(enrichment, day, keys, had)
         remake_windows(enrichment, day)
@@ -185,25 +184,29 @@ def _forget_rows(
     delete_what_crashes_left(enrichment)
     removed = [one.removed for one in vacuum(enrichment, older_than=AT_ONCE)]
     render_report(quality, enrichment.name, enrichment.output.path)
-    _begun(enrichment).unlink(missing_ok=True)
+    run_records.remove(enrichment.name, enrichment.output.path, _unfinished_days_file(enrichment))
     old = sum(one.old for one in removed)
     return Table(
         enrichment.name, rows, tuple(days), old, sum(one.runs for one in removed), cleaned, logs
     )
 
 
-def _begun(enrichment: Enrichment) -> Path:
+def _unfinished_days_file(enrichment: Enrichment) -> Path:
     """Return the file with an unfinished `forget`'s days, whose derived tables are stale."""
     return run_records.ROOT / enrichment.name / "forgetting.json"
 
 
-def _begin(enrichment: Enrichment, days: Iterable[str]) -> list[str]:
-    """Record these and an interrupted `forget`'s days until derived tables are made again."""
-    begun = _begun(enrichment)
-    together = sorted({*days, *(json.loads(begun.read_text()) if durable.is_there(begun) else ())})
-    if together:
-        durable.write(begun, json.dumps(together).encode())
-    return together
+def _note_unfinished_days(enrichment: Enrichment, days: Iterable[str]) -> list[str]:
+    """Record these and an interrupted `forget`'s days, where other machines find them too.
+
+    They stay recorded until the derived tables are made again.
+    """
+    table, file = enrichment.output.path, _unfinished_days_file(enrichment)
+    noted = record_copies.read(table, file.parent, file)
+    unfinished = sorted({*days, *json.loads(noted or b"[]")})
+    if unfinished:
+        record_copies.save(table, file.parent, file, json.dumps(unfinished).encode())
+    return unfinished
 
 
 def _erase(enrichment: Enrichment, day: str, keys: KeysOf, had: dict[str, str]) -> int:

@@ -37,6 +37,18 @@ def save(table: str, folder: Path, record: Path, data: bytes) -> None:
     _remember(folder, {name: tag.get("e_tag", "")})
 
 
+def read(table: str, folder: Path, record: Path) -> bytes | None:
+    """Reads a record, from the table's store if the table is on one; None without the record.
+
+    Raises TidegateError, and OSError.
+    """
+    if not is_url(table):
+        return record.read_bytes() if durable.is_there(record) else None
+    with _at_store(table):
+        found = objects.read(below(table, FOLDER, record.relative_to(folder).as_posix()))
+    return None if found is None else found.data
+
+
 def fetch(table: str, folder: Path) -> None:
     """Brings others' records into `folder`, for a table on a store. Raises TidegateError."""
     if not is_url(table):
