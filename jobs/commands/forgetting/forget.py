@@ -1,8 +1,8 @@
-"""`forget`: removes keys from the ledger, published and other tables, and evidence.
+"""`forget`: removes keys from the ledger, all tables, run records, reports and logs.
 
 Rows with a forgotten key are deleted from the published days, not only their answers, because a row
-holds the key or its source. The input is not changed: a row that stays there returns when its day
-is run again.
+holds the key, or the input columns that make it. The input is not changed: a row that stays there
+returns when its day is run again.
 """
 
 import json
@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from jobs.commands.forgetting.derived_keys import forget_derived
-from jobs.commands.forgetting.forgotten_evidence import clean_records, delete_logs, rows_that_asked
+from jobs.commands.forgetting.forgotten_evidence import clean_records, delete_logs, find_traces
 from jobs.commands.forgetting.forgotten_keys import in_order, possible_texts
 from jobs.commands.forgetting.forgotten_windows import remake_windows
 from jobs.commands.ledgers import Kept
@@ -32,11 +32,11 @@ from jobs.tables.leftovers import delete_what_crashes_left
 from jobs.tables.records import record_copies, run_records
 from jobs.tables.records.published_runs import last_published
 
-AT_ONCE = timedelta(0)
+KEEP_NOTHING = timedelta(0)
 NOT_COVERED = (
     "the input, the services asked, Dagster's own event log, copies and backups of these folders, "
-    "old versions that an "
-    "object store keeps, and the scratch folders of a Spark that was killed (spark.local.dir)"
+    "old versions that an object store keeps, and the scratch folders of a Spark that was killed "
+    "(spark.local.dir)"
 )
 
 
@@ -45,7 +45,7 @@ class Table:
     enrichment: str
     rows: int
     days: tuple[str, ...]
-    # of the table and the tables beside it: no earlier version can be read afterwards
+    # deleted files of old versions, also of the tables of windows and summaries
     old_files: int
     runs: int  # folders of runs that were never published
     records: int  # run records whose evidence was removed
@@ -59,7 +59,7 @@ class Certificate:
     Attributes:
         lookup: The lookup.
         keys: The number of requested keys.
-        stored: The number of these keys in the ledger.
+        stored: How many of them the ledger had, in any spelling.
         ledger_files: The number of rewritten or deleted files.
         tables: The removals by table.
         not_covered: Places that Tidegate does not change.
@@ -83,8 +83,8 @@ def forget(
     """Remove the keys of a lookup from all data of Tidegate.
 
     Keys of other lookups that are made of the answers to these keys are removed from the ledger
-    too, unless other published rows have them. A second run finds nothing; after a crash run it
-    again.
+    too, unless other published rows have them. After a crash, run it again; a second run
+    finds nothing.
 
     Args:
         ledgers: The lookup's ledgers.
@@ -103,6 +103,7 @@ def forget(
     ledgers = list(ledgers)
     lookup = ledgers[0].lookup
     name, parts = lookup.name, tuple(lookup.keys)
+    keys = list(dict.fromkeys(keys))
     wanted = KeysOf(name, parts, possible_texts(keys))
     readers: list[Enrichment] = []
     for one in (*(reader for kept in ledgers for _, reader in kept.read_by), *without_ledger):
@@ -111,11 +112,19 @@ def forget(
     had = {table: last_runs(table) for table in {enrichment.output.path for enrichment in readers}}
     for enrichment in readers:
         run_records.fetch(enrichment.name, enrichment.output.path)
-        _refuse(enrichment, name)
-    stored, files = 0, 0
+        _require_rewritable_days(enrichment, name)
+    stored: set[tuple[str, ...]] = set()
+    files = 0
     for folder in {found for kept in ledgers for found in versions(kept.folder)}:
-        done = forget_in_ledger(folder, possible_texts(in_order(keys, parts, _parts_asked(folder))))
-        stored, files = stored + done.keys, files + done.files
+        recorded = in_order(keys, parts, _recorded_order(folder))
+        key_by_text = {
+            text: key
+            for key, ordered in zip(keys, recorded, strict=True)
+            for text in possible_texts([ordered])
+        }
+        done = forget_in_ledger(folder, key_by_text)
+        stored.update(key_by_text[text] for text in done.keys)
+        files += done.files
     for enrichment in readers:
         files += forget_derived(enrichment, wanted)
     tables = tuple(
@@ -124,42 +133,42 @@ def forget(
     )
     for enrichment in readers:
         for day, run_id in last_runs(enrichment.output.path).items():
-            _refuse_other(enrichment, day, run_id, had[enrichment.output.path])
-    return Certificate(name, len(keys), stored, files, tables)
+            _refuse_if_run_meanwhile(enrichment, day, run_id, had[enrichment.output.path])
+    return Certificate(name, len(keys), len(stored), files, tables)
 
 
-def _refuse(enrichment: Enrichment, lookup: str) -> None:
+def _require_rewritable_days(enrichment: Enrichment, lookup: str) -> None:
     for run_id, day in at_work(enrichment.output.path).items():
         raise DayTaken(
-            f"{enrichment.name}: {day} is being run by run {run_id}; nothing was "
-            "forgotten. Wait for it."
+            f"{enrichment.name}: {day} is being run by run {run_id}; nothing was forgotten. Wait "
+            "for it."
         )
     for day, file in files_of_days(enrichment):
         if not names_keys(file, lookup):
             raise DeclarationError(
                 f"{enrichment.name}: the files of {day} do not tell what their rows asked, as an "
-                "older version wrote "
-                "them; nothing was forgotten. Run that day, then forget."
+                "older version wrote them; nothing was forgotten. Run that day, then forget."
             )
         if last_published(enrichment.name, day, table=enrichment.output.path) is None:
             raise DeclarationError(
                 f"{enrichment.name}: there is no record of the run that published {day}; nothing "
-                "was forgotten. Run "
-                "that day, then forget."
+                "was forgotten. Run that day, then forget."
             )
 
 
-def _refuse_other(enrichment: Enrichment, day: str, run_id: str, had: Mapping[str, str]) -> None:
+def _refuse_if_run_meanwhile(
+    enrichment: Enrichment, day: str, run_id: str, had: Mapping[str, str]
+) -> None:
     """Refuse a run that began meanwhile: it may have read or called for the keys."""
     if run_id != had.get(day, ""):
         raise DayTaken(
             f"{enrichment.name}: {day} was run by run {run_id} meanwhile, which may have asked the "
-            "keys: they are not "
-            "forgotten for good. The same again, once no run of the table is at work."
+            "keys: they are not forgotten for good. Run `forget` again when no run of the table is "
+            "at work."
         )
 
 
-def _parts_asked(folder: LedgerFolder) -> list[str]:
+def _recorded_order(folder: LedgerFolder) -> list[str]:
     """Return the recorded order of the parts of this folder's keys; empty without a record."""
     noted = (read_request(folder) or {}).get("keys")
     return noted if isinstance(noted, list) else []
@@ -170,19 +179,25 @@ def _forget_rows(
 ) -> Table:
     """Remove the evidence that names the rows, then the rows, then derived tables.
 
-    The evidence is first, because only the rows identify it. had: the last run of each day.
+    Evidence first: which of it names a forgotten row is known only while the rows exist.
+
+    Args:
+        enrichment: Has the tables.
+        keys: The keys.
+        quality: Renders the reports again.
+        had: The last run of each day.
     """
-    asked = rows_that_asked(enrichment, keys)
-    cleaned = clean_records(enrichment, asked, quality)
-    logs = delete_logs(enrichment, asked)
-    days, rows = _note_unfinished_days(enrichment, asked.shown), 0
+    traces = find_traces(enrichment, keys)
+    cleaned = clean_records(enrichment, traces, quality)
+    logs = delete_logs(enrichment, traces)
+    days, rows = _note_unfinished_days(enrichment, traces.shown), 0
     for day in days:
         rows += _erase(enrichment, day, keys, had)
         remake_windows(enrichment, day)
         for summary in enrichment.summaries:
             summarize(enrichment, summary, day)
     delete_what_crashes_left(enrichment)
-    removed = [one.removed for one in vacuum(enrichment, older_than=AT_ONCE)]
+    removed = [one.removed for one in vacuum(enrichment, older_than=KEEP_NOTHING)]
     render_report(quality, enrichment.name, enrichment.output.path)
     run_records.remove(enrichment.name, enrichment.output.path, _unfinished_days_file(enrichment))
     old = sum(one.old for one in removed)
@@ -212,9 +227,9 @@ def _note_unfinished_days(enrichment: Enrichment, days: Iterable[str]) -> list[s
 def _erase(enrichment: Enrichment, day: str, keys: KeysOf, had: dict[str, str]) -> int:
     run_id = f"forget-{uuid.uuid4().hex}"
     with leased(enrichment.output.path, day, run_id) as lease:
-        _refuse_other(enrichment, day, lease.before, had)
+        _refuse_if_run_meanwhile(enrichment, day, lease.before, had)
         had[day] = run_id
         record = last_published(enrichment.name, day, table=enrichment.output.path)
         assert record is not None  # checked before anything began
-        files = [file for of, file in files_of_days(enrichment) if of == day]
+        files = [file for published, file in files_of_days(enrichment) if published == day]
         return without_rows(record, files, keys, run_id=run_id, lease=lease)

@@ -40,7 +40,7 @@ class KeyTraces:
         return day in self.days or (day, run_id) not in self.reported
 
 
-def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> KeyTraces:
+def find_traces(enrichment: Enrichment, keys: KeysOf) -> KeyTraces:
     """Find the days with a key in the files of all existing runs."""
     found, shown = KeyTraces(), _shown(enrichment)
     for record in run_records.load(enrichment.name):

@@ -69,7 +69,8 @@ def possible_texts(keys: Iterable[tuple[str, ...]]) -> set[str]:
 
 def _readings(part: str) -> list[Any]:
     readings: list[Any] = [part]
-    with contextlib.suppress(ValueError):
+    # OverflowError: a whole number beyond all floats, which no answer has as a float
+    with contextlib.suppress(ValueError, OverflowError, RecursionError):
         value = json.loads(part)
         if isinstance(value, bool | int | float | list | dict):
             readings.append(value)

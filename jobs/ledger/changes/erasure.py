@@ -40,11 +40,11 @@ class Forgotten:
     """The result of `forget`.
 
     Attributes:
-        keys: The number of keys that the ledger had.
+        keys: The texts of the keys that the ledger had.
         files: The number of files that were rewritten without them, or deleted.
     """
 
-    keys: int
+    keys: frozenset[str]
     files: int
 
 
@@ -79,7 +79,7 @@ def forget(
         now = clock() // 1000 if now_us is None else now_us
         try:
             forgetting.run(now)
-            return Forgotten(len(forgetting.found), forgetting.files)
+            return Forgotten(forgetting.found_keys, forgetting.files)
         except (Overtaken, FileNotFoundError):  # a compaction was first, or deleted a listed file
             continue
         except (pa.ArrowException, OSError) as error:
@@ -103,8 +103,12 @@ class _Forgetting:
         self._folder = folder
         self._wanted = wanted
         self._at_work: set[str] = set()  # runs that may be writing a part that looks torn
-        self.found: set[int] = set()
+        self._found: set[int] = set()
         self.files = 0
+
+    @property
+    def found_keys(self) -> frozenset[str]:
+        return frozenset(self._wanted.texts.take(pa.array(self._found, pa.int64())).to_pylist())
 
     def run(self, now_us: int) -> None:
         """Forget the keys. Raises Overtaken if another change was first."""
@@ -137,7 +141,7 @@ class _Forgetting:
         found = places.drop_null().to_pylist()
         if not found:
             return None
-        self.found.update(found)
+        self._found.update(found)
         self.files += 1
         return table.filter(places.is_null())
 

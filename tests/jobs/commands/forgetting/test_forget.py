@@ -288,7 +288,7 @@ def test_keys_are_forgotten_one_after_the_other_whichever_files_have_no_row_or_a
     publishing.publish(a_file_for_each_row(towns.written(FIRST, [1, 2, 3], "run", {})))
     towns.publish(SECOND, [4])
     if vacuumed:
-        old_files.vacuum(TABLE, older_than=forget.AT_ONCE)  # takes the file without a row
+        old_files.vacuum(TABLE, older_than=forget.KEEP_NOTHING)  # takes the file without a row
     for gone in (1, 2, 3):
         assert tidegate("forget", "weather", "--key", f"town=town-{gone}") == 0
         assert numbers(FIRST) == [number for number in (1, 2, 3) if number > gone]
@@ -332,7 +332,7 @@ def test_a_day_that_was_only_held_back_is_forgotten_too_and_what_others_say_stay
         f'{{"kind": "stopped", "reason": "a row of {GONE}"}}'
     )
     if vacuumed:
-        old_files.vacuum(TABLE, older_than=forget.AT_ONCE)
+        old_files.vacuum(TABLE, older_than=forget.KEEP_NOTHING)
     held_back(stored, FOURTH, 5, run_id="red too")
     # it left no record
     run_records.spark_log("towns", FOURTH, "killed").write_text(f"a row of {GONE}")
@@ -357,7 +357,7 @@ def test_what_names_a_forgotten_row_by_neither_key_nor_row_id_goes_too(towns, va
     verdict_store.save(red)
     run_records.hold_back(red, "first: Jane Doe")
     if vacuumed:
-        old_files.vacuum(TABLE, older_than=forget.AT_ONCE)
+        old_files.vacuum(TABLE, older_than=forget.KEEP_NOTHING)
     assert files_that_hold("Jane Doe")
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
     assert files_that_hold("Jane Doe") == []
@@ -470,6 +470,20 @@ def test_wrong_keys_on_the_command_line_are_refused(towns, capsys):
     assert "name the keys: --key-file keys.csv, or --key" in capsys.readouterr().err
     assert tidegate("forget", "weather", "--key-file", "nowhere.csv") == 2
     assert "it cannot be read" in capsys.readouterr().err
+
+
+def test_a_key_counts_once_in_whatever_spellings_it_is_stored(towns, capsys):
+    towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": 1.0}})
+    towns.store({1: {"temp_c": 1.0}}, hidden=True)
+    named = ("--key", "town=town-1", "--key", "town=town-1", "--key", "town=town-3")
+    assert tidegate("forget", "weather", *named) == 0
+    message = capsys.readouterr().out
+    assert message.startswith("Forgotten: 2 keys of lookup weather\n  ledger: 1 of them stored; ")
+
+
+@pytest.mark.parametrize("key", ["9" * 400, "[" * 3_000, "1e999"])
+def test_a_key_that_reads_as_no_value_is_looked_for_as_a_text(key):
+    assert key_text((key,)) in forgotten_keys.possible_texts([(key,)])
 
 
 def test_a_part_that_reads_as_a_number_is_looked_for_as_one_too():
