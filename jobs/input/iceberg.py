@@ -45,7 +45,7 @@ from jobs.input.staged_files import ScannedFile
 from jobs.input.types import InputColumn, read_columns
 from jobs.storage.stored_files import StoredFile, error_text
 
-PARTED = {"day": (DayTransform,), "hour": (HourTransform,)}
+TIME_TRANSFORMS = {"day": (DayTransform,), "hour": (HourTransform,)}
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class IcebergInput:
 
     Attributes:
         table: The opened table.
-        root: The table's name after its catalog's.
-        partition: A column of days or hours, or a partition field, the day or the hour of a time; a
-            single name needs none.
+        root: The table's name, for messages: catalog.namespace.table.
+        partition: A column of days or hours, or a partition field, the day or the hour of a time;
+            not needed if `every` is a single name.
         every: The declared days, hours or names.
     """
 
@@ -98,11 +98,14 @@ class IcebergInput:
 
     @property
     def version(self) -> int:
-        return self.table.metadata.current_snapshot_id or 0  # opened only where there is one
+        return self.table.metadata.current_snapshot_id or 0  # `at` requires a snapshot
 
     @property
     def last_day(self) -> str | None:
-        """The last day of a file, whose rows may be deleted since; None if no file names a day."""
+        """The last day that a data file names, also if its rows were deleted since.
+
+        None if no file names a day: without partitions only the largest value of a file is known.
+        """
         if self._is_whole:
             return only_name(self.every)
         return max(
@@ -152,7 +155,7 @@ class IcebergInput:
     @property
     def _parted(self) -> tuple[Any, ...]:
         """The transforms that make a partition of a time."""
-        return PARTED.get(str(self.every), ())
+        return TIME_TRANSFORMS.get(str(self.every), ())
 
     @functools.cached_property
     def _day_column(self) -> NestedField:
@@ -187,7 +190,7 @@ class IcebergInput:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether all its rows are of the only partition that is declared."""
+        """Whether the whole table is the only declared partition."""
         return (
             only_name(self.every) is not None
             and self.partition not in self.table.schema().column_names
@@ -200,7 +203,7 @@ class IcebergInput:
         term = Reference(self.table.schema().find_column_name(column.field_id) or column.name)
         if not isinstance(column.field_type, (TimestampType, TimestamptzType)):
             return EqualTo(term=term, value=literal(day))
-        begin = day_begin(day, "UTC")
+        begin = day_begin(day, "UTC")  # as Iceberg's transforms of times
         end = begin + dt.timedelta(**{f"{self.every}s": 1})
         zone = "+00:00" if isinstance(column.field_type, TimestamptzType) else ""
         first, after = (literal(f"{one:%Y-%m-%dT%H:00:00}{zone}") for one in (begin, end))
@@ -217,14 +220,17 @@ class IcebergInput:
         """Yield a data file's rows of the day that are not deleted, with the table's columns."""
         with _reading(f"{task.file.file_path} of {self.root}"):
             columns = self.table.schema().select(*types.names)
-            # the column of a partition may be in no file, where its filter would find nothing
+            # files may lack a partition's column, and a filter on it would then find no row
             rows = task.residual if task.residual == AlwaysTrue() else wanted
             scan = ArrowScan(self.table.metadata, self.table.io, columns, rows)
             for batch in scan.to_record_batches([task]):
                 yield batch.cast(types)
 
     def _times_of_files(self) -> dict[str, int]:
-        """Return when each live file was added, in ns since the epoch, unless that expired."""
+        """Return when each live file was added, in ns since the epoch.
+
+        A file whose snapshot has expired is left out.
+        """
         snapshots = {
             one.snapshot_id: one.timestamp_ms * 1_000_000 for one in self.table.snapshots()
         }
@@ -260,6 +266,7 @@ class IcebergInput:
         return {value: rows for value, rows in found.items() if rows}
 
     def _describe_dayless(self, file: DataFile) -> tuple[str, int]:
+        """Return the day column's value in a file, and how many of the rows no run reads."""
         column = self._day_column
         for place, field in enumerate(self.table.specs()[file.spec_id].fields):
             if (
@@ -293,12 +300,14 @@ class IcebergInput:
         return self._day_in(IdentityTransform().to_human_string(column.field_type, value))
 
     def _day_in(self, text: str) -> str | None:
-        """Return the day in a text, or None.
+        """Return the day in a value as Iceberg writes it, or None.
 
         Args:
-            text: A name, or a day, an hour or a time as Iceberg writes them: 2013-01-10,
-                2013-01-10-05, 2013-01-10T05:59:59.
+            text: A day, an hour or a time: 2013-01-10, 2013-01-10-05, 2013-01-10T05:59:59. A run
+                reads a text only where it is equal to the day.
         """
+        if isinstance(self._day_column.field_type, StringType):
+            return text if is_day(text, self.every) else None
         named = (text, text[:10], f"{text[:10]}T{text[11:13]}Z")
         return next((name for name in named if is_day(name, self.every)), None)
 
@@ -322,7 +331,7 @@ def catalog_config(where: str, name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """Turn errors into DeclarationError: stores, catalogs and table features each have others."""
+    """Turn errors into DeclarationError: stores, catalogs and features raise many kinds."""
     try:
         yield
     except TidegateError:

@@ -25,6 +25,7 @@ from jobs.commands.previewing.preview import first_rows
 from jobs.declare.finding import extras
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import files_in, find_input, last_day
+from jobs.input.iceberg import IcebergInput
 from jobs.run.day import run_day
 from jobs.tables.publishing import publish
 from jobs.tables.records import run_records
@@ -186,6 +187,22 @@ def test_only_the_rows_of_the_day_are_read_whatever_the_table_is_partitioned_by(
     assert last_day(MOODS.input) == "2026-01-03"
     with pytest.raises(NoInput, match=f"has no rows of {NEXT} in snapshot "):
         find_input(MOODS, NEXT)
+
+
+def test_a_text_that_only_begins_with_a_day_is_of_no_day(lake):
+    columns = COLUMNS.append(pa.field("day", pa.string()))
+    table = lake.create_table("shop.orders", columns)
+    with table.update_spec() as spec:
+        spec.add_identity("day")
+    texts = [DAY, f"{NEXT} 00:00:00", f"{NEXT}T05", "n/a"]
+    table.append(
+        pa.concat_tables([rows(id_, columns=columns, day=day) for id_, day in enumerate(texts)])
+    )
+    by_text = dataclasses.replace(MOODS.input, partition="day")
+    opened = IcebergInput.at(by_text.table, "day", by_text.every)
+    assert opened.rows_of_no_day() == {f"day = {text!r}": 1 for text in texts[1:]}
+    assert (opened.last_day, last_day(by_text)) == (DAY, DAY)
+    assert opened.files(NEXT) == []
 
 
 @pytest.mark.parametrize("column", ["at", "noon"])
