@@ -19,6 +19,7 @@ class Order:
     """Some rows of a task.
 
     Attributes:
+        wrong: Rows at fault, each counted once.
         inverted: Rows behind a row that they must precede.
         claimed: Rows whose output_seq differs from the files.
         ends: INPUT_SEQ and OUTPUT_SEQ of the first row, and of the last.
@@ -26,6 +27,7 @@ class Order:
 
     task: int
     rows: int
+    wrong: int
     inverted: int
     claimed: int
     ends: tuple[tuple[float, float], tuple[float, float]]
@@ -68,12 +70,14 @@ class OrderHeld(Check):
         if not len(rows):
             return None
         seq, claims = rows.numbers(INPUT_SEQ), rows.numbers(OUTPUT_SEQ)
+        inverted, claimed = gone_back(seq, self._among(rows)), gone_back(claims)
         return Order(
-            int(np.nan_to_num(rows.numbers(PARTITION)[0], nan=-1)),
-            len(rows),
-            int(gone_back(seq, self._among(rows)).sum()),
-            int(gone_back(claims).sum()),
-            ((float(seq[0]), float(claims[0])), (float(seq[-1]), float(claims[-1]))),
+            task=int(np.nan_to_num(rows.numbers(PARTITION)[0], nan=-1)),
+            rows=len(rows),
+            wrong=int((inverted | claimed).sum()),
+            inverted=int(inverted.sum()),
+            claimed=int(claimed.sum()),
+            ends=((float(seq[0]), float(claims[0])), (float(seq[-1]), float(claims[-1]))),
         )
 
     def _among(self, rows: TaskRows) -> Places | None:
@@ -87,14 +91,15 @@ class OrderHeld(Check):
     def finding(self, parts: list[Order | None], day: WrittenDay) -> Finding:
         some = [part for part in parts if part is not None]
         count = sum(part.rows for part in some)
-        inverted, claimed = (
-            sum(part.inverted for part in some),
-            sum(part.claimed for part in some),
-        )
+        wrong = sum(part.wrong for part in some)
+        inverted = sum(part.inverted for part in some)
+        claimed = sum(part.claimed for part in some)
         for before, after in itertools.pairwise(some):
             if before.task == after.task:
-                inverted += before.ends[1][0] > after.ends[0][0]
-                claimed += before.ends[1][1] > after.ends[0][1]
+                is_inverted = before.ends[1][0] > after.ends[0][0]
+                is_claimed = before.ends[1][1] > after.ends[0][1]
+                inverted, claimed = inverted + is_inverted, claimed + is_claimed
+                wrong += is_inverted or is_claimed
         among = (
             f"rows of the same {', '.join(self.key)} in a segment"
             if self.key
@@ -103,7 +108,7 @@ class OrderHeld(Check):
         found = Finding.judged(
             f"{rows(count)} of {len({part.task for part in some})} tasks in order",
             f"{rows(inverted)} out of order, {claimed:,} whose output_seq differs from the files",
-            inverted + claimed,
+            wrong,
             count,
             f"in the files, {among} follow their input_seq; output_seq follows the files",
         )

@@ -16,13 +16,28 @@ from jobs.schema.columns import OUTPUT_SEQ, SEGMENT
 
 @dataclass(frozen=True)
 class Segments:
+    """A task's rows.
+
+    Attributes:
+        rows: Their number.
+        last: The highest segment.
+        gaps: The number of missing input_seq: rows that the files lost.
+        wrong: The number of rows at fault, each counted once.
+        crossed: How many are on the wrong side of a watermark.
+        claimed: How many have an output_seq that differs from the files.
+        moved: The rows to remove so that none is on the wrong side.
+        misplaced: The rows that are not in the segment that the event times give.
+        moved_claims: The rows to remove so that output_seq grows.
+    """
+
     rows: int
     last: int
     gaps: int
+    wrong: int
     crossed: int
-    claimed: int  # rows whose output_seq differs from the files
+    claimed: int
     moved: Faults
-    misplaced: Faults  # in a segment other than by event time
+    misplaced: Faults
     moved_claims: Faults
 
 
@@ -47,15 +62,17 @@ class WatermarksNotCrossed(EventTimeCheck):
             return {f"true{SEGMENT}": int(marks.segment[place])}
 
         none = Faults(0)
+        misplaced = segment != marks.segment
         return Segments(
-            len(rows),
-            int(np.nan_to_num(segment).max(initial=0)),
-            marks.gaps,
-            int(crossed.sum()),
-            int(claimed.sum()),
-            out_of_place(self, rows, SEGMENT) if crossed.any() else none,
-            self.faults(rows, segment != marks.segment, [SEGMENT, self.event_time.column], truth),
-            out_of_place(self, rows, OUTPUT_SEQ) if claimed.any() else none,
+            rows=len(rows),
+            last=int(np.nan_to_num(segment).max(initial=0)),
+            gaps=marks.gaps,
+            wrong=int((crossed | claimed | misplaced).sum()),
+            crossed=int(crossed.sum()),
+            claimed=int(claimed.sum()),
+            moved=out_of_place(self, rows, SEGMENT) if crossed.any() else none,
+            misplaced=self.faults(rows, misplaced, [SEGMENT, self.event_time.column], truth),
+            moved_claims=out_of_place(self, rows, OUTPUT_SEQ) if claimed.any() else none,
         )
 
     def finding(self, parts: list[Segments], day: WrittenDay) -> Finding:
@@ -75,7 +92,7 @@ class WatermarksNotCrossed(EventTimeCheck):
             f"{rows(count)} of {len(parts)} tasks, up to {segments:,} segments in one, none "
             "crossed",
             ", ".join(text for text in wrong if text),
-            crossed + misplaced.count + claimed,
+            sum(part.wrong for part in parts),
             count,
             "segments never go back along the files, and begin where the largest event time grows",
         )

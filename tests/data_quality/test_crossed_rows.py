@@ -216,6 +216,19 @@ def test_a_text_that_became_a_list_is_red_and_can_be_read(written, tmp_path):
     assert_types_seen(written, tmp_path, cases)
 
 
+@pytest.mark.parametrize("mode", ["unordered", "ordered"])
+def test_each_row_at_fault_counts_once_whatever_is_wrong_with_it(written, mode):
+    day, _, facts, figures = written
+    table = pa.concat_tables(day.outputs.values())
+    for name in ("_segment", "_output_seq", "_input_seq"):
+        table = with_column(table, name, pa.nulls(len(table), pa.int64()))
+    declared = replace(facts.declared, mode=mode)
+    found = reds(judge(day, replace(facts, declared=declared), figures, table))
+    assert {"watermarks_not_crossed", *["order_held"] * (mode == "ordered")} <= set(found)
+    for name, finding in found.items():
+        assert finding.unexpected_count <= finding.element_count, name
+
+
 def test_a_missing_column_is_red(written):
     day, _, facts, figures = written
     for name in COLUMNS:
