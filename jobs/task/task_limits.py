@@ -1,8 +1,12 @@
-"""A task's calls in flight: its share of the run's, its part of the run's leases, and pauses."""
+"""How many calls a task may have in flight, as the driver says, and pauses of services.
+
+A share divides the run's own limit over its tasks; a lease divides a limit of several runs.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +20,18 @@ if TYPE_CHECKING:
     from jobs.task.link.driver_link import DriverLink
     from jobs.task.plan import PartitionPlan
 
-# s; rows come in bursts, and calls given back between them take a while to come again
+# s; rows come in bursts, and a task that gave calls back between them would wait for them
 WANTED_FOR = 1.0
-ASK_EVERY = 0.02  # s; between two heartbeats of a task that waits for a lease, at least
+ASK_AFTER = 0.02  # s from a request for an early heartbeat to that heartbeat
 
 
 class TaskLimits:
-    """Sets the sizes of a task's operators. Used on the task's loop.
+    """Resizes a task's operators. Used on the task's loop.
 
     Where tasks divide the calls in flight, the driver gives a share with the first row. From then
     on a heartbeat reports what the task can still use: the whole limit while rows come, afterwards
-    no more than the calls that are left. The task obeys at once what it reports to keep; the answer
-    may give it more.
+    no more than the calls that are left. A heartbeat that gives back calls lowers the share at
+    once; only an answer raises it.
 
     Args:
         plan: The task's plan.
@@ -62,11 +66,13 @@ class TaskLimits:
         if not plan.divides:
             self.given.set()
         self._chain: Chain | None = None
-        self._asking_soon = False
-        self._started = [0] * len(plan.lookups)  # calls, until the last heartbeat
-        self._wanted: dict[str, tuple[float, int]] = {}  # by service: when, possible calls
-        self._heartbeats = 0  # the number sent
-        self._sent_at: dict[int, float] = {}  # by the loop's time: the latest heartbeats
+        self._asks_soon = False
+        self._started_before = [0] * len(plan.lookups)  # calls, until the last heartbeat
+        # by service: the most possible calls of the last second, and when they were seen
+        self._usable_lease: dict[str, tuple[int, float]] = {}
+        self._sent = 0  # number of heartbeats
+        self._answered = 0  # number of the latest heartbeat with an answer
+        self._sent_at = 0.0  # by the loop's time, of the latest heartbeat
 
     def set_operators(self, chain: Chain) -> None:
         """Set the operators to resize, once they are made."""
@@ -80,10 +86,9 @@ class TaskLimits:
         """
         if self._chain is None:
             return
-        at_most = [max(1, share if lease is None else min(share, lease.calls))
-                   for share,
-                   lease in zip(self.share, self._chain.leases, strict=True)]  # fmt: skip
-        self._chain.resize(self._plan.lookups, at_most)
+        leased = [math.inf if lease is None else lease.calls for lease in self._chain.leases]
+        sizes = [max(1, int(min(pair))) for pair in zip(self.share, leased, strict=True)]
+        self._chain.resize(self._plan.lookups, sizes)
 
     @property
     def _leases(self) -> dict[str, ServiceLease]:
@@ -94,56 +99,59 @@ class TaskLimits:
     # -- heartbeats --------------------------------------------------------------------------------
 
     def ask_soon(self) -> None:
-        """Send a heartbeat before the next regular heartbeat."""
-        if not self._asking_soon:
-            self._asking_soon = True
-            asyncio.get_running_loop().call_later(ASK_EVERY, self.send_heartbeat)
+        """Send a heartbeat before the next regular heartbeat.
+
+        Only once the latest one is answered, because an answer is ignored after a later heartbeat.
+        """
+        if not self._asks_soon:
+            self._asks_soon = True
+            if self._answered == self._sent:
+                self._schedule_heartbeat()
+
+    def _schedule_heartbeat(self) -> None:
+        asyncio.get_running_loop().call_later(ASK_AFTER, self.send_heartbeat)
 
     def send_heartbeat(self) -> None:
         """Report what the task uses of its limits, and what it could use."""
-        self._asking_soon = False
+        self._asks_soon = False
         if self._chain is not None:
-            self._report(self._chain, self._could_use(self._chain))
+            self._report(self._chain, self._find_usable_lease(self._chain))
 
-    def _could_use(self, chain: Chain) -> dict[str, int]:
+    def _find_usable_lease(self, chain: Chain) -> dict[str, int]:
         """Return the possible calls in flight; while rows come, the most of the last second."""
-        before, self._started = self._started, chain.started()
+        before, self._started_before = self._started_before, chain.started()
         if self.all_rows_came.is_set():
             return chain.wants(self.share, [0] * len(before))
-        began = [total - earlier for total, earlier in zip(self._started, before, strict=True)]
-        now, found = asyncio.get_running_loop().time(), chain.wants(self.share, began)
-        for service, many in found.items():
-            at, most = self._wanted.get(service, (now, 0))
-            if many >= most or now > at + WANTED_FOR:
-                self._wanted[service] = now, many
-        return {service: self._wanted[service][1] for service in found}
+        started = [
+            total - earlier for total, earlier in zip(self._started_before, before, strict=True)
+        ]
+        now, possible = asyncio.get_running_loop().time(), chain.wants(self.share, started)
+        for service, calls in possible.items():
+            highest, seen_at = self._usable_lease.get(service, (0, now))
+            if calls >= highest or now > seen_at + WANTED_FOR:
+                self._usable_lease[service] = calls, now
+        return {service: self._usable_lease[service][0] for service in possible}
 
     def give_back(self) -> None:
-        """Report that no call starts any more, and what is in use or spent."""
+        """Report that the task starts no more calls, so that others get what it does not use."""
         if self._chain is not None:
             self._report(self._chain, {})
 
-    def _report(self, chain: Chain, could_use: Mapping[str, int]) -> None:
+    def _report(self, chain: Chain, usable_lease: Mapping[str, int]) -> None:
         """Send a heartbeat, with the possible calls in flight by leased service."""
         leases = self._leases
         if not self._driver.is_connected or not (self._plan.divides or leases):
             return
-        self._heartbeats += 1
-        self._sent_at = {
-            number: at for number, at in self._sent_at.items() if number > self._heartbeats - 20
-        }
-        self._sent_at[self._heartbeats] = asyncio.get_running_loop().time()
-        facts: dict[str, Any] = {"number": self._heartbeats, "at": self._now_us()}
+        self._sent += 1
+        self._sent_at = asyncio.get_running_loop().time()
+        facts: dict[str, Any] = {"number": self._sent, "at": self._now_us()}
         if self._plan.divides:
-            wants = (
-                chain.outstanding()
-                if self.all_rows_came.is_set()
-                else [*map(sum, self._plan.shares)]
-            )
-            self.share = [*map(min, self.share, wants)]
-            facts |= {"keeps": self.share, "wants": wants}
+            whole_limits = [*map(sum, self._plan.shares)]
+            usable_share = chain.outstanding() if self.all_rows_came.is_set() else whole_limits
+            self.share = [*map(min, self.share, usable_share)]
+            facts |= {"keeps": self.share, "wants": usable_share}
         claims = {
-            service: lease.claims(could_use.get(service, 0)) for service, lease in leases.items()
+            service: lease.claims(usable_lease.get(service, 0)) for service, lease in leases.items()
         }
         self._resize()  # what is given back is not used from now on
         self._driver.send(HEARTBEAT, **facts, services=claims)
@@ -156,8 +164,9 @@ class TaskLimits:
             share: Calls in flight per lookup; empty where tasks do not divide them.
             services: The leases by service.
         """
-        if number < self._heartbeats:
-            return  # a later heartbeat has reported the use
+        if number < self._sent:
+            return  # it does not know what a later heartbeat gave back
+        self._answered = number
         if share:
             self.share = [*share]
             self._on_share(share)
@@ -165,8 +174,10 @@ class TaskLimits:
                 self.given.set()
         for service, lease in self._leases.items():
             if service in services:
-                lease.take(parse_answer(services[service]), asked_at=self._sent_at[number])
+                lease.take(parse_answer(services[service]), asked_at=self._sent_at)
         self._resize()
+        if self._asks_soon:
+            self._schedule_heartbeat()
 
     # -- pauses ------------------------------------------------------------------------------------
 

@@ -216,7 +216,7 @@ def _replace_files() -> None:
     aiohttp.connector.monotonic = clock.monotonic  # type: ignore[attr-defined]  # its pool closes idle connections
     store.COMPRESSION = "none"  # what the files hold is the same, and each costs a third less
     writer.JOURNAL_EVERY = 0.1  # in place of 0.02 s: fewer appends of the same answers
-    task_limits.ASK_EVERY = 0.2  # in place of 0.02 s: a task that waits for a call asks that often
+    task_limits.ASK_AFTER = 0.2  # in place of 0.02 s: a task that waits for a call asks that often
     store.Path = _path  # type: ignore[misc, assignment]
     journal.pa = stand_in(pa, OSFile=_os_file)
     keyed_file.pa = stand_in(pa, memory_map=_memory_map)

@@ -52,12 +52,12 @@ class NoDriver:
 
 
 class Driver:
-    """Answers heartbeats from a keeper."""
+    """Answers heartbeats from a keeper, after a delay in seconds."""
 
     is_connected = True
 
-    def __init__(self, keeper):
-        self.keeper, self.limits = keeper, None
+    def __init__(self, keeper, delay=0.003):
+        self.keeper, self.delay, self.limits = keeper, delay, None
 
     def send(self, _kind, number, at, services):
         found = {
@@ -66,7 +66,7 @@ class Driver:
             )
             for service, claims in services.items()
         }
-        asyncio.get_running_loop().call_later(0.003, self.limits.take, number, [], found)
+        asyncio.get_running_loop().call_later(self.delay, self.limits.take, number, [], found)
 
 
 class Task:
@@ -308,6 +308,22 @@ def test_after_a_probe_that_fails_no_waiting_call_starts_before_the_driver_knows
     task, starts = run_virtual(main)
     assert starts[:6] == [2.0, 9.0, 9.4, 9.4, 9.4, 9.4]
     assert task.outcomes == ["ok"] * 8
+
+
+def test_a_task_that_asks_all_the_time_uses_the_answers_of_a_slow_driver():
+    async def main():
+        loop, used = asyncio.get_running_loop(), set()
+        declared = ServiceLimits("function first", {CALLS: Limit(4)}, LONGEST)
+        driver = Driver(LeaseKeeper(declared, "", "", None, loop.time), delay=0.05)
+        task = Task(Function(lambda key: 0.0), driver=driver, limits=declared)
+        for _ in range(200):
+            task.limits.ask_soon()
+            await asyncio.sleep(0.005)
+            used.add(task.lease._holder.until)
+        return len(used), loop.time()
+
+    used, seconds = run_virtual(main)
+    assert (used >= 8, round(seconds)) == (True, 1)
 
 
 def test_calls_that_wait_for_a_rate_wait_for_the_end_of_a_pause_too():
