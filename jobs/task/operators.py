@@ -160,7 +160,7 @@ def _function(
     marks = Marks(ledger, guard.watch) if ledger is not None and not lookup.repeatable else None
     if lease is not None and marks is None and allowance is None and _may_count(task, place, lease):
         counted = lease.count_calls()
-        return asking(counted.started(lease, caller.call), counted=counted)
+        return asking(counted.without_lease_where_possible(lease, caller.call), counted=counted)
     repairs = None
     if lookup.repair and isinstance(caller, Repairable):
         on_repair = counts_of(lookup.name).repairs

@@ -1,8 +1,7 @@
 """Calls that start without asking their lease, because their operator counts them.
 
-An operator's concurrency is never above the leased calls in flight (jobs/task/task_limits.py). So
-while the lease lasts and the service's gate is open, the operator alone keeps the limit; a call
-only looks at the clock.
+TaskLimits never lets an operator run more calls than are leased. So while the lease lasts and the
+service's gate is open, the operator alone keeps the limit; a call only looks at the clock.
 """
 
 import asyncio
@@ -19,17 +18,17 @@ from jobs.task.lease.leased_call import Lease, within_lease
 
 BLOCK = 100  # calls
 HIGH = 100 * BLOCK  # a limit in a window for which the cost of its counting shows
-# the free part of a limit, below which requests are counted singly, so that blocks waste none
-PLENTY = 0.2
-ASKS, FULL = 0.5, 0.9  # used fractions of a task's part: it asks for more; it reserves no block
-AGAIN_AFTER = 0.05  # s
+PLENTY = 0.2  # share of a limit that must be free at the driver for a task to reserve blocks
+ASK_ABOVE = 0.5  # used share of the task's part, above which it asks the driver for more
+NO_BLOCK_ABOVE = 0.9  # used share of the task's part, above which requests are counted singly
+RETRY_BLOCK_AFTER = 0.05  # s
 
 
 class CountedCalls:
-    """The calls, of a request each, of a lookup that alone calls its service in this task.
+    """Calls of a lookup, one request each, if no other lookup of the task uses the service.
 
     Limits on requests in a window are used in blocks as long as there is plenty. A block is
-    reserved before its first call, and counts as if all its requests had left at its end.
+    reserved before its first call; all its requests count from its end.
 
     Args:
         windows: The limits on requests in a window, by name.
@@ -38,7 +37,7 @@ class CountedCalls:
         is_waiting: Returns whether a task's call waits for the lease.
 
     Attributes:
-        running: Returns the calls that the operator runs, including those that wait for the lease.
+        running: Returns how many calls the operator runs, including those that wait for the lease.
         last_start: The loop's time after which no call starts without asking the lease.
     """
 
@@ -56,7 +55,7 @@ class CountedCalls:
         self._ends: asyncio.TimerHandle | None = None
         self._windows, self._holder, self._ask_soon = windows, holder, ask_soon
         self._block = 0  # calls that were reserved together
-        self._left = 0  # of them
+        self._left = 0  # how many of them have not started
         self._reserves_at = -math.inf
 
     def open(
@@ -73,7 +72,7 @@ class CountedCalls:
     def lasts_until(self, until: float) -> None:
         """End the running calls at this time, when the lease ends.
 
-        A closed gate or other rows may keep calls alive for so long.
+        A call may live that long, because its time limit stands still while the gate is closed.
         """
         if self._ends is not None:
             self._ends.cancel()
@@ -84,17 +83,17 @@ class CountedCalls:
         for task in self._calls():
             if not self._is_waiting(task):
                 task.cancel("its lease ended")
-                task.uncancel()
+                task.uncancel()  # now, because only a cancellation from outside ends the worker
 
     def close(self) -> None:
         """Stop the timer that ends calls, because no call runs any more."""
         if self._ends is not None:
             self._ends.cancel()
 
-    def started(self, lease: Lease, ask: Ask) -> Ask:
+    def without_lease_where_possible(self, lease: Lease, ask: Ask) -> Ask:
         """Return an `ask` that asks the lease only where it must.
 
-        It reads the clock each time, because the timers of a process that was stopped are late.
+        It reads the clock each time, because the timers of a process are late after SIGSTOP.
         """
         clock = lease.clock
 
@@ -112,26 +111,32 @@ class CountedCalls:
 
     def settle(self, now: float) -> None:
         """End the block, and free what is left of it."""
-        used, block, self._block, self._left = self._block - self._left, self._block, 0, 0
-        for use in self._windows.values() if block else ():
-            use.send(used, now, of_reserved=block)
+        if self._block:
+            for use in self._windows.values():
+                use.send(self._block - self._left, now, of_reserved=self._block)
+        self._block = self._left = 0
 
     def _reserve(self, now: float) -> bool:
         """Reserve the next block, if that leaves room in each limit. Return whether it did."""
         self.settle(now)
         if now < self._reserves_at:
             return False
-        for name, use in self._windows.items():
-            if self._holder.free_share(name) < PLENTY:
-                self._reserves_at = now + AGAIN_AFTER
-                return False
-            in_use, may_use = use.in_use(now) + BLOCK, self._holder.may_use(name, now)
-            if in_use > ASKS * may_use:
-                self._ask_soon()
-            if in_use > FULL * may_use:
-                self._reserves_at = now + AGAIN_AFTER
-                return False
+        if not self._has_room_for_block(now):
+            self._reserves_at = now + RETRY_BLOCK_AFTER
+            return False
         for use in self._windows.values():
             use.reserve(now, BLOCK)
         self._block = self._left = BLOCK
+        return True
+
+    def _has_room_for_block(self, now: float) -> bool:
+        """Return whether each limit has room; ask the driver for more where little is left."""
+        for name, use in self._windows.items():
+            if self._holder.free_share(name) < PLENTY:
+                return False
+            would_use, may_use = use.in_use(now) + BLOCK, self._holder.may_use(name, now)
+            if would_use > ASK_ABOVE * may_use:
+                self._ask_soon()
+            if would_use > NO_BLOCK_ABOVE * may_use:
+                return False
         return True
