@@ -99,12 +99,10 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
         else sorted(path.name for path in run_records.ROOT.glob("*") if path.is_dir())
     )
     # bills first, because a run that ends meanwhile saves its record and then removes its bill
-    so_far = {
-        bill.run_id: [*_charges_of_bill(bill)]
-        for name in names
-        for bill in run_records.bills(name)
-        if bill.started_at.startswith(month)
-    }
+    bills = [bill for name in names for bill in run_records.bills(name)]
+    bills = [bill for bill in bills if bill.started_at.startswith(month)]
+    so_far = {bill.run_id: [*_charges_of_bill(bill)] for bill in bills}
+    frames = {bill.run_id for bill in bills if bill.day == run_bills.FRAME}
     if so_far:
         settle_killed_runs()
     charges: list[Charge] = []
@@ -112,8 +110,8 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
         so_far.pop(record.facts.run_id, None)
         if record.facts.started_at.startswith(month):
             charges += _charges_of_record(record)
-    unrecorded = [of_run for of_run in so_far.values() if of_run]
-    charges += [charge for of_run in unrecorded for charge in of_run]
+    charges += [charge for of_run in so_far.values() for charge in of_run]
+    unrecorded = {run_id for run_id, of_run in so_far.items() if of_run} - frames
     return MonthlyCosts(first, tuple(_sum(charges)), len(unrecorded))
 
 

@@ -55,9 +55,10 @@ def test_a_new_project_publishes_its_first_day_whatever_its_modules_are_called(
 
 @pytest.mark.proof
 @pytest.mark.spark
-def test_the_tests_of_a_new_project_pass_and_dagster_loads_it(environments, tmp_path):
+@pytest.mark.parametrize("kind", [(), ("--with", "model")])
+def test_the_tests_of_a_new_project_pass_and_dagster_loads_it(environments, tmp_path, kind):
     python = environments("dagster").python
-    run(python, "-m", "tidegate", "init", "shop", folder=tmp_path)
+    run(python, "-m", "tidegate", "init", *kind, "shop", folder=tmp_path)
     status, _, why = run("make", "test", f"PYTHON={python}", folder=tmp_path / "shop")
     assert status == 0, why
     status, _, why = run(

@@ -44,8 +44,8 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{options.month}: no run with a price was made here.")
     if costs.unrecorded:
         print(
-            f"{counted(costs.unrecorded, 'run')} of the month has not ended (stopped, killed, "
-            "or still at work): what it had billed is in this sum."
+            f"{counted(costs.unrecorded, 'run')} of the month wrote no record (stopped, killed, "
+            "or still at work); the sum has what was billed so far."
         )
     if options.csv:
         Path(options.csv).write_text(costs.focus_csv())

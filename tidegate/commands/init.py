@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from collections.abc import Collection
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -10,12 +11,17 @@ from jobs.errors import DeclarationError
 from tidegate.commands.command import RIGHT, Command
 
 CALLED = "my_project"  # the template's name
+# by the name of --with: a folder whose files are added to the template's, and whom they replace
+KINDS = {"model": ("template_model", ("orders.py", "test_orders.py"))}
 RENAMED = {"gitignore": ".gitignore"}  # under its real name it would apply to this repository
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", type=Path, metavar="FOLDER", help="to be made; its name is the project's"
+    )
+    parser.add_argument(
+        "--with", dest="kind", choices=sorted(KINDS), help="model: one that asks a language model"
     )
 
 
@@ -28,22 +34,26 @@ def _run(options: argparse.Namespace) -> int:
         )
     if folder.exists() and any(folder.iterdir()):
         raise DeclarationError(f"{folder} is not empty; name a folder that is, or none.")
-    _copy(resources.files("tidegate") / "template", folder, name)
+    added, replaced = KINDS.get(options.kind, (None, ()))
+    package = resources.files("tidegate")
+    _copy(package / "template", folder, name, without=replaced)
+    if added is not None:
+        _copy(package / added, folder, name)
+    first = "orders" if added is None else "reviews"
     print(
-        f"{folder} is a project with one enrichment, enrichments/orders.py. Next: cd {folder} "
-        "&& "
-        "make demo"
+        f"{folder} is a project with one enrichment, enrichments/{first}.py. Next: cd {folder} "
+        "&& make demo"
     )
     return RIGHT
 
 
-def _copy(source: Traversable, target: Path, name: str) -> None:
+def _copy(source: Traversable, target: Path, name: str, *, without: Collection[str] = ()) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for one in source.iterdir():
-        if one.name == "__pycache__":
+        if one.name == "__pycache__" or one.name in without:
             continue
         if one.is_dir():
-            _copy(one, target / one.name, name)
+            _copy(one, target / one.name, name, without=without)
         else:
             (target / RENAMED.get(one.name, one.name)).write_text(
                 one.read_text().replace(CALLED, name)

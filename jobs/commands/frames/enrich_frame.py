@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.clients.billing_meter import Meters, metered
-from jobs.commands.frames.frame_bills import DAY, billed
+from jobs.commands.frames.frame_bills import billed
 from jobs.commands.frames.frame_kinds import as_input, frame_kind, is_spark
 from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.declare.vendor_jobs import refuse_jobs
@@ -191,7 +191,7 @@ def _answers(columns: pa.Table, rows: int, run: _Run, audit: Sequence[str] = ())
                 engine,
                 run.enrichment,
                 day,
-                RunOfDay(DAY, run.id, run.started_at, run.rules, progress.number),
+                RunOfDay(run_bills.FRAME, run.id, run.started_at, run.rules, progress.number),
             )
             _check(run)
             files = _ask(

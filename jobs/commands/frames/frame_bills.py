@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.task.plan import PartitionPlan
 
-DAY = "frame"  # in place of a day, in the names of bills
-
 
 @contextmanager
 def billed(
@@ -37,12 +35,12 @@ def billed(
         enrichment.facts(), lookups=tuple(lookup.facts() for lookup in tasks.lookups)
     )
     facts = DayFacts(
-        declared=declared, day=DAY, run_id=run_id, input_files=(), input_columns=(),
+        declared=declared, day=run_bills.FRAME, run_id=run_id, input_files=(), input_columns=(),
         folder="", files=(), shares=tasks.shares, finished_at="",
         started_at=started_at,
     )  # fmt: skip
     try:
         yield replace(tasks, meters=run_bills.begin(facts, tasks.lookups))
     finally:
-        if (bill := run_records.bill_of(run_id, enrichment.name, DAY)) is not None:
+        if (bill := run_records.bill_of(run_id, enrichment.name, run_bills.FRAME)) is not None:
             end_run(bill)

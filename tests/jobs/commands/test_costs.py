@@ -55,7 +55,7 @@ def test_the_runs_of_a_month_are_added_up_to_the_last_digit_and_no_other(capsys)
     assert line.split()[-6:] == ["2,025", "items", "12,345.3201", "USD", "7.5000", "USD"]
     assert total == "2026-11: 12,345.3201 USD"
     assert warning.startswith(
-        "1 run of the month has not ended (stopped, killed, or still at work)"
+        "1 run of the month wrote no record (stopped, killed, or still at work)"
     )
 
 

@@ -93,6 +93,7 @@ def test_two_prompts_on_two_hundred_rows_pay_four_hundred_calls_and_a_run_the_re
     assert [one["name"] for one in found["variants"]] == ["label", "brief"]
     paid = [Decimal(one["paid"].removesuffix(" USD")) for one in found["variants"]]
     assert sum(paid) == vendor.invoice == costs()
+    assert not list_costs(f"{dt.datetime.now(dt.UTC):%Y-%m}").unrecorded, "it has ended"
     assert [one["cost_of_1000"] for one in found["variants"]] == [
         f"{5 * cost:.4f} USD" for cost in paid
     ]
