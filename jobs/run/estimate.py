@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
     from jobs.ledger.plan import LedgerPlan
-    from jobs.schema.records import LookupMetrics
+    from jobs.schema.records import LookupMetrics, PriceFacts
 
 NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
 FAILED = "answered with an error"  # by error_when or required
+UNKNOWN_COST = "unknown, as only answers tell what a call uses: `tidegate try` finds out,"
 BY_ROW, EVERY_DAY = "cache=None: every row is called for", "no ledger: every day asks its keys"
 
 
@@ -76,6 +77,8 @@ class LookupEstimate(Facts):
     # calls that may come on top: rows whose key is made of an answer that is not stored
     unknown: int = 0
     cost_at_most: str | None = None  # with those calls
+    # where the cost is that of the last run's calls, the number of these; without an interval
+    as_last_run: int = 0
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,7 @@ def _estimated(
     forecast = None
     if plan is not None and lookup.bill and lookup.batch_size == 1 and prices:
         forecast = forecast_cost(lookup, open_folder(plan), prices, missing[TEXT], missing[CALLS])
+    as_last_run = _cost_as_in(last, lookup, prices, calls) if forecast is None else None
     return LookupEstimate(
         name=lookup.name,
         rows=pc.sum(wanted[ROWS]).as_py() or 0,
@@ -253,9 +257,10 @@ def _estimated(
         if forecast is not None
         else f"{cost_of(prices, {'item': calls, 'request': requests}):f}"
         if lookup.prices and not reported_units(lookup.prices)
-        else None,
+        else as_last_run,
         cost_between=None if forecast is None else (f"{forecast.low:.6f}", f"{forecast.high:.6f}"),
         sample=0 if forecast is None else forecast.sample,
+        as_last_run=0 if last is None or as_last_run is None else last.rows_called,
         price=price_text(prices),
         later_price=f"{price_text([later])} from {later.since}" if later is not None else "",
         seconds=_seconds(lookup, calls, last),
@@ -272,8 +277,19 @@ def _with_unknown(
     today = datetime.fromtimestamp(now_us / 1e6, UTC).date().isoformat()
     units = {"item": calls, "request": -(-calls // lookup.batch_size)}
     known = estimated.cost is not None and estimated.cost_between is None
+    known = known and not estimated.as_last_run
     most = f"{cost_of(in_force(lookup.prices, today), units):f}" if known else None
     return replace(estimated, unknown=unknown, cost_at_most=most)
+
+
+def _cost_as_in(
+    last: LookupMetrics | None, lookup: Lookup, prices: Sequence[PriceFacts], calls: int
+) -> str | None:
+    """Returns what the calls cost if they use as much as the last run's; None if unknown."""
+    if last is None or last.billed is None or not (reported_units(lookup.prices) and prices):
+        return None
+    cost = cost_of(prices, {part.unit: part.units for part in last.billed.parts})
+    return f"{cost * calls / last.rows_called:.6f}"
 
 
 def _without(texts: pa.ChunkedArray, known: pa.Array) -> pa.ChunkedArray:
@@ -359,9 +375,13 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
                 f", {' to '.join(lookup.cost_between)} with 95 %, from "
                 f"{counted(lookup.sample, 'stored answer')},"
             )
+        if lookup.as_last_run:
+            between = f", if they use as much as the {lookup.as_last_run:,} of the last run,"
         most = "" if lookup.cost_at_most is None else f" to {lookup.cost_at_most}"
         cost = f"{lookup.cost}{most} {currency}".rstrip()
         lines.insert(-1, f"  cost               {cost}{between} at {price}{later}")
+    elif lookup.price:
+        lines.insert(-1, f"  cost               {UNKNOWN_COST} at {lookup.price}")
     return lines
 
 
