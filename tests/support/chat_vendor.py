@@ -112,6 +112,8 @@ class ChatVendor:
         if kind == "cut off":
             self.cut_off += 1
             request.transport.close()
+        if kind == "rejected":
+            return web.json_response({"error": kind, "usage": usage}, status=400)
         message = {"role": "assistant", "content": text, "refusal": None}
         if kind == "refused":
             message |= {"content": None, "refusal": "I cannot help with that."}

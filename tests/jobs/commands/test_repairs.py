@@ -4,6 +4,7 @@ invoice of a stand-in for a model's vendor.
 
 import datetime as dt
 import json
+from collections import Counter
 from decimal import Decimal
 
 import pytest
@@ -94,6 +95,39 @@ def test_an_answer_that_does_not_fit_is_asked_for_once_more_and_no_other(vendor)
     folder = declared_folder(*(vendor.project.declared(name) for name in ("reviews", "label")))
     stored = folder.read(folder.parts()).to_pylist()
     assert {json.loads(row["key"])[0] for row in stored} >= set(answered) - failed
+
+
+@pytest.mark.proof
+def test_ten_thousand_answers_end_as_the_vendor_says_and_tokens_are_its_invoice(vendor):
+    vendor.weights = {
+        "fits": 900, "misfit": 70, "cut": 20, "refused": 10, "error": 30, "throttled": 20,
+        "rejected": 5,
+    }  # fmt: skip
+    declare(vendor, limits='budget=Budget("99 USD", per="day"),')
+    assert run(vendor, [f"review {number}" for number in range(10_000)]) == 0
+    statuses = Counter()
+    for review, status, given in published():
+        kinds = [kind for kind, _ in vendor.said[review] if kind not in UNANSWERED]
+        if len(kinds) == 1 + (kinds[:1] == ["misfit"]):
+            assert (status, given) == vendor.right(review, repairs=1), vendor.said[review]
+        else:  # each of three attempts failed
+            assert (status, vendor.said[review][-1][0]) == ("error", "error"), vendor.said[review]
+        assert len(kinds) <= 2
+        statuses[status] += 1
+    (record,) = run_records.load("reviews")
+    (figures,) = record.figures.lookups
+    first = Counter(
+        next((kind for kind, _ in said if kind not in UNANSWERED), "none")
+        for said in vendor.said.values()
+    )
+    assert figures.requests.repaired == first["misfit"]
+    units = {part.unit: part.units for part in figures.billed.parts}
+    assert units == {
+        "input_token": vendor.tokens["prompt_tokens"],
+        "output_token": vendor.tokens["completion_tokens"],
+    }
+    assert costs() == Decimal(figures.billed.cost) == vendor.invoice
+    print(dict(first), dict(statuses), len(vendor.asked), "requests", f"{vendor.invoice} USD")
 
 
 def test_the_reason_is_in_the_second_request_and_the_first_one_is_as_without_it(vendor):
