@@ -51,6 +51,8 @@ class HttpClient(SessionClient, BatchingClient):
         self._keyed = _keyed_segments(self._path)
         self._body = None if lookup.body is None else JsonTemplate("body", lookup.first_body)
         self._repair_body = JsonTemplate("body", lookup.body) if lookup.repair else None
+        # the last answer that `misfit` found to fit, with its columns, until they are asked for
+        self._judged: tuple[Any, tuple[Any, ...]] | None = None
         self._echo = {
             self._names.index(name): JsonPath("echo", path) for name, path in lookup.echo.items()
         }
@@ -277,15 +279,21 @@ class HttpClient(SessionClient, BatchingClient):
 
     def misfit(self, answer: Any) -> str | None:
         """Return why an answer does not fit, if another one may; None for other answers."""
-        if self._cuts.hold_for(answer) or self._errors.hold_for(answer):
-            return None
         try:
-            self.columns(answer)
+            self._judged = answer, self._read_columns(answer)
         except ValueError as error:
+            if self._cuts.hold_for(answer) or self._errors.hold_for(answer):
+                return None
             return one_line(str(error), SHOWN)
         return None
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
+        judged, self._judged = self._judged, None
+        if judged is not None and judged[0] is answer:
+            return judged[1]
+        return self._read_columns(answer)
+
+    def _read_columns(self, answer: Any) -> tuple[Any, ...]:
         self._refuse_error(answer)
         try:
             answer = self._inner_answer(answer)
