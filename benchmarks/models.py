@@ -1,0 +1,131 @@
+"""3,000 reviews labelled by a model: `tidegate run` on the local engine beside a job by hand.
+
+python benchmarks/models.py --rounds 3
+
+The declaration is the example of docs/models.md as it stands, with 16 calls in flight. The stand-in
+for the vendor answers in a process of its own after 100 ms. The jobs run in turns; each figure is
+the whole process, with its start, and for Tidegate with ledger, checks and publishing.
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from aiohttp import web
+
+ROOT = Path(__file__).resolve().parents[1]
+DAY, AT_ONCE = "2026-11-01", 16
+PATH = "/v1/chat/completions"
+
+
+def serve(pipe, latency):
+    """Answer like a chat-completions service, in a process of its own."""
+    content = json.dumps({"topic": "price", "score": 3})
+    message = {"role": "assistant", "content": content, "refusal": None}
+    answer = json.dumps({
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 60, "completion_tokens": 12},
+    })  # fmt: skip
+
+    async def label(request):
+        await request.read()
+        await asyncio.sleep(latency)
+        return web.Response(text=answer, content_type="application/json")
+
+    async def main():
+        app = web.Application()
+        app.router.add_post(PATH, label)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1_000)
+        await site.start()
+        pipe.send(runner.addresses[0][1])
+        await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+def measured(command, folder, environment):
+    """Seconds of wall and of CPU."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.monotonic() - began, cpu
+
+
+def prepare(folder, rows, url):
+    """Write the reviews of a day, and the example of docs/models.md for this address."""
+    (example,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "models.md").read_text(), re.DOTALL
+    )
+    example = example.replace("https://model.example", url)
+    example = example.replace("max_concurrency=32", f"max_concurrency={AT_ONCE}")
+    (folder / "enrichments").mkdir()
+    (folder / "enrichments" / "__init__.py").touch()  # else that of PYTHONPATH is loaded
+    (folder / "enrichments" / "reviews.py").write_text(example)
+    day = folder / "data" / "raw" / f"date={DAY}"
+    day.mkdir(parents=True)
+    reviews = [f"It came late, and it is not what I ordered; review {n}." for n in range(rows)]
+    pq.write_table(pa.table({"id": range(rows), "review": reviews}), day / "a.parquet")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=3_000)
+    parser.add_argument("--latency", type=float, default=0.1, help="s")
+    options = parser.parse_args()
+    ours, theirs = multiprocessing.Pipe()
+    server = multiprocessing.Process(target=serve, args=(theirs, options.latency), daemon=True)
+    server.start()
+    url = f"http://127.0.0.1:{ours.recv()}"
+    figures = {"by hand": [], "tidegate": []}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        prepare(folder, options.rows, url)
+        environment = os.environ | {
+            "PYTHONPATH": str(ROOT), "MODEL_KEY": "of-the-stand-in",
+            "XDG_STATE_HOME": str(folder / "state"),
+        }  # fmt: skip
+        by_hand = [str(ROOT / "benchmarks" / "models_by_hand.py")]
+        by_hand += [f"data/raw/date={DAY}/a.parquet", "by_hand.parquet"]
+        run = ["-m", "tidegate", "run", "reviews", "--day", DAY, "--engine", "local"]
+        for _ in range(options.rounds):
+            figures["by hand"].append(
+                measured(by_hand, folder, environment | {"MODEL_URL": f"{url}{PATH}"})
+            )
+            for name in ("ledger", "labelled"):
+                shutil.rmtree(folder / "data" / name, ignore_errors=True)
+            figures["tidegate"].append(measured(run, folder, environment))
+    server.terminate()
+    least = options.rows * options.latency / AT_ONCE
+    hand = statistics.median(wall for wall, _ in figures["by hand"])
+    heading = f"{'':10}{'wall s':>8}{'/ limit':>9}{'/ by hand':>11}{'CPU s':>8}"
+    print(f"{heading}   medians of {options.rounds}")
+    for name, rounds in figures.items():
+        wall, cpu = (statistics.median(column) for column in zip(*rounds, strict=True))
+        print(f"{name:10}{wall:8.2f}{wall / least:9.2f}{wall / hand:11.2f}{cpu:8.2f}")
+        print("          " + "  ".join(f"{wall:.2f}" for wall, _ in rounds))
+
+
+if __name__ == "__main__":
+    main()
