@@ -11,7 +11,7 @@ import numpy as np
 
 from data_quality.check import Check
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
-from data_quality.rows.input_rows import by_file, path_of
+from data_quality.rows.input_rows import by_file
 from data_quality.rows.run_output import Floats, Places, TaskRows, whole_number
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import (
@@ -22,6 +22,7 @@ from jobs.schema.columns import (
     SOURCE_IDENTITY,
     SOURCE_ROW,
 )
+from jobs.storage.urls import path_from_spark
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class EveryRowOnce(Check):
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Runs]:
         return {
-            path_of(uri or ""): Runs.of(_numbers(rows)[at]) for uri, at in by_file(rows).items()
+            path_from_spark(uri or ""): Runs.of(_numbers(rows)[at])
+            for uri, at in by_file(rows).items()
         }
 
     def finding(self, parts: list[dict[str, Runs]], day: WrittenDay) -> Finding:
@@ -142,7 +144,9 @@ def _gathered(path: str, reads: list[Callable[[], TaskRows]], places: list[str])
     for read in reads:
         task = read()
         columns = np.column_stack([_numbers(task), *(task.numbers(name) for name in places)])
-        found += [columns[at] for uri, at in by_file(task).items() if path_of(uri or "") == path]
+        found += [
+            columns[at] for uri, at in by_file(task).items() if path_from_spark(uri or "") == path
+        ]
     return np.concatenate(found)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from data_quality.check import Check, total
 from data_quality.findings import Finding, rows
 from data_quality.rows.column_types import spark_name
-from data_quality.rows.input_rows import beside
+from data_quality.rows.input_rows import with_input
 from data_quality.rows.run_output import Faults, Flags, TaskRows, as_array
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import differ
@@ -46,7 +46,7 @@ class InputUnchanged(Check):
         wrong = np.zeros(len(rows), np.bool_)
         changed: dict[str, Flags] = {}
         source: dict[str, dict[int, Any]] = {}
-        for places, given in beside(rows, day.input):
+        for places, given in with_input(rows, day.input):
             for name, written in self._columns:
                 column = as_array(given[name])
                 other = differ(column, rows.column(written).take(pa.array(places)))

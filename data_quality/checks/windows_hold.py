@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from data_quality.check import Check
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
-from data_quality.rows.input_rows import by_file, path_of
+from data_quality.rows.input_rows import by_file
 from data_quality.rows.run_output import Places, TaskRows
 from data_quality.rows.watermarks import NO_TIME, event_times_ms
 from data_quality.rows.window_rules import Arrived, dropped_rows, find_windows
@@ -32,6 +32,7 @@ from jobs.schema.columns import (
 )
 from jobs.schema.records import DeclaredFacts, WindowFacts, WrittenWindows
 from jobs.storage.parquet_files import open_parquet
+from jobs.storage.urls import path_from_spark
 
 MILLIS = pa.timestamp("ms", "UTC")
 
@@ -82,7 +83,7 @@ class WindowsHold(Check):
         assert self.declared.event_time is not None
         files, codes = [], np.zeros(len(rows), np.int64)
         for number, (uri, at) in enumerate(by_file(rows).items()):
-            files.append(path_of(uri or ""))
+            files.append(path_from_spark(uri or ""))
             codes[at] = number
         names = {name.lower(): name for name in rows.names}
         times = event_times_ms(rows.table, names[self.declared.event_time.column.lower()])
@@ -211,7 +212,9 @@ def _listed(made: WrittenWindows, day: WrittenDay) -> Places:
     for file in made.dropped_files:
         with open_parquet(file) as opened:
             listed = opened.read([*SOURCE_IDENTITY])
-        of_files = [places.get(path_of(uri or ""), -1) for uri in listed[SOURCE_FILE].to_pylist()]
+        of_files = [
+            places.get(path_from_spark(uri or ""), -1) for uri in listed[SOURCE_FILE].to_pylist()
+        ]
         found.append(_identity(np.array(of_files, np.int64), listed[SOURCE_ROW].to_numpy()))
     return np.concatenate(found)
 

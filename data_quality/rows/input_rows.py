@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -19,32 +17,30 @@ from jobs.arrow_values import conform
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.schema.records import DayFacts
 from jobs.storage.parquet_files import open_parquet, read_footer
+from jobs.storage.urls import path_from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-# prefix of the metadata by which Spark marks files with shifted old dates
+# prefix of the metadata of files with dates before 1582 in the old calendar, which Arrow leaves so
 _LEGACY = b"org.apache.spark.legacy"
 
 
-def path_of(uri: str) -> str:
-    """Returns the path of Spark's percent-encoded URI, which is file:/x or file:///x."""
-    return unquote(re.sub(r"^file:/+", "/", uri)) if uri.startswith("file:") else uri
-
-
 class NeedsSpark(Exception):  # noqa: N818  # what is missing
-    """Only Spark can evaluate or read something, and tasks have no Spark."""
+    """Only Spark can evaluate or read something, and this is a task; the driver then does it."""
 
 
 class InputRows:
-    """The rows of the input files. Arrow reads the files that it reads like Spark; Spark reads
-    nested columns of old layouts and shifted dates.
+    """The rows of the input files.
+
+    Spark reads what Arrow would read otherwise than Spark: nested columns of old layouts, and files
+    with dates of the old calendar. Arrow, which is faster, reads the rest.
     """
 
     def __init__(self, spark: SparkSession | None, facts: DayFacts) -> None:
         self._spark, self._facts = spark, facts
-        self._paths = [path_of(file) for file in facts.input_files]
+        self._paths = [path_from_spark(file) for file in facts.input_files]
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
@@ -79,7 +75,7 @@ class InputRows:
 
     def read(self, path: str, first: int, last: int) -> pa.Table:
         """Reads the rows `first` to `last`, both inclusive, in their order."""
-        if self._facts.input_types:
+        if self._facts.input_types:  # without them only Spark knows which types it inferred
             try:
                 return self._by_arrow(path, first, last)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -90,22 +86,22 @@ class InputRows:
         """Reads with Arrow. Raises an Arrow error if Arrow would read the file unlike Spark."""
         with open_parquet(path, coerce_int96_timestamp_unit="us") as file:
             if any(name.startswith(_LEGACY) for name in file.metadata.metadata or {}):
-                raise pa.ArrowNotImplementedError("its old dates are shifted")
-            before, groups, skipped = 0, [], 0
+                raise pa.ArrowNotImplementedError("its old dates are of another calendar")
+            row, groups, first_read = 0, [], 0
             for number in range(file.num_row_groups):
                 count = file.metadata.row_group(number).num_rows
-                if before + count <= first:
-                    skipped += count
-                elif before <= last:
+                if row + count <= first:
+                    first_read += count
+                elif row <= last:
                     groups.append(number)
-                before += count
-            found = file.read_row_groups(groups).slice(first - skipped, last - first + 1)
-        there = {name.lower(): as_array(found[name]) for name in found.column_names}
+                row += count
+            table = file.read_row_groups(groups).slice(first - first_read, last - first + 1)
+        by_lower_name = {name.lower(): as_array(table[name]) for name in table.column_names}
         return pa.table(
             [
-                conform(there[field.name.lower()], field.type)
-                if field.name.lower() in there
-                else pa.nulls(len(found), field.type)
+                conform(by_lower_name[field.name.lower()], field.type)
+                if field.name.lower() in by_lower_name
+                else pa.nulls(len(table), field.type)
                 for field in self.columns
             ],
             schema=self.columns,
@@ -118,30 +114,32 @@ class InputRows:
             raise NeedsSpark
         row = F.col("_metadata.row_index")
         frame = self._spark.read.schema(self.spark_types).parquet(path)
-        found = frame.where(row.between(first, last)).select("*", row.alias("__row")).toArrow()
-        return found.take(pc.sort_indices(found["__row"])).drop_columns(["__row"])
+        rows = frame.where(row.between(first, last)).select("*", row.alias("__row")).toArrow()
+        return rows.take(pc.sort_indices(rows["__row"])).drop_columns(["__row"])
 
 
-def beside(rows: TaskRows, source: InputRows) -> list[tuple[Places, pa.Table]]:
-    """Returns by file the places of a task's rows that exist in the input, and those input rows."""
-    return rows.once("beside", lambda: list(_beside(rows, source)))
+def with_input(rows: TaskRows, source: InputRows) -> list[tuple[Places, pa.Table]]:
+    """Returns, by input file, the places of rows that come from it, and those input rows."""
+    return rows.once("with input", lambda: list(_with_input(rows, source)))
 
 
-def _beside(rows: TaskRows, source: InputRows) -> Iterator[tuple[Places, pa.Table]]:
+def _with_input(rows: TaskRows, source: InputRows) -> Iterator[tuple[Places, pa.Table]]:
     numbers = rows.numbers(SOURCE_ROW)
     for uri, of_file in by_file(rows).items():
-        path = path_of(uri) if uri is not None else ""
+        path = path_from_spark(uri) if uri is not None else ""
         places = of_file[(numbers[of_file] >= 0) & (numbers[of_file] < source.counts.get(path, 0))]
         if not len(places):
             continue
         wanted = numbers[places].astype(np.int64)
         first, last = int(wanted.min()), int(wanted.max())
         given = source.read(path, first, last)
-        in_turn = len(wanted) == len(given) and bool((wanted == np.arange(first, last + 1)).all())
-        yield places, given if in_turn else given.take(pa.array(wanted - first))
+        # consecutive rows need no copy
+        is_consecutive = len(wanted) == len(given) and bool((np.diff(wanted) == 1).all())
+        yield places, given if is_consecutive else given.take(pa.array(wanted - first))
 
 
 def by_file(rows: TaskRows) -> dict[str | None, Places]:
+    """Returns the places of rows by their source file, as Spark names it; None: without one."""
 
     def made() -> dict[str | None, Places]:
         column = rows.column(SOURCE_FILE)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from data_quality.rows.input_rows import NeedsSpark, beside
+from data_quality.rows.input_rows import NeedsSpark, with_input
 from data_quality.rows.run_output import Places, TaskRows, as_array
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import published_status
@@ -55,7 +55,7 @@ def _declared_keys(
 ) -> Iterator[tuple[Places, dict[str, Key], dict[str, str]]]:
     """Yields the keys of all lookups; a Spark job evaluates the expressions that only Spark can."""
     answers = {name: as_plain(rows.column(name)) for name in answers_read(day.declared)}
-    for places, of_input in beside(rows, day.input):
+    for places, of_input in with_input(rows, day.input):
         given = of_input
         for column, values in answers.items():
             given = given.append_column(column, values.take(pa.array(places)))

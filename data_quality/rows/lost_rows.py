@@ -10,11 +10,12 @@ from itertools import groupby
 
 import numpy as np
 
-from data_quality.rows.input_rows import InputRows, by_file, path_of
+from data_quality.rows.input_rows import InputRows, by_file
 from data_quality.rows.run_output import Places, RunOutput
 from data_quality.rows.watermarks import Lost, event_times_ms
 from jobs.schema.columns import INPUT_SEQ, PARTITION, SOURCE_ROW
 from jobs.schema.records import EventTimeFacts
+from jobs.storage.urls import path_from_spark
 
 _ROW, _TASK, _SEQ = range(3)
 READ_AT_ONCE = 100_000  # input rows
@@ -56,7 +57,7 @@ def _read_written(output: RunOutput) -> tuple[dict[str, Places], set[tuple[int, 
         for uri, at in by_file(rows).items():
             named = whole[at]
             named = named[(named >= 0).all(axis=1)]  # a null tells nothing about a neighbour
-            by_file_parts.setdefault(path_of(uri or ""), []).append(named)
+            by_file_parts.setdefault(path_from_spark(uri or ""), []).append(named)
     written = {path: np.concatenate(parts) for path, parts in by_file_parts.items()}
     return {
         path: rows[np.argsort(rows[:, _ROW], kind="stable")] for path, rows in written.items()

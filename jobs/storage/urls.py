@@ -1,6 +1,8 @@
 """Tells URLs from paths, and makes places beside and below others. Imports nothing else."""
 
+import re
 from pathlib import Path
+from urllib.parse import unquote
 
 
 def is_url(place: str) -> bool:
@@ -30,3 +32,11 @@ def absolute(place: str) -> str:
 def plain(place: str) -> str:
     """Return a place in a single spelling: without a slash at its end."""
     return place.rstrip("/") if is_url(place) else str(Path(place))
+
+
+def path_from_spark(url: str) -> str:
+    """Return the path of Spark's `_metadata.file_path`, percent-encoded file:/x or file:///x.
+
+    Another URL stays as it is.
+    """
+    return unquote(re.sub(r"^file:/+", "/", url)) if url.startswith("file:") else url

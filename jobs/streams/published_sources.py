@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from jobs.schema.columns import SOURCE_FILE
 from jobs.storage.parquet_files import open_parquet
+from jobs.storage.urls import path_from_spark
 from jobs.tables.delta.asked_keys import files_of_days
-from jobs.task.windows.arrival import path_of
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -46,4 +46,6 @@ class PublishedSources:
 def sources(file: str) -> frozenset[str]:
     with open_parquet(file, read_dictionary=[SOURCE_FILE]) as opened:
         column = opened.read([SOURCE_FILE])[SOURCE_FILE]
-    return frozenset(path_of(uri) for uri in pc.unique(column).to_pylist() if uri is not None)
+    return frozenset(
+        path_from_spark(uri) for uri in pc.unique(column).to_pylist() if uri is not None
+    )

@@ -28,7 +28,7 @@ from jobs.run.keys.job_step import ItemLimit, Waits, settle_by_jobs
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys, read_ddl_types
 from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, Hashes
-from jobs.run.keys.registration import Found, look_around, registered
+from jobs.run.keys.registration import LedgerContent, look_at_ledger, registered
 from jobs.run.plan.caps import divided_by_need
 from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.run.rows.local_rows import LocalRows, engine_for
@@ -184,7 +184,7 @@ def _look(
     place: int,
     *,
     are_read: bool,
-    there: Sequence[Found],
+    there: Sequence[LedgerContent],
     day: InputDay | None,
     alone: bool,
     seed: int,
@@ -250,14 +250,14 @@ def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
     return repeated, hits.missing.filter(pc.equal(hits.missing[ROWS], 1))
 
 
-def _begin(plan: PartitionPlan, place: int) -> Found:
+def _begin(plan: PartitionPlan, place: int) -> LedgerContent:
     """Returns what the lookup's ledger has besides this run."""
     ledger = plan.ledgers[place]
     if ledger is None:
-        return Found((), has_answers=False)
-    found = look_around(ledger)
+        return LedgerContent((), has_answers=False)
+    content = look_at_ledger(ledger)
     write_request(open_folder(ledger), plan.lookups[place])
-    return found
+    return content
 
 
 def _tell(

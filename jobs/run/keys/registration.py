@@ -18,7 +18,7 @@ BEAT_EVERY = 10.0  # s
 _log = logging.getLogger("tidegate.ledger")
 
 
-class Found(NamedTuple):
+class LedgerContent(NamedTuple):
     """The content of a ledger after the run had registered. others: other registered runs."""
 
     others: tuple[str, ...]
@@ -34,7 +34,7 @@ def registered(plans: Sequence[LedgerPlan]) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for plan in plans:
-            stack.callback(unregister, plan)
+            stack.callback(unregister, plan)  # first, because a failed `announce` may leave a file
             announce(open_folder(plan), plan.run_id)
         ended = threading.Event()
         thread = threading.Thread(
@@ -45,19 +45,18 @@ def registered(plans: Sequence[LedgerPlan]) -> Iterator[None]:
             yield
         finally:
             ended.set()
-            thread.join()  # first: a late heartbeat would register the run again
+            thread.join()  # before `unregister`: a heartbeat after it would register the run again
 
 
 def _beat(plans: Sequence[LedgerPlan], ended: threading.Event) -> None:
     while not ended.wait(BEAT_EVERY):
         for plan in plans:
-            with suppress(LedgerError):  # at worst other runs repeat this run's calls
+            with suppress(LedgerError):  # a later one may succeed; only after days is a run gone
                 announce(open_folder(plan), plan.run_id)
 
 
-def look_around(plan: LedgerPlan) -> Found:
-    """Returns the content of the ledger at which the run has registered. Deletes the folders of
-    runs that are known to be dead.
+def look_at_ledger(plan: LedgerPlan) -> LedgerContent:
+    """Deletes the folders of dead runs, then returns what the ledger of this run contains.
 
     Raises LedgerError.
     """
@@ -67,7 +66,7 @@ def look_around(plan: LedgerPlan) -> Found:
     others -= remove_abandoned(folder, files)
     start = len(folder.path) + 1
     has_answers = any(info.path.startswith((f"{PARTS}/", f"{COMPACTED}/"), start) for info in files)
-    return Found(tuple(sorted(others)), has_answers)
+    return LedgerContent(tuple(sorted(others)), has_answers)
 
 
 def unregister(plan: LedgerPlan) -> None:

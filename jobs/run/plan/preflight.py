@@ -32,7 +32,7 @@ from jobs.storage.urls import absolute, below, is_url
 from jobs.storage.work_folders import RUNS, work_folder, work_place
 
 if TYPE_CHECKING:
-    from jobs.tables.delta.type_check import Published
+    from jobs.tables.delta.type_check import OpenTable
 
 TRIES = 3
 PAUSE = 0.5  # s between them
@@ -65,7 +65,7 @@ def preflight(
 def find_day(
     enrichment: Enrichment,
     day: str,
-    published: "Published | None" = None,
+    published: "OpenTable | None" = None,
     *,
     elsewhere: bool = False,
 ) -> InputDay:
@@ -80,7 +80,7 @@ def check_input(
     enrichment: Enrichment,
     input_day: InputDay,
     day: str,
-    published: "Published | None" = None,
+    published: "OpenTable | None" = None,
     *,
     calls: bool = True,
 ) -> None:
@@ -114,7 +114,7 @@ def steps(
     input_day: InputDay | None,
     day: str | None,
     engine: str | None = None,
-    published: "Published | None" = None,
+    published: "OpenTable | None" = None,
     *,
     calls: bool = True,
 ) -> Iterator[Callable[[], object]]:

@@ -16,17 +16,20 @@ from jobs.tables.delta.column_types import extends, type_name
 from jobs.tables.delta.delta_log import day_type, log_at
 
 # opens the published table, if it exists. Raises TidegateError
-Published = Callable[[], DeltaTable | None]
+OpenTable = Callable[[], DeltaTable | None]
 
 
-def published_table(enrichment: Enrichment) -> Published:
-    """Opens the published table only once, because opening it on a store costs requests."""
+def published_table(enrichment: Enrichment) -> OpenTable:
+    """Returns a function that opens the published table at its first call, and keeps it.
+
+    On a store, opening it costs requests.
+    """
     return functools.cache(lambda: log_at(enrichment.output.path))
 
 
-def check_types(enrichment: Enrichment, day: InputDay, published: Published | None = None) -> None:
-    """Checks the columns of the day's input and of the answers against Delta, and against an
-    existing published table. Raises DeclarationError.
+def check_types(enrichment: Enrichment, day: InputDay, published: OpenTable | None = None) -> None:
+    """Checks that Delta can store the columns of input and answers, and that they keep the types of
+    an existing published table. Raises DeclarationError.
     """
     path = enrichment.output.path
     try:
@@ -41,7 +44,7 @@ def check_types(enrichment: Enrichment, day: InputDay, published: Published | No
     DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
 
 
-def published_columns(published: Published) -> pa.Schema | None:
+def published_columns(published: OpenTable) -> pa.Schema | None:
     """Returns the columns of the published table; None without a table, or if it cannot be read,
     which `check_types` reports.
     """
@@ -56,6 +59,7 @@ def published_columns(published: Published) -> pa.Schema | None:
 
 
 def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
+    """Yields the columns that the lookups add to the published table."""
     for lookup in enrichment.lookups:
         yield from (pa.field(column.name, column.arrow_type) for column in lookup.columns)
         yield from (
@@ -74,13 +78,13 @@ def _published_types(enrichment: Enrichment, table: DeltaTable | None) -> dict[s
             f"{enrichment.input.partition}. Publish to another path."
         )
     types = {field.name: field.type for field in table.schema().fields}
-    days = types[enrichment.input.partition]
+    partition_type = types[enrichment.input.partition]
     wanted = day_type(enrichment.input.every)
-    if days != wanted:
+    if partition_type != wanted:
         raise DeclarationError(
             f"output: the partitions of {path}, {enrichment.input.partition}, are "
-            f"{type_name(days)} there, "
-            f"and {type_name(wanted)} here. Publish to another path."
+            f"{type_name(partition_type)} there, and {type_name(wanted)} here. Publish to another "
+            "path."
         )
     return types
 
@@ -88,14 +92,14 @@ def _published_types(enrichment: Enrichment, table: DeltaTable | None) -> dict[s
 def _in_other_case(
     enrichment: Enrichment, day: InputDay, published: Mapping[str, Any]
 ) -> Iterator[str]:
-    there = {name.lower(): name for name in published}
+    published_names = {name.lower(): name for name in published}
     columns = [("input", name, "write") for name in day.names]
     for lookup in enrichment.lookups:
         columns += [
             (f"lookup {lookup.name}: returns", column.name, "declare") for column in lookup.columns
         ]
     for where, name, cure in columns:
-        known = there.get(name.lower(), name)
+        known = published_names.get(name.lower(), name)
         if known != name:
             yield (
                 f"{where}: {name!r} is {known!r} in {enrichment.output.path}; {cure} it so, or "
@@ -109,13 +113,12 @@ def _wrong_answers(enrichment: Enrichment, published: Mapping[str, Any]) -> Iter
             pa.schema([(column.name, column.arrow_type) for column in lookup.columns])
         )
         for field, column in zip(declared.fields, lookup.columns, strict=True):
-            known = published.get(field.name, field.type)
-            if known != field.type:
+            known = published.get(field.name)
+            if known is not None and known != field.type:
                 yield (
                     f"lookup {lookup.name}: returns: {field.name} is {column.spark_type}, but in "
                     f"{enrichment.output.path} it is {type_name(known)}. A column keeps its type: "
-                    "give it another name "
-                    "here."
+                    "give it another name here."
                 )
 
 
@@ -124,13 +127,12 @@ def _wrong_input(day: InputDay, published: Mapping[str, Any], path: str) -> Iter
         known = published.get(field.name)
         if known == field.type or (known is not None and extends(known, field.type)):
             continue
-        if column.untyped:  # it would become an integer
+        if column.untyped:  # Spark reads a column without a type as an integer
             wanted = "its type" if known is None else f"its type, {type_name(known)} in {path}"
             yield f"input: {column.without_type}. Write it with {wanted}."
         elif known is not None:
             yield (
                 f"input: {field.name!r} is {type_name(field.type)} in {column.file}, but in {path} "
-                "it is "
-                f"{type_name(known)}. A column keeps its type: write it with that type, or under "
-                "another name."
+                f"it is {type_name(known)}. A column keeps its type: write it with that type, or "
+                "under another name."
             )

@@ -8,10 +8,8 @@ files in order, and tasks then read the rows with their watermarks.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import ROWS_FOR_SPARK, MapInArrow, open_parquet, rows_by_number
+from jobs.storage.urls import path_from_spark
 
 Numbers = NDArray[np.int64]
 Millis = NDArray[np.int64]
@@ -109,7 +108,9 @@ def arrivals(
         bound_ms: How far events are out of order at most.
     """
     numbers = {file: number for number, file in enumerate(input_files)}
-    places = [np.array([numbers[path_of(uri)] for uri in one.files], np.int64) for one in runs]
+    places = [
+        np.array([numbers[path_from_spark(uri)] for uri in one.files], np.int64) for one in runs
+    ]
     nothing = np.zeros(0, np.int64)
     place = np.concatenate(
         [*(of[one.codes] for of, one in zip(places, runs, strict=True)), nothing]
@@ -184,14 +185,6 @@ def _cut_into_runs(codes: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
     same_file, next_row = np.diff(codes[order]) == 0, np.diff(rows[order]) == 1
     begins = np.flatnonzero(np.append(True, ~(same_file & next_row))[: len(rows)])
     return order, begins
-
-
-def path_of(uri: str) -> str:
-    """Return the path of a file from Spark's `_metadata.file_path`.
-
-    Spark writes it as file:/x or file:///x, percent-encoded.
-    """
-    return unquote(re.sub(r"^file:/+", "/", uri)) if uri.startswith("file:") else uri
 
 
 def _read_identity(place: str, event_time: str) -> tuple[tuple[str, ...], Numbers, Numbers, Millis]:

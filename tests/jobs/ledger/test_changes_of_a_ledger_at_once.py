@@ -25,7 +25,7 @@ from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import announce, remove_abandoned
 from jobs.run.keys.kept_keys import keep_keys
-from jobs.run.keys.registration import look_around, unregister
+from jobs.run.keys.registration import look_at_ledger, unregister
 from tests.support.failing_storage import FailingStorage, put_under
 
 OLD = [f'["old {number}"]' for number in range(8)]
@@ -113,7 +113,7 @@ class Changes:
             0.5,
         )
         announce(self.folder, plan.run_id)
-        look_around(plan)
+        look_at_ledger(plan)
         self.model.runs.discard("abandoned")
         known = select(
             self.folder, pa.array(OLD), now_us=time.time_ns() // 1000, ttl=FOR_EVER

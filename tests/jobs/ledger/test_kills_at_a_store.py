@@ -20,7 +20,7 @@ from jobs.ledger.working_folders import announce
 from jobs.ledger.writer import LedgerWriter
 from jobs.run.keys.hits import open_folder, with_index
 from jobs.run.keys.kept_keys import keep_keys
-from jobs.run.keys.registration import look_around, unregister
+from jobs.run.keys.registration import look_at_ledger, unregister
 from tests.support.killed_processes import behind_a_proxy
 
 pytestmark = pytest.mark.proof
@@ -52,7 +52,7 @@ def ask(root, run_id, keys, told):
     plan = plan_of(root, run_id)
     folder = open_folder(plan)
     announce(folder, run_id)
-    look_around(plan)
+    look_at_ledger(plan)
     found = select(folder, pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()).answers
     known = set(found["key"].to_pylist())
     with_index(plan, found)

@@ -33,7 +33,7 @@ from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import versions, write_request
 from jobs.ledger.working_folders import announce
 from jobs.run.keys.hits import open_folder, with_index
-from jobs.run.keys.registration import look_around, unregister
+from jobs.run.keys.registration import look_at_ledger, unregister
 from tests.jobs.task.test_runner import Function, batch, collected, lookup, plan
 from tests.support.failing_storage import ERRORS, FailingStorage, put_under
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service
@@ -210,7 +210,7 @@ def run_once(folder, asked, run_id):
     )
     try:
         announce(open_folder(ledger), ledger.run_id)
-        look_around(ledger)
+        look_at_ledger(ledger)
         write_request(folder, asked)
         answers = select(folder, pa.array(KEYS, pa.string()), now_us=NOW_US, ttl=FOR_EVER).answers
         planned = replace(plan(asked), ledgers=(with_index(ledger, answers),))

@@ -26,7 +26,7 @@ from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_texts import HASH, TEXT
 from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
-from jobs.run.keys.registration import look_around, registered
+from jobs.run.keys.registration import look_at_ledger, registered
 from jobs.schema import columns as schema
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
@@ -90,7 +90,7 @@ def run(root, run_id, lookup, keys, *, by_row, seed):
     """
     ledger = LedgerPlan(root, "score", "f" * 16, run_id, Ttl(), flush_rows=20, flush_seconds=0.05)
     with registered([ledger]):
-        alone = not look_around(ledger).others
+        alone = not look_at_ledger(ledger).others
         by_row = by_row and alone
         search = Search(open_folder(ledger), pa.array([f"[{key}]" for key in keys]))
         known = {*known_answers(search, lookup, ledger)["key"].to_pylist()}

@@ -32,7 +32,7 @@ from jobs.ledger.working_folders import BEAT, announce
 from jobs.run.keys.claims import FEWEST_AHEAD, Claims, SharedLookup
 from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
-from jobs.run.keys.registration import look_around, unregister
+from jobs.run.keys.registration import look_at_ledger, unregister
 from tests.support.failing_storage import ERRORS, FailingStorage, put_under
 from tests.support.places import everywhere, place_of
 
@@ -76,7 +76,7 @@ LOOKUP = HttpLookup(
 def register(plan):
     """A run that has registered and looked around. Returns the other runs."""
     announce(open_folder(plan), plan.run_id)
-    return look_around(plan).others
+    return look_at_ledger(plan).others
 
 
 def decide(plan, by_row=(), types="bigint", **more):
