@@ -350,6 +350,7 @@ def play(night: Night, base: pathlib.Path, *, trace: bool = False) -> Outcome:
     for process in scheduler.processes:
         if (meter := process.state.get("meter")) is not None:
             meter.close()  # type: ignore[attr-defined]
+    vars(stage.disk).clear()  # Arrow refers to the disk, and gc does not see it
     night_at_work.end()
     asyncio.tasks._all_tasks.clear()  # type: ignore[attr-defined]  # of dead loops; each look at a loop's tasks reads all
     shutil.rmtree(folder, ignore_errors=True)
