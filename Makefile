@@ -6,6 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 CLASSES := .venv/spark.jsa
 AIRFLOW := .venv-airflow/.ready
+DOCS := .venv-docs/.ready
 UV := 0.13.8
 # for days of few rows Spark takes a quarter of its time to write and compile code; `make proof` has it do so
 NO_CODEGEN := -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
@@ -23,7 +24,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 unexport PYTHONDONTWRITEBYTECODE # each of the many Pythons would compile every module anew
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock promises wheel help setup demo ui airflow quick short test proof coverage newest hosts simulate test-ui bench bench-flink check format reference clean
+.PHONY: java lock promises docs wheel help setup demo ui airflow quick short test proof coverage newest hosts simulate test-ui bench bench-flink check format reference clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -105,6 +106,10 @@ reference: $(READY) ## write docs/reference.md anew, from the declarations
 promises: $(READY) ## write docs/promises.md anew, from the names of the tests
 	@$(BIN)/python -m tools.promises
 
+docs: $(DOCS) ## build the site of the documents into site/; every link and heading is checked
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build -q --strict
+	@echo "read it, with search: $(BIN)/python -m http.server -b 127.0.0.1 -d site"
+
 wheel: $(READY) ## build dist/*.whl, and test it in environments of its own
 	@rm -rf dist
 	$(BIN)/uv build -q --wheel --no-build-isolation --python $(BIN)/python -o dist
@@ -115,6 +120,8 @@ lock: $(BIN)/uv ## pin anew what pyproject.toml asks for, with hashes and withou
 		--no-emit-index-url --no-header -o requirements.txt
 	$(BIN)/uv pip compile -q --group pyproject.toml:airflow --universal --no-strip-extras --generate-hashes \
 		--no-emit-index-url --no-header -o requirements-airflow.txt
+	$(BIN)/uv pip compile -q --group pyproject.toml:docs --universal --no-strip-extras --generate-hashes \
+		--no-emit-index-url --no-header -o requirements-docs.txt
 
 clean: ## remove what the demo and the tests made (data/); .venv stays
 	rm -rf data
@@ -134,6 +141,11 @@ $(AIRFLOW): requirements-airflow.txt $(READY)
 	@echo "setting up .venv-airflow (half a minute, 220 MB)"
 	@$(PYTHON) -m venv .venv-airflow
 	@$(BIN)/uv pip sync -q --require-hashes --python .venv-airflow/bin/python requirements-airflow.txt
+	@touch $@
+
+$(DOCS): requirements-docs.txt $(BIN)/uv
+	@$(PYTHON) -m venv .venv-docs
+	@$(BIN)/uv pip sync -q --require-hashes --python .venv-docs/bin/python requirements-docs.txt
 	@touch $@
 
 $(CLASSES): $(READY) | java

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from demo import crash
+from demo import crash, picture
+from demo.calls import Tally
 from demo.nights import Nights, find_record
 from demo.surroundings import DATA, DONE, answers_kept, environment
 from demo.table import agreement, asked_twice, counted_by_us, day_table, requests_at_service
@@ -16,6 +17,7 @@ from jobs.schema.records import DayRecord
 from orchestration.dagster.outcome import Outcome
 
 REPORTS = DATA / "reports" / flights.name
+PICTURE = DATA / "demo" / "crash.svg"
 LEGEND = """\
   rows = the sum of the outcomes, for each lookup; late rows are called and counted like all others
   wall = first call to last; limit = sum of the calls' times / calls in flight, the shortest
@@ -103,6 +105,7 @@ class Story:
         by_hand = crash.gather_killed_and_again(
             day, self._service, DATA / "demo" / "by_hand.parquet"
         )
+        PICTURE.write_text(picture.draw(Tally.of(calls), Tally.of(by_hand)))
         self._counted += [
             f"{day}, killed at half and started again:    {asked_twice(calls)}",
             f"hand-written asyncio.gather, same crash:      {asked_twice(by_hand)}",

@@ -17,6 +17,8 @@ OURS = "asyncio_core|jobs|data_quality|orchestration|enrichments|tidegate|demo|b
 PATHS = re.compile(rf"\b((?:{OURS})/[\w/.-]*\w\.(?:py|md|yaml|toml|jsonl))\b")
 TARGETS = re.compile(r"\bmake ([a-z][a-z-]*)\b")
 LINKS = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+ANCHORS = re.compile(r"\]\((?!https?:)([^)#]*)#([^)]+)\)")
+BLOCKS = re.compile("```.*?```", re.DOTALL)
 TESTS = re.compile(r"\b(test_\w+)\b(?!\.py|/)")
 MAKEFILE = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
@@ -45,6 +47,39 @@ def test_a_document_names_only_files_that_exist(document):
     missing = [name for name in named if not (ROOT / name).exists()]
     missing += [name for name in linked if not (document.parent / name).exists()]
     assert sorted(missing) == []
+
+
+def headings(document):
+    """The addresses of a document's headings, as GitHub and the site make them."""
+    lines = re.findall(r"^#+ (.*)$", BLOCKS.sub("", document.read_text()), re.MULTILINE)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line).lower() for line in lines]
+    return {re.sub(r"[^\w\- ]", "", line).strip().replace(" ", "-") for line in plain}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_document_links_only_to_headings_that_exist(document):
+    wrong = []
+    for name, anchor in ANCHORS.findall(BLOCKS.sub("", document.read_text())):
+        target = document.parent / name if name else document
+        if target.suffix == ".md" and anchor not in headings(target):
+            wrong.append(f"{name}#{anchor}")
+    assert wrong == []
+
+
+def test_the_site_lists_only_pages_that_exist():
+    added = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+    listed = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert "index.md" in listed
+    assert [one for one in listed if not (ROOT / added.get(one, f"docs/{one}")).exists()] == []
+
+
+def test_the_picture_of_the_crash_is_described_by_its_figures():
+    picture = (ROOT / "docs/crash.svg").read_text()
+    (said,) = re.findall('aria-label="([^"]*)"', picture)
+    figures = re.findall(r"\+ ([\d,]+) again", picture)
+    assert re.findall(r"[\d,]*\d", said) == figures
+    for name in ("README.md", "docs/index.md"):
+        assert f"![{said}](" in (ROOT / name).read_text()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
