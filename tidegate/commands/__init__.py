@@ -14,6 +14,7 @@ from tidegate.commands import (
     limits,
     ls,
     manifest,
+    mcp,
     pack,
     plan,
     refresh,
@@ -51,6 +52,12 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "Mend": (replay.COMMAND, remap.COMMAND, refresh.COMMAND, forget.COMMAND),
     "Keep tidy": (compact.COMMAND, vacuum.COMMAND),
     "Limits and money": (limits.COMMAND, costs.COMMAND),
-    "Deploy and serve": (manifest.COMMAND, pack.COMMAND, ui.COMMAND, reports.COMMAND),
+    "Deploy and serve": (
+        manifest.COMMAND,
+        pack.COMMAND,
+        ui.COMMAND,
+        reports.COMMAND,
+        mcp.COMMAND,
+    ),
 }
 COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)

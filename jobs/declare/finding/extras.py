@@ -11,6 +11,7 @@ EXTRAS = {
     "postgres": ("PostgreSQL", "asyncpg"),
     "iceberg": ("pyiceberg", "pyiceberg"),
     "s3": ("obstore", "obstore"),
+    "mcp": ("the SDK of the Model Context Protocol", "mcp"),
 }
 
 

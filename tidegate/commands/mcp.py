@@ -1,0 +1,178 @@
+"""`tidegate mcp`: serves the commands that read to an agent, by the Model Context Protocol."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from tidegate.commands.command import RIGHT, Command, add_package
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+PATIENCE = 600.0  # s; `plan` of many days
+INSTRUCTIONS = (
+    "Nightly tables that Tidegate enriches from paid services. Begin with `status`: what is wrong, "
+    "why, and what to do next. No tool makes a call to a service, runs a day or changes anything; "
+    "a person runs the commands that `next_step` names. `plan` says what a day would ask and cost. "
+    "Personal values are ***."
+)
+
+
+Tool = Callable[..., Awaitable[Any]]
+
+
+class RefusedError(ValueError):
+    """What an agent cannot have, in a sentence for it."""
+
+
+async def read(package: str, command: str, *arguments: str) -> str:
+    """Run a command that reads in a process of its own, which loads the declarations as they are.
+
+    Returns:
+        What it prints.
+
+    Raises:
+        RefusedError: It prints nothing but an error.
+    """
+    # never the server's stdin, which has the agent's messages
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tidegate", command, "--package", package, *arguments,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        out, error = await asyncio.wait_for(process.communicate(), PATIENCE)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    if not out.strip():
+        raise RefusedError(error.decode(errors="replace").strip() or f"{command} printed nothing.")
+    return out.decode(errors="replace")
+
+
+async def read_object(package: str, command: str, *arguments: str) -> dict[str, Any]:
+    """Run a command that reads, and return the object of its --json. Raises RefusedError."""
+    found: dict[str, Any] = json.loads(await read(package, command, "--json", *arguments))
+    return found
+
+
+def name_of(enrichment: str) -> str:
+    """Return the name of an enrichment. Raises RefusedError for an option or `module:name`."""
+    if not enrichment.isidentifier():
+        raise RefusedError(f"{enrichment!r} is no name of an enrichment; `ls` lists the names.")
+    return enrichment
+
+
+def day_of(text: str) -> str:
+    """Return a day. Raises RefusedError for an option."""
+    if text.startswith("-"):
+        raise RefusedError(f"day is {text!r}; write it as 2013-01-10.")
+    return text
+
+
+def given(**options: str) -> list[str]:
+    """Return the options that have a value, each as a word that cannot be another option."""
+    return [f"--{name}={value}" for name, value in options.items() if value]
+
+
+class Tools:
+    """The commands that read, for a package; their docstrings are what an agent reads of them."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    async def ls(self) -> dict[str, Any]:
+        """List the enrichments: tables, lookups with keys and columns, schedules."""
+        return await read_object(self._package, "ls")
+
+    async def status(self, enrichment: str = "", days: int = 3) -> dict[str, Any]:
+        """Tell the state of the last days of every table, or of one: why, next step, cost."""
+        named = [name_of(enrichment)] if enrichment else []
+        return await read_object(self._package, "status", *named, f"--days={days}")
+
+    async def show(self, enrichment: str, day: str = "") -> dict[str, Any]:
+        """Show an enrichment as declared; or a day, as 2013-01-10: its runs, checks, lookups."""
+        days = [day_of(day)] if day else []
+        return await read_object(self._package, "show", name_of(enrichment), *days)
+
+    async def explain(
+        self, enrichment: str, row: dict[str, str | int | float], column: str = "", day: str = ""
+    ) -> dict[str, Any]:
+        """Tell where the cells of a published row come from: key, request, answer, run, price.
+
+        row: values that one row has, best those of its `row_id`, as {"order_id": 17}.
+        """
+        pairs = [f"{name}={value}" for name, value in row.items()]
+        if not pairs or any(pair.startswith("-") for pair in pairs):
+            raise RefusedError('row names columns and values of one row, as {"order_id": 17}.')
+        options = given(column=column, day=day)
+        return await read_object(
+            self._package, "explain", name_of(enrichment), *options, "--row", *pairs
+        )
+
+    async def diff(
+        self, enrichment: str, day: str, from_version: str = "", to_version: str = ""
+    ) -> dict[str, Any]:
+        """Compare two versions of a published day: cells, rows, outcomes, checks, cost."""
+        options = given(**{"from": from_version, "to": to_version})
+        return await read_object(self._package, "diff", name_of(enrichment), day_of(day), *options)
+
+    async def dead_letters(self, enrichment: str, day: str = "", where: str = "") -> dict[str, Any]:
+        """List the rows that got no answer, by reason; of a day, or with a text in the reason."""
+        options = given(day=day, where=where)
+        return await read_object(self._package, "dead-letters", name_of(enrichment), *options)
+
+    async def plan(self, enrichment: str, first_day: str, last_day: str = "") -> str:
+        """Tell what a run of days would ask, why, and what that would cost; it asks nothing."""
+        options = given(**{"from": first_day, "to": last_day})
+        return await read(self._package, "plan", name_of(enrichment), *options)
+
+
+def make_server(package: str) -> MCPServer:
+    """Return a server with a tool for each command that reads."""
+    from mcp.server import MCPServer
+    from mcp.types import ToolAnnotations
+
+    server = MCPServer(
+        "tidegate", instructions=INSTRUCTIONS, version=version("tidegate"), log_level="ERROR"
+    )
+    add = server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+    of = Tools(package)
+    for tool in (of.ls, of.status, of.show, of.explain, of.diff, of.dead_letters, of.plan):
+        add(_with_reasons(tool))
+    return server
+
+
+def _with_reasons(tool: Tool) -> Tool:
+    """Return the tool with refusals as the SDK's error, the only one whose text clients see."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    @functools.wraps(tool)
+    async def answer(*given: Any, **named: Any) -> Any:
+        try:
+            return await tool(*given, **named)
+        except RefusedError as error:
+            raise ToolError(str(error)) from error
+
+    return answer
+
+
+def _run(options: argparse.Namespace) -> int:
+    make_server(options.package).run("stdio")
+    return RIGHT
+
+
+COMMAND = Command(
+    "mcp",
+    "serve the commands that read to an agent, on stdin and stdout; it can run and pay nothing",
+    add_package,
+    _run,
+    needs=("mcp",),
+)
