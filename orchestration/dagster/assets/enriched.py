@@ -18,17 +18,17 @@ from orchestration.dagster.assets.checks import check_specs
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.resources import SparkProgram
 
-# of a backfill, in a single Spark application; 1 for a run and a Spark each
+# environment variable: most days of a backfill in one run; 1: each day has its own Spark
 DAYS_PER_RUN = "TIDEGATE_DAYS_PER_RUN"
-RED_DAYS = (
+WHERE_REASONS_ARE = (
     "A day that is not published says why under Events: state, reason, next step, what readers see."
 )
-POOL = "spark"  # runs of Spark on this machine at a time: dagster.yaml
-LOOK_BACK = dt.timedelta(days=7)  # later changes are left to a person, who backfills
-CRASH = dg.RetryPolicy(max_retries=1, delay=15)  # s; longer than a killed Spark needs to be gone
+POOL = "spark"  # dagster.yaml limits how many of its steps run at a time
+LOOK_BACK = dt.timedelta(days=7)  # older days need a backfill
+CRASH = dg.RetryPolicy(max_retries=1, delay=15)  # s, after which a killed Spark is gone
 
-# For an input that an asset of the project writes: runs a day of the last week when its input was
-# updated. A day that was never run is left alone until then, because its calls may cost money.
+# Only where a Dagster asset writes the input: runs a day of the last week once its input is
+# updated. Nothing else starts a day that never ran, because its calls may cost money.
 AFTER_INPUT = (
     dg.AutomationCondition.any_deps_updated().since(
         dg.AutomationCondition.newly_requested() | dg.AutomationCondition.newly_updated()
@@ -45,11 +45,11 @@ def day_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Returns `dg.asset` with a partition per day, of which a backfill takes several per run.
 
-    It is the same for every asset of a job; otherwise Dagster makes a run per day.
+    The backfill policy is the same for every asset of a job; otherwise Dagster makes a run per day.
     """
     days = dg.BackfillPolicy.multi_run(int(os.environ.get(DAYS_PER_RUN, "31")))
     with warnings.catch_warnings():
-        # of backfill_policy: Dagster's version is pinned
+        # backfill_policy may change in another version; Dagster's is pinned
         warnings.simplefilter("ignore", dg.BetaWarning)
         asset: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
             partitions_def=declared.days,
@@ -88,7 +88,7 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         code_version=declared.facts.fingerprint,
         automation_condition=AFTER_INPUT if declared.input_is_foreign else None,
         freshness_policy=_freshness_policy(declared),
-        description=f"{declared.enrichment.description}\n\n{RED_DAYS}".strip(),
+        description=f"{declared.enrichment.description}\n\n{WHERE_REASONS_ARE}".strip(),
         kinds={"spark", "delta"} | ({"iceberg"} if declared.enrichment.output.iceberg else set()),
         check_specs=check_specs(declared),
         metadata={
@@ -102,7 +102,7 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         },
         pool=POOL,
         retry_policy=CRASH,
-        # a run of several days materializes each day itself, and makes the summaries too
+        # a run of several days logs its materializations instead (day_step), and yields none
         output_required=False,
     )
     def enriched(
@@ -116,12 +116,13 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
 def _freshness_policy(declared: Declared) -> dg.FreshnessPolicy | None:
     """Returns Dagster's freshness policy, for its badges and alerts.
 
-    It looks at the last materialization of any day, so a backfill satisfies it: the check
-    published_in_time looks at the day that is due. A table whose days have ended is never due.
+    It looks at the last materialization of any day, so a backfill of old days turns it green; only
+    the check published_in_time looks at the day that is due. A table whose days have ended is never
+    due.
     """
     if declared.enrichment.publish_by is None or declared.enrichment.end is not None:
         return None
-    hour, minute = declared.enrichment.publish_by.split(":")[:2]
+    hour, minute = declared.enrichment.publish_by.split(":")
     cron, zone = f"{int(minute)} {int(hour)} * * *", declared.enrichment.zone
     return dg.FreshnessPolicy.cron(cron, dt.timedelta(days=1), timezone=zone)
 
@@ -141,10 +142,8 @@ def dead_letters_asset(declared: Declared) -> dg.AssetSpec:
         description=(
             f"Rows of {declared.name} that ended as "
             f"{'; '.join(f'{outcomes} at {lookup}' for lookup, outcomes in kept.items())}, each "
-            "with the reason. "
-            "They stay in the published day too, without an answer. Written by the run that "
-            "publishes the day; the "
-            "first dead letter makes the table."
+            "with the reason. They stay in the published day too, without an answer. Written by "
+            "the run that publishes the day; the first dead letter makes the table."
         ),
         group_name=declared.group,
         owners=list(declared.enrichment.owners),
@@ -204,7 +203,10 @@ def summary_asset(declared: Declared, summary: Summary) -> dg.AssetsDefinition:
         from jobs.tables.derived.summaries import summarize
 
         for day in context.partition_keys:
-            rows = summarize(declared.enrichment, summary, day)
+            try:
+                rows = summarize(declared.enrichment, summary, day)
+            except TidegateError as error:
+                raise dg.Failure(str(error), allow_retries=False) from error
             context.add_asset_metadata({"dagster/row_count": rows}, partition_key=day)
         return dg.MaterializeResult()
 
