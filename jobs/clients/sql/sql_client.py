@@ -23,7 +23,7 @@ from jobs.clients.sql.sql_keys import ColumnTypes
 from jobs.clients.sql.sql_statements import (
     ROWS_PER_KEY,
     ManyKeys,
-    endless,
+    columns_of_times,
     one_key,
     plain,
     quoted_table,
@@ -69,7 +69,7 @@ class SqlClient(BatchingClient):
         dialect = self._engine.dialect
         self._select, self._endless = (
             one_key(self._lookup, dialect.name),
-            endless(self._lookup, dialect.name),
+            columns_of_times(self._lookup, dialect.name),
         )
         self._text = str(self._select.compile(dialect=dialect))
         if self._batching is not None and BATCHING.get(dialect.name) != dialect.driver:

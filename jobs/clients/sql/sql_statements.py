@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from jobs.declare.lookup import Key
 from jobs.declare.sql_lookup import SqlLookup
 
-# in a query for many keys: more rows mean that keys are not unique, and could fill the memory
+# LIMIT of a query for many keys; a query that reaches it is repeated key by key (SqlClient)
 ROWS_PER_KEY = 3
 PLAIN = (str, int, float, decimal.Decimal, dt.date, bytes, list, dict)
 ADDRESSES = (
@@ -23,14 +23,15 @@ ADDRESSES = (
 )
 NETWORKS = (ipaddress.IPv4Network, ipaddress.IPv6Network)
 TEXT = (uuid.UUID, dt.time, *ADDRESSES, *NETWORKS)  # types that become text in a STRING
-INFINITE = "infinite"  # prefix of the names of flags in a row
+NUMBERS = "('integer', 'real')"  # SQLite's storage classes of numbers
+INFINITE = "infinite"  # infinite_0, ...: whether a time is PostgreSQL's infinity
 
 
 def one_key(lookup: SqlLookup, dialect: str) -> sa.Select[Any]:
     """Return the query for a key, with parameters key_0, key_1 and so on.
 
-    It reads two rows, enough to detect a duplicate. A row has the answer's columns, then the flags
-    of `endless`.
+    It reads two rows, enough to detect a duplicate. A row has the answer's columns, then a flag
+    for each of `columns_of_times`.
 
     Args:
         lookup: The lookup.
@@ -53,7 +54,7 @@ def one_key(lookup: SqlLookup, dialect: str) -> sa.Select[Any]:
     ]
     conditions: list[Any] = [column == value for column, value in pairs]
     if dialect == "sqlite":
-        conditions += [_same_class(column, value) for column, value in pairs]
+        conditions += [_same_storage_class(column, value) for column, value in pairs]
     return (
         sa.select(*(table.c[name] for name in wanted), *_flags(lookup, dialect, table.c))
         .where(*conditions)
@@ -61,16 +62,16 @@ def one_key(lookup: SqlLookup, dialect: str) -> sa.Select[Any]:
     )
 
 
-def _same_class(column: Any, value: Any) -> Any:
-    """Return whether both are numbers, texts or bytes: SQLite's `=` converts "007" to 7."""
+def _same_storage_class(column: Any, value: Any) -> Any:
+    """Return SQL that is true if both are numbers, texts or bytes: SQLite's `=` makes "007" 7."""
     of_column, of_value = sa.func.typeof(column), sa.func.typeof(value)
-    numbers: Any = sa.literal_column("('integer', 'real')")
+    numbers: Any = sa.literal_column(NUMBERS)
     return sa.or_(
         of_column == of_value, sa.and_(of_column.op("IN")(numbers), of_value.op("IN")(numbers))
     )
 
 
-def endless(lookup: SqlLookup, dialect: str) -> list[str]:
+def columns_of_times(lookup: SqlLookup, dialect: str) -> list[str]:
     """Return columns in which PostgreSQL may have an infinite time, read as the year 9999."""
     if dialect != "postgresql":
         return []
@@ -82,8 +83,8 @@ def endless(lookup: SqlLookup, dialect: str) -> list[str]:
 
 
 def _flags(lookup: SqlLookup, dialect: str, columns: Any) -> list[Any]:
-    """Return SQL flags: whether the value of each `endless` column is infinite."""
-    names = endless(lookup, dialect)
+    """Return SQL flags: whether the value of each of `columns_of_times` is infinite."""
+    names = columns_of_times(lookup, dialect)
     return [
         sa.cast(columns[name], sa.Text).like("%infinity%").label(f"{INFINITE}_{number}")
         for number, name in enumerate(names)
@@ -91,9 +92,8 @@ def _flags(lookup: SqlLookup, dialect: str, columns: Any) -> list[Any]:
 
 
 def _select_columns(lookup: SqlLookup, wanted: Sequence[str]) -> sa.Subquery:
-    numbers = {
-        name: f":key_{number} " for number, name in enumerate(lookup.keys)
-    }  # the space, because x::type may follow
+    # the space ends the name, as x::type may follow
+    numbers = {name: f":key_{number} " for number, name in enumerate(lookup.keys)}
     statement = lookup.statement
     text = statement.pieces[0].replace(":", r"\:")
     for name, piece in zip(statement.parameters, statement.pieces[1:], strict=True):
@@ -104,8 +104,8 @@ def _select_columns(lookup: SqlLookup, wanted: Sequence[str]) -> sa.Subquery:
 class ManyKeys:
     """A query for many keys of a table, as a join of the table with the keys.
 
-    So the database compares them by its collation, padding and types. Each row has the number of
-    its key.
+    In a join the database compares keys by its collation, padding and types. Each row has the
+    number of its key.
     """
 
     def __init__(self, lookup: SqlLookup, dialect: sa.Dialect, types: Mapping[str, str]) -> None:
@@ -128,12 +128,13 @@ class ManyKeys:
             names = [f"key_{number}" for number in width]
             self._lists = f"unnest({marks}) WITH ORDINALITY AS k({', '.join(names)}, ordinal)"
         else:
+            # as SQLite names the columns of VALUES; column1 is the key's number
             names = [f"column{number + 2}" for number in width]
             self._row = ", ?" * len(lookup.keys)
         answers = [f"t.{quote(column.name)}" for column in lookup.columns]
         answers += [
             f"CAST(t.{quote(name)} AS TEXT) LIKE '%infinity%'"
-            for name in endless(lookup, dialect.name)
+            for name in columns_of_times(lookup, dialect.name)
         ]
         pairs = [
             (f"t.{quote(name)}", f"k.{parameter}")
@@ -141,7 +142,7 @@ class ManyKeys:
         ]
         conditions = [f"{column} = {value}" for column, value in pairs]
         if not self._is_postgres:
-            conditions += [_same_class_in_text(column, value) for column, value in pairs]
+            conditions += [_same_storage_class_in_text(column, value) for column, value in pairs]
         on = " AND ".join(conditions)
         place = "k.ordinal - 1" if self._is_postgres else "k.column1"
         self._head = f"SELECT {place}, {', '.join(answers)} FROM "  # noqa: S608
@@ -162,12 +163,11 @@ class ManyKeys:
         return f"{self._head}{table}{self._tail}{ROWS_PER_KEY * len(keys)}", values
 
 
-def _same_class_in_text(column: str, value: str) -> str:
-    """Return the same SQL as `_same_class`, as text."""
-    numbers = "('integer', 'real')"
+def _same_storage_class_in_text(column: str, value: str) -> str:
+    """Return the same SQL as `_same_storage_class`, as text."""
     return (
-        f"(typeof({column}) = typeof({value}) OR (typeof({column}) IN {numbers} AND "
-        f"typeof({value}) IN {numbers}))"
+        f"(typeof({column}) = typeof({value}) OR (typeof({column}) IN {NUMBERS} AND "
+        f"typeof({value}) IN {NUMBERS}))"
     )
 
 

@@ -85,7 +85,7 @@ def written(rows, folder):
 @pytest.mark.parametrize("seed", range(5))
 def test_figures_are_those_of_the_rows_one_by_one(tmp_path, monkeypatch, seed):
     monkeypatch.setattr(
-        "jobs.run.metrics.run_metrics.KEYS_WAITING", 5
+        "jobs.run.metrics.run_metrics.HASHES_AT_ONCE", 5
     )  # of a large day they are brought together many times
     rng = random.Random(seed)
     rows = [drawn(rng) for _ in range(60)]
