@@ -1,7 +1,7 @@
 """The three queues between input and output, which decide the order of the output.
 
-They are plain data, without clock, task or I/O, and keep Flink's rules. Each record or watermark
-takes a place from entering until it is emitted, also when it is finished. Nothing overtakes a
+They are plain data, without clock, task or I/O, modelled on Flink's StreamElementQueue. An element
+occupies a place until it is emitted, also after its call has completed. Nothing overtakes a
 watermark, and a watermark overtakes nothing.
 """
 
@@ -22,14 +22,14 @@ class Entry(Protocol):
     element: Any
 
     def complete(self, results: list[Any]) -> None:
-        """Set the record's results. Until they are emitted, a second call replaces them.
+        """Set the record's results. A second call replaces them, and does nothing after emission.
 
         Args:
             results: Any number of results; None raises.
         """
 
     def complete_exceptionally(self, error: BaseException) -> NoReturn:
-        """Raise always: a queue takes only results; the operator handles errors."""
+        """Raise always. Flink's interface has it; here the operator handles errors."""
 
 
 class StreamElementQueue(Protocol):
@@ -51,17 +51,18 @@ class StreamElementQueue(Protocol):
         """Return whether the next emit would remove an entry."""
 
     def emit_completed_element(self, output: Output) -> None:
-        """Remove and emit the next entry, if its turn has come.
+        """Remove and emit the next entry, if it is complete and no other holds it.
 
         Args:
-            output: Called with each of its results, if any, or with the watermark.
+            output: Called with each of its results, if any, or with the watermark. If it raises,
+                the entry's other results are lost.
         """
 
     def emit_all_completed(self, output: Output) -> None:
         """Remove and emit entries as long as the next entry's turn has come."""
 
     def values(self) -> list[StreamElement]:
-        """Return the elements in the queue, in an order in which they can be put again."""
+        """Return the elements for a snapshot; put again in this order they leave as before."""
 
     def is_empty(self) -> bool: ...
 
@@ -69,7 +70,7 @@ class StreamElementQueue(Protocol):
 
 
 class _RecordEntry:
-    """An entry without __init__, whose frame would cost 2 %: try_put() sets its fields."""
+    """An entry whose fields try_put() sets: a call of __init__ costs 2 % of the time per record."""
 
     __slots__ = ("element", "results")
 
@@ -121,6 +122,7 @@ def _emit(entry: _RecordEntry, output: Output) -> None:
     element = entry.element
     assert entry.results is not None, "only completed entries are emitted"
     for result in entry.results:
+        # an unchanged value keeps its record
         output(element if result is element.value else StreamRecord(result, element.timestamp))
 
 
@@ -196,7 +198,7 @@ class _Segment:
     def __init__(self) -> None:
         self.ready: deque[_SegmentEntry] = deque()  # may leave, in this order
         self.blocked: dict[_SegmentEntry, None] = {}  # may not leave yet, in input order
-        # KEY_ORDERED: the latest blocked entry of each key
+        # of KeyOrderedStreamElementQueue: the latest blocked entry of each key
         self.tails: dict[Hashable, _KeyedEntry] = {}
         self.watermark: _WatermarkEntry | None = None
 
@@ -303,7 +305,7 @@ class UnorderedStreamElementQueue:
 
 
 class _KeyedEntry(_SegmentEntry):
-    """An entry with the next record of its key; `behind`: an earlier record precedes it."""
+    """An entry with the key's next entry. behind: an earlier entry of the key is not ready yet."""
 
     __slots__ = ("behind", "key", "next")
 
