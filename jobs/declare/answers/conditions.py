@@ -1,9 +1,12 @@
 """Conditions on an answer: an HTTP status, or a filter over the answer's JSON."""
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
 import jsonpath
+from jsonpath.filter import FilterExpression
+from jsonpath.selectors import Filter, FilterContext
 
 from jobs.declare.answers.json_paths import reading
 from jobs.errors import DeclarationError
@@ -33,18 +36,22 @@ class Conditions:
         """Return whether a condition holds for an answer. Raises ValueError if evaluation fails."""
         if not self._filters:
             return False
-        # a filter selects children, but the condition reads the root: if it is true, every child is
-        # selected, so there must be a child
-        answer = answer or {"": None}
+        # the library reads a text as a JSON document
+        root = json.dumps(answer) if isinstance(answer, str) else answer
+        context = FilterContext(env=RFC_9535, current=answer, root=root)
         with reading():
-            return any(picked.match(answer) is not None for picked in self._filters)
+            return any(condition.evaluate(context) for condition in self._filters)
 
 
-def _filter(where: str, text: str) -> jsonpath.JSONPath | jsonpath.CompoundJSONPath:
+def _filter(where: str, text: str) -> FilterExpression:
     cure = "write a filter of RFC 9535 over the answer, as \"$.status == 'NONE'\"."
     if "$" not in text:
         raise DeclarationError(f"{where}: {text!r} reads nothing of the answer; {cure}")
     try:
-        return RFC_9535.compile(f"$[?{text}]")
+        path = RFC_9535.compile(f"$[?{text}]")
     except jsonpath.JSONPathError as error:
         raise DeclarationError(f"{where}: {text!r} is not a condition; {cure}") from error
+    match [one for segment in getattr(path, "segments", ()) for one in segment.selectors]:
+        case [Filter(expression=expression)]:
+            return expression
+    raise DeclarationError(f"{where}: {text!r} is more than one condition; {cure}")

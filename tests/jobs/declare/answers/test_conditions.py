@@ -1,8 +1,10 @@
 """Conditions on an answer: RFC 9535 filters over the whole of it."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jobs.declare.answers.conditions import Conditions
+from jobs.declare.answers.conditions import RFC_9535, Conditions
 from jobs.errors import DeclarationError
 
 
@@ -25,11 +27,47 @@ from jobs.errors import DeclarationError
         ("$.error.code == 7 || $.error.code == 8", {"error": {"code": 8}}, True),
         ("length($.results) == 0", {"results": []}, True),
         ("$.results == null", {"results": None}, True),
+        ("length($) == 0", [], True),
+        ("length($) == 0", {}, True),
+        ("length($) == 0", [1], False),
+        ("count($.*) == 0", {}, True),
+        ("$ == 'NONE'", "NONE", True),
+        ("$ == 5", 5, True),
+        ("$ == null", None, True),
+        ("$.x == 1", '{"x": 1}', False),
+        ("$.x == 1", "{broken", False),
         ("$.items[?@.late == true]", {"items": [{"late": False}, {"late": True}]}, True),
     ],
 )
 def test_a_condition_speaks_of_the_whole_answer(condition, answer, holds):
     assert Conditions("miss_when", [404, condition]).hold_for(answer) is holds
+
+
+ANSWERS = st.recursive(
+    st.sampled_from([None, True, 0, 1, 1.5, "", "a", "b", "1", "[]", '{"a": 1}']),
+    lambda parts: (
+        st.lists(parts, max_size=2) | st.dictionaries(st.sampled_from("ab"), parts, max_size=2)
+    ),
+    max_leaves=6,
+)
+TERMS = [f"$ {sign} {value}" for sign in ("==", "!=", "<", ">=") for value in (1, "'a'", "null")] + [
+    "$.a", "!$.a", "!$[0]", "$..b", "$.a == $.b", "$[?@ == 1]", "$.*[?@.b]",
+    "length($) == 0", "length($.a) < 2", "count($.*) == 0", "match($.a, 'a|b')", "value($..a) == 1",
+]  # fmt: skip
+
+
+@given(st.sampled_from(TERMS), st.sampled_from(["&&", "||"]), st.sampled_from(TERMS), ANSWERS)
+def test_a_condition_holds_as_a_filter_over_a_parent_of_the_answer(first, both, second, answer):
+    condition = f"{first} {both} ({second})"
+    judge = RFC_9535.compile(f"$[?{condition.replace('$', '$.answer')}]")
+    expected = judge.match({"answer": answer}) is not None
+    assert Conditions("miss_when", [condition]).hold_for(answer) is expected
+
+
+@pytest.mark.parametrize("wrong", ["$.a, ?$.b", "$.a][?$.b"])
+def test_several_filters_are_not_a_condition(wrong):
+    with pytest.raises(DeclarationError, match=r"^miss_when: .* is more than one condition"):
+        Conditions("miss_when", [wrong])
 
 
 def test_statuses_are_no_conditions_on_an_answer():
