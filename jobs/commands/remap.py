@@ -70,7 +70,9 @@ def remap(pipeline: DayPipeline, days: Sequence[str]) -> Iterator[DayEvent]:
 def why_answers_are_lost(record: DayRecord) -> str:
     """Return why a day would lose answers of the published day; empty if it would not."""
     facts = record.facts
-    return explain_lost_answers(last_published(facts.declared.enrichment, facts.day), record)
+    table = facts.declared.table
+    before = last_published(facts.declared.enrichment, facts.day, table=table)
+    return explain_lost_answers(before, record)
 
 
 def explain_lost_answers(before: DayRecord | None, now: DayRecord) -> str:

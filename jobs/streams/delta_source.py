@@ -129,7 +129,7 @@ class _DeltaBatch:
         """Returns the version of the input table that readers see: a day's run may be ahead of the
         stream, or of a new checkpoint.
         """
-        record = last_published(self.enrichment.name, day)
+        record = last_published(self.enrichment.name, day, table=self.enrichment.output.path)
         if (
             record is None
             or record.facts.input_version is None

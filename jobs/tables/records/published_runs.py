@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
-from jobs.schema.records import DayRecord
+from jobs.schema.records import DayFacts, DayRecord
 from jobs.storage.urls import plain
 from jobs.tables.delta.delta_log import table_at
-from jobs.tables.delta.published_files import facts_by_day
+from jobs.tables.delta.published_files import facts_by_day, publication_mark
 from jobs.tables.records import run_records
 
 
@@ -24,7 +24,8 @@ def last_published(
     Args:
         enrichment: Name of the enrichment.
         day: The day.
-        table: Considers only runs that were published to this table.
+        table: Considers only runs that were published to this table. Records outlive a table: a
+            day that the present table has never had is not published.
         before: Ignores runs whose id begins with this text, so that the state before them is found.
     """
     records = [
@@ -33,6 +34,8 @@ def last_published(
         if not table or plain(record.facts.declared.table) == plain(table)
         if not before or not record.facts.run_id.startswith(before)
     ]
+    if table and records and not was_published(table, records[0].facts):
+        return None
     seen = _runs_seen(records)
     published = [one for one in records if one.state == "published" or one.facts.run_id in seen]
 
@@ -43,6 +46,12 @@ def last_published(
         return record.facts.run_id in seen, at, version, record.facts.started_at
 
     return max(published, key=order, default=None)
+
+
+def was_published(table: str, facts: DayFacts, *, times: int = 1) -> bool:
+    """Returns whether the present table at this place had the day published so many times."""
+    there = table_at(table)
+    return there is not None and publication_mark(there, facts) >= times
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,18 @@ them since.
 import datetime as dt
 import itertools
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from jobs.errors import DeclarationError
 from jobs.input.delta import DeltaInput
+from jobs.schema.columns import SOURCE_FILE
 from jobs.schema.records import DayFacts, DayMetrics, DayRecord
 from jobs.streams.delta_source import DeltaSource
 from jobs.streams.stream_files import check_streamable
@@ -70,7 +72,14 @@ def lake(tmp_path, monkeypatch):
 
 
 def published(day, version):
-    """A record says that readers of the day see this version of the table."""
+    """A run published the day with the rows of this version of the input's table."""
+    write_deltalake(
+        MOODS.output.path,
+        pa.table({SOURCE_FILE: pa.nulls(1, pa.string()), "date": [dt.date.fromisoformat(day)]}),
+        partition_by=["date"],
+        mode="append",
+        commit_properties=CommitProperties(app_transactions=[Transaction(f"date={day}", 1)]),
+    )
     facts = DayFacts(
         MOODS.facts(), day, f"run-{day}", (), (), "", (), ((2,),), "2026-01-03T00:00:00Z",
         "2026-01-03T00:00:01Z", input_version=version, input_table=DeltaInput.at("lake", "date").id,
@@ -173,6 +182,22 @@ def test_a_new_checkpoint_goes_on_after_the_version_that_is_published(lake):
     lake.put(3)
     DeltaTable("lake").optimize.compact()
     assert new(lake.batch(0, 1, 2, 3)) == {DAY: [3], NEXT: [2]}
+
+
+def test_a_stream_into_a_deleted_table_reads_all_rows_again(lake):
+    lake.put(1)
+    published(DAY, version=0)
+    lake.put(2)
+    shutil.rmtree(MOODS.output.path)
+    assert new(lake.batch(0, 1)) == {DAY: [1, 2]}
+
+
+def test_a_stream_into_another_table_reads_all_rows_again(lake):
+    lake.put(1)
+    published(DAY, version=0)
+    lake.put(2)
+    moved = replace(MOODS, output=Output(path="data/published/moods_v2"))
+    assert new(lake.batch(0, 1), moved) == {DAY: [1, 2]}
 
 
 def test_commits_that_the_log_no_longer_has_are_refused(lake):
