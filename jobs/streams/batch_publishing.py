@@ -15,8 +15,8 @@ from deltalake.exceptions import CommitFailedError
 
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import PublishConflict
-from jobs.schema.records import DayRecord
-from jobs.streams.day_so_far import after_run, together
+from jobs.schema.records import DayFacts, DayRecord
+from jobs.streams.day_so_far import after_run, can_sum_bills, together
 from jobs.tables import audit, dead_letters
 from jobs.tables.delivery import deliver
 from jobs.tables.delta.added_columns import add_columns
@@ -28,7 +28,7 @@ from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.leases.day_leases import Lease
 from jobs.tables.publishing import actions_of_run, created, delta_schema, lasting_beside
 from jobs.tables.records import run_records
-from jobs.tables.records.published_runs import last_published, publications
+from jobs.tables.records.published_runs import last_published, publications, was_published
 from jobs.tables.shown import shown_elsewhere
 
 Clock = Callable[[], dt.datetime]
@@ -92,11 +92,13 @@ def _save_published(
     ]
     for record in published:
         name, day = record.facts.declared.enrichment, record.facts.day
-        before = _published_before(name, day, batch, runs_before.get(day, ""))
+        before = _published_before(record.facts, batch, runs_before.get(day, ""))
         if before is None:
             run_records.save(record)
-        # the record of a day's run stays
-        elif not before.facts.run_id.startswith(f"{batch.query}-"):
+        # the record of a day's run stays, and a record whose bill cannot be added to the new bill
+        elif not before.facts.run_id.startswith(f"{batch.query}-") or not can_sum_bills(
+            before.figures, record.figures
+        ):
             run_records.save(dataclasses.replace(record, figures=after_run(before, record.figures)))
         else:
             both = together(before.figures, record.figures)
@@ -105,10 +107,11 @@ def _save_published(
     return published
 
 
-def _published_before(
-    enrichment: str, day: str, batch: MicroBatch, run_before: str
-) -> DayRecord | None:
-    """Returns the record of what readers saw; a batch of this query is found by its run."""
+def _published_before(facts: DayFacts, batch: MicroBatch, run_before: str) -> DayRecord | None:
+    """Returns the record of the day before this batch. The record of a batch of this query is read
+    by its id, which the lease names.
+    """
+    enrichment, day, table = facts.declared.enrichment, facts.day, facts.declared.table
     record = (
         run_records.of_run(enrichment, day, run_before)
         if run_before.startswith(f"{batch.query}-")
@@ -116,7 +119,9 @@ def _published_before(
     )
     if record is not None and record.state == "published":
         return record
-    return last_published(enrichment, day, before=batch.runs)
+    if not was_published(table, facts, times=2):  # this batch is the first publication of the day
+        return None
+    return last_published(enrichment, day, table=table, before=batch.runs)
 
 
 def publish_batch(

@@ -17,6 +17,25 @@ from jobs.schema.records import (
 Costs = TypeVar("Costs", Billed, BilledUnit)
 
 
+def can_sum_bills(before: DayMetrics, now: DayMetrics) -> bool:
+    """Returns whether each earlier bill has the units and the currency of its lookup's new bill.
+
+    Prices and lookups may be declared anew between two batches.
+    """
+    bills = {one.name: one.billed for one in now.lookups}
+    return all(
+        one.billed is None or (one.name in bills and _priced_alike(one.billed, bills[one.name]))
+        for one in before.lookups
+    )
+
+
+def _priced_alike(before: Billed, now: Billed | None) -> bool:
+    return now is None or (
+        [before.currency, *(part.unit for part in before.parts)]
+        == [now.currency, *(part.unit for part in now.parts)]
+    )
+
+
 def after_run(run: DayRecord, now: DayMetrics) -> DayMetrics:
     """Returns the figures of a day as its run has left it, with the rows that it kept, plus those
     of a batch. The run's bill stays in the run's record.

@@ -1,11 +1,15 @@
 """Micro-batches on top of what a day's run has published."""
 
+import shutil
+from collections import Counter
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from jobs.ledger.keys import key_text
-from jobs.schema.records import RowChanges
+from jobs.schema.records import Billed, BilledUnit, LookupMetrics, RowChanges
 from jobs.streams.batch_publishing import MicroBatch, publish_batch
 from jobs.tables import publishing
 from jobs.tables.delta.asked_keys import KeysOf
@@ -30,6 +34,55 @@ def test_a_batch_after_a_run_of_changed_rows_counts_the_rows_that_were_kept():
     with leased(TABLE, FIRST, "query-0-a") as lease:
         publish_batch([batch], MicroBatch("query", 0), [lease])
     assert run_records.of_run("flights", FIRST, "query-0-a").rows_published == 4
+
+
+def test_the_first_batch_of_a_new_table_adds_no_figures_of_the_deleted_table():
+    publishing.publish(run("day", FIRST, [1, 2]))
+    shutil.rmtree(TABLE)
+    with leased(TABLE, FIRST, "query-0-a") as lease:
+        publish_batch([run("query-0-a", FIRST, [7])], MicroBatch("query", 0), [lease])
+    assert run_records.of_run("flights", FIRST, "query-0-a").figures.rows_out == 1
+
+
+EUR = Billed(5, 0, "request", "0.05", "EUR")
+BY_UNIT = tuple(BilledUnit(unit, 5, 0, "0.02") for unit in ("input_token", "output_token"))
+
+
+def billed(record, *bills):
+    """The record with a lookup for each of these names and bills."""
+    lookups = tuple(
+        LookupMetrics(name, {}, 1, 0, 0.0, 0.0, None, None, billed=bill) for name, bill in bills
+    )
+    return replace(record, figures=replace(record.figures, lookups=lookups))
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        [("weather", Billed(5, 0, "input_token", "0.04", "EUR", by_unit=BY_UNIT))],
+        [("weather", replace(EUR, currency="USD"))],
+        [("weather", replace(EUR, unit="item"))],
+        [("rating", EUR)],
+        [("weather", replace(EUR, units=7))],
+    ],
+    ids=["more units", "currency", "unit", "another lookup", "same price"],
+)
+def test_the_bills_of_two_batches_with_any_prices_are_all_kept(new):
+    old = [("weather", EUR)]
+    with leased(TABLE, FIRST, "stream") as lease:
+        for number, bills in enumerate([old, new]):
+            record = run_records.save(billed(run(f"query-{number}-a", FIRST, [number]), *bills))
+            publish_batch([record], MicroBatch("query", number), [lease])
+    expected, found = Counter(), Counter()
+    for name, bill in old + new:
+        expected.update({(name, bill.currency, part.unit): part.units for part in bill.parts})
+    records = run_records.load("flights")
+    for lookup in (one for record in records for one in record.figures.lookups if one.billed):
+        for part in lookup.billed.parts:
+            found[lookup.name, lookup.billed.currency, part.unit] += part.units
+    assert found == expected
+    assert [record.state for record in records] == ["published"] * len(records)
+    assert run_records.of_run("flights", FIRST, "query-1-a").figures.rows_out == 2
 
 
 def test_a_batch_has_the_version_of_its_commit_when_another_commit_follows(monkeypatch):
