@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobs.tables import audit, dead_letters
 from jobs.tables.delta import by_run
-from jobs.tables.delta.asked_keys import runs_in_table
+from jobs.tables.delta.asked_keys import days_without_runs, runs_in_table
 from jobs.tables.delta.delta_log import sync_log, table_at
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.records import run_records
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 
 def delete_what_crashes_left(enrichment: Enrichment) -> None:
-    """Deletes audit rows and dead letters of unpublished runs."""
+    """Deletes audit rows and dead letters of unpublished runs, except of days whose files another
+    program rewrote: the table no longer names the runs of these days.
+    """
     table = enrichment.output.path
     with storing(table), alone_with(table):
-        published = runs_in_table(enrichment)
+        published, unknown = runs_in_table(enrichment), days_without_runs(enrichment)
         for beside in (audit.table_of(table), dead_letters.table_of(table)):
-            by_run.keep_published(beside, enrichment.input.partition, published)
+            by_run.keep_published(beside, enrichment.input.partition, published, unknown)
 
 
 def save_published_records(enrichment: Enrichment) -> None:

@@ -14,6 +14,7 @@ from jobs.ledger.keys import asked_texts
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.urls import below
+from jobs.storage.work_folders import RUNS
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import facts_by_day
 
@@ -61,6 +62,17 @@ def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
 def runs_in_table(enrichment: Enrichment) -> set[tuple[str, str]]:
     """Returns day and run id of each published file: its folder is named after the run."""
     return {(day, PurePosixPath(file).parent.name) for day, file in files_of_days(enrichment)}
+
+
+def days_without_runs(enrichment: Enrichment) -> set[str]:
+    """Returns days with a file that another program wrote, as OPTIMIZE does: no run's folder has
+    it.
+    """
+    return {
+        day
+        for day, file in files_of_days(enrichment)
+        if PurePosixPath(file).parent.parent.name != RUNS
+    }
 
 
 def asked(file: str, keys: KeysOf) -> Iterator[list[bool]]:

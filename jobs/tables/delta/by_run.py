@@ -124,13 +124,18 @@ def keep_only(table: str, facts: DayFacts) -> None:
     _delete(log_beside(table), facts.declared.partition, facts.day, "<>", facts.run_id)
 
 
-def keep_published(table: str, partition: str, published: Collection[tuple[str, str]]) -> None:
-    """Removes all rows except those of these days and runs. Never call it during a publication."""
+def keep_published(
+    table: str, partition: str, published: Collection[tuple[str, str]], unknown: Collection[str]
+) -> None:
+    """Removes all rows except those of these days and runs. Never call it during a publication.
+
+    unknown: Days of which all rows stay.
+    """
     there = log_beside(table)
     if there is not None:
         for found in there.partitions():
             day, run = str(found[partition]), str(found[RUN])
-            if (day, run) not in published:
+            if day not in unknown and (day, run) not in published:
                 _delete(there, partition, day, "=", run)
 
 
