@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
+from jobs.errors import DeclarationError
 from jobs.schema.columns import SOURCE_FILE
-from jobs.storage.parquet_files import open_parquet
+from jobs.storage.parquet_files import open_parquet, read_schema
 from jobs.storage.urls import path_from_spark
 from jobs.tables.delta.asked_keys import files_of_days
 
@@ -28,9 +29,28 @@ class PublishedSources:
         self._known: dict[str, frozenset[str]] = {}
 
     def without(self, files: Sequence[Path], day: str) -> list[Path]:
-        """Returns the files of a day whose rows no reader sees yet."""
+        """Returns the files of a day whose rows no reader sees yet.
+
+        Raises:
+            DeclarationError: The table has rows of a file of the same name in another folder, which
+                may be the same file; or another program rewrote the table's files.
+        """
         there = self._day_sources(day)
-        return [file for file in files if str(file.resolve()) not in there]
+        new = [file for file in files if str(file.resolve()) not in there]
+        names = {PurePath(source).parts[-2:]: source for source in there}
+        for file in new:
+            if (source := names.get(file.parts[-2:])) is not None:
+                raise DeclarationError(
+                    f"{self._enrichment.name}: input: the table has rows of {source}, which may be "
+                    f"{file} before its folder was moved; {self._cure(day)}"
+                )
+        return new
+
+    def _cure(self, day: str) -> str:
+        return (
+            f"run the day, `tidegate run {self._enrichment.name} --day {day}`, and start the "
+            "stream again."
+        )
 
     def _day_sources(self, day: str) -> set[str]:
         files = list(files_of_days(self._enrichment))
@@ -39,6 +59,12 @@ class PublishedSources:
         }
         for of, file in files:
             if of == day and file not in self._known:
+                if SOURCE_FILE not in read_schema(file).names:
+                    raise DeclarationError(
+                        f"{self._enrichment.name}: output: another program rewrote {file}, as "
+                        "OPTIMIZE does, so that the table no longer tells which input files it has "
+                        f"rows of; {self._cure(day)}"
+                    )
                 self._known[file] = sources(file)
         return {source for of, file in files if of == day for source in self._known[file]}
 
