@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from data_quality.check import Check, Cure, LookupCheck
-from data_quality.checks import OF_A_LOOKUP, OF_A_WINDOW, OF_THE_ROW
+from data_quality.checks import OF_A_LOOKUP, OF_A_WATERFALL, OF_A_WINDOW, OF_THE_ROW
 from jobs.schema.columns import Severity
 from jobs.schema.records import DeclaredFacts, ExpectationFacts
 
@@ -42,6 +42,7 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
     possible: list[Check] = [kind(declared) for kind in OF_THE_ROW]
     possible += [kind(declared, window) for window in declared.windows for kind in OF_A_WINDOW]
     possible += [kind(declared, lookup) for lookup in declared.lookups for kind in OF_A_LOOKUP]
+    possible += [kind(declared, choice) for choice in declared.choices for kind in OF_A_WATERFALL]
     specs = [
         CheckSpec(one.full_name, one.severity, one.description, one)
         for one in possible

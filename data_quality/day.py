@@ -102,6 +102,7 @@ def _frame(day: WrittenDay) -> DataFrame | None:
         ddl += [f"`{column}` {kind}" for column, kind in lookup.returns]
         ddl += [column.ddl for column in schema.published_columns(lookup.name)]
         ddl += [column.of(lookup.name).ddl for column in schema.AUDIT_TABLE]
+    ddl += [column.ddl for choice in day.declared.choices for column in choice.published()]
     added = StructType.fromDDL(", ".join(ddl))
     assert isinstance(added, StructType)  # a list of columns always is
     own = {field.name for field in added}

@@ -27,6 +27,7 @@ from jobs.declare.vendor_jobs import (
     Running,
     jobs,
 )
+from jobs.declare.waterfall import Waterfall
 from jobs.declare.windows import Session, Sliding, Tumbling, Window
 from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateError
 from tidegate.frames import enrich
@@ -77,6 +78,7 @@ __all__ = [
     "Tolerance",
     "Ttl",
     "Tumbling",
+    "Waterfall",
     "Window",
     "enrich",
     "jobs",

@@ -21,7 +21,10 @@ SECTIONS = (
     ("Windows", "Window Tumbling Sliding Session"),
     (
         "Lookups",
-        "Lookup HttpLookup Batch Pages SqlLookup CoroutineLookup JobLookup AsyncFunctionLookup",
+        (
+            "Lookup HttpLookup Batch Pages SqlLookup CoroutineLookup JobLookup AsyncFunctionLookup "
+            "Waterfall"
+        ),
     ),
     (
         "Services",

@@ -17,6 +17,7 @@ from data_quality.checks.outcomes_add_up import OutcomesAddUp
 from data_quality.checks.retries_held import RetriesHeld
 from data_quality.checks.time_limit_held import TimeLimitHeld
 from data_quality.checks.timeouts_tolerated import TimeoutsTolerated
+from data_quality.checks.vendor_chosen import VendorChosen
 from data_quality.checks.watermarks_not_crossed import WatermarksNotCrossed
 from data_quality.checks.windows_hold import WindowsHold
 
@@ -42,3 +43,4 @@ OF_A_LOOKUP: tuple[type[LookupCheck], ...] = (
     MissShareUsual,
     CallsReconciled,
 )
+OF_A_WATERFALL: tuple[type[VendorChosen], ...] = (VendorChosen,)

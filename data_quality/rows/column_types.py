@@ -34,6 +34,7 @@ def written_types(declared: DeclaredFacts) -> dict[str, str]:
     for lookup in declared.lookups:
         columns += [column.of(lookup.name) for column in schema.AUDIT_TABLE]
         columns += schema.published_columns(lookup.name)
+    columns += [one for choice in declared.choices for one in choice.published()]
     keys = {schema.key(lookup.name): STRUCT for lookup in declared.lookups}
     return {column.name: declared_name(column.kind) for column in columns} | keys
 

@@ -11,7 +11,7 @@ from jobs.schema import columns as schema
 
 def readable_columns(lookup: Lookup) -> list[str]:
     """Return the columns of a lookup that later lookups may read."""
-    return [*(column.name for column in lookup.columns), schema.published_status(lookup.name)]
+    return [*(column.name for column in lookup.written), schema.published_status(lookup.name)]
 
 
 def levels(lookups: Sequence[Lookup]) -> tuple[int, ...]:

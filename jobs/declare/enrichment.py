@@ -3,7 +3,7 @@
 import datetime as dt
 import importlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,11 +20,12 @@ from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, 
 from jobs.declare.values.table_conflicts import TablePath, find_own_conflict, tables_beside
 from jobs.declare.values.type_checks import require_type, require_types
 from jobs.declare.vendor_jobs import JobLookup
+from jobs.declare.waterfall import read_choices
 from jobs.declare.windows import Window
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import columns as schema
 from jobs.schema.columns import Mode, Severity
-from jobs.schema.records import DeclaredFacts, EventTimeFacts, ExpectationFacts
+from jobs.schema.records import ChoiceFacts, DeclaredFacts, EventTimeFacts, ExpectationFacts
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ class Enrichment:
     Attributes:
         name: Name of assets, jobs, records and reports: lower-case letters, digits and _.
         input: The input.
-        lookups: The lookups, at least one.
+        lookups: The lookups, at least one. A Waterfall may stand among them; its vendors take its
+            place.
         output: The published table.
         mode: The order of a task's output rows (Flink's wait modes).
         key: The key columns of mode key_ordered.
@@ -182,6 +184,7 @@ class Enrichment:
             object.__setattr__(
                 self, "budget", (self.budget,) if isinstance(self.budget, Budget) else self.budget
             )
+            object.__setattr__(self, "lookups", read_choices(self.lookups))
             require_types(self)
             require_type("input: row_id", self.input.row_id, Sequence[str])
             self._check_lookups()
@@ -214,23 +217,6 @@ class Enrichment:
                 raise DeclarationError(
                     f"two lookups are named {lookup.name!r}; columns are named after them."
                 )
-            for column in written_columns(lookup):
-                if column.lower() in written:
-                    raise DeclarationError(
-                        f"lookup {lookup.name}: returns: lookup {written[column.lower()]} has "
-                        f"{column!r} too."
-                    )
-                if column.lower() == self.input.partition.lower():
-                    raise DeclarationError(
-                        f"lookup {lookup.name}: returns: {column!r} is the column of the table's "
-                        "days. Rename it here."
-                    )
-                if column.startswith("_"):
-                    raise DeclarationError(
-                        f"lookup {lookup.name}: returns: {column!r} starts with _, as the audit "
-                        "columns do."
-                    )
-                written[column.lower()] = lookup.name
             if not lookup.repeatable and self.ledger is None:
                 raise DeclarationError(
                     f"lookup {lookup.name}: idempotent=False needs a ledger, which remembers what "
@@ -238,6 +224,21 @@ class Enrichment:
                 )
             if isinstance(lookup, JobLookup):
                 lookup.check_in(has_ledger=self.ledger is not None, budget=bool(self.budget))
+        for whose, column in columns_added(self):
+            if column.lower() in written:
+                raise DeclarationError(
+                    f"{whose}: returns: {written[column.lower()]} has {column!r} too."
+                )
+            if column.lower() == self.input.partition.lower():
+                raise DeclarationError(
+                    f"{whose}: returns: {column!r} is the column of the table's days. Rename it "
+                    "here."
+                )
+            if column.startswith("_"):
+                raise DeclarationError(
+                    f"{whose}: returns: {column!r} starts with _, as the audit columns do."
+                )
+            written[column.lower()] = whose
 
     def _check_names(self) -> None:
         """Refuse row_id and day columns whose names the audit table or the dead letters use."""
@@ -366,6 +367,12 @@ class Enrichment:
         return fingerprint(self)
 
     @property
+    def choices(self) -> tuple[ChoiceFacts, ...]:
+        """The waterfalls, whose vendors are among the lookups."""
+        found = {one.choice.name: one.choice for one in self.lookups if one.choice is not None}
+        return tuple(found.values())
+
+    @property
     def has_chains(self) -> bool:
         """Whether a lookup reads answers of another."""
         return any(levels(self.lookups))
@@ -418,11 +425,20 @@ class Enrichment:
             windows=tuple(replace(window.facts(), zone=self.zone) for window in self.windows),
             iceberg=self.output.iceberg,
             parquet=self.output.parquet,
+            choices=self.choices,
         )
 
 
+def columns_added(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
+    """Yield whose column it is, and its name, for each answer column that a run writes."""
+    for lookup in enrichment.lookups:
+        yield from ((f"lookup {lookup.name}", column) for column in written_columns(lookup))
+    for choice in enrichment.choices:
+        yield from ((f"waterfall {choice.name}", column.name) for column in choice.published())
+
+
 def written_columns(lookup: Lookup) -> list[str]:
-    answers = [column.name for column in lookup.columns]
+    answers = [column.name for column in lookup.written]
     return [
         *answers,
         schema.published_status(lookup.name),

@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ from jobs.declare.values.fingerprint import WHERE_DECLARED
 from jobs.declare.values.prices import prices_of_model, reported_units, singular
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
-from jobs.schema.records import LookupFacts, PriceFacts
+from jobs.schema.records import ChoiceFacts, LookupFacts, PriceFacts
 
 if TYPE_CHECKING:
     from jobs.declare.answers.answer_casts import AnswerColumn
@@ -61,6 +61,7 @@ class Lookup:
         version: Raise it to repeat all calls.
         when: Spark SQL condition over what keys may read. A row for which it is false or null makes
             no call and ends as `skipped`, whatever `on_null_key` is.
+        choice: Set by a waterfall of which the lookup is a vendor.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Lookup:
     idempotent: bool = True
     version: int = 1
     when: str | None = field(default=None, metadata=WHERE_DECLARED)
+    choice: ChoiceFacts | None = field(default=None, metadata=WHERE_DECLARED, repr=False)
 
     kind = "lookup"
     model: ClassVar[str | None] = None  # whose prices hold
@@ -220,6 +222,16 @@ class Lookup:
 
         return read_ddl(self.returns)
 
+    @functools.cached_property
+    def written(self) -> tuple[AnswerColumn, ...]:
+        """The columns of an answer as a run writes them: a waterfall's vendor has its own."""
+        if self.choice is None:
+            return self.columns
+        return tuple(replace(one, name=self._written_name(one.name)) for one in self.columns)
+
+    def _written_name(self, column: str) -> str:
+        return column if self.choice is None else f"{self.name}_{column}"
+
     @property
     def _system(self) -> Any:
         """The object that declares name and limits: the HTTP service, else the lookup itself."""
@@ -324,7 +336,8 @@ class Lookup:
             name=self.name,
             kind=self.kind,
             service=self.service_name,
-            returns=tuple((column.name, column.spark_type) for column in self.columns),
+            returns=tuple((column.name, column.spark_type) for column in self.written),
+            choice="" if self.choice is None else self.choice.name,
             timeout=self.timeout,
             max_concurrency=self.concurrency,
             keys=tuple(self.key_sql.items()),
@@ -334,8 +347,12 @@ class Lookup:
             initial_delay=self.retry.initial_delay if retries else 0.0,
             max_delay=self.retry.max_delay if retries else 0.0,
             multiplier=self.retry.multiplier,
-            ranges=tuple((name, low, high) for name, (low, high) in self.ranges.items()),
-            null_share=tuple(self.null_share.items()),
+            ranges=tuple(
+                (self._written_name(name), low, high) for name, (low, high) in self.ranges.items()
+            ),
+            null_share=tuple(
+                (self._written_name(name), share) for name, share in self.null_share.items()
+            ),
             dead_letters=self.dead_letters,
             prices=self.prices,
             version=self.version,

@@ -225,7 +225,7 @@ class _Mapping:
             BY_RUN: by_run,
         }
         values = values or [[None] * len(columns[PAIR])] * len(self._lookup.columns)
-        for column, of_column in zip(self._lookup.columns, values, strict=True):
+        for column, of_column in zip(self._lookup.written, values, strict=True):
             columns[column.name] = pa.array(of_column, column.arrow_type)
         return pa.table(columns)
 

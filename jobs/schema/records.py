@@ -4,12 +4,12 @@ a file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-from jobs.schema.columns import Mode, Panes, Severity, WindowKind
+from jobs.schema.columns import Column, Mode, Panes, Severity, WindowKind, published_columns
 from jobs.schema.facts import Facts
 
 
@@ -54,6 +54,7 @@ class LookupFacts(Facts):
     keys: tuple[tuple[str, str], ...] = ()
     asks_once: bool = True  # one call per key and run; False without a cache
     when: str = ""  # the condition of a call; empty: every row with a key
+    choice: str = ""  # the waterfall of which it is a vendor; empty: none
 
     @property
     def max_attempts_at_once(self) -> int:
@@ -67,6 +68,71 @@ class LookupFacts(Facts):
             outcomes: Rows by outcome.
         """
         return sum(outcomes.values()) - (outcomes.get("skipped", 0) if self.when else 0)
+
+
+@dataclass(frozen=True)
+class ChoiceFacts(Facts):
+    """A waterfall: its columns have the answer of the vendor that is chosen for the row.
+
+    That is the first vendor with an accepted answer; else the row ends as the first vendor that
+    failed, else with the last answer, else as the last vendor that was asked.
+    """
+
+    name: str
+    vendors: tuple[str, ...]  # lookups, in order
+    columns: tuple[tuple[str, str], ...]  # name, Spark DDL type
+    accepted: tuple[str, ...]  # by vendor: Spark SQL that accepts its answer
+
+    @property
+    def status(self) -> str:
+        return f"{self.name}_status"
+
+    @property
+    def answered_at(self) -> str:
+        return f"{self.name}_answered_at"
+
+    @property
+    def vendor(self) -> str:
+        return f"{self.name}_vendor"
+
+    def published(self) -> list[Column]:
+        """Return the columns that readers see."""
+        status, answered_at = published_columns(self.name)
+        vendor = Column(self.vendor, "STRING", f"The lookup whose answer {self.name} has.")
+        return [
+            *(Column(name, kind, "") for name, kind in self.columns),
+            status,
+            answered_at,
+            vendor,
+        ]
+
+    def as_sql(self) -> dict[str, str]:
+        """Return Spark SQL over the vendors' columns, by column, that later lookups may read."""
+        statuses = [f"{vendor}_status" for vendor in self.vendors]
+        answered = [f"{status} IN ('ok', 'fallback')" for status in statuses]
+        failed = [f"{one} IN ('timeout', 'error', 'unknown', 'not_asked')" for one in statuses]
+        pairs = list(zip(answered, self.accepted, strict=True))
+        accepts = [f"({one} AND {accepted})" for one, accepted in pairs]
+        backwards = range(len(statuses) - 1, -1, -1)
+
+        def chosen(answers: Sequence[str], otherwise: Sequence[str], last: str) -> str:
+            places = range(len(statuses))
+            branches = [f"WHEN {accepts[place]} THEN {answers[place]}" for place in places]
+            branches += [f"WHEN {failed[place]} THEN {otherwise[place]}" for place in places]
+            branches += [f"WHEN {answered[place]} THEN {answers[place]}" for place in backwards]
+            return f"CASE {' '.join(branches)} {last} END"
+
+        none = ["NULL"] * len(statuses)
+        found = {}
+        for column, _ in self.columns:
+            values = [f"{vendor}_{column}" for vendor in self.vendors]
+            found[column.lower()] = chosen(values, none, "")
+        asked = [
+            f"WHEN {statuses[place]} <> 'skipped' THEN {statuses[place]}" for place in backwards
+        ]
+        found[self.status] = chosen(statuses, statuses, f"{' '.join(asked)} ELSE 'skipped'")
+        found[self.vendor] = chosen([f"'{one}'" for one in self.vendors], none, "")
+        return found
 
 
 @dataclass(frozen=True)
@@ -128,6 +194,21 @@ class DeclaredFacts(Facts):
     fields: dict[str, str] = field(default_factory=dict)  # declared field -> a hash of its value
     iceberg: str = ""  # the Iceberg table that shows the published one; empty: none
     parquet: str = ""  # the same for a folder of Parquet
+    choices: tuple[ChoiceFacts, ...] = ()
+
+    def published_answers(self) -> list[Column]:
+        """Return the columns that readers see beside the input's: those of each lookup, and of each
+        waterfall once, in place of its last vendor's.
+        """
+        choices = {choice.vendors[-1]: choice for choice in self.choices}
+        found: list[Column] = []
+        for lookup in self.lookups:
+            if not lookup.choice:
+                found += [Column(name, kind, "") for name, kind in lookup.returns]
+                found += published_columns(lookup.name)
+            elif lookup.name in choices:
+                found += choices[lookup.name].published()
+        return found
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from jobs.errors import PublishConflict
-from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DayRecord
 from jobs.storage.parquet_files import read_schema
 from jobs.storage.urls import is_url
@@ -134,11 +133,7 @@ def beside(facts: DayFacts) -> tuple[str, str]:
 
 def published_columns(facts: DayFacts) -> list[str]:
     """Returns the published columns, without the partition column."""
-    columns = list(facts.input_columns)
-    for lookup in facts.declared.lookups:
-        columns += [name for name, _ in lookup.returns]
-        columns += [schema.published_status(lookup.name), schema.published_answered_at(lookup.name)]
-    return columns
+    return [*facts.input_columns, *(one.name for one in facts.declared.published_answers())]
 
 
 def first_day(record: DayRecord) -> int:

@@ -4,7 +4,7 @@ import pytest
 from honest_day import PLANE, WEATHER, declare
 
 from data_quality.catalogue import checks
-from data_quality.checks import OF_A_LOOKUP, OF_A_WINDOW, OF_THE_ROW
+from data_quality.checks import OF_A_LOOKUP, OF_A_WATERFALL, OF_A_WINDOW, OF_THE_ROW
 from data_quality.checks.calls_reconciled import CallsReconciled
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.records import (
@@ -147,7 +147,10 @@ def test_answers_are_held_to_the_requests_sent_but_a_coroutine_s_which_may_need_
 
 def test_the_page_about_the_checks_says_of_each_when_it_goes_red():
     page = Path("docs/checks.md").read_text()
-    for kind in (*OF_THE_ROW, *OF_A_WINDOW, *OF_A_LOOKUP):
-        of = "<lookup>__" if kind in OF_A_LOOKUP else "<window>__" if kind in OF_A_WINDOW else ""
+    owners = {
+        "<lookup>__": OF_A_LOOKUP, "<window>__": OF_A_WINDOW, "<waterfall>__": OF_A_WATERFALL,
+    }  # fmt: skip
+    for kind in (*OF_THE_ROW, *OF_A_WINDOW, *OF_A_LOOKUP, *OF_A_WATERFALL):
+        of = next((of for of, kinds in owners.items() if kind in kinds), "")
         name = f"{of}{kind.name}"
         assert f"| `{name}` | {kind.severity} | {kind.red_when} |" in page

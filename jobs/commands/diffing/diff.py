@@ -224,7 +224,7 @@ class _ComparedRows:
             column.name.lower()
             for lookup in enrichment.lookups
             if enrichment.has_personal_key(lookup)
-            for column in lookup.columns
+            for column in (*lookup.columns, *lookup.written)
         }
         self.before, self.after = _Rows(before), _Rows(after)
         self.columns = [name for name in self.after.names if name in self.before]

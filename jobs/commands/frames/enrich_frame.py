@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from jobs.clients.billing_meter import Meters, metered
 from jobs.commands.frames.frame_bills import billed
 from jobs.commands.frames.frame_kinds import as_input, frame_kind, is_spark
-from jobs.declare.enrichment import Enrichment, written_columns
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.input.day import of_files
 from jobs.run.engines.engine import LocalEngine, SparkEngine
@@ -229,7 +229,7 @@ def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
 
 # -- both ------------------------------------------------------------------------------------------
 def _added(enrichment: Enrichment) -> list[str]:
-    return [column for lookup in enrichment.lookups for column in written_columns(lookup)]
+    return [column.name for column in enrichment.facts().published_answers()]
 
 
 def _ask(

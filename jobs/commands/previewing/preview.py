@@ -117,7 +117,7 @@ def preview_rows(
             event_time=None,
             max_out_of_orderness_ms=0,
             lookups=(lookup.name,),
-            answers=(lookup.columns,),
+            answers=(lookup.written,),
         ),
         progress=None,
     )
@@ -132,9 +132,9 @@ def preview_rows(
 
 def with_answers(rows: pa.Table, lookup: Lookup, done: Sequence[PreviewRow]) -> pa.Table:
     """Return the rows with a lookup's answers and status, for keys that read them."""
-    for column in lookup.columns:
+    for column, written in zip(lookup.columns, lookup.written, strict=True):
         answers = [row.answer[column.name] for row in done]
-        rows = rows.append_column(column.name, pa.array(answers, column.arrow_type))
+        rows = rows.append_column(written.name, pa.array(answers, column.arrow_type))
     statuses = pa.array([row.status for row in done], pa.string())
     return rows.append_column(schema.published_status(lookup.name), statuses)
 
@@ -151,7 +151,10 @@ def _preview_row(
         else tuple(overheard.of.pop(repr(key), ())),
         is_stored=row[schema.source(name)] == "ledger",
         status=row[schema.status(name)],
-        answer={column.name: row[column.name] for column in lookup.columns},
+        answer={
+            column.name: row[written.name]
+            for column, written in zip(lookup.columns, lookup.written, strict=True)
+        },
         error=row[schema.error(name)],
         attempts=len(row[schema.attempts(name)]),
         latency_ms=row[schema.latency_ms(name)],

@@ -1,9 +1,9 @@
 """Evaluates Spark SQL expressions of keys by Arrow, value for value as Spark does.
 
 It knows columns, literals, trim, lower, upper, coalesce, nullif, if, CASE, concat, substring, casts
-to a text or a wider integer, comparisons, BETWEEN, IN, IS NULL, AND, OR, NOT. Other expressions,
-and expressions whose operands Spark would convert first, need Spark. A random search compares both
-engines: tests/jobs/input/keys/test_arrow_expressions.py.
+to a text or a wider integer, comparisons (of a DOUBLE also with a number such as 0.7), BETWEEN, IN,
+IS NULL, AND, OR, NOT. Other expressions, and expressions whose operands Spark would convert first,
+need Spark. A random search compares both engines: tests/jobs/input/keys/test_arrow_expressions.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sqlglot import expressions as exp
 
 from jobs.declare.lookup import Lookup
 from jobs.input.keys.key_values import (
+    FLOAT_COMPARISONS,
     ColumnValues,
     ConstantValues,
     FunctionValues,
@@ -53,6 +54,8 @@ COMPARISONS: dict[type[exp.Expr], Callable[[pa.Array, pa.Array], pa.Array]] = {
     exp.GT: pc.greater,
     exp.GTE: pc.greater_equal,
 }
+DOUBLE, DECIMAL = pa.float64(), pa.decimal128(38, 0)  # DECIMAL: a literal such as 0.7, to compare
+TO_DOUBLE = (pa.int8(), pa.int16(), pa.int32(), pa.null())  # that Spark casts without a change
 CASTS = {
     exp.DType.TEXT: pa.string(),
     exp.DType.SMALLINT: pa.int16(),
@@ -152,14 +155,26 @@ class _Compiler:
     # -- literals ------------------------------------------------------------------------------
 
     def _literal(self, node: exp.Literal) -> Values:
-        return (
-            ConstantValues(node.this, pa.string()) if node.is_string else self._integer(node.this)
-        )
+        if node.is_string:
+            return ConstantValues(node.this, pa.string())
+        return self._number(node, node.this)
 
     def _neg(self, node: exp.Neg) -> Values:
         if not isinstance(node.this, exp.Literal) or node.this.is_string:
             raise _NeedsSparkError(repr(node))
-        return self._integer(f"-{node.this.this}")
+        return self._number(node, f"-{node.this.this}")
+
+    def _number(self, node: exp.Expr, text: str) -> Values:
+        if "." not in text:
+            return self._integer(text)
+        user = node.parent
+        while isinstance(user, exp.Paren):
+            user = user.parent
+        is_compared = type(user) in COMPARISONS or isinstance(user, exp.Between | exp.NullSafeEQ)
+        digits = text.lstrip("-").replace(".", "", 1)
+        if not is_compared or not digits.isdecimal() or len(digits) > 38:
+            raise _NeedsSparkError(text)
+        return ConstantValues(float(text), DECIMAL)
 
     def _integer(self, text: str) -> Values:
         if not text.lstrip("-").isdecimal():
@@ -314,10 +329,22 @@ class _Compiler:
         return _widened(value, pa.string())
 
     def _compared(self, compare: Callable[..., pa.Array], left: Values, right: Values) -> Values:
+        if DOUBLE in (left.kind, right.kind):
+            operands = (_as_double(left), _as_double(right))
+            return _apply(FLOAT_COMPARISONS[compare], pa.bool_(), operands)
         kind = _widest([left.kind, right.kind])
         if kind not in ORDERED and compare not in (pc.equal, pc.not_equal, equal_or_null):
             raise _NeedsSparkError(str(kind))
         return _apply(compare, pa.bool_(), [_widened(left, kind), _widened(right, kind)])
+
+
+def _as_double(value: Values) -> Values:
+    """Return the values as Spark casts them to compare them with a DOUBLE."""
+    if isinstance(value, ConstantValues) and value.kind == DECIMAL:
+        return ConstantValues(value.value, DOUBLE)
+    if value.kind != DOUBLE and value.kind not in TO_DOUBLE:
+        raise _NeedsSparkError(str(value.kind))
+    return _widened(value, DOUBLE)
 
 
 def _apply(

@@ -148,5 +148,47 @@ def equal_or_null(left: pa.Array, right: pa.Array) -> pa.Array:
     return pc.or_(pc.fill_null(pc.equal(left, right), fill_value=False), both_null)
 
 
+def _float_equal(left: pa.Array, right: pa.Array) -> pa.Array:
+    return pc.or_kleene(pc.equal(left, right), pc.and_kleene(pc.is_nan(left), pc.is_nan(right)))
+
+
+def _float_less(left: pa.Array, right: pa.Array) -> pa.Array:
+    """Compare as Spark does: NaN is equal to NaN, and larger than any other number."""
+    beside_nan = pc.and_kleene(pc.is_nan(right), pc.invert(pc.is_nan(left)))
+    return pc.or_kleene(pc.less(left, right), beside_nan)
+
+
+def _float_not_equal(left: pa.Array, right: pa.Array) -> pa.Array:
+    return pc.invert(_float_equal(left, right))
+
+
+def _float_less_equal(left: pa.Array, right: pa.Array) -> pa.Array:
+    return pc.invert(_float_less(right, left))
+
+
+def _float_greater(left: pa.Array, right: pa.Array) -> pa.Array:
+    return _float_less(right, left)
+
+
+def _float_greater_equal(left: pa.Array, right: pa.Array) -> pa.Array:
+    return pc.invert(_float_less(left, right))
+
+
+def _float_equal_or_null(left: pa.Array, right: pa.Array) -> pa.Array:
+    both_null = pc.and_(pc.is_null(left), pc.is_null(right))
+    return pc.or_(pc.fill_null(_float_equal(left, right), fill_value=False), both_null)
+
+
+FLOAT_COMPARISONS: dict[Callable[..., pa.Array], Callable[..., pa.Array]] = {
+    pc.equal: _float_equal,
+    pc.not_equal: _float_not_equal,
+    pc.less: _float_less,
+    pc.less_equal: _float_less_equal,
+    pc.greater: _float_greater,
+    pc.greater_equal: _float_greater_equal,
+    equal_or_null: _float_equal_or_null,
+}
+
+
 def is_in(values: pa.Array, *others: pa.Array) -> pa.Array:
     return functools.reduce(pc.or_kleene, (pc.equal(values, other) for other in others))

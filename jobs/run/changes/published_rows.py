@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.declare.enrichment import Enrichment, written_columns
+from jobs.declare.enrichment import Enrichment, columns_added
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.fingerprint import fields
 from jobs.input.row_comparison import Flags, ParquetRows
@@ -62,7 +62,7 @@ class PublishedRows(ParquetRows):
 
     def input_columns(self, enrichment: Enrichment) -> pa.Schema:
         made = {enrichment.input.partition.lower()}
-        made |= {name.lower() for lookup in enrichment.lookups for name in written_columns(lookup)}
+        made |= {name.lower() for _, name in columns_added(enrichment)}
         found = {
             field.name.lower(): field
             for file in self.files

@@ -175,6 +175,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         key_names=tuple(plan.layout.key_names[place] for place in places),
         chained=(),
         wanted=(),
+        choices=(),
     )
     cap = plan.cap and plan.cap.of_lookups(places)
     return replace(
@@ -291,7 +292,7 @@ def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: str) -> AskedFile 
     }
     answers = {
         f"{ANSWER}{number}": own[one.name].cast(one.arrow_type)
-        for number, one in enumerate(lookup.columns)
+        for number, one in enumerate(lookup.written)
     }
     write_keyed(path, pa.table(columns | answers))
     return AskedFile(path, hidden=hits.plan is not None and hits.plan.hidden)

@@ -232,6 +232,10 @@ def _answers_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator
                     f"lookup {lookup.name}: returns: {column!r} exists in the input. "
                     f"{_rename(lookup, column)}"
                 )
+    for choice in enrichment.choices:
+        for column in (one.name for one in choice.published()):
+            if column.lower() in known:
+                yield f"waterfall {choice.name}: {column!r} exists in the input. Rename it there."
 
 
 def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:

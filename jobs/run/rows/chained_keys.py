@@ -57,7 +57,7 @@ def compile_chained(
     for place, lookup in enumerate(enrichment.lookups):
         columns = pa.schema(known.items())
         found.append(_compile(enrichment, layout, place, columns) if of_level[place] else {})
-        known |= {column.name: column.arrow_type for column in lookup.columns}
+        known |= {column.name: column.arrow_type for column in lookup.written}
         known[published_status(lookup.name)] = pa.string()
     return tuple(found)
 

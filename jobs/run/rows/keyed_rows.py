@@ -14,6 +14,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.key_expressions import named_column
 from jobs.errors import DeclarationError
 from jobs.run.rows.chained_keys import compile_chained, key_expressions
+from jobs.run.rows.choices import compile_choices
 from jobs.schema import columns as schema
 from jobs.task.rows.arrow_batches import BatchLayout
 
@@ -105,9 +106,10 @@ def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout
         event_time=None if event_time is None else by_lower_name[event_time.column.lower()],
         max_out_of_orderness_ms=bound,
         lookups=tuple(lookup.name for lookup in enrichment.lookups),
-        answers=tuple(lookup.columns for lookup in enrichment.lookups),
+        answers=tuple(lookup.written for lookup in enrichment.lookups),
         key_names=tuple(tuple(lookup.keys) for lookup in enrichment.lookups),
         wanted=wanted if any(wanted) else (),
+        choices=compile_choices(enrichment),
     )
 
 
@@ -140,6 +142,11 @@ def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
     for lookup, answers in zip(layout.lookups, layout.answers, strict=True):
         added += [_field(answer.name, answer.arrow_type) for answer in answers]
         added += map(_spark_field, schema.published_columns(lookup))
+    for choice in layout.choices:
+        kinds = dict(zip([name for name, _ in choice.facts.columns], choice.kinds, strict=True))
+        for column in choice.facts.published():
+            kind = kinds.get(column.name)
+            added.append(_spark_field(column) if kind is None else _field(column.name, kind))
     added += map(_spark_field, schema.ROW_TABLE)
     added += [
         _spark_field(column.of(lookup))

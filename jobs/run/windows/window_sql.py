@@ -6,7 +6,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812  # Spark's usual alias
 
-from jobs.declare.enrichment import Enrichment, written_columns
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.run.rows.keyed_rows import written_schema
 from jobs.run.windows.window_rows import END, FIRED, RANK, START, aggregated
@@ -21,7 +21,7 @@ def check_windows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayo
     if not windows:
         return
     written = written_schema(prepared.schema, layout)
-    answers = {name for lookup in enrichment.lookups for name in written_columns(lookup)}
+    answers = {one.name for one in enrichment.facts().published_answers()}
     published = {*layout.carried, *answers} - {*schema.SOURCE_IDENTITY}
     fields = [field for field in written.fields if field.name in published]
     wrong = [

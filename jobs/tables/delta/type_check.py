@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
+from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import InputDay
 from jobs.input.delta import nullable
-from jobs.schema import columns as schema
 from jobs.tables.delta.column_types import extends, type_name
 from jobs.tables.delta.delta_log import day_type, log_at
 
@@ -60,11 +60,15 @@ def published_columns(published: OpenTable) -> pa.Schema | None:
 
 def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
     """Yields the columns that the lookups add to the published table."""
+    kinds = {one.name: one.arrow_type for one in _answer_columns(enrichment)}
+    for column in enrichment.facts().published_answers():
+        yield pa.field(column.name, kinds.get(column.name) or column.arrow_type)
+
+
+def _answer_columns(enrichment: Enrichment) -> Iterator[AnswerColumn]:
+    """Yields the columns of answers under the names that readers see."""
     for lookup in enrichment.lookups:
-        yield from (pa.field(column.name, column.arrow_type) for column in lookup.columns)
-        yield from (
-            pa.field(one.name, one.arrow_type) for one in schema.published_columns(lookup.name)
-        )
+        yield from lookup.columns
 
 
 def _published_types(enrichment: Enrichment, table: DeltaTable | None) -> dict[str, Any]:

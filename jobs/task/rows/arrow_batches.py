@@ -21,6 +21,7 @@ from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.input.keys.key_values import Values
 from jobs.schema import columns as schema
 from jobs.task.lookup.lookup_state import KnownRows, LookupState, Row
+from jobs.task.rows.choices import Choice
 from jobs.task.rows.outcome_columns import TIMESTAMP, answer_columns, audit_columns, build_outcomes
 
 
@@ -40,6 +41,7 @@ class BatchLayout:
     chained: tuple[Mapping[str, Values], ...] = ()
     # per lookup: the boolean column of `when`, if a null key fails where it holds; empty: none
     wanted: tuple[str | None, ...] = ()
+    choices: tuple[Choice, ...] = ()  # the waterfalls
 
 
 class InputBatch:
@@ -136,6 +138,8 @@ class Assembler:
                 columns[name] = rows.carried.column(name)
         for name, answers, of_lookup in zip(layout.lookups, layout.answers, outcomes, strict=True):
             columns |= answer_columns(name, answers, of_lookup)
+        for choice in layout.choices:
+            columns |= choice.columns(columns, count)
         columns[schema.PARTITION] = pa.array(np.full(count, self._partition, np.int32))
         columns[schema.INPUT_SEQ] = pa.array(rows.sequence)
         columns[schema.OUTPUT_SEQ] = pa.array(np.arange(self._written, self._written + count))

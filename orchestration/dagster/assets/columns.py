@@ -19,15 +19,13 @@ def described(declared: Declared, types: Iterable[tuple[str, str]]) -> dg.TableS
             _answers(lookup), f"{lookup.service_name}, through the lookup {lookup.name}."
         )
         texts |= {column.name: column.meaning for column in published_columns(lookup.name)}
+    for choice in declared.enrichment.choices:
+        texts |= {column.name: column.meaning for column in choice.published() if column.meaning}
     return dg.TableSchema([dg.TableColumn(name, kind, texts.get(name)) for name, kind in types])
 
 
 def added(declared: Declared) -> list[tuple[str, str]]:
-    columns: list[tuple[str, str]] = []
-    for lookup in declared.enrichment.lookups:
-        columns += [(column.name, column.spark_type) for column in lookup.columns]
-        columns += [(column.name, column.kind) for column in published_columns(lookup.name)]
-    return columns
+    return [(one.name, one.kind) for one in declared.enrichment.facts().published_answers()]
 
 
 def lineage(declared: Declared, input_columns: Sequence[str] = ()) -> dg.TableColumnLineage:
@@ -42,10 +40,15 @@ def lineage(declared: Declared, input_columns: Sequence[str] = ()) -> dg.TableCo
         asked = {by_lower_name.get(name.lower(), name) for _, name in lookup.columns_read()}
         keys = sorted({source for name in asked for source in sources.get(name, [name])})
         sources |= dict.fromkeys(written_columns(lookup), keys)
+    for choice in declared.enrichment.choices:
+        of_vendors = {one for vendor in choice.vendors for one in sources[f"{vendor}_status"]}
+        sources |= {column.name: sorted(of_vendors) for column in choice.published()}
+    shown = {*input_columns, *(name for name, _ in added(declared))}
     return dg.TableColumnLineage(
         {
             name: [dg.TableColumnDep(declared.raw_key, column) for column in made_of]
             for name, made_of in sources.items()
+            if name in shown
         }
     )
 

@@ -3,6 +3,7 @@ expressions.
 """
 
 import datetime as dt
+import math
 import random
 
 import pyarrow as pa
@@ -21,6 +22,8 @@ TYPES = pa.schema(
         ("flag", pa.bool_()),
         ("day", pa.date32()),
         ("at", pa.timestamp("us", tz="UTC")),
+        ("share", pa.float64()),
+        ("other", pa.float64()),
     ]
 )
 TEXTS = [
@@ -43,6 +46,7 @@ TEXTS = [
     "true",
     "'",
 ]
+DOUBLES = [None, 0.0, -0.0, 0.7, 0.1 + 0.2, 1.0, -1.5, 7.0, math.nan, math.inf, -math.inf, 5e-324]
 INTEGERS = [None, 0, 1, -1, 2, 7, 127, -128]
 LITERALS = ["''", "' '", "'a'", "'1'", "'Zoë'", '"b"', "'😀 y'"]
 BY_KIND = {
@@ -128,8 +132,26 @@ class Expressions:
         return choose(common + 2 * of_kind.get(kind, []))()
 
     def _compared(self, depth):
-        kind = self._random.choice(["string", "int", "date", "timestamp"])
+        kind = self._random.choice(["string", "int", "date", "timestamp", "double"])
         sign = self._random.choice(["=", "<>", "!=", "<", "<=", ">", ">=", "<=>"])
+        if kind == "double":
+            numbers = [
+                "other",
+                "share",
+                "0.7",
+                "-1.5",
+                "(0.30)",
+                "7",
+                "-1",
+                "tiny",
+                "number",
+                "NULL",
+            ]
+            left, right = "share", self._random.choice(numbers)
+            if self._random.random() < 0.2:
+                return f"share BETWEEN {right} AND {self._random.choice(numbers)}"
+            left, right = self._random.choice([(left, right), (right, left)])
+            return f"{left} {sign} {right}"
         return f"{self._of(kind, depth)} {sign} {self._of(kind, depth)}"
 
     def _leaf(self, kind):
@@ -164,7 +186,7 @@ def rows(count, seed):
     columns = {
         "Name": TEXTS, "city": TEXTS, "tiny": INTEGERS, "number": [*INTEGERS, 2**31 - 1, -(2**31)],
         "large": [*INTEGERS, 2**63 - 1, -(2**63)], "flag": [None, True, False], "day": days,
-        "at": times,
+        "at": times, "share": DOUBLES, "other": DOUBLES,
     }  # fmt: skip
     return pa.table(
         {name: [draw.choice(values) for _ in range(count)] for name, values in columns.items()},
@@ -224,7 +246,8 @@ def test_every_letter_has_the_case_that_spark_gives_it(spark):
         "substring(name, -2)", "substring(name, number)", "concat(name, day)", "cast(name as int)",
         "cast(large as int)", "number + 1", "day = '2026-11-26'", "day = `at`", "name LIKE 'a%'",
         "'a\\n'", "name < true", "NULL", "coalesce(NULL, NULL)", "1.5", "rand()", "current_date",
-        "no_column", "name.first", "flag < true", "coalesce(name, 1)",
+        "1.5 IS NULL", "coalesce(share, 0.5)", "large < share", "number < 1.5", "share IN (0.7)",
+        "share = '1'", "1.5 < 2.5", "no_column", "name.first", "flag < true", "coalesce(name, 1)",
     ],
 )  # fmt: skip
 def test_what_spark_may_convert_or_arrow_may_read_otherwise_needs_spark(text):

@@ -1,0 +1,158 @@
+"""The declaration of a waterfall: vendors of the same columns, asked one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from jobs.declare.lookup import NAME, Lookup
+from jobs.declare.values.type_checks import require_types
+from jobs.errors import DeclarationError
+from jobs.schema import columns as schema
+from jobs.schema.records import ChoiceFacts
+
+if TYPE_CHECKING:
+    from jobs.declare.answers.answer_casts import AnswerColumn
+
+ANSWERED, FAILED = ("ok", "fallback"), ("timeout", "error", "unknown", "not_asked")
+SPILLS = ("timeout", "error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waterfall:
+    """Lookups with the same answer columns: the next one is asked where no answer was accepted.
+
+        Waterfall(name="firm", of=[clearbit, apollo, crawler], accept="confidence >= 0.7")
+
+    A vendor that fails is no miss: the next one is not asked, and the row is a dead letter. Readers
+    see the columns once, with `<name>_status`, `<name>_answered_at` and `<name>_vendor`; the
+    columns of each vendor are in the run's files.
+
+    Attributes:
+        name: Prefix of the columns that it adds: lower-case letters, digits and _.
+        of: The lookups, in order; each with its service, price, budget and time to live.
+        accept: Spark SQL condition over an answer's columns; null is not accepted. None accepts any
+            answer.
+        spill_on: Outcomes of a vendor, "timeout" or "error", after which the next one is asked too.
+    """
+
+    name: str
+    of: Sequence[Lookup]
+    accept: str | None = None
+    spill_on: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
+            raise DeclarationError(
+                f"waterfall {self.name!r}: the name must be lower-case letters, digits and _."
+            )
+        try:
+            require_types(self)
+            self._check()
+        except DeclarationError as error:
+            raise DeclarationError(f"waterfall {self.name}: {error}") from error.__cause__
+
+    def _check(self) -> None:
+        from jobs.declare.values.key_expressions import columns_in
+
+        if len(self.of) < 2:
+            raise DeclarationError(f"of has {len(self.of)} lookups; a waterfall needs at least 2.")
+        first = self.of[0]
+        for vendor in self.of[1:]:
+            if vendor.facts().returns != first.facts().returns:
+                raise DeclarationError(
+                    f"of: lookup {vendor.name} returns {vendor.returns!r}, and lookup {first.name} "
+                    f"{first.returns!r}; all must return the same columns, in the same order."
+                )
+        for outcome in self.spill_on:
+            if outcome not in SPILLS:
+                raise DeclarationError(
+                    f"spill_on has {outcome!r}; it can have {' and '.join(map(repr, SPILLS))}. A "
+                    "service that is down or throttles stops the run, which goes on there later."
+                )
+        known = {column.name.lower() for column in first.columns}
+        for column in () if self.accept is None else columns_in("accept", self.accept):
+            if column.lower() not in known:
+                raise DeclarationError(
+                    f"accept reads {column!r}, which is no column of an answer: "
+                    f"{', '.join(column.name for column in first.columns)}."
+                )
+
+    def rungs(self) -> Iterator[Lookup]:
+        """Yield the lookups with the conditions under which they are asked."""
+        conditions: list[str] = []
+        choice = ChoiceFacts(
+            name=self.name,
+            vendors=tuple(vendor.name for vendor in self.of),
+            columns=tuple((column.name, column.spark_type) for column in self.of[0].columns),
+            accepted=tuple(map(self._accepted, self.of)),
+        )
+        for vendor in self.of:
+            own = [] if vendor.when is None else [f"({vendor.when})"]
+            when = " AND ".join([*conditions, *own])
+            yield replace(vendor, when=when or None, choice=choice)
+            conditions.append(self._leaves_open(vendor))
+
+    def _accepted(self, vendor: Lookup) -> str:
+        """Return the condition that the answer of a vendor, which has one, is accepted."""
+        if self.accept is None:
+            return "true"
+        names = {column.name.lower(): written_name(vendor, column) for column in vendor.columns}
+        return f"coalesce(({renamed(self.accept, names)}), false)"
+
+    def _leaves_open(self, vendor: Lookup) -> str:
+        status = schema.published_status(vendor.name)
+        outcomes = ", ".join(f"'{outcome}'" for outcome in ("miss", "skipped", *self.spill_on))
+        if self.accept is None:
+            return f"({status} IN ({outcomes}))"
+        refused = f"{status} IN ('ok', 'fallback') AND NOT {self._accepted(vendor)}"
+        return f"({status} IN ({outcomes}) OR ({refused}))"
+
+
+def written_name(vendor: Lookup, column: AnswerColumn) -> str:
+    return f"{vendor.name}_{column.name}"
+
+
+def renamed(text: str, names: dict[str, str]) -> str:
+    """Return Spark SQL with other columns in place of these, by their names in lower case."""
+    import sqlglot
+    from sqlglot import expressions as exp
+
+    tree = sqlglot.parse_one(text, read="spark")
+
+    def replaced(node: Any) -> Any:
+        if isinstance(node, exp.Column) and len(node.parts) == 1:
+            known = names.get(node.name.lower())
+            if known is not None:
+                return sqlglot.parse_one(known, read="spark")
+        return node
+
+    return str(tree.transform(replaced).sql(dialect="spark"))
+
+
+def read_choices(lookups: Sequence[Lookup | Waterfall]) -> Sequence[Lookup]:
+    """Return the lookups, those of waterfalls one by one; keys that read a waterfall's columns read
+    those of its vendors instead. Anything without a waterfall is returned as it is.
+    """
+    if not isinstance(lookups, list | tuple) or not any(
+        isinstance(one, Waterfall) for one in lookups
+    ):
+        return lookups  # type: ignore[return-value]  # checked afterwards
+    found: list[Lookup] = []
+    names: dict[str, str] = {}
+    for one in lookups:
+        rungs = [*one.rungs()] if isinstance(one, Waterfall) else [one]
+        for rung in rungs:
+            read = {name.lower() for _, name in rung.columns_read()} & names.keys()
+            found.append(_reading(rung, names) if read else rung)
+        if isinstance(one, Waterfall):
+            assert rungs[0].choice is not None
+            names |= rungs[0].choice.as_sql()
+    return tuple(found)
+
+
+def _reading(lookup: Lookup, names: dict[str, str]) -> Lookup:
+    keys = {part: renamed(text, names) for part, text in lookup.keys.items()}
+    when = None if lookup.when is None else renamed(lookup.when, names)
+    return replace(lookup, keys=keys, when=when)

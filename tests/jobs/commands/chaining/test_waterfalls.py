@@ -1,0 +1,178 @@
+"""Vendors with the same columns, asked one after the other until an answer is accepted."""
+
+import random
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.jobs.commands.chaining.conftest import DAY
+from tests.jobs.commands.chaining.test_chains import red_with
+from tidegate.__main__ import main
+
+RETURNS = "text STRING, confidence DOUBLE"
+WATERFALL = f"""
+from tidegate import Waterfall
+a = vendor("a", keys={{"key": "key_a"}}, returns="{RETURNS}")
+b = vendor("b", keys={{"key": "key_b"}}, returns="{RETURNS}", when="wanted")
+c = vendor("c", keys={{"key": "key_c"}}, returns="{RETURNS}")
+score = vendor("score", keys={{"key": "concat(firm_vendor, '-', text)"}}, when="firm_status = 'ok'", returns="score INT")
+firms = table(Waterfall(name="firm", of=[a, b, c], accept="confidence >= 0.7"), score)
+"""
+CONFIDENCES = [0.7, 0.6999999999999999, 0.0, 1, None, "NaN", -0.0, 1e300]
+
+
+def draw_answer(draw, key):
+    kind = draw.choices(["ok", "miss", "error"], [6, 3, 1])[0]
+    if kind == "ok":
+        text = draw.choice([key, "", None])
+        return {"text": text, "confidence": draw.choice(CONFIDENCES)}
+    return 500 if kind == "error" else None
+
+
+def expected(row, answers):
+    """The status, vendor and answer that readers see: the reference."""
+    asked, last = None, ("miss", None, None)
+    for vendor in "abc":
+        key = row[f"key_{vendor}"]
+        if key is None or (vendor == "b" and not row["wanted"]):
+            continue
+        asked, answer = vendor, answers.get((vendor, key))
+        if key == "" or answer == 500 or (answer and answer["confidence"] == "NaN"):
+            return "error", None, None  # no address has an empty part, and no DOUBLE is such a text
+        if answer is not None:
+            last = "ok", vendor, answer
+            if answer["confidence"] is not None and answer["confidence"] >= 0.7:
+                return last
+    return last if asked else ("skipped", None, None)
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(n, marks=pytest.mark.proof) for n in range(2, 22))]
+)
+def test_the_published_vendor_and_columns_are_those_of_the_reference(firms, seed):
+    draw = random.Random(seed)
+    firms.declare(WATERFALL)
+    keys = ["", *(f"k{number}" for number in range(60))]
+    rows = [
+        {f"key_{vendor}": draw.choice([None, *keys]) for vendor in "abc"}
+        | {"wanted": draw.choice([True, True, False, None])}
+        for _ in range(250)
+    ]
+    answers = {(vendor, key): draw_answer(draw, key) for vendor in "abc" for key in keys}
+    firms.vendors.answers = answers
+    firms.vendors.answers |= {("score", key): {"score": 1} for key in ("a-", "b-k1")}
+    firms.write_input({name: [row[name] for row in rows] for name in rows[0]})
+    assert firms.run() == 0
+    found = firms.rows()
+    for row, got in zip(rows, found, strict=True):
+        status, vendor, answer = expected(row, answers)
+        columns = (None, None) if answer is None else (answer["text"], answer["confidence"])
+        of_row = got["firm_status"], got["firm_vendor"], got["text"], got["confidence"]
+        assert of_row == (status, vendor, *columns), row
+        assert got["text"] != "" or columns[0] == ""  # and no null
+        assert (got["score_status"] != "skipped") == (status == "ok" and columns[0] is not None)
+    calls = firms.vendors.calls
+    assert len(calls) == len(set(calls))  # each distinct key of each vendor once
+    wanted = {("b", row["key_b"]) for row in rows if asks_b(row, answers)}
+    assert {call for call in calls if call[0] == "b"} == wanted
+
+
+def asks_b(row, answers):
+    if not row["key_b"] or not row["wanted"]:
+        return False
+    status, _, answer = expected({**row, "key_b": None, "key_c": None}, answers)
+    refused = status == "ok" and (answer["confidence"] is None or answer["confidence"] < 0.7)
+    return refused or status in ("miss", "skipped")
+
+
+PLAIN = """
+from tidegate import Waterfall
+a = vendor("a", keys={"key": "key"}, returns="text STRING")
+b = vendor("b", keys={"key": "key"}, returns="text STRING")
+firms = table(Waterfall(name="firm", of=[a, b]))
+"""
+
+
+@pytest.mark.parametrize("failing", [0, 5, 10])
+def test_no_vendor_is_asked_for_a_row_whose_first_vendor_failed(firms, failing):
+    firms.declare(PLAIN)
+    keys = [f"k{number}" for number in range(10)]
+    firms.vendors.answers = {("a", key): 500 for key in keys[:failing]}
+    firms.vendors.answers |= {("b", key): {"text": key} for key in keys}
+    firms.write_input({"key": keys})
+    assert firms.run() == 0
+    assert firms.vendors.asked("b") == sorted(keys[failing:])  # their first vendor missed
+    assert [row["firm_status"] for row in firms.rows()] == ["error"] * failing + ["ok"] * (
+        10 - failing
+    )
+    firms.vendors.answers = {("a", key): {"text": "a"} for key in keys}
+    firms.vendors.calls.clear()
+    assert firms.run(command="replay") == 0
+    assert firms.vendors.asked("a") == sorted(keys[:failing])
+    assert firms.vendors.asked("b") == []
+
+
+def test_readers_see_the_columns_once(firms, capsys):
+    firms.declare(PLAIN)
+    firms.vendors.answers = {("a", "x"): {"text": "A"}, ("b", "y"): {"text": "B"}}
+    firms.write_input({"key": ["x", "y", "z"]})
+    assert firms.run() == 0
+    table = DeltaTable("data/published/firms").to_pyarrow_table().sort_by("number")
+    assert table.column_names == [
+        "number", "key", "text", "firm_status", "firm_answered_at", "firm_vendor", "date",
+    ]  # fmt: skip
+    assert table["text"].to_pylist() == ["A", "B", None]
+    assert table["firm_vendor"].to_pylist() == ["a", "b", None]
+    assert table["firm_status"].to_pylist() == ["ok", "ok", "miss"]
+    assert [one is None for one in table["firm_answered_at"].to_pylist()] == [False, False, False]
+    output = capsys.readouterr()
+    sentence = "a 1 of 3 asked, 0 refused, 2 missed; b 1 of 2 asked, 0 refused, 1 missed"
+    assert sentence in output.out + output.err
+
+
+def test_a_vendor_takes_over_after_a_timeout_only_where_that_is_declared(firms):
+    firms.declare(PLAIN.replace("of=[a, b]", "of=[a, b], spill_on=['error']"))
+    firms.vendors.answers = {("a", "x"): 500, ("a", "y"): 500, ("b", "x"): {"text": "B"}}
+    firms.write_input({"key": ["x", "y"]})
+    assert firms.run() == 0
+    found = [(row["firm_status"], row["firm_vendor"], row["text"]) for row in firms.rows()]
+    assert found == [("ok", "b", "B"), ("error", None, None)]  # a may still have y
+
+
+def test_another_vendor_or_answer_in_the_files_is_red(firms):
+    firms.declare(PLAIN)
+    firms.vendors.answers = {("a", "x"): {"text": "A"}, ("b", "y"): {"text": "B"}}
+    firms.write_input({"key": ["x", "y"]})
+    assert firms.run() == 0
+    assert red_with(firms, "text", lambda values: values) == set()
+    assert red_with(firms, "text", lambda _: ["A", "C"]) == {"firm__vendor_chosen"}
+    assert red_with(firms, "text", lambda _: ["A", "B"]) == set()
+    assert red_with(firms, "firm_vendor", lambda _: ["b", "b"]) == {"firm__vendor_chosen"}
+    assert red_with(firms, "firm_vendor", lambda _: ["a", "b"]) == set()
+    assert red_with(firms, "firm_status", lambda _: ["miss", "ok"]) == {"firm__vendor_chosen"}
+
+
+REFUSED = {
+    "other columns": ('b = replace(b, returns="other STRING")', "all must return the same columns"),
+    "one vendor": ("of = [a]", "of has 1 lookups; a waterfall needs at least 2"),
+    "an outage": (
+        "spill_on = ['outage']",
+        "spill_on has 'outage'; it can have 'timeout' and 'error'",
+    ),
+    "another column": (
+        "accept = 'number > 1'",
+        "accept reads 'number', which is no column of an answer",
+    ),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_check_refuses_a_waterfall_that_cannot_run(firms, capsys, refused):
+    text, sentence = REFUSED[refused]
+    given = f"from dataclasses import replace\nof = None\naccept = None\nspill_on = []\n{text}\n"
+    more = "of=of or [a, b], accept=accept, spill_on=spill_on"
+    firms.declare(PLAIN.replace("firms = ", f"{given}firms = ").replace("of=[a, b]", more))
+    firms.write_input({"key": ["a"]})
+    assert main(["check", "--package", "chained", "--day", DAY]) != 0
+    output = capsys.readouterr()
+    assert sentence in output.out + output.err
