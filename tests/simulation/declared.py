@@ -19,6 +19,7 @@ from jobs.clients.billing_meter import Meters
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.services import Outage, Retry, Service
+from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
 from jobs.run.keys.key_texts import TASK
@@ -112,15 +113,17 @@ class _Declared(NamedTuple):
     rate: int
     budget: int
     changed: tuple[str, ...]
+    after: str  # the lookup whose answer it needs; empty: none
 
 
 def lookup_of(night: Night, name: str, changed: Sequence[str] = ()) -> Any:
     """A lookup as a run of the night declares it."""
     limits = night.limits if night.limits in ("rates", "alone", "budget", "adaptive") else ""
     rate = night.rate if limits in ("rates", "alone") else 0
+    after = night.chain.get(name, "")
     budget = night.budget if limits == "budget" else 0
     return _lookup(
-        _Declared(name, night.batched, night.hedge, limits, rate, budget, tuple(changed))
+        _Declared(name, night.batched, night.hedge, limits, rate, budget, tuple(changed), after)
     )
 
 
@@ -131,6 +134,8 @@ def _lookup(one: _Declared) -> Lookup:
     facts: dict[str, Any] = {
         "service": replace(base.service, **_limits(one, base, is_priced=not is_hedged))
     }
+    if one.after:
+        facts["when"] = f"{one.after}_status = 'ok'"
     if is_hedged:
         facts["hedge_after"] = "p95" if one.hedge < 0 else one.hedge
     if "ttl" in one.changed:
@@ -212,6 +217,7 @@ def frame_of(rows: Sequence[Row], night: Night, spark: Spark) -> Frame:
             [row.keys[name] for row in rows], pa.string()
         )
     table = pa.table(columns)
+    made = [KEYS[name] for name in night.chain]  # by the tasks
     types = T.StructType(
         [
             T.StructField(one.name, T.LongType() if one.type == pa.int64() else T.StringType())
@@ -219,7 +225,8 @@ def frame_of(rows: Sequence[Row], night: Night, spark: Spark) -> Frame:
         ]
     )
     parts = [
-        table.slice(part * size, size).to_batches(ROWS_PER_BATCH) for part in range(night.tasks)
+        table.drop_columns(made).slice(part * size, size).to_batches(ROWS_PER_BATCH)
+        for part in range(night.tasks)
     ]
     tasks_of_rows = pa.array([number // size for number in range(len(rows))], pa.int32())
     return Frame(spark, table.append_column(TASK, tasks_of_rows), types, parts)
@@ -242,7 +249,7 @@ def plan_of(night: Night, run_id: str, act: Act, bill: RunBill) -> PartitionPlan
         lookups=lookups,
         shares=tuple(_shares(one.concurrency, night.tasks) for one in lookups),
         mode=night.mode,
-        layout=_layout(lookups),
+        layout=_layout(lookups, night),
         progress=None,
         ledgers=tuple(
             LedgerPlan(
@@ -261,8 +268,14 @@ def _shares(total: int, tasks: int) -> tuple[int, ...]:
     return tuple(total // tasks + (number < total % tasks) for number in range(tasks))
 
 
-def _layout(lookups: Sequence[Lookup]) -> BatchLayout:
+def _layout(lookups: Sequence[Lookup], night: Night) -> BatchLayout:
     letters = (LETTERS[one.name] for one in lookups)
+    chained = tuple(
+        {KEYS[one.name]: _chained_key(one, night.chain[one.name])}
+        if one.name in night.chain
+        else {}
+        for one in lookups
+    )
     return BatchLayout(
         carried=("id", *letters, schema.SOURCE_FILE, schema.SOURCE_ROW),
         keys=tuple((KEYS[one.name],) for one in lookups),
@@ -272,7 +285,14 @@ def _layout(lookups: Sequence[Lookup]) -> BatchLayout:
         lookups=tuple(one.name for one in lookups),
         answers=tuple(one.columns for one in lookups),
         key_names=tuple(tuple(one.keys) for one in lookups),
+        chained=chained if night.chain else (),
     )
+
+
+def _chained_key(one: Lookup, first: str) -> Any:
+    names = (*LETTERS.values(), f"{first}_status")
+    (text,) = one.key_sql.values()
+    return arrow_expression(text, pa.schema([(name, pa.string()) for name in names]))
 
 
 def ledger_folder(name: str) -> LedgerFolder:

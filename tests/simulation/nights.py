@@ -57,6 +57,7 @@ class Night:
         rate: Requests per second.
         budget: Cents of each service.
         aim: A piece of the paths at whose changes most of the "kill at a file" strike.
+        chained: Whether the last lookup is asked only where the first one has an answer.
         store_away: Virtual seconds between which the store of the limits does not answer.
     """
 
@@ -84,6 +85,12 @@ class Night:
     budget: int = 0
     store_away: tuple[float, float] = (0.0, 0.0)
     aim: str = ""
+    chained: bool = False
+
+    @property
+    def chain(self) -> dict[str, str]:
+        """The lookup that is asked only where the first has an answer, and that first one."""
+        return {self.lookups[-1]: self.lookups[0]} if self.chained and self.lookups[1:] else {}
 
     def as_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
@@ -133,6 +140,7 @@ SETS_OF_LOOKUPS = (
     ("price",), ("order",), ("price", "order"), ("price", "order"), ("price", "stock"),
     ("price", "order", "stock"), ("score",), ("price", "score"), LOOKUPS,
 )  # fmt: skip
+CHAINED = 0.25  # of the nights with several lookups
 LIMITS = (*("off",) * 11, *("alone", "calls", "rates", "budget") * 2, "adaptive")
 
 
@@ -163,7 +171,9 @@ def draw_night(seed: int) -> Night:
     )
     chances = _draw_chances(draws, night) if rounds else {}
     aim = draws.choice(("", "", "claims/", ".journal", ".parquet", "complete.json", "run.json"))
-    return dataclasses.replace(night, chances=chances, aim=aim, **_draw_limits(draws, night))
+    chained = random.Random(f"chain:{seed}").random() < CHAINED
+    limits = _draw_limits(draws, night)
+    return dataclasses.replace(night, chances=chances, aim=aim, chained=chained, **limits)
 
 
 def _draw_limits(draws: random.Random, night: Night) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import jobs.run.engines.engine
 import jobs.run.engines.spark_coordinator
 import jobs.run.engines.spark_facts
 import jobs.run.enrich
+import jobs.run.keys.chained_rows
 import jobs.run.keys.day_keys
 import jobs.run.keys.ledger_session
 import jobs.run.rows.keyed_rows
@@ -56,6 +57,7 @@ def install() -> None:
                 spark.TableStage(engine.spark)
             ),
             jobs.run.keys.day_keys.KeySource: spark.FrameKeys,
+            jobs.run.keys.chained_rows.batches_of_tasks: spark.batches_of_frame,
             jobs.run.coordinator.run_leases.run_leases: _leases_of_process,
         }
     )

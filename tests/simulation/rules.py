@@ -359,9 +359,10 @@ class Rules:
                     night.fail(f"{run}: task {part} is out of order: {order}")
         for row in found:
             for lookup in self._night.lookups:
-                self._check_value(
-                    run, row, lookup, by_number[row["id"]].keys[lookup], is_quiet=is_quiet
-                )
+                key, first = by_number[row["id"]].keys[lookup], self._night.chain.get(lookup)
+                if first is not None and row[f"_{first}_status"] != "ok":
+                    key = None  # its condition does not hold
+                self._check_value(run, row, lookup, key, is_quiet=is_quiet)
 
     def _check_value(
         self, run: str, row: dict[str, Any], lookup: str, key: str | None, *, is_quiet: bool

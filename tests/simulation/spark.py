@@ -280,6 +280,15 @@ class Frame:
         return types.SimpleNamespace(collect=collect)
 
 
+def batches_of_frame(
+    _plan: Any, _places: Any, prepared: Frame
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each task, in the driver (jobs/run/keys/chained_rows.py)."""
+    for task, batches in enumerate(prepared.parts):
+        for batch in batches:
+            yield task, batch
+
+
 class FrameKeys:
     """The keys of a frame's rows, in the driver (jobs/run/keys/day_keys.py)."""
 
@@ -290,12 +299,15 @@ class FrameKeys:
         lookup: Any,
         _day: Any,
         _parts: Any,
-        _chained: Any,
+        chained: driver_keys.KeyRows | None,
     ) -> None:
         self._prepared, self.names, self.lookup = prepared, tuple(names), lookup
+        self._chained = chained
 
     @functools.cached_property
     def _rows(self) -> driver_keys.KeyRows:
+        if self._chained is not None:
+            return self._chained
         table = self._prepared.table
         table = table.filter(
             functools.reduce(pc.and_, (pc.is_valid(table[name]) for name in self.names))

@@ -41,7 +41,7 @@ def read_chained_rows(prepared: DataFrame | LocalRows, plan: PartitionPlan, plac
         LedgerError: An answer that the key reads is not at hand.
     """
     names, tables = plan.layout.keys[place], []
-    for task, keyed, _ in chained_batches(plan, place):
+    for task, keyed, _ in chained_batches(plan, place, prepared):
         found = pa.Table.from_batches([keyed.select([*names, *SOURCE_IDENTITY])]).drop_null()
         tables.append(found.append_column(TASK, pa.array([task] * len(found), pa.int32())))
     kinds = plan.layout.chained[place]
@@ -52,18 +52,28 @@ def read_chained_rows(prepared: DataFrame | LocalRows, plan: PartitionPlan, plac
 
 
 def chained_batches(
-    plan: PartitionPlan, place: int
+    plan: PartitionPlan, place: int, prepared: DataFrame | LocalRows | None = None
 ) -> Iterator[tuple[int, pa.RecordBatch, pa.BooleanArray]]:
     """Yields the number of a task, a batch of its rows with the key of a lookup that reads earlier
     answers, and which of these rows lack an answer that may be called for.
     """
-    assert plan.reads is not None
     places = _below(plan, place)
     outcomes = {other: _known(plan, other) for other in places[:-1]}
+    for task, batch in batches_of_tasks(plan, places, prepared):
+        yield task, *_keyed(batch, plan, places, outcomes)
+
+
+def batches_of_tasks(
+    plan: PartitionPlan,
+    places: Sequence[int],
+    prepared: DataFrame | LocalRows | None,  # noqa: ARG001  # for rows that are in no file
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yields the rows of each task, with the columns that these lookups' keys need."""
+    assert plan.reads is not None
     reads = _columns_of(plan.reads, plan, places)
     for task in range(len(reads.parts)):
         for batch in reads.of(task):
-            yield task, *_keyed(batch, plan, places, outcomes)
+            yield task, batch
 
 
 def _below(plan: PartitionPlan, place: int) -> list[int]:
