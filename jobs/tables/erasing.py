@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.schema.records import DayRecord
+from jobs.schema.records import DayRecord, LookupMetrics
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.work_folders import work_folder
 from jobs.tables import publishing
@@ -51,7 +51,9 @@ def without_rows(
             files.append(str(target))
         else:
             target.unlink()
-    figures = dataclasses.replace(record.figures, rows_out=kept)
+    figures = dataclasses.replace(
+        record.figures, rows_out=kept, lookups=tuple(map(_without_calls, record.figures.lookups))
+    )
     new_facts = dataclasses.replace(
         facts,
         run_id=run_id,
@@ -69,6 +71,14 @@ def without_rows(
     # first, so that a kill after the commit leaves readers' rows with a record
     publishing.publish(run_records.save(written), lease)
     return gone
+
+
+def _without_calls(lookup: LookupMetrics) -> LookupMetrics:
+    """Returns the figures of rows that a run published again: it called and paid nothing."""
+    return LookupMetrics(
+        lookup.name, lookup.outcomes, 0, 0, 0.0, 0.0, None, None,
+        oldest_answer_at=lookup.oldest_answer_at,
+    )  # fmt: skip
 
 
 def _others(source: str, keys: KeysOf) -> Iterator[pa.Array]:

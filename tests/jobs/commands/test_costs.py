@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import datetime as dt
 import io
 from decimal import Decimal
 
@@ -12,6 +13,7 @@ from jobs.commands.costs import FOCUS, list_costs
 from jobs.errors import DeclarationError
 from jobs.schema.records import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics, PriceFacts
 from jobs.tables.records import run_bills, run_records
+from orchestration.common.table_status import read_table
 from tidegate.__main__ import main
 
 
@@ -81,6 +83,22 @@ def test_a_run_that_ends_while_the_costs_are_read_counts_once(monkeypatch, read,
 
     monkeypatch.setattr(run_records, read, read_as_it_ends)
     assert list_costs("2026-11").totals() == {"USD": Decimal("0.0200")}
+
+
+def test_a_forget_adds_nothing_to_the_costs(local_days):
+    local_days.towns.declare_too(
+        "from tidegate import Price",
+        "priced = replace(weather.service, prices=[Price('1 USD')])",
+        "towns = replace(towns, summaries=[], lookups=[replace(weather, service=priced)])",
+    )
+    local_days.write_input("2013-01-10", ["a", "b", "c"])
+    local_days.run("2013-01-10")
+    month = f"{dt.datetime.now(dt.UTC):%Y-%m}"
+    for town in "ab":
+        main(["forget", "weather", "--package", "declared", "--key", f"town={town}"])
+        assert list_costs(month).totals() == {"USD": Decimal(3)}
+        work = read_table(local_days.towns.enrichment, 14, dt.datetime.now(dt.UTC)).this_month
+        assert (work.calls, work.cost) == (3, {"USD": 3.0})
 
 
 def test_the_csv_has_a_line_per_day_and_lookup_in_columns_of_focus(tmp_path):
