@@ -56,6 +56,14 @@ def require_end(enrichment: Enrichment, day: str, name: str) -> None:
         require_day(day, name, "day" if isinstance(every, str) else every)
 
 
+def has_day(enrichment: Enrichment, day: str) -> bool:
+    """Return whether a day or hour lies between `start` and `end` of the enrichment."""
+    begin, zone = day_begin(day, enrichment.zone), enrichment.zone
+    return day_begin(enrichment.start, zone) <= begin and (
+        enrichment.end is None or begin < day_begin(enrichment.end, zone)
+    )
+
+
 def day_end(day: str, zone: str) -> dt.datetime:
     """Return when a day of the time zone, or an hour, ends; in UTC."""
     if is_day(day, "hour"):

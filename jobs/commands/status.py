@@ -2,10 +2,11 @@
 
 import datetime as dt
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo
 
-from jobs.commands.day_range import day_range
+from jobs.commands.day_range import day_range, has_day
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.values.calendar import last_ended
+from jobs.declare.values.calendar import day_begin, last_ended
 from jobs.schema.records import DayRecord, RunBill, UnwrittenRun
 from jobs.tables.records import run_records
 from jobs.tables.records.killed_runs import unended_runs
@@ -50,15 +51,19 @@ def recent_runs(
         days = sorted({*wanted, *(day for day in known if day >= wanted[0])})
     else:
         days = known[-count:]
+    changed = run_records.days_changed(name, (since - CLOCKS_DIFFER).timestamp())
+    # first, because a run that ends meanwhile saves its record and then removes its bill
+    bills = [bill for day in changed for bill in run_records.bills(name, day)]
     found = [_runs_of_day(enrichment, day) for day in days]
     records = tuple(record for written, _ in found for record in written)
     ended = tuple(run for _, ended in found for run in ended)
-    changed = run_records.days_changed(name, (since - CLOCKS_DIFFER).timestamp())
-    others = (
-        record for day in changed if day not in days for record in run_records.load(name, day)
+    written = {*changed, *run_records.days_changed(name, (since - CLOCKS_DIFFER).timestamp())}
+    others = tuple(
+        record for day in sorted(written - set(days)) for record in run_records.load(name, day)
     )
-    bills = (bill for day in changed for bill in run_records.bills(name, day))
-    return RecentRuns(tuple(days), records, ended, tuple(others), tuple(bills))
+    recorded = {record.facts.run_id for record in (*records, *others)}
+    open_bills = tuple(bill for bill in bills if bill.run_id not in recorded)
+    return RecentRuns(tuple(days), records, ended, others, open_bills)
 
 
 def runs_of_day(enrichment: Enrichment, day: str) -> tuple[list[DayRecord], list[UnwrittenRun]]:
@@ -84,10 +89,7 @@ def scheduled_days(enrichment: Enrichment, count: int, now: dt.datetime) -> list
     if enrichment.schedule is None or enrichment.schedule.split()[2:] != ["*", "*", "*"]:
         return []
     last = last_ended(now, every, zone)
-    earliest = dt.date.fromisoformat(last[:10]) - dt.timedelta(days=count - 1)
-    first = max(earliest, dt.date.fromisoformat(enrichment.start)).isoformat()
-    if first > last[:10]:
-        return []
-    days = day_range(enrichment, first, last, names=("start", "now"))
-    end = enrichment.end
-    return [day for day in days if end is None or day < end]
+    latest = day_begin(last, zone).astimezone(ZoneInfo(zone)).date()
+    first = latest - dt.timedelta(days=count - 1)
+    days = day_range(enrichment, first.isoformat(), last, names=("start", "now"))
+    return [day for day in days if has_day(enrichment, day)]

@@ -3,20 +3,11 @@
 import datetime as dt
 from zoneinfo import ZoneInfo
 
+from jobs.commands.day_range import has_day
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.values.calendar import day_begin, last_ended
+from jobs.declare.values.calendar import last_ended
 
 AGAIN_AFTER = dt.timedelta(minutes=15)  # from the end of the run that was stopped
-
-
-def has_day(enrichment: Enrichment, day: str) -> bool:
-    first, *end = (
-        day_begin(one, enrichment.zone)
-        for one in (enrichment.start, enrichment.end)
-        if one is not None
-    )
-    begin = day_begin(day, enrichment.zone)
-    return first <= begin and all(begin < one for one in end)
 
 
 def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:

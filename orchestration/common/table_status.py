@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from data_quality import next_step as held_back
 from data_quality.report.days import Day, days_of
+from jobs.commands.day_range import day_end
 from jobs.commands.status import RecentRuns, recent_runs
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import declared_in, list_modules
+from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema.facts import Facts
 from jobs.tables.records.run_bills import charges
@@ -186,13 +188,19 @@ def _day(enrichment: Enrichment, name: str, day: Day | None, now: dt.datetime) -
 
 
 def _due(enrichment: Enrichment, day: str) -> dt.datetime | None:
-    """Return when a day is wanted: by `publish_by`, else when the schedule starts its run."""
+    """Return when a day or hour is wanted: by `publish_by`, else when the schedule starts its run.
+
+    A schedule with several times a day starts it within the next day.
+    """
     by = enrichment.publish_by
     minute, hour = (enrichment.schedule or "* *").split()[:2]
-    if by is None and minute.isdigit() and hour.isdigit():
-        by = f"{hour:0>2}:{minute:0>2}"
-    if by is None or enrichment.input.every != "day":
+    if enrichment.input.every == "hour":
+        wait = dt.timedelta(minutes=int(minute)) if minute.isdigit() else dt.timedelta(hours=1)
+        return day_end(day, enrichment.zone) + wait
+    if not is_day(day):
         return None
+    if by is None:
+        by = f"{hour:0>2}:{minute:0>2}" if minute.isdigit() and hour.isdigit() else "23:59"
     return deadline(replace(enrichment, publish_by=by), day)
 
 

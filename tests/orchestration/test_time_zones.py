@@ -10,9 +10,9 @@ import dagster as dg
 import pytest
 
 from enrichments.flights import flights
-from jobs.commands.day_range import day_range
+from jobs.commands.day_range import day_range, has_day
 from jobs.errors import DeclarationError
-from orchestration.common.deadlines import day_awaited, day_due, deadline, has_day, local_time
+from orchestration.common.deadlines import day_awaited, day_due, deadline, local_time
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.schedules import day_job, nightly_schedule
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from jobs.commands.status import recent_runs, scheduled_days
-from jobs.schema.records import UnwrittenRun
+from jobs.schema.records import RunBill, UnwrittenRun
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from orchestration.common.table_status import read_table
 from tests.jobs.commands.conftest import towns_in, verdict
+from tidegate import Input
 from tidegate.__main__ import main
 from tidegate.commands.status import _spans
 
@@ -96,6 +97,48 @@ def test_days_are_missed_only_where_a_daily_schedule_wants_them(towns):
     towns.publish("2012-05-01", [1])
     by_hand = dataclasses.replace(towns.enrichment, schedule=None, publish_by=None)
     assert [day.day for day in read_table(by_hand, 14, NOW).days] == ["2012-05-01"]
+
+
+def test_hours_of_a_zone_are_wanted_between_its_days_and_once_they_are_due(towns):
+    hourly = dataclasses.replace(
+        towns.enrichment, input=Input(path="raw", row_id=["n"], every="hour"),
+        schedule="20 * * * *", publish_by=None, zone="America/New_York", start="2026-11-26",
+    )  # fmt: skip
+    now = dt.datetime(2026, 11, 27, 3, 30, tzinfo=dt.UTC)  # in New York still the 26th
+    assert scheduled_days(hourly, 1, now) == [
+        *(f"2026-11-26T{hour:02}Z" for hour in range(5, 24)),
+        *(f"2026-11-27T{hour:02}Z" for hour in range(3)),
+    ]
+    before = dataclasses.replace(hourly, start="2026-11-27")
+    assert scheduled_days(before, 14, now) == []
+    tokyo = dataclasses.replace(hourly, zone="Asia/Tokyo", start="2026-11-24", end="2026-11-25")
+    wanted = scheduled_days(tokyo, 14, now)
+    assert (wanted[0], wanted[-1]) == ("2026-11-23T15Z", "2026-11-24T14Z")
+    due = dataclasses.replace(hourly, zone="UTC")
+    for minute, state in ((19, "waiting"), (21, "missing")):
+        at = dt.datetime(2026, 11, 27, 0, minute, tzinfo=dt.UTC)
+        assert read_table(due, 1, at).days[-1].state == state
+    several = dataclasses.replace(towns.enrichment, schedule="30 2,14 * * *", publish_by=None)
+    assert read_table(several, 2, dt.datetime(2013, 1, 20, 0, 1, tzinfo=dt.UTC)).last.state == (
+        "waiting"
+    )
+
+
+def test_a_run_that_ends_while_its_costs_are_read_counts_once(towns, monkeypatch):
+    day, load = "2013-01-19", run_records.load
+    bills = [RunBill("towns", day, "r", "2013-01-20T00:00:00+00:00", (), "")]
+    monkeypatch.setattr(run_records, "bills", lambda *_: list(bills))
+
+    def load_as_it_ends(name, day=None):
+        if bills:
+            bills.clear()
+            towns.publish(day, [1], run_id="r")
+        return load(name, day)
+
+    monkeypatch.setattr(run_records, "load", load_as_it_ends)
+    runs = recent_runs(towns.enrichment, 3, NOW, NOW - dt.timedelta(days=30))
+    assert [one.facts.run_id for one in (*runs.records, *runs.others)] == ["r"]
+    assert runs.bills == ()
 
 
 def test_what_is_wrong_comes_first_with_its_reason_and_what_to_do(towns, capsys):
