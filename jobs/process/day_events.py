@@ -51,6 +51,14 @@ class DayOutcome:
     def is_published(self) -> bool:
         return self.state == PUBLISHED
 
+    @property
+    def unmade_summaries(self) -> list[str]:
+        """A sentence for each summary that is not made."""
+        return [
+            why if f"summary {name} " in why else f"{name} is not made: {why.rstrip('.')}."
+            for name, why in self.unmade
+        ]
+
 
 @dataclass(frozen=True)
 class DaysWarning:

@@ -141,7 +141,10 @@ class TidegateDay(BaseOperator):
             context["ti"].xcom_push(key=f"tidegate_{result['day']}", value=result)
             self.report = result.get("report") or self.report
         red = next((one for one in results if one["state"] != "published"), None)
-        if red is None and status != 0:
+        unmade = [
+            warning for result in results if result.get("unmade") for warning in result["warnings"]
+        ]
+        if red is None and status != 0 and not unmade:
             reason = f"the command ended with status {status}, and said no more than the log above."
             red = {"day": day, "state": "crashed" if status < 0 else "failed", "reason": reason}
         if red is None or red["state"] != "crashed":
@@ -154,6 +157,8 @@ class TidegateDay(BaseOperator):
             context["outlet_events"],
             [one for one in results if one["enrichment"] == self.enrichment["name"]],
         )
+        if unmade:
+            raise AirflowFailException(f"The day is published, but {' '.join(unmade)}")
 
     def on_kill(self) -> None:
         """Ends the command, which ends its Spark."""

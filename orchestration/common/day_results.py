@@ -49,10 +49,6 @@ def day_state(outcome: DayOutcome) -> str:
 def describe_result(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
     state = day_state(outcome)
     has_page = state != NOT_STARTED
-    warnings = [
-        *outcome.warnings,
-        *(f"{summary} is not made: {why}." for summary, why in outcome.unmade),
-    ]
     return {
         **result(enrichment, outcome.day, state, outcome.reason),
         "next_step": outcome.next_step,
@@ -63,7 +59,8 @@ def describe_result(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
         else None,
         "figures": None if outcome.record is None else figures(outcome.record),
         "summaries": dict(outcome.summaries),
-        "warnings": warnings,
+        "unmade": [summary for summary, _ in outcome.unmade],
+        "warnings": [*outcome.warnings, *outcome.unmade_summaries],
     }
 
 

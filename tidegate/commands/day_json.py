@@ -31,7 +31,10 @@ def tell_as_asked(
 
 
 def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:
-    """Print an object per finished day. Returns the status of the first unpublished day."""
+    """Print an object per finished day.
+
+    Returns the status of the first day that is not published, or whose summaries are not all made.
+    """
     stages = Stages(in_place=False)
     status = 0
     for event in events:
@@ -41,7 +44,7 @@ def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:
             case DayOutcome():
                 ended = describe_result(enrichment, event)
                 print(json.dumps(ended), flush=True)
-                status = status or EXIT_CODES[ended["state"]]
+                status = status or EXIT_CODES[FAILED if ended["unmade"] else ended["state"]]
             case DaysWarning():
                 print(f"{event.day}  warning     {event.sentence}", file=sys.stderr, flush=True)
     return status

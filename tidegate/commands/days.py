@@ -105,11 +105,7 @@ def tell(events: Iterable[DayEvent]) -> int:
             case DayOutcome():
                 stages.clear()
                 print(line(event), flush=True)
-                warn(
-                    event.day,
-                    *event.warnings,
-                    *(f"{name} is not made: {why}." for name, why in event.unmade),
-                )
+                warn(event.day, *event.warnings, *event.unmade_summaries)
             case DaysWarning():
                 warn(event.day, event.sentence)
         if isinstance(event, DayOutcome):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 # stands for the Python that the manifest names: what it is to say is in a file per day, a line for
 # each time
 COMMAND = """#!{python}
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
 
 words = sys.argv[3:]
@@ -31,7 +31,8 @@ print("a line for the log")
 if lines[0] == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 print(lines[0])
-sys.exit(0 if '"published"' in lines[0] or '"unchanged"' in lines[0] else 1)
+ended = json.loads(lines[0])
+sys.exit(0 if ended["state"] in ("published", "unchanged") and not ended["unmade"] else 1)
 """
 FIGURES = {
     "rows": 10,
@@ -53,6 +54,7 @@ DAYS = {  # what the command says each time; the task's state, and how often it 
     "crashed twice": (["crashed", "crashed"], "failed", 2),
     "killed": (["killed", "published"], "success", 2),
     "without letters": (["unchanged"], "skipped", 1),
+    "without a summary": (["published, unmade"], "failed", 1),
 }
 
 
@@ -63,6 +65,7 @@ def day_of(name):
 def said(state, day):
     if state == "killed":
         return state
+    state, _, unmade = state.partition(", ")
     figures = FIGURES if state == "published" else None
     result = {
         "format": 1,
@@ -72,9 +75,12 @@ def said(state, day):
         "reason": "It is so.",
         "figures": figures,
     }
-    return json.dumps(
-        result | {"report": "http://report", "summaries": {"by_town": 4}, "warnings": []}
-    )
+    summaries = {
+        "summaries": {} if unmade else {"by_town": 4},
+        "unmade": ["by_town"] if unmade else [],
+        "warnings": ["by_town is not made: a column is missing."] if unmade else [],
+    }
+    return json.dumps(result | summaries | {"report": "http://report"})
 
 
 @pytest.fixture(scope="module")
