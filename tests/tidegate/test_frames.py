@@ -3,6 +3,7 @@ once.
 """
 
 import asyncio
+import dataclasses
 import datetime as dt
 import os
 import re
@@ -20,6 +21,8 @@ import pytest
 from aiohttp import web
 
 from jobs.commands.costs import list_costs
+from jobs.commands.frames.enrich_frame import enrich_frame
+from jobs.run.plan.options import RunOptions
 from tidegate import (
     DeclarationError,
     Enrichment,
@@ -171,6 +174,23 @@ def test_a_cap_stops_it_and_the_same_call_goes_on(towns, service):
     assert 0 < len(service.log) <= 4
     enrich(rows, towns)
     assert len(service.log) == len(set(service.log)) == 20
+
+
+def test_costs_in_two_currencies_are_not_added(towns, service):
+    eur = Service(name="eur", url=service.url, max_concurrency=2, prices=Price("0.25 EUR"))
+    other = HttpLookup(
+        name="other", service=eur, request="GET /{k}", keys={"k": "town"},
+        returns="other INT", paths={"other": "$.score"}, timeout=5.0,
+    )  # fmt: skip
+    costs = []
+    both = dataclasses.replace(towns, lookups=[*towns.lookups, other])
+    enrich_frame(
+        pa.table({"town": ["a", "b"]}),
+        both,
+        RunOptions(),
+        lambda event: costs.append(event["cost"]),
+    )
+    assert costs[-1] == "0.50 USD, 0.50 EUR"
 
 
 def test_the_bar_shows_the_share_calls_cost_and_time():

@@ -135,10 +135,17 @@ class _Run:
         self.report(event | {"cost": self._cost()})
 
     def _cost(self) -> str:
-        """Return the cost as "0.18 USD"; empty if no lookup has a price."""
-        prices = [price for lookup in self.enrichment.lookups for price in lookup.prices]
-        costs = self.costs()
-        return f"{sum(costs.values()):f} {prices[0].currency}" if costs else ""
+        """Return the cost as "0.18 USD", or "0.18 USD, 2 EUR"; empty if no lookup has a price."""
+        currencies = {
+            lookup.name: lookup.prices[0].currency
+            for lookup in self.enrichment.lookups
+            if lookup.prices
+        }
+        by_currency: dict[str, Decimal] = {}
+        for name, cost in self.costs().items():
+            currency = currencies[name]
+            by_currency[currency] = by_currency.get(currency, Decimal(0)) + cost
+        return ", ".join(f"{cost:f} {currency}" for currency, cost in by_currency.items())
 
     def costs(self) -> Mapping[str, Decimal]:
         """Return the cost so far of each lookup with a price."""
