@@ -96,6 +96,19 @@ def test_the_days_of_a_streams_batch_are_materialized_with_the_version_that_has_
     assert [record.figures.rows_out for record in run_records.load("towns")] == [2, 2]
 
 
+def test_all_days_of_a_batch_reach_dagster_though_a_look_has_room_for_fewer(
+    towns, sensor, monkeypatch
+):
+    monkeypatch.setattr("orchestration.dagster.sensors.external_publications.AT_ONCE", 2)
+    days = [f"2013-01-{number:02}" for number in range(10, 15)]
+    records = [towns.written(day, [1], f"q-0-{day}", {}) for day in days]
+    with leased(records[0].facts.declared.table, days[0], f"q-0-{days[0]}") as lease:
+        for record in records:
+            run_records.save(record)
+        publish_batch(records, MicroBatch("q", 0), [lease])
+    assert [day for _ in range(3) for day, _ in sensor.days()] == days
+
+
 def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_letters_and_summary(
     towns, sensor
 ):

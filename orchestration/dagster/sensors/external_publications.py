@@ -72,7 +72,8 @@ def news(
     """
     found, last = publications(declared.facts.table, after)
     if len(found) > AT_ONCE:
-        found, last = found[:AT_ONCE], found[AT_ONCE - 1].version
+        last = found[AT_ONCE - 1].version  # whose other days, of a stream's commit, are told too
+        found = [one for one in found if one.version <= last]
     busy = set(at_work(declared.facts.table)) if found else set()
     wait = [
         one
