@@ -69,8 +69,10 @@ def write(
 
 
 def was_run(day: str, of: Declared = DECLARED) -> None:
+    """A run that read the files that are there now."""
+    files = tuple(map(str, Path("data/raw/flights", f"date={day}").glob("*.parquet")))
     facts = DayFacts(
-        of.facts, day, f"run of {day}", (), (), "", (), (), (NOW - NIGHT).isoformat(), ""
+        of.facts, day, f"run of {day}", files, (), "", (), (), (NOW - NIGHT).isoformat(), ""
     )
     run_records.save(DayRecord(facts, DayMetrics(0, 0, 0, ()), state="published"))
 
@@ -95,6 +97,16 @@ def test_the_days_of_the_last_week_with_new_or_changed_files_are_run_each_once(s
     assert sensor.look() == []
     write("2026-11-15", name="late.parquet", text="changed")
     assert sensor.look() == [("flights_enriched_nightly", "2026-11-15")]
+
+
+def test_a_file_that_is_moved_in_with_its_old_time_is_run(sensor):
+    """As mv from another folder, rsync -a and cp -p leave it."""
+    write("2026-11-15", ago=dt.timedelta(hours=20))
+    was_run("2026-11-15")
+    assert sensor.look() == []
+    write("2026-11-15", ago=dt.timedelta(hours=20), name="late.parquet")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-15")]
+    assert sensor.look() == []
 
 
 def test_a_day_seen_for_the_first_time_is_run_unless_it_was_run_since(sensor):

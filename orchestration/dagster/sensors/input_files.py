@@ -121,10 +121,16 @@ class InputScan:
     def _wants_run(self, reader: Declared, day: str, found: DayFiles) -> bool:
         if not run_records.any_run(reader.name):
             return False
-        read = [one.facts.started_at for one in run_records.load(reader.name, day)]
         # a new run would fail on the same files
-        read += [one.started_at for one in run_records.unwritten(reader.name, day)]
-        if any(dt.datetime.fromisoformat(at).timestamp() >= found.newest for at in read):
+        begun = [one.started_at for one in run_records.unwritten(reader.name, day)]
+        begun += [
+            one.facts.started_at
+            for one in run_records.load(reader.name, day)
+            # a file may be moved in, or away, with the time that it had
+            if reader.enrichment.input.format != "parquet"
+            or len(one.facts.input_files) == found.files
+        ]
+        if any(dt.datetime.fromisoformat(at).timestamp() >= found.newest for at in begun):
             return False
         if reader.enrichment.schedule is None or day != yesterday(reader.enrichment, self._now):
             return True
