@@ -91,7 +91,8 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
                 if url.startswith("sqlite"):
                     # replaced rows may name a forgotten row
                     connection.exec_driver_sql("PRAGMA secure_delete = ON")
-                _METADATA.create_all(connection)
+                for table in _METADATA.sorted_tables:  # another run may create it at this moment
+                    connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
                 _widen(connection)
                 yield connection
         finally:

@@ -1,7 +1,9 @@
+import threading
+
 import sqlalchemy as sa
 from honest_day import Day, declare
 
-from data_quality.verdict_store import VERDICTS, save
+from data_quality.verdict_store import VERDICTS, VerdictsRefused, save
 from jobs.schema.records import DayMetrics, DayRecord, Verdict
 
 RED = Verdict(
@@ -48,3 +50,22 @@ def test_saving_a_run_again_replaces_its_rows(tmp_path, monkeypatch):
     save(record(tmp_path, RED, GREEN))
     save(record(tmp_path, GREEN))
     assert [row["check_name"] for row in rows(url)] == ["order_held"]
+
+
+def test_the_first_runs_of_a_machine_may_be_at_once(tmp_path):
+    url, refused = f"sqlite:///{tmp_path}/quality.db", []
+    at_once = threading.Barrier(12)
+
+    def run():
+        at_once.wait()
+        try:
+            save(record(tmp_path, GREEN), url)
+        except VerdictsRefused as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert refused == []
