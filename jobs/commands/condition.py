@@ -88,11 +88,15 @@ def _stored(one: StoredAnswer) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for SQLite: numbers, booleans as 1 and 0, others as text or JSON."""
+    """Return a value for SQLite: numbers, booleans as 1 and 0, others as text or JSON.
+
+    A decimal that is a whole number keeps all its digits.
+    """
     if isinstance(value, dt.date | dt.datetime):
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
-        return float(value)
+        is_whole = value.is_finite() and value == value.to_integral_value()
+        return int(value) if is_whole and abs(value) < 2 ** (SQLITE_BITS - 1) else float(value)
     if isinstance(value, int) and value.bit_length() < SQLITE_BITS:
         return value
     if value is None or isinstance(value, float | str | bytes):

@@ -69,6 +69,12 @@ def test_an_answer_may_have_a_column_called_rowid(towns):
     assert found(towns, "answer.rowid = 7") == ([key(1)], [])
 
 
+def test_large_decimals_are_compared_with_all_their_digits(towns):
+    towns.declare(returns="big DECIMAL(20, 0)")
+    towns.store({1: {"big": 1234567890123456789}, 2: {"big": 1234567890123456790}})
+    assert found(towns, "answer.big = 1234567890123456789") == ([key(1)], [])
+
+
 @everywhere("towns", on_store=pytest.mark.proof)
 def test_a_newer_answer_that_does_not_meet_the_condition_counts(stored):
     stored.store({1: {"temp_c": 7.0}}, at="2013-01-12T03:00:00+00:00")
