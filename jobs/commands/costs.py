@@ -8,9 +8,15 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from jobs.declare.vendor_jobs import JobLookup
 from jobs.errors import DeclarationError
+from jobs.ledger.job_files import JobFiles
+from jobs.ledger.store import LedgerFolder
+from jobs.ledger.stored_request import versions
+from jobs.run.keys.job_bills import bill_jobs
+from jobs.run.keys.job_results import most_cost
 from jobs.run.settling import settle_killed_runs
-from jobs.schema.records import Billed, DayRecord, RunBill
+from jobs.schema.records import Billed, DayRecord, LookupFacts, PriceFacts, RunBill
 from jobs.streams.day_so_far import billed_together
 from jobs.tables.records import run_bills, run_records
 
@@ -98,8 +104,11 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
         if enrichment
         else sorted(path.name for path in run_records.ROOT.glob("*") if path.is_dir())
     )
+    lookups: dict[tuple[str, str, str], _JobsOf] = {}
     # bills first, because a run that ends meanwhile saves its record and then removes its bill
     bills = [bill for name in names for bill in run_records.bills(name)]
+    for bill in bills:
+        lookups |= _with_jobs(bill.enrichment, bill.ledger, bill.lookups)
     bills = [bill for bill in bills if bill.started_at.startswith(month)]
     so_far = {bill.run_id: [*_charges_of_bill(bill)] for bill in bills}
     frames = {bill.run_id for bill in bills if bill.day == run_bills.FRAME}
@@ -108,9 +117,13 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
     charges: list[Charge] = []
     for record in (record for name in names for record in run_records.load(name)):
         so_far.pop(record.facts.run_id, None)
+        declared = record.facts.declared
+        lookups |= _with_jobs(declared.enrichment, declared.ledger, declared.lookups)
         if record.facts.started_at.startswith(month):
             charges += _charges_of_record(record)
     charges += [charge for of_run in so_far.values() for charge in of_run]
+    for one in lookups.values():
+        charges += [charge for charge in _charges_of_jobs(one) if f"{charge.day:%Y-%m}" == month]
     unrecorded = {run_id for run_id, of_run in so_far.items() if of_run} - frames
     return MonthlyCosts(first, tuple(_sum(charges)), len(unrecorded))
 
@@ -118,8 +131,9 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
 def _charges_of_record(record: DayRecord) -> Iterator[Charge]:
     declared, day = record.facts.declared, dt.date.fromisoformat(record.facts.started_at[:10])
     services = {lookup.name: lookup.service for lookup in declared.lookups}
+    by_jobs = {lookup.name for lookup in declared.lookups if lookup.kind == JobLookup.kind}
     for lookup in record.figures.lookups:
-        if lookup.billed is not None:
+        if lookup.billed is not None and lookup.name not in by_jobs:
             yield Charge(
                 day, services[lookup.name], declared.enrichment, lookup.name, lookup.billed
             )
@@ -130,6 +144,43 @@ def _charges_of_bill(bill: RunBill) -> Iterator[Charge]:
     services = {lookup.name: lookup.service for lookup in bill.lookups}
     for lookup, billed in run_bills.charges(bill).items():
         yield Charge(day, services[lookup], bill.enrichment, lookup, billed)
+
+
+@dataclass(frozen=True)
+class _JobsOf:
+    """A lookup whose ledger has the bills of its jobs."""
+
+    enrichment: str
+    ledger: str
+    name: str
+    service: str
+    prices: tuple[PriceFacts, ...]
+
+
+def _with_jobs(
+    enrichment: str, ledger: str | None, lookups: Iterable[LookupFacts]
+) -> dict[tuple[str, str, str], _JobsOf]:
+    """Return the lookups whose bills are in a ledger, each once, whatever its prices were."""
+    return {
+        (enrichment, ledger, one.name): _JobsOf(
+            enrichment, ledger, one.name, one.service, one.prices
+        )
+        for one in lookups
+        if one.kind == JobLookup.kind and ledger is not None
+    }
+
+
+def _charges_of_jobs(lookup: _JobsOf) -> Iterator[Charge]:
+    """Yield the charge of each job of any request of a lookup; an open job counts as billed."""
+    for folder in versions(LedgerFolder(lookup.ledger, lookup.name, "")):
+        files = JobFiles(folder)
+        for job in files.jobs():
+            intent = None if job.done else files.intent(job.token)
+            facts = job.done if intent is None else {**intent.facts(), **most_cost(lookup, intent)}
+            billed = bill_jobs([facts])
+            if billed is not None and facts["enrichment"] == lookup.enrichment:
+                day = dt.datetime.fromtimestamp(facts["at"], dt.UTC).date()
+                yield Charge(day, lookup.service, lookup.enrichment, lookup.name, billed)
 
 
 def _sum(charges: Iterable[Charge]) -> list[Charge]:

@@ -16,12 +16,13 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.errors import LedgerError
@@ -178,6 +179,29 @@ class JobFiles:
     ) -> None:
         """Store results of a job as a part; on return they survive a power cut."""
         self.folder.write_part(f"job-{token}", random(8), answers, lasting=True)
+
+    def open_keys(self) -> pa.Array:
+        """Return the keys of all open jobs."""
+        found = [self.intent(job.token).keys[KEY] for job in self.jobs() if job.is_open]
+        return pa.chunked_array(
+            [chunk for keys in found for chunk in keys.chunks], pa.string()
+        ).combine_chunks()
+
+    def erase(self, keys: pa.Array) -> int:
+        """Rewrite the intents without these keys. Returns how many intents had any of them.
+
+        Results of an erased key count as those of an unknown item. Raises LedgerError.
+        """
+        erased = 0
+        for job in self.jobs():
+            with contextlib.suppress(FileNotFoundError):  # a job whose intent is gone has no key
+                intent = self.intent(job.token)
+                is_wanted = pc.is_in(intent.keys[KEY], value_set=keys)
+                if pc.any(is_wanted).as_py():
+                    rest = intent.keys.filter(pc.invert(is_wanted))
+                    self.write_intent(job.token, replace(intent, keys=rest))
+                    erased += 1
+        return erased
 
     # -- the lock ----------------------------------------------------------------------------------
     @contextlib.contextmanager

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
     from jobs.run.changes.changed_rows import ChangedRows
     from jobs.run.engines.engine import Engine
+    from jobs.run.keys.waits import Waits
     from jobs.run.plan.planner import DayPlan
     from jobs.run.request_metrics import RequestMetricsCollector
 
@@ -143,6 +144,7 @@ def run_files(
     """
     # import Spark only after the declaration is checked
     from jobs.run.engines.engine import LOCAL, LocalEngine, SparkEngine, chosen_engine
+    from jobs.run.keys.waits import WaitingDay, Waits
     from jobs.run.request_metrics import RequestMetricsCollector
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
@@ -152,7 +154,7 @@ def run_files(
     return DayRun(
         engine, enrichment, input_day, day, run_id, whole_day=whole_day, changed=changed,
         rules=rules or RunOptions(), checks=checks, report=report, clock=clock,
-        sent=RequestMetricsCollector(),
+        sent=RequestMetricsCollector(), waits=Waits(WaitingDay(enrichment.name, day)),
     ).run()  # fmt: skip
 
 
@@ -172,6 +174,7 @@ class DayRun:
     report: Report
     clock: Callable[[], float]
     sent: RequestMetricsCollector  # of its tasks
+    waits: Waits  # for jobs of vendors
 
     def run(self) -> DayRecord:
         """Writes, counts and judges the files. Returns the saved record."""
@@ -248,7 +251,6 @@ class DayRun:
         self, plan: DayPlan, progress: RunProgress, importing: threading.Thread
     ) -> DayFacts:
         from jobs.run.enrich import write_out
-        from jobs.run.keys.job_step import WaitingDay, Waits
         from jobs.run.keys.ledger_session import prepare_ledger
 
         here = self._is_here(plan, calls=True)
@@ -258,7 +260,7 @@ class DayRun:
         with prepare_ledger(
             plan.rows, plan.tasks, scratch=_scratch(plan.facts), day=self.input_day, here=here,
             asking=progress.prefetching_keys, sent=self.sent, only=self.rules.only,
-            waits=Waits(WaitingDay(self.enrichment.name, self.day)),
+            waits=self.waits,
         ) as run:  # fmt: skip
             rows_here = self._is_here(plan, calls=False) if run.all_known else here
             written = write_out(plan.rows, run.plan, plan.facts.folder, self.sent, here=rows_here)
@@ -308,6 +310,10 @@ class DayRun:
         )
         figures = self.sent.in_figures(metrics.with_stored(figures, plan.tasks), facts.declared)
         figures = run_bills.with_bill(figures, plan.tasks.meters, lookups)
+        if self.waits.done:
+            from jobs.run.keys.job_bills import with_job_bills
+
+            figures = with_job_bills(figures, self.waits.done)
         return DayRecord(
             facts,
             run_bills.with_saved(figures, lookups, partial(_latest_first, self.enrichment.name)),

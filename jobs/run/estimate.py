@@ -17,8 +17,10 @@ from jobs.declare.chains import places_read
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.values.fingerprint import plain
 from jobs.declare.values.prices import cost_of, in_force, price_text, reported_units
+from jobs.declare.vendor_jobs import JobLookup
 from jobs.errors import DeclarationError, NoInput
 from jobs.ledger.index import write_index
+from jobs.ledger.job_files import JobFiles
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed
 from jobs.run.changes.changed_rows import find_changes
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from jobs.schema.records import LookupMetrics, PriceFacts
 
 NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
+IN_JOBS = "in an open job"
 FAILED = "answered with an error"  # by error_when or required
 UNKNOWN_COST = "unknown, as only answers tell what a call uses: `tidegate try` finds out,"
 BY_ROW, EVERY_DAY = "cache=None: every row is called for", "no ledger: every day asks its keys"
@@ -228,8 +231,16 @@ def _estimated(
         because |= _asked_before(lookup, plan, reduce(_without, known, wanted[TEXT]), now_us)
     asked = keys - in_ledger
     because[NEVER_ASKED] = asked - sum(because.values())
+    in_jobs = 0
+    if plan is not None and isinstance(lookup, JobLookup):
+        covered = pc.is_in(missing[TEXT], value_set=JobFiles(open_folder(plan)).open_keys())
+        in_jobs = pc.sum(covered).as_py() or 0
+        because[IN_JOBS] = in_jobs
+        because[NEVER_ASKED] = max(0, because[NEVER_ASKED] - in_jobs)
+        missing = missing.filter(pc.invert(covered))
     calls = pc.sum(missing[CALLS]).as_py() or 0
-    requests = -(-calls // lookup.batch_size)
+    each = lookup.max_items if isinstance(lookup, JobLookup) else lookup.batch_size
+    requests = -(-calls // each)
     today = datetime.fromtimestamp(now_us / 1e6, UTC).date().isoformat()
     prices = in_force(lookup.prices, today)
     later = min(
@@ -250,9 +261,13 @@ def _estimated(
         asked=asked,
         because=tuple((reason, count) for reason, count in because.items() if count),
         calls=calls,
-        calls_because="" if calls == asked else BY_ROW if lookup.cache is None else EVERY_DAY,
+        calls_because=""
+        if calls + in_jobs == asked
+        else BY_ROW
+        if lookup.cache is None
+        else EVERY_DAY,
         requests=requests,
-        batch_size=lookup.batch_size,
+        batch_size=each,
         cost=f"{forecast.cost:.6f}"
         if forecast is not None
         else f"{cost_of(prices, {'item': calls, 'request': requests}):f}"

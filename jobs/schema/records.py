@@ -519,3 +519,4 @@ class RunBill(Facts):
     lookups: tuple[LookupFacts, ...]  # those with a price
     folder: str  # absolute; of its tasks' counts
     services: tuple[str, ...] = ()  # of each of these lookups, as its limits over runs are named
+    ledger: str | None = None  # which has the bills of jobs

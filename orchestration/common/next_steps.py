@@ -5,7 +5,7 @@ import datetime as dt
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import AccessRefused, BudgetExhausted, RunStopped
 from orchestration.common.deadlines import local_time, next_start
-from orchestration.common.states import NOT_STARTED
+from orchestration.common.states import NOT_STARTED, WAITING
 
 KILLED_RUN = "Nothing: the run is restarted automatically, once."
 CURES = {
@@ -32,12 +32,13 @@ def run_again(enrichment: Enrichment) -> str:
 def after(enrichment: Enrichment, day: str, state: str) -> str:
     if state == NOT_STARTED:
         return f"Wait for that run, or cancel it; then {run_again(enrichment)}"
-    if state != RunStopped.state:
+    if state not in (RunStopped.state, WAITING):
         return f"{CURES.get(state, 'Once that is fixed')}, {run_again(enrichment)}"
     start = next_start(enrichment, day, dt.datetime.now(dt.UTC))
     if start is None:
         return (
-            f"Once the service answers again, {run_again(enrichment)} "
+            f"Once {'its jobs are over' if state == WAITING else 'the service answers again'}, "
+            f"{run_again(enrichment)} "
             "It is not restarted automatically: its deadline has passed, or it has none."
         )
     until = f"{enrichment.publish_by} {enrichment.zone}"

@@ -11,6 +11,7 @@ from tidegate.commands import (
     explain,
     forget,
     init,
+    jobs,
     limits,
     ls,
     manifest,
@@ -49,7 +50,13 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         diff.COMMAND,
         dead_letters.COMMAND,
     ),
-    "Mend": (replay.COMMAND, remap.COMMAND, refresh.COMMAND, forget.COMMAND),
+    "Mend": (
+        replay.COMMAND,
+        remap.COMMAND,
+        refresh.COMMAND,
+        forget.COMMAND,
+        jobs.COMMAND,
+    ),
     "Keep tidy": (compact.COMMAND, vacuum.COMMAND),
     "Limits and money": (limits.COMMAND, costs.COMMAND),
     "Deploy and serve": (

@@ -2,16 +2,19 @@
 
 import argparse
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from data_quality.day_quality import LOCAL_CHECKS, REPORTS, DayQuality
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import beside
 from jobs.declare.values.table_conflicts import find_conflict
+from jobs.declare.vendor_jobs import JobLookup
 from jobs.errors import DeclarationError
 from jobs.process import day_events
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
+from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.forked_program import runs_our_code, spare_pandas
 from jobs.process.spark_conf import SPARK_CONF
@@ -25,6 +28,8 @@ from jobs.tables.leases.day_leases import WAIT
 from jobs.wording import counted, listed
 from tidegate.commands.command import FAILED, RIGHT, STOPPED, WAITING, WRONG, named
 from tidegate.commands.stages import Stages
+
+PAUSE_GROWS, LONGEST_PAUSE = 1.5, 20  # factors: of the pause between looks, of the first pause
 
 
 def open_pipeline(options: argparse.Namespace) -> DayPipeline:
@@ -71,6 +76,47 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"for another run of the day that is ending ({WAIT:.0f})",
     )
+
+
+def waiting_for_jobs(
+    pipeline: DayPipeline,
+    days: Sequence[str],
+    options: DayOptions,
+    seconds: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[DayEvent]:
+    """Yield the events of the days; run days whose jobs are open again, until `seconds` are over.
+
+    Args:
+        pipeline: Runs the days.
+        days: The days.
+        options: How they are run.
+        seconds: How long to look again.
+        clock: Seconds, monotonic.
+        sleep: Waits.
+    """
+    first = [
+        lookup.poll_every.total_seconds()
+        for lookup in pipeline.enrichment.lookups
+        if isinstance(lookup, JobLookup)
+    ]
+    until, pause = clock() + seconds, min(first, default=0.0)
+    longest = LONGEST_PAUSE * pause
+    while True:
+        waiting = []
+        for event in pipeline.run(days, options):
+            if isinstance(event, DayOutcome) and event.code == FOR_JOBS:
+                waiting.append(event)
+            else:
+                yield event
+        if not waiting or clock() + pause > until:
+            yield from waiting
+            return
+        days = [outcome.day for outcome in waiting]
+        sleep(pause)
+        pause = min(PAUSE_GROWS * pause, longest)
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:

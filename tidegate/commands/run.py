@@ -6,7 +6,7 @@ from jobs.process.day_options import DayOptions
 from jobs.run.plan.options import RunOptions
 from tidegate.commands.command import Command, add_days, add_enrichment, days_of
 from tidegate.commands.day_json import add_json, tell_as_asked
-from tidegate.commands.days import add_engine, add_wait, open_pipeline
+from tidegate.commands.days import add_engine, add_wait, open_pipeline, waiting_for_jobs
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +20,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-cost", metavar="MONEY", help="the same for what the calls cost, as '5 USD'"
+    )
+    parser.add_argument(
+        "--wait-for-jobs",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="look again for so long if jobs of a vendor are open (0: end as waiting)",
     )
     add_engine(parser)
     add_wait(parser)
@@ -35,7 +42,10 @@ def _run(options: argparse.Namespace) -> int:
     ]
     pipeline = open_pipeline(options)
     days = days_of(options, pipeline.enrichment)
-    return tell_as_asked(options, pipeline, pipeline.run(days, DayOptions(given, until_red=True)))
+    events = waiting_for_jobs(
+        pipeline, days, DayOptions(given, until_red=True), options.wait_for_jobs
+    )
+    return tell_as_asked(options, pipeline, events)
 
 
 COMMAND = Command(

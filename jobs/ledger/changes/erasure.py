@@ -21,6 +21,7 @@ from jobs.ledger.generations import (
     newest_generation,
     number_in,
 )
+from jobs.ledger.job_files import JobFiles
 from jobs.ledger.journal import JOURNAL
 from jobs.ledger.plan import OF_KEYS
 from jobs.ledger.scan import KeySet
@@ -74,12 +75,14 @@ def forget(
     Raises:
         LedgerError: A file cannot be read or written, or compactions always come first.
     """
-    forgetting = _Forgetting(folder, KeySet(pa.array(key_texts, pa.string())))
+    texts = pa.array(key_texts, pa.string())
+    intents = JobFiles(folder).erase(texts)
+    forgetting = _Forgetting(folder, KeySet(texts))
     for _ in range(AT_MOST):
         now = clock() // 1000 if now_us is None else now_us
         try:
             forgetting.run(now)
-            return Forgotten(forgetting.found_keys, forgetting.files)
+            return Forgotten(forgetting.found_keys, forgetting.files + intents)
         except (Overtaken, FileNotFoundError):  # a compaction was first, or deleted a listed file
             continue
         except (pa.ArrowException, OSError) as error:

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from jobs.clients.vendor_session import NotNow, VendorSession
 from jobs.declare.answers.answer_json import dump
@@ -23,12 +23,13 @@ from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer, StoredOutcome
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
+from jobs.run.keys.waits import GOES_ON
+from jobs.schema.records import PriceFacts
 from jobs.wording import counted, one_line
 
 AT_ONCE = 10_000  # results in a part
 BYTES_AT_ONCE = 8 << 20  # of their answers
 GIVEN_UP = "given up"
-GOES_ON = "Run the day again later: it goes on."
 
 _log = logging.getLogger("tidegate.jobs")
 
@@ -37,6 +38,13 @@ def item_id(key: str) -> str:
     """Return the id of a key in every job: 22 characters of A-Z, a-z, 0-9, - and _."""
     digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+class Priced(Protocol):
+    """A lookup, or its facts."""
+
+    @property
+    def prices(self) -> tuple[PriceFacts, ...]: ...
 
 
 @dataclass
@@ -236,22 +244,23 @@ def describe(state: str, job: Job, intent: Intent, now: float) -> dict[str, Any]
     }  # fmt: skip
 
 
-def most_cost(lookup: JobLookup, intent: Intent) -> dict[str, Any]:
+def most_cost(lookup: Priced, intent: Intent) -> dict[str, Any]:
     """Return the most that a job may cost."""
     count = intent.keys.num_rows
     most = {one.unit: (one.at_most or 0) * count for one in lookup.prices}
     return cost(lookup, intent, most | {"item": count, "request": 1})
 
 
-def cost(lookup: JobLookup, intent: Intent, units: Mapping[str, int]) -> dict[str, Any]:
+def cost(lookup: Priced, intent: Intent, units: Mapping[str, int]) -> dict[str, Any]:
     """Return what a job cost at the prices of the day of its intent; without a price, its units."""
     prices = in_force(lookup.prices, f"{dt.datetime.fromtimestamp(intent.at, dt.UTC):%F}")
     if not prices:
         return {"billed": units["item"]}
     used = {one.unit: units.get(one.unit, 0) for one in prices}
+    costs = {one.unit: f"{cost_of([one], used):f}" for one in prices}
     return {
-        "billed": units["item"], "units": used, "cost": f"{cost_of(prices, used):f}",
-        "currency": prices[0].currency,
+        "billed": units["item"], "units": used, "costs": costs,
+        "cost": f"{cost_of(prices, used):f}", "currency": prices[0].currency,
     }  # fmt: skip
 
 

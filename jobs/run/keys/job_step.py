@@ -5,14 +5,13 @@ open job covers. If jobs stay open, the day waits: the run ends, and the next ru
 """
 
 import asyncio
-import contextlib
 import datetime as dt
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +21,7 @@ from jobs.declare.answers.answer_json import dump
 from jobs.declare.coroutine_lookup import Row
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.vendor_jobs import Item, JobLookup
-from jobs.errors import BudgetExhausted, DeclarationError, RowFailed, RunWaits
+from jobs.errors import BudgetExhausted, DeclarationError
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.answers import ANSWERS, SCHEMA
 from jobs.ledger.job_files import KEY, NEVER_SENT, Intent, Job, JobFiles
@@ -33,8 +32,9 @@ from jobs.run.keys.claims import DEAD_AFTER
 from jobs.run.keys.day_keys import KeySource
 from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.hits import Hits, open_folder
-from jobs.run.keys.job_results import GOES_ON, JobWatch, Look, describe, item_id, waiting_sentence
+from jobs.run.keys.job_results import JobWatch, Look, describe, item_id, waiting_sentence
 from jobs.run.keys.key_texts import TEXT
+from jobs.run.keys.waits import Waits
 from jobs.schema.columns import NOT_REPEATED
 from jobs.wording import counted
 
@@ -42,45 +42,6 @@ MOST_PASSES = 100  # of a run; each but the last stores results
 CLOCKS_DIFFER = 300.0  # s, by which the clock of the ledger's files may be behind
 TOKEN_BYTES = 8
 COLUMN = "part_"  # prefix of an intent's columns with the values of a key
-
-
-@dataclass(frozen=True)
-class WaitingDay:
-    """The day of a run, which may end as waiting and continue later."""
-
-    enrichment: str
-    day: str
-
-
-@dataclass
-class Waits:
-    """What a run waits for, a sentence per lookup."""
-
-    day: WaitingDay
-    sentences: list[str] = field(default_factory=list)
-    settled: list[JobFiles] = field(default_factory=list)
-
-    def raise_if_any(self) -> None:
-        """Raises RunWaits if jobs are open."""
-        if self.sentences:
-            raise RunWaits(" ".join((*self.sentences, GOES_ON)))
-
-    @contextlib.contextmanager
-    def ended(self) -> Iterator[None]:
-        """Ends the waiting of the day with the body, which writes its rows.
-
-        After any other failure than that of a row the day goes on with the errors that it has.
-        """
-        try:
-            yield
-        except RowFailed:
-            self._end()
-            raise
-        self._end()
-
-    def _end(self) -> None:
-        for files in self.settled:
-            files.end_waiting(self.day.enrichment, self.day.day)
 
 
 @dataclass
@@ -167,6 +128,7 @@ class _JobStep:
                 records = await self._submit_rest(vendor)
                 open_jobs = [job for job in self._open_jobs() if job.token not in self._lost]
                 if not open_jobs and not len(self._unsent(records)):
+                    self._waits.done[self._lookup.name] = self._own_jobs()
                     return replace(self._hits, answers=records)
                 break
         self._wait(look, open_jobs, records)
@@ -299,6 +261,17 @@ class _JobStep:
         return [
             Item(item_id(text), Row(dict(zip(self._lookup.keys, key, strict=True))))
             for text, key in zip(texts, keys, strict=True)
+        ]
+
+    def _own_jobs(self) -> list[Mapping[str, Any]]:
+        """Returns the facts of the jobs that the day submitted since it waits."""
+        day = (self._waits.day.enrichment, self._waits.day.day)
+        return [
+            job.done
+            for job in self._jobs()
+            if job.done
+            and (job.done["enrichment"], job.done["day"]) == day
+            and job.done["at"] >= self._since
         ]
 
     # -- keys --------------------------------------------------------------------------------------

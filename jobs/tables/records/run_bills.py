@@ -57,7 +57,7 @@ def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
     folder = str(Path(work_folder(facts.declared.table), FOLDER, facts.run_id).resolve())
     bill = RunBill(
         facts.declared.enrichment, facts.day, facts.run_id, facts.started_at, tuple(services),
-        folder, tuple(services.values()),
+        folder, tuple(services.values()), facts.declared.ledger,
     )  # fmt: skip
     path = run_records.bill_file(bill.enrichment, bill.day, bill.run_id)
     try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
-from jobs.errors import RunStopped, TidegateError
+from jobs.errors import RunStopped, RunWaits, TidegateError
 from orchestration.common.deadlines import day_awaited, next_start
 from orchestration.common.modes import REFRESHED, TAG
 from orchestration.dagster.assets.day_status import latest_status, unfinished_runs
@@ -45,9 +45,9 @@ def starts_days(
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            "Starts yesterday again when a service that was down had stopped it, every quarter of "
-            "an hour until the "
-            "day's publish_by; days whose answers were refreshed; days whose input files are new "
+            "Starts yesterday again when a service that was down had stopped it, or jobs of a "
+            "vendor were open, every quarter of an hour until the day's publish_by; days whose "
+            "answers were refreshed; days whose input files are new "
             "or changed, if among "
             f"the last {DAYS} (files count once they are {QUIET:.0f} s old; a new enrichment is "
             "left alone until "
@@ -93,7 +93,7 @@ def _again(
 ) -> dg.RunRequest | None:
     day = day_awaited(declared.enrichment, now)
     word = latest_status(instance, declared, day) if day else None
-    if day is None or word is None or word.state != RunStopped.state:
+    if day is None or word is None or word.state not in (RunStopped.state, RunWaits.state):
         return None
     start = next_start(declared.enrichment, day, word.at)
     if start is None or now < start or unfinished_runs(instance, declared, day):

@@ -35,7 +35,7 @@ vendor = Service(
 @jobs(
     service=vendor, keys={{"text": "review"}}, returns="label STRING", recovery="{recovery}",
     max_items={max_items}, give_up=timedelta(seconds={give_up}), retry=Retry(retries={retries}),
-    on_error="dead_letter",
+    on_error="dead_letter", poll_every=timedelta(seconds={poll_every}),
 )
 class Labels:
     async def submit(self, items, token, http):
@@ -92,7 +92,7 @@ class Reviews:
 
     def declare(
         self, recovery="list", *, max_items=10, open_jobs=5, retries=1, give_up=3600, pii=(),
-        cancels=True,
+        cancels=True, poll_every=30,
     ):  # fmt: skip
         Path("declared").mkdir(exist_ok=True)
         Path("declared/__init__.py").touch()
@@ -100,6 +100,7 @@ class Reviews:
         text = DECLARATION.format(
             recovery=recovery, max_items=max_items, open_jobs=open_jobs, retries=retries,
             give_up=give_up, more=more, price=PRICE, pii=list(pii),
+            poll_every=poll_every,
         )  # fmt: skip
         Path("declared/reviews.py").write_text(text)
         for name in ("declared", "declared.reviews"):

@@ -129,6 +129,7 @@ def test_a_refused_request_stops_as_wrong_and_costs_nothing(reviews, recovery, c
     assert reviews.run_until_over(DAY) == 0
 
 
+@pytest.mark.proof
 def test_a_job_that_the_vendor_refuses_as_a_whole_stops_as_wrong(reviews, capsys):
     reviews.vendor.end = "rejected"
     reviews.write_input(DAY, TEXTS[:3])
@@ -172,6 +173,7 @@ def test_without_recovery_a_lost_job_is_unknown_and_never_sent_again(reviews, ca
     assert "tidegate jobs forget" in capsys.readouterr().out
 
 
+@pytest.mark.proof
 def test_a_job_that_takes_too_long_is_cancelled_and_its_results_are_used(reviews):
     reviews.vendor.looks = 99
     reviews.declare(give_up=0.2)
@@ -216,3 +218,12 @@ def test_no_file_of_jobs_has_a_personal_key(reviews):
         assert "text 1" not in json.dumps(pq.read_table(intent).to_pylist())
     assert reviews.run_until_over(DAY) == 0
     assert reviews.rows() == labels(TEXTS)
+
+
+def test_a_command_may_wait_for_jobs_itself(reviews, capsys):
+    reviews.declare(poll_every=0.05)
+    reviews.vendor.drops["text 3"] = 1
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY, "--wait-for-jobs", "60") == 0
+    assert reviews.rows() == labels(TEXTS)
+    assert "waiting" not in capsys.readouterr().out

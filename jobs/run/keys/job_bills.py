@@ -1,0 +1,59 @@
+"""What the jobs of a lookup cost: for the record of a day, and for the costs of a month."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from jobs.schema.records import Billed, BilledUnit
+
+if TYPE_CHECKING:
+    from jobs.schema.records import DayMetrics, LookupMetrics
+
+Facts = Mapping[str, Any]
+
+
+def bill_jobs(jobs: Iterable[Facts]) -> Billed | None:
+    """Returns the bill of these jobs; None if none has a price.
+
+    Args:
+        jobs: The facts of their done.json, or the most that open jobs may cost.
+    """
+    priced = [job for job in jobs if "cost" in job]
+    if not priced:
+        return None
+    units: dict[str, BilledUnit] = {}
+    for job in priced:
+        for unit, many in job["units"].items():
+            before = units.get(unit, BilledUnit(unit, 0, 0, "0"))
+            cost = Decimal(before.cost) + Decimal(job["costs"][unit])
+            lost = max(0, many - job.get("answered", many)) if unit == "item" else 0
+            units[unit] = BilledUnit(unit, before.units + many, before.lost + lost, f"{cost:f}")
+    first, *others = units.values()
+    total = sum((Decimal(job["cost"]) for job in priced), Decimal(0))
+    return Billed(
+        first.units, first.lost, first.unit, f"{total:f}", priced[0]["currency"],
+        by_unit=(first, *others) if others else (),
+    )  # fmt: skip
+
+
+def with_job_bills(figures: DayMetrics, jobs: Mapping[str, Iterable[Facts]]) -> DayMetrics:
+    """Returns the figures with what the day's jobs cost.
+
+    Args:
+        figures: Of the day, which count no call for rows with an answer of a job.
+        jobs: Lookup -> the facts of its jobs.
+    """
+
+    def with_bill(one: LookupMetrics) -> LookupMetrics:
+        found = bill_jobs(jobs.get(one.name, ()))
+        if found is None or one.billed is None:
+            return one
+        keys = one.keys_from_ledger
+        stored = max(0, keys - sum(job.get("answered", 0) for job in jobs[one.name]))
+        saved = Decimal(one.billed.saved) * stored / keys if keys else Decimal(0)
+        return replace(one, billed=replace(found, saved=f"{saved.normalize():f}"))
+
+    return replace(figures, lookups=tuple(map(with_bill, figures.lookups)))

@@ -1,0 +1,52 @@
+"""What a run of a day waits for, and what its jobs cost."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.errors import RowFailed, RunWaits
+from jobs.ledger.job_files import JobFiles
+
+GOES_ON = "Run the day again later: it goes on."
+
+
+@dataclass(frozen=True)
+class WaitingDay:
+    """The day of a run, which may end as waiting and continue later."""
+
+    enrichment: str
+    day: str
+
+
+@dataclass
+class Waits:
+    """What a run waits for, a sentence per lookup; and what its jobs cost."""
+
+    day: WaitingDay
+    sentences: list[str] = field(default_factory=list)
+    settled: list[JobFiles] = field(default_factory=list)
+    # lookup -> the facts of the jobs that the day submitted since it waits
+    done: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+
+    def raise_if_any(self) -> None:
+        """Raises RunWaits if jobs are open."""
+        if self.sentences:
+            raise RunWaits(" ".join((*self.sentences, GOES_ON)))
+
+    @contextlib.contextmanager
+    def ended(self) -> Iterator[None]:
+        """Ends the waiting of the day with the body, which writes its rows.
+
+        After any other failure than that of a row the day goes on with the errors that it has.
+        """
+        try:
+            yield
+        except RowFailed:
+            self._end()
+            raise
+        self._end()
+
+    def _end(self) -> None:
+        for files in self.settled:
+            files.end_waiting(self.day.enrichment, self.day.day)

@@ -1,0 +1,118 @@
+"""`tidegate jobs`, and what other commands know of jobs."""
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.commands.costs import list_costs
+from jobs.ledger.changes.erasure import forget
+from jobs.ledger.job_files import KEY
+from tidegate.__main__ import main
+
+DAY = "2013-01-10"
+TEXTS = [f"text {number}" for number in range(25)]
+
+
+def jobs(*arguments):
+    return main(["jobs", *arguments, "--package", "declared"])
+
+
+def jobs_listed(capsys, *arguments):
+    capsys.readouterr()
+    assert jobs("list", "--json", *arguments) == 0
+    return json.loads(capsys.readouterr().out)["jobs"]
+
+
+def total(reviews):
+    (job, *_) = reviews.files.jobs()
+    at = job.done.get("at") or reviews.files.intent(job.token).at
+    month = f"{dt.datetime.fromtimestamp(at, dt.UTC):%Y-%m}"
+    return list_costs(month, "reviews").totals().get("USD", 0)
+
+
+def test_jobs_are_listed_with_their_state_and_cost(reviews, capsys):
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == 10
+    states = [(one["state"], one["items"], one["cost"]) for one in jobs_listed(capsys)]
+    assert sorted(states) == [
+        ("open", 5, "0.0200"), ("open", 10, "0.0400"), ("open", 10, "0.0400")
+    ]  # fmt: skip
+    assert reviews.run_until_over(DAY) == 0
+    assert jobs_listed(capsys) == []
+    done = jobs_listed(capsys, "--all")
+    assert {(one["state"], one["day"]) for one in done} == {("completed", DAY)}
+    assert jobs() == 0
+    assert "No job is open." in capsys.readouterr().out
+
+
+def test_costs_count_open_jobs_whole_and_others_as_the_vendor_bills(reviews, capsys):
+    reviews.vendor.drops.update(TEXTS[:5])
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == 10
+    assert f"{total(reviews):.4f}" == "0.1000"
+    assert reviews.run_until_over(DAY) == 0
+    assert total(reviews) == reviews.vendor.invoice
+    assert main(["show", "reviews", DAY, "--package", "declared", "--json"]) == 0
+    assert '"0.1000"' in capsys.readouterr().out  # the record has the bill of the day's jobs
+
+
+def test_a_plan_counts_the_keys_of_open_jobs_apart(reviews, capsys):
+    reviews.declare(max_items=10, open_jobs=1)
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == 10
+    capsys.readouterr()
+    assert reviews.run(DAY, command="plan") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "because: never asked 15, in an open job 10" in text
+    assert "requests 2 10 items each" in text
+    assert "cost 0.0600 USD" in text
+
+
+@pytest.mark.proof
+def test_a_cancelled_job_gives_its_results_and_the_rest_goes_again(reviews, capsys):
+    reviews.vendor.looks = 9
+    reviews.write_input(DAY, TEXTS[:3])
+    assert reviews.run(DAY) == 10
+    (job,) = jobs_listed(capsys)
+    assert jobs("cancel", job["token"]) == 0
+    assert reviews.run_until_over(DAY) == 0
+    assert [one["state"] for one in jobs_listed(capsys, "--all")] == ["cancelled"]
+
+
+def test_a_forgotten_job_lets_its_keys_be_submitted_again(reviews, capsys):
+    reviews.declare("none")
+    reviews.vendor.lose = {1}
+    reviews.write_input(DAY, TEXTS[:3])
+    assert reviews.run(DAY) == 0
+    assert set(reviews.rows().values()) == {("unknown", None)}
+    (job,) = jobs_listed(capsys)
+    assert job["state"] == "submission not confirmed"
+    assert jobs("forget", job["token"]) == 0
+    assert reviews.run_until_over(DAY) == 0
+    assert {status for status, _ in reviews.rows().values()} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["show"], "name the token"),
+        (["list", "abc"], "takes no token"),
+        (["forget", "abc"], "no lookup of declared has a job 'abc'"),
+    ],
+)
+def test_a_wrong_use_of_jobs_is_one_sentence(reviews, capsys, arguments, sentence):
+    assert jobs(*arguments) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_forget_erases_a_key_from_the_intents_of_jobs(reviews):
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_until_over(DAY) == 0
+    forget(reviews.files.folder, ['["text 3"]'])
+    intents = [reviews.files.intent(job.token) for job in reviews.files.jobs()]
+    keys = {key for intent in intents for key in intent.keys[KEY].to_pylist()}
+    assert keys == {f'["{text}"]' for text in TEXTS} - {'["text 3"]'}
+    for file in Path("data/ledger").rglob("*.parquet"):
+        assert b"text 3" not in file.read_bytes()
