@@ -137,9 +137,12 @@ class Reviews:
         return done.returncode
 
     @property
+    def lookup(self):
+        return importlib.import_module("declared.reviews").Labels
+
+    @property
     def files(self):
-        lookup = importlib.import_module("declared.reviews").Labels
-        return JobFiles(LedgerFolder("data/ledger", "labels", request_fingerprint(lookup)))
+        return JobFiles(LedgerFolder("data/ledger", "labels", request_fingerprint(self.lookup)))
 
     @property
     def bill(self):
