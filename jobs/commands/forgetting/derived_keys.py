@@ -14,14 +14,16 @@ from jobs.ledger.keys import asked_texts
 from jobs.ledger.stored_request import versions
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import parquet_source
+from jobs.storage.stored_files import is_there
 from jobs.tables.delta.asked_keys import KeysOf, asked, files_of_days, names_keys
+from jobs.tables.records import run_records
 
 
 def forget_derived(enrichment: Enrichment, keys: KeysOf) -> int:
-    """Remove the derived keys that only published rows with a forgotten key have.
+    """Remove the derived keys that only rows with a forgotten key have, in files of any run.
 
     Args:
-        enrichment: Has the published rows, which are not erased yet.
+        enrichment: Has the rows, also of held-back days, which are not erased yet.
         keys: The forgotten keys.
 
     Returns:
@@ -46,11 +48,22 @@ def _dependents(enrichment: Enrichment, name: str) -> list[Lookup]:
     return [lookup for lookup in enrichment.lookups if lookup.name in found - {name}]
 
 
+def _existing_files(enrichment: Enrichment) -> set[str]:
+    """Return the files of published days and those that other runs have left."""
+    written = {
+        file
+        for record in run_records.load(enrichment.name)
+        for file in record.facts.published_files
+        if is_there(file)
+    }
+    return written | {file for _, file in files_of_days(enrichment)}
+
+
 def _only_of(enrichment: Enrichment, keys: KeysOf, lookup: Lookup) -> set[str]:
     """Return the texts of the lookup's keys in rows with a forgotten key, and in no other row."""
     texts: dict[bool, set[str]] = defaultdict(set)
-    for _, file in files_of_days(enrichment):
-        if not names_keys(file, lookup.name):
+    for file in _existing_files(enrichment):
+        if not (names_keys(file, lookup.name) and names_keys(file, keys.lookup)):
             continue
         column = schema.key(lookup.name)
         read = pq.read_table(parquet_source(file), columns=[column], partitioning=None)

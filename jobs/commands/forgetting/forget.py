@@ -83,7 +83,7 @@ def forget(
     """Remove the keys of a lookup from all data of Tidegate.
 
     Keys of other lookups that are made of the answers to these keys are removed from the ledger
-    too, unless other published rows have them. After a crash, run it again; a second run
+    too, unless other rows have them. After a crash, run it again; a second run
     finds nothing.
 
     Args:
