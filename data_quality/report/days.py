@@ -69,7 +69,7 @@ def days_of(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> 
 
 
 def _in_order(records: Sequence[DayRecord]) -> list[DayRecord]:
-    return sorted(records, key=lambda record: record.facts.started_at)
+    return sorted(records, key=lambda record: record.order)
 
 
 def _time(text: str) -> dt.datetime:

@@ -364,9 +364,7 @@ def _is_elsewhere() -> bool:
 
 
 def _latest_first(enrichment: str) -> list[DayRecord]:
-    return sorted(
-        run_records.load(enrichment), key=lambda record: record.facts.started_at, reverse=True
-    )
+    return sorted(run_records.load(enrichment), key=lambda record: record.order, reverse=True)
 
 
 def _now(now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:

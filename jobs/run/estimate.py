@@ -331,9 +331,7 @@ def _asked_before(
 
 def _last_figures(enrichment: Enrichment) -> dict[str, LookupMetrics]:
     found: dict[str, LookupMetrics] = {}
-    for record in sorted(
-        run_records.load(enrichment.name), key=lambda record: record.facts.started_at
-    ):
+    for record in sorted(run_records.load(enrichment.name), key=lambda record: record.order):
         found |= {one.name: one for one in record.figures.lookups if one.calls and one.rows_called}
     return found
 

@@ -475,6 +475,11 @@ class DayRecord(Facts):
     adds_to: str = ""
 
     @property
+    def order(self) -> tuple[str, str, int]:
+        """The place among records: a record without forgotten rows follows the one it copies."""
+        return self.facts.started_at, self.published_at or "", self.published_version or 0
+
+    @property
     def rows_published(self) -> int:
         """The rows that readers see of the day once the run is published."""
         kept = self.facts.changes.kept if self.facts.changes else 0

@@ -66,7 +66,13 @@ def without_rows(
         letter_files=(),
     )
     written = dataclasses.replace(
-        record, facts=new_facts, figures=figures, state="written", reason=""
+        record,
+        facts=new_facts,
+        figures=figures,
+        state="written",
+        reason="",
+        published_version=None,
+        published_at=None,
     )
     # first, so that a kill after the commit leaves readers' rows with a record
     publishing.publish(run_records.save(written), lease)

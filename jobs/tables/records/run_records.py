@@ -129,7 +129,7 @@ def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
     ]
     added = {record.adds_to for record in found}  # a kill may have left both
     records = [record for record in found if record.facts.run_id not in added]
-    return sorted(records, key=lambda record: (record.facts.day, record.facts.started_at))
+    return sorted(records, key=lambda record: (record.facts.day, *record.order))
 
 
 def torn(enrichment: str) -> list[Path]:

@@ -1,0 +1,72 @@
+"""Days that were run by the local engine, after a forget."""
+
+import itertools
+import json
+
+import pytest
+
+from data_quality.report.days import days_of
+from jobs.ledger.declared_folder import declared_folder
+from jobs.ledger.keys import key_text
+from jobs.ledger.scan import records_of
+from jobs.tables.records import run_records
+from tidegate.__main__ import main
+
+DAY = "2013-01-10"
+CHAIN = """
+account = replace(weather, name="account", service=Service(name="accounts",
+    url=Env("WEATHER_URL"), max_concurrency=4), request="GET /v2/{acc}", keys={"acc": "label"},
+    returns="b DOUBLE", paths={"b": "$.temp_c"})
+weather = replace(weather, paths={"label": "$.town"}, returns="label STRING")
+towns = replace(towns, summaries=[], lookups=[weather, account], tolerance=Tolerance(error=0.0))
+"""
+
+
+def forget(key):
+    return main(["forget", "weather", "--package", "declared", "--key", f"town={key}"])
+
+
+def test_after_a_forget_the_last_run_is_the_one_that_readers_see(local_days, capsys, monkeypatch):
+    local_days.towns.declare_too(
+        "towns = replace(towns, summaries=[], tolerance=Tolerance(error=1.0),",
+        "    lookups=[replace(weather, on_error='dead_letter')])",
+    )
+    local_days.fails = {"c": 500}
+    local_days.write_input(DAY, ["a", "b", "c"])
+    local_days.run(DAY)
+    assert forget("a") == 0
+    files = [*run_records._files("towns")]
+    assert len(files) == 2
+    for order in itertools.permutations(files):  # as any directory may list them
+        monkeypatch.setattr(run_records, "_files", lambda *_, order=order: iter(order))
+        capsys.readouterr()
+        main(["dead-letters", "towns", "--package", "declared", "--json"])
+        assert json.loads(capsys.readouterr().out)["letters"] == 1
+        main(["status", "towns", "--package", "declared", "--json"])
+        day = json.loads(capsys.readouterr().out)["tables"][0]["days"][-1]
+        assert (day["rows"], day["version"]) == (2, 1)
+        records = run_records.load("towns")
+        for some in (records, records[::-1]):
+            (of_report,) = days_of(some, [])
+            assert of_report.record.figures.rows_out == of_report.shown.figures.rows_out == 2
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_keys_made_of_a_forgotten_answer_go_also_if_the_day_was_held_back(local_days, published):
+    local_days.towns.declare_too(CHAIN)
+    local_days.write_input(DAY, ["ann", "bob", "bob"])
+    local_days.fails = {} if published else {"bob": 500}
+    local_days.run(DAY)
+    enrichment = local_days.towns.enrichment
+
+    def stored(town):
+        return [
+            records_of(declared_folder(enrichment, one), [key_text((town,))]).num_rows
+            for one in enrichment.lookups
+        ]
+
+    assert stored("ann") == [1, 1]
+    kept = stored("bob")
+    assert forget("ann") == 0
+    assert stored("ann") == [0, 0]
+    assert stored("bob") == kept
