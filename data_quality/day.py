@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +18,8 @@ from data_quality.slow_imports import (
     without,
 )
 from jobs.schema import columns as schema
-from jobs.schema.records import DayFacts, DayMetrics, Verdict
+from jobs.schema.personal import HIDDEN
+from jobs.schema.records import DayFacts, DayMetrics, DeclaredFacts, Verdict
 from jobs.storage.parquet_files import rows_of_files
 from jobs.storage.urls import is_url
 from jobs.wording import one_line
@@ -74,7 +76,7 @@ def judge(day: WrittenDay) -> QualityResult:
     verdicts = tuple(
         Verdict(spec.name, "not_run", spec.severity, f"not run: {refused[spec.name]}")
         if spec.name in refused
-        else _verdict(spec, results[spec.name])
+        else _verdict(spec, results[spec.name], day.declared)
         for spec in specs
     )
     return QualityResult(verdicts, judging.pictures)
@@ -110,29 +112,36 @@ def _frame(day: WrittenDay) -> DataFrame | None:
     return day.spark.createDataFrame([], StructType([*carried, *added]))
 
 
-def _verdict(spec: CheckSpec, result: Any) -> Verdict:
+def _verdict(spec: CheckSpec, result: Any, declared: DeclaredFacts) -> Verdict:
     broken = _exception(result.exception_info)
     if broken:
         return Verdict(spec.name, "not_run", spec.severity, f"not run: {broken}")
     found = result.result
     if "sentence" not in found:
-        return _verdict_of_a_stock_expectation(spec, result)
+        return _verdict_of_a_stock_expectation(spec, result, declared)
     return make_verdict(
         spec, Finding(**{field.name: found[field.name] for field in fields(Finding)})
     )
 
 
-def _verdict_of_a_stock_expectation(spec: CheckSpec, result: Any) -> Verdict:
+def _verdict_of_a_stock_expectation(
+    spec: CheckSpec, result: Any, declared: DeclaredFacts
+) -> Verdict:
     found = result.result
+    arguments = str(spec.expectation.arguments if spec.expectation else "").lower()
+    # also of a condition or a list of columns
+    is_personal = any(re.search(rf"\b{re.escape(name)}\b", arguments) for name in declared.personal)
     unexpected, elements = found.get("unexpected_count") or 0, found.get("element_count") or 0
     if "unexpected_count" in found:
-        values = [plain(value) for value in found.get("partial_unexpected_list") or []]
+        some = () if is_personal else found.get("partial_unexpected_list") or ()
+        values = [plain(value) for value in some]
         sentence = f"{unexpected:,} of {elements:,} unexpected" + (
             f"; first: {values[0]}" if values else ""
         )
         evidence: tuple[dict[str, Any], ...] = tuple({"value": value} for value in values)
     else:
-        sentence, evidence = f"observed {plain(found.get('observed_value'))}", ()
+        observed = HIDDEN if is_personal else plain(found.get("observed_value"))
+        sentence, evidence = f"observed {observed}", ()
     status: Literal["passed", "failed"] = "passed" if result.success else "failed"
     return Verdict(
         spec.name, status, spec.severity, sentence, unexpected, elements, spec.description, evidence

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
+from jobs.schema import columns as schema
 from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
+from jobs.schema.personal import HIDDEN, http_status
 from jobs.schema.records import DeclaredFacts
 
 ROWS_OF_EVIDENCE = 10
@@ -38,24 +40,42 @@ class Finding:
         success = unexpected_count == 0
         return cls(success, holds if success else wrong, unexpected_count, element_count, expected)
 
-    def with_evidence(self, rows: Iterable[dict[str, Any]], first: str = "first") -> Finding:
-        """Returns the finding with these rows as evidence; its sentence describes the first row."""
-        evidence = tuple(rows)
+    def with_evidence(self, rows: Iterable[dict[str, Any]], declared: DeclaredFacts) -> Finding:
+        """Returns the finding with these rows as evidence; its sentence describes the first row.
+
+        Personal values are hidden: sentences also leave by webhooks.
+        """
+        evidence = tuple(without_personal(row, declared) for row in rows)
         if not evidence:
             return replace(self, evidence=())
-        return replace(
-            self, evidence=evidence, sentence=f"{self.sentence}; {first}: {in_words(evidence[0])}"
-        )
+        sentence = f"{self.sentence}; first: {in_words(evidence[0])}"
+        return replace(self, evidence=evidence, sentence=sentence)
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
 
 
+def without_personal(row: Mapping[str, Any], declared: DeclaredFacts) -> dict[str, Any]:
+    """Returns the row with personal values hidden, and of errors that may repeat one the status."""
+    hidden = [lookup.name for lookup in declared.lookups if lookup.hidden_key]
+    errors = {schema.error(name) for name in hidden}
+    personal = {*declared.personal, *(schema.key(name) for name in hidden)}
+
+    def shown(name: str, value: Any) -> Any:
+        if name in errors:
+            return http_status(value) or None
+        return HIDDEN if name.lower() in personal and value is not None else value
+
+    return {name: shown(name, value) for name, value in row.items()}
+
+
 def identity_columns(declared: DeclaredFacts, names: Collection[str]) -> list[str]:
     """Returns the columns that identify a row in evidence: the declared row_id if all its columns
-    exist, else source file and row.
+    exist and none is personal, else source file and row.
     """
-    declared_id = [name for name in declared.row_id if name in names]
+    declared_id = [
+        name for name in declared.row_id if name in names and name.lower() not in declared.personal
+    ]
     identity = (
         declared_id
         if declared.row_id and len(declared_id) == len(declared.row_id)

@@ -106,7 +106,7 @@ class AnswersInRange(LookupCheck):
             faults.count,
             counted.total(),
             expected,
-        ).with_evidence(faults.evidence)
+        ).with_evidence(faults.evidence, self.declared)
         if not found.success:
             return found
         return (
@@ -133,7 +133,9 @@ class AnswersInRange(LookupCheck):
                     f"{column} is null in {found:.2%} of {every:,} answers; tolerated "
                     f"{tolerated:.2%}"
                 )
-                return Finding(False, text, count, every, expected).with_evidence(nulls.evidence)
+                return Finding(False, text, count, every, expected).with_evidence(
+                    nulls.evidence, self.declared
+                )
         return None
 
     def _kept_nulls(self, day: WrittenDay) -> Counter[str]:

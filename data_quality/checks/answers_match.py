@@ -162,7 +162,7 @@ class AnswersMatch(LookupCheck):
         found = Finding.judged(
             f"{rows(count)} published as audited", wrong, faults.count, count, _ROW_EXPECTED
         )
-        return found.with_evidence(faults.evidence)
+        return found.with_evidence(faults.evidence, self.declared)
 
     # -- the source against the run that stored the answer -----------------------------------------
     def _by_source(self, count: int, compared: Compared, day: WrittenDay) -> Finding:
@@ -179,7 +179,9 @@ class AnswersMatch(LookupCheck):
         )
         foreign = self._rows_at_fault(compared.foreign, "asked", self.shown, day)
         called_too = self._rows_at_fault(compared.called_too, "known", self.shown, day)
-        return judged.with_evidence(Faults.together([*foreign, *called_too]).evidence)
+        return judged.with_evidence(
+            Faults.together([*foreign, *called_too]).evidence, self.declared
+        )
 
     def _rows_at_fault(
         self, wrong: WrongRows, counted: str, shown: list[str], day: WrittenDay
@@ -237,7 +239,7 @@ class AnswersMatch(LookupCheck):
         found = Finding.judged(
             f"{rows(count)} with the declared key", wrong, faults.count, count, expected
         )
-        return found.with_evidence(faults.evidence)
+        return found.with_evidence(faults.evidence, self.declared)
 
     # -- the answer against the stored answer, or against answers of equal rows --------------------
     def _compared(self, groups: list[StoredGroups], day: WrittenDay) -> Compared:
@@ -258,7 +260,9 @@ class AnswersMatch(LookupCheck):
             )
             shown = [*SOURCE_IDENTITY, self.published, self.source, self.answered_at, *self.columns]
             faults = Faults.together(self._rows_at_fault(compared.unlike, "rows", shown, day))
-            return Finding(False, text, wrong, count, expected).with_evidence(faults.evidence)
+            return Finding(False, text, wrong, count, expected).with_evidence(
+                faults.evidence, self.declared
+            )
         if not compared.known:
             text = (
                 f"{rows(count)} with an answer, the same for equal keys and times; no stored "

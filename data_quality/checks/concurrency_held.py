@@ -157,7 +157,9 @@ class ConcurrencyHeld(LookupCheck):
         faults = Faults.together(peak.faults for peak in over)
         beyond = f"{first.over} more in flight in task {first.task} than allowed"
         text = f"{faults.count:,} attempts began with all slots in use: {beyond}"
-        return Finding(False, text, faults.count, attempts, expected).with_evidence(faults.evidence)
+        return Finding(False, text, faults.count, attempts, expected).with_evidence(
+            faults.evidence, self.declared
+        )
 
     def _judge_requests(self, most_at_once: tuple[int, ...], facts: DayFacts) -> Finding:
         limit, allowed = self.lookup.max_concurrency, self._largest(facts)

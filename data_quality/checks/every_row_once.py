@@ -112,7 +112,7 @@ class EveryRowOnce(Check):
             else []
         )
         finding = Finding(False, ", ".join(faults), counted.total(), day.input.rows, self.expected)
-        return finding.with_evidence(shown)
+        return finding.with_evidence(shown, self.declared)
 
     def _shown(
         self, day: WrittenDay, path: str, number: int, times: int, at: dict[str, float]

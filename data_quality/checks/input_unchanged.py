@@ -94,5 +94,5 @@ class InputUnchanged(Check):
             f"{', '.join(in_words[:5])}"
         )
         return Finding.judged(holds, wrong, faults.count, count, self.expected).with_evidence(
-            faults.evidence
+            faults.evidence, self.declared
         )

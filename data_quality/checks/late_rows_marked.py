@@ -47,4 +47,4 @@ class LateRowsMarked(EventTimeCheck):
             f"late: event time at or before the last watermark before it, {bound} behind the "
             "largest",
         )
-        return found.with_evidence(mismarked.evidence)
+        return found.with_evidence(mismarked.evidence, self.declared)

@@ -121,4 +121,4 @@ class OrderHeld(Check):
             return out_of_place(self, task, column, groups) if is_moved else Faults(0)
 
         tasks = day.each(moved, day.output.tasks(self.reads))
-        return found.with_evidence(Faults.together(tasks).evidence)
+        return found.with_evidence(Faults.together(tasks).evidence, self.declared)

@@ -73,7 +73,9 @@ class OutcomesAddUp(Check):
             count,
             self.expected,
         )
-        return self._as_the_run_counted(found, counted, day) or found.with_evidence(faults.evidence)
+        return self._as_the_run_counted(found, counted, day) or found.with_evidence(
+            faults.evidence, self.declared
+        )
 
     def _as_the_run_counted(
         self, found: Finding, counted: dict[str, Counter[Any]], day: WrittenDay

@@ -83,4 +83,4 @@ class RetriesHeld(LookupCheck):
             count,
             f"at most {1 + self.lookup.retries}, throttled ones aside; {pauses}",
         )
-        return found.with_evidence(faults.evidence)
+        return found.with_evidence(faults.evidence, self.declared)

@@ -126,7 +126,7 @@ class TimeLimitHeld(LookupCheck):
         )
         expected = f"at most {limit}; timeouts not before"
         found = Finding.judged(", ".join(holds), wrong, faults.count, count, expected)
-        return found.with_evidence(faults.evidence)
+        return found.with_evidence(faults.evidence, self.declared)
 
 
 def _largest(values: Floats) -> float | None:

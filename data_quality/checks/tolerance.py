@@ -10,6 +10,7 @@ from data_quality.findings import Finding, rows, share
 from data_quality.rows.run_output import Faults, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
+from jobs.schema.personal import http_status
 
 _VARYING = re.compile(r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b", re.ASCII)
 
@@ -56,7 +57,9 @@ class ToleranceCheck(LookupCheck):
         if share(count, every) <= self.tolerated:
             return Finding(True, text, count, every, expected)
         found = Finding(False, text + self.causes(day), count, every, expected)
-        return found.with_evidence(Faults.together(part[1] for part in parts).evidence)
+        return found.with_evidence(
+            Faults.together(part[1] for part in parts).evidence, self.declared
+        )
 
     def causes(self, _day: WrittenDay) -> str:
         """Returns text to append to the sentence of a red check."""
@@ -65,13 +68,17 @@ class ToleranceCheck(LookupCheck):
 
 def commonest_errors(check: ToleranceCheck, day: WrittenDay) -> str:
     """Returns the three commonest errors without numbers and ids, so that '500 for key 1717' and
-    '500 for key 1818' count together.
+    '500 for key 1818' count together. Of a personal key, which an error may repeat, only the HTTP
+    status is counted.
     """
     causes: Counter[str] = Counter()
     for read in day.output.parts():
         task = read()
         errors = task.table[check.error].filter(task.one_of(check.status, *check.outcomes))
         for one in errors.value_counts().to_pylist():
-            causes[_VARYING.sub("…", str(one["values"])[:200])] += one["counts"]
+            text = _VARYING.sub("…", str(one["values"])[:200])
+            if check.lookup.hidden_key:
+                text = http_status(one["values"]) or "without an HTTP status"
+            causes[text] += one["counts"]
     top = sorted(causes.items(), key=lambda cause: (-cause[1], cause[0]))[:3]
     return "".join(f"; {count:,} times {cause}" for cause, count in top)

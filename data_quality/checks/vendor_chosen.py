@@ -132,5 +132,5 @@ class VendorChosen(Check):
             f"{rows(wrong.count)} of {count:,} with another answer than the rule gives; {sentence}"
         )
         return Finding.judged(sentence, bad, wrong.count, count, expected).with_evidence(
-            wrong.evidence
+            wrong.evidence, self.declared
         )

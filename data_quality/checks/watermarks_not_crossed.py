@@ -97,8 +97,10 @@ class WatermarksNotCrossed(EventTimeCheck):
             "segments never go back along the files, and begin where the largest event time grows",
         )
         if crossed:
-            return found.with_evidence(Faults.together(part.moved for part in parts).evidence)
+            return found.with_evidence(
+                Faults.together(part.moved for part in parts).evidence, self.declared
+            )
         shown = (
             misplaced if misplaced.count else Faults.together(part.moved_claims for part in parts)
         )
-        return found.with_evidence(shown.evidence)
+        return found.with_evidence(shown.evidence, self.declared)

@@ -137,7 +137,7 @@ class WindowsHold(Check):
             "; ".join(wrong), len(differing) + len(wrong) - bool(differing),
             max(count, made.windows), "the windows that the rows make in their order of arrival",
         )  # fmt: skip
-        return found.with_evidence(differing[:ROWS_OF_EVIDENCE])
+        return found.with_evidence(differing[:ROWS_OF_EVIDENCE], self.declared)
 
     def _arrived(self, parts: list[Part], day: WrittenDay) -> tuple[Arrived, pa.Table, Places]:
         """Returns all rows in their order of arrival, with their keys and identities."""

@@ -29,6 +29,19 @@ def lookups_read(lookups: Sequence[Lookup], place: int) -> list[int]:
     return [other for other in range(place) if lookup.reads(readable_columns(lookups[other]))]
 
 
+def with_lookups_read(lookups: Sequence[Lookup], place: int) -> list[Lookup]:
+    """Return the lookup at `place` with those whose answers it reads, at any level, in order; a
+    vendor of a waterfall with the others of it.
+    """
+    wanted, new = set[int](), {place}
+    while new:
+        wanted |= new
+        choices = {lookups[one].choice for one in new} - {None}
+        new = {one for one, lookup in enumerate(lookups) if lookup.choice in choices}
+        new = new.union(*(lookups_read(lookups, one) for one in wanted)) - wanted
+    return [lookups[one] for one in sorted(wanted)]
+
+
 def places_read(lookups: Sequence[Lookup]) -> frozenset[int]:
     """Return the places of the lookups that any other lookup reads."""
     return frozenset(

@@ -385,6 +385,17 @@ class Enrichment:
         """
         return bool(self.pii) and lookup.name in personal_lookups(self.lookups, self.pii)
 
+    @property
+    def personal_columns(self) -> frozenset[str]:
+        """Personal columns, in lower case: of the input, and answers to keys that read them."""
+        answers = (
+            column.name
+            for lookup in self.lookups
+            if self.has_personal_key(lookup)
+            for column in (*lookup.columns, *lookup.written)
+        )
+        return frozenset(name.lower() for name in (*self.pii, *answers))
+
     def tables(self) -> list[TablePath]:
         """Return the published table and all tables beside it."""
         return tables_beside(
@@ -426,6 +437,7 @@ class Enrichment:
             iceberg=self.output.iceberg,
             parquet=self.output.parquet,
             choices=self.choices,
+            personal=tuple(sorted(self.personal_columns)),
         )
 
 

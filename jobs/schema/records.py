@@ -195,6 +195,7 @@ class DeclaredFacts(Facts):
     iceberg: str = ""  # the Iceberg table that shows the published one; empty: none
     parquet: str = ""  # the same for a folder of Parquet
     choices: tuple[ChoiceFacts, ...] = ()
+    personal: tuple[str, ...] = ()  # columns with personal values, in lower case
 
     def published_answers(self) -> list[Column]:
         """Return the columns that readers see beside the input's: those of each lookup, and of each

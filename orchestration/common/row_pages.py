@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from jobs.commands.explaining.explain import HIDDEN, explain
+from jobs.commands.explaining.explain import explain
 from jobs.commands.replaying.dead_letters import (
     LetterGroup,
     find_dead_letters,
@@ -15,6 +15,7 @@ from jobs.commands.replaying.dead_letters import (
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.calendar import require_day
 from jobs.schema import columns as schema
+from jobs.schema.personal import HIDDEN
 
 DAY = "_day"  # in a query, beside the values of columns; no column of a table has this name
 FEWEST = 4  # characters of a text that selects letters

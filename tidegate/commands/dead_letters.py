@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
     parser.add_argument("--each", action="store_true", help="a line for each, not by reason")
     parser.add_argument(
-        "--csv", type=Path, metavar="FILE", help="write them there, with all columns"
+        "--csv",
+        type=Path,
+        metavar="FILE",
+        help="write them there, with all columns, also personal ones",
     )
     add_json_object(parser)
 
@@ -56,7 +60,11 @@ def add_where(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.replaying.dead_letters import find_dead_letters, group_letters
+    from jobs.commands.replaying.dead_letters import (
+        find_dead_letters,
+        group_letters,
+        shown_letter,
+    )
 
     enrichment = named(options).enrichment
     day = options.day and require_day(options.day, "--day", enrichment.input.every)
@@ -68,7 +76,7 @@ def _run(options: argparse.Namespace) -> int:
         groups = tuple(group_letters(enrichment, found))
         print_json(Letters(enrichment.name, count, removed, groups))
     elif options.csv is not None or options.each:
-        for line in _each(found, all_lines=options.csv is None):
+        for line in _each(found, partial(shown_letter, enrichment), all_lines=options.csv is None):
             print(line)
     else:
         for line in _by_reason(group_letters(enrichment, found), found):
@@ -84,9 +92,11 @@ def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-def _each(found: Sequence[DayLetters], *, all_lines: bool) -> Iterator[str]:
+def _each(
+    found: Sequence[DayLetters], shown: Callable[[Any], dict[str, Any]], *, all_lines: bool
+) -> Iterator[str]:
     for day in found:
-        for row in day.rows if all_lines else ():
+        for row in map(shown, day.rows if all_lines else ()):
             text = f"{row['_lookup']}  {row['_status']}  {row['_key']}  {row['_error'] or ''}"
             yield text.rstrip()
         count = counted(len(day.rows), "dead letter")

@@ -46,7 +46,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--lookup", metavar="NAME", help="which one, of several, without --with")
     parser.add_argument(
-        "--show-personal", action="store_true", help="show ids in columns declared as pii too"
+        "--show-personal", action="store_true", help="show ids and answers that are personal too"
     )
     add_json_object(parser)
 

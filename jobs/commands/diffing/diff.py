@@ -22,6 +22,7 @@ from jobs.commands.diffing.day_version import DayVersion, find_versions
 from jobs.ledger.keys import shown_json
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
+from jobs.schema.personal import HIDDEN
 from jobs.storage.parquet_files import open_parquet, read_footer
 from jobs.tables.publishing import published_columns
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 1 << 17
 EXAMPLES = 3  # of each column, and of rows that are added or removed
-HIDDEN = "***"
 Places = npt.NDArray[np.int64]
 
 
@@ -220,12 +220,7 @@ class _ComparedRows:
     """
 
     def __init__(self, enrichment: Enrichment, before: DayVersion, after: DayVersion) -> None:
-        self.hidden = {name.lower() for name in enrichment.pii} | {
-            column.name.lower()
-            for lookup in enrichment.lookups
-            if enrichment.has_personal_key(lookup)
-            for column in (*lookup.columns, *lookup.written)
-        }
+        self.hidden = enrichment.personal_columns
         self.before, self.after = _Rows(before), _Rows(after)
         self.columns = [name for name in self.after.names if name in self.before]
         row_id = enrichment.input.row_id

@@ -6,7 +6,7 @@ import datetime as dt
 import importlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from jobs.commands.evaluating.sampled_rows import Labels, identities, read_label
 from jobs.commands.frames.enrich_frame import AskedRows, ask_rows
 from jobs.declare.answers.answer_json import load
 from jobs.declare.answers.usage import UsageReader
+from jobs.declare.chains import with_lookups_read
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import cost_of, in_force
@@ -30,11 +31,10 @@ from jobs.ledger.selection import select
 from jobs.run.plan.preflight import preflight
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
+from jobs.schema.personal import HIDDEN
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
-
-HIDDEN = "***"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def evaluate(
         sample: The most rows.
         against: A Parquet file with the right answers; None without labels.
         report: Receives the name of a variant and an event of its progress.
-        show_personal: Whether identities of rows may contain personal values.
+        show_personal: Whether identities and answers of rows may be shown if they are personal.
 
     Raises:
         DeclarationError: Something does not fit; nothing was called.
@@ -109,7 +109,9 @@ def evaluate(
     )
     by = tuple(enrichment.input.row_id)
     compared = _Comparison(columns, [side.answers(columns) for side in sides], labels, rows, by)
-    hidden = () if show_personal else tuple(name for name in by if name in enrichment.pii)
+    hidden = frozenset[str]()
+    if not show_personal:
+        hidden = hidden.union(*(side.enrichment.personal_columns for side in sides))
     return Evaluation(
         enrichment.name, lookup.name, day, rows.num_rows, by, columns,
         tuple(
@@ -208,7 +210,8 @@ def _ask(
     report: Callable[[str, dict[str, Any]], None],
 ) -> _Side:
     lookups = [variant if one.name == variant.name else one for one in enrichment.lookups]
-    declared = replace(enrichment, lookups=lookups)
+    needed = with_lookups_read(lookups, lookups.index(variant))
+    declared = replace(enrichment, lookups=needed)
     audit = [column(variant.name) for column in (
         schema.status, schema.attempts, schema.latency_ms, schema.key,
     )]  # fmt: skip
@@ -273,7 +276,7 @@ class _Comparison:
         """Return in how many rows both variants end alike."""
         return sum(one == other for one, other in self._pairs()) if len(self.sides) == 2 else None
 
-    def differing(self, hidden: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def differing(self, hidden: Collection[str]) -> Iterator[dict[str, Any]]:
         """Yield the rows that differ, with the columns that do."""
         labels = [{}] * self.rows.num_rows if self.labels is None else list(self._labels())
         names = identities(self.rows, self.by) if self.by else [()] * self.rows.num_rows
@@ -290,8 +293,12 @@ class _Comparison:
             ]
             if columns:
                 identity = dict(zip(self.by, row, strict=True))
+
+                def shown(name: str, values: dict[str, Any]) -> Any:
+                    return HIDDEN if name.lower() in hidden else values[name]
+
                 yield {
-                    "row": {name: HIDDEN if name in hidden else identity[name] for name in self.by},
-                    "answers": {name: [end[name] for end in ends] for name in columns},
-                    "label": {name: label[name] for name in columns if name in label},
+                    "row": {name: shown(name, identity) for name in self.by},
+                    "answers": {name: [shown(name, end) for end in ends] for name in columns},
+                    "label": {name: shown(name, label) for name in columns if name in label},
                 }

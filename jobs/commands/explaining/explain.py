@@ -24,6 +24,7 @@ from jobs.ledger.scan import records_of
 from jobs.ledger.stored_request import read_request, versions, what_changed
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
+from jobs.schema.personal import HIDDEN
 from jobs.tables.records import run_records
 from jobs.wording import did_you_mean
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
 
 OTHERS = 10  # rows that are named
-HIDDEN = "***"
 
 
 @dataclass(frozen=True)

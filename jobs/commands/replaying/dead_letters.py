@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 from jobs.commands.replaying.replay import held_back_letters
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import declared_folder
-from jobs.ledger.keys import HIDDEN, shown_json
+from jobs.ledger.keys import HIDDEN as HASHED
+from jobs.ledger.keys import shown_json
 from jobs.ledger.scan import records_of
 from jobs.schema.columns import RUN_ID
 from jobs.schema.facts import Facts
+from jobs.schema.personal import HIDDEN, http_status
 from jobs.tables import dead_letters
 from jobs.tables.records import run_records
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
 
 WITH_DIGIT = re.compile(r"[\w-]*\d[\w-]*(?:[.,:][\w-]*\d[\w-]*)*")  # a generated id, or a number
-STATUS = re.compile(r"[1-5]\d\d (?=[A-Z])")  # of HTTP, at the beginning of an error
 SHORTEST = 3  # characters of a part of a key that is taken out of a reason
 
 
@@ -97,27 +98,39 @@ def find_dead_letters(
                 f"{name}: vacuum removed the files of {of}, with its {removed:,} dead letters. "
                 "Run the day again."
             )
-        rows = [row for row in rows if where.lower() in f"{reason(row)}\n{row['_error']}".lower()]
+        rows = [
+            row
+            for row in rows
+            if where.lower() in f"{_reason(enrichment, row)}\n{row['_error']}".lower()
+        ]
         found.append(DayLetters(of, record.facts.run_id, record.state, rows, removed))
     return found
 
 
 def reason(letter: Mapping[str, Any]) -> str:
-    """Return a letter's error without its key, and with # for each word that has a digit.
-
-    Of a personal key, which an error may repeat, only the HTTP status is left.
-    """
-    text = letter["_error"] or ""
-    begin = STATUS.match(text)
-    status = begin[0] if begin else ""
-    text = text[len(status) :]
-    key = letter["_key"] or ""
-    if key.startswith(HIDDEN):
-        return status.strip()
-    parts = json.loads(key) if key else []
+    """Return a letter's error without its key, and with # for each word that has a digit."""
+    error = letter["_error"] or ""
+    status = http_status(error)
+    text = error[len(status) :]
+    parts = json.loads(letter["_key"]) if letter["_key"] else []
     for part in sorted((one for one in parts if isinstance(one, str)), key=len, reverse=True):
         text = text.replace(part, "<key>") if len(part) >= SHORTEST else text
     return status + WITH_DIGIT.sub("#", text)
+
+
+def _reason(enrichment: Enrichment, letter: Mapping[str, Any]) -> str:
+    """Return the reason; of a personal key, which an error may repeat, only the HTTP status."""
+    if _is_personal(enrichment, letter):
+        return http_status(letter["_error"])
+    return reason(letter)
+
+
+def _is_personal(enrichment: Enrichment, letter: Mapping[str, Any]) -> bool:
+    """Return whether the key is personal, as declared now or when the letter was written."""
+    return (letter["_key"] or "").startswith(HASHED) or any(
+        lookup.name == letter["_lookup"] and enrichment.has_personal_key(lookup)
+        for lookup in enrichment.lookups
+    )
 
 
 def group_letters(enrichment: Enrichment, found: Iterable[DayLetters]) -> list[LetterGroup]:
@@ -128,7 +141,7 @@ def group_letters(enrichment: Enrichment, found: Iterable[DayLetters]) -> list[L
     groups: dict[tuple[str, str, str], list[tuple[DayLetters, dict[str, Any]]]] = {}
     for day in found:
         for row in day.rows:
-            group = row["_lookup"], row["_status"], reason(row)
+            group = row["_lookup"], row["_status"], _reason(enrichment, row)
             groups.setdefault(group, []).append((day, row))
     grouped = [
         LetterGroup(
@@ -136,7 +149,7 @@ def group_letters(enrichment: Enrichment, found: Iterable[DayLetters]) -> list[L
             letters=len(letters),
             held_back=sum(day.state == "held back" for day, _ in letters),
             days=tuple(dict.fromkeys(day.day for day, _ in letters)),
-            sample=_sample(enrichment, letters[-1][1]),
+            sample=shown_letter(enrichment, letters[-1][1]),
             answer=_stored_answer(enrichment, letters[-1][1]),
         )
         for group, letters in groups.items()
@@ -144,12 +157,15 @@ def group_letters(enrichment: Enrichment, found: Iterable[DayLetters]) -> list[L
     return sorted(grouped, key=lambda group: (-group.letters, group.lookup, group.reason))
 
 
-def _sample(enrichment: Enrichment, letter: Mapping[str, Any]) -> dict[str, Any]:
-    personal = {name.lower() for name in enrichment.pii}
-    if (letter["_key"] or "").startswith(HIDDEN):
-        personal.add("_error")  # it may repeat the key
+def shown_letter(enrichment: Enrichment, letter: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a letter with *** for personal values, and for an error that may repeat one."""
+    personal = set(enrichment.personal_columns)
+    if _is_personal(enrichment, letter):
+        personal.add("_error")
+        if not (letter["_key"] or "").startswith(HASHED):  # pii was declared later
+            personal.add("_key")
     return {
-        name: "***" if name.lower() in personal else shown_json(value)
+        name: HIDDEN if name.lower() in personal else shown_json(value)
         for name, value in letter.items()
     }
 
@@ -160,7 +176,7 @@ def _stored_answer(enrichment: Enrichment, letter: Mapping[str, Any]) -> str | N
     folder = None if lookup is None else declared_folder(enrichment, lookup)
     if lookup is None or folder is None or not letter["_key"]:
         return None
-    if enrichment.has_personal_key(lookup):
+    if _is_personal(enrichment, letter):
         return None
     records = records_of(folder, [letter["_key"]]).to_pylist()
     return next((one["response"] for one in reversed(records) if one["response"]), None)

@@ -156,3 +156,21 @@ def test_what_cannot_be_evaluated_is_refused_before_any_call(vendor, capsys, arg
     assert main(["eval", *arguments, "--package", "declared"]) == 2
     assert message in capsys.readouterr().err
     assert not vendor.asked
+
+
+def test_only_the_evaluated_lookup_and_those_it_reads_are_called(local_days, service, capsys):
+    local_days.towns.declare_too("""
+def lookup(name, keys, returns):
+    return replace(weather, name=name, request="GET /" + name + "/{key}", keys={"key": keys},
+        returns=returns + " STRING", paths={returns: "$.town"},
+        service=Service(name=name, url=Env("WEATHER_URL"), max_concurrency=4))
+first, second = lookup("first", "town", "a"), lookup("second", "a", "b")
+third, apart = lookup("third", "b", "c"), lookup("apart", "town", "d")
+towns = replace(towns, summaries=[], lookups=[apart, first, second, third])
+again = replace(second, request="GET /again/{key}")
+""")
+    local_days.write_input("2013-01-10", ["ann", "bob"])
+    options = ("--package", "declared", "--day", "2013-01-10", "--with", "again")
+    assert main(["eval", "towns", *options]) == 0
+    called = Counter(path.split("/")[1] for path in service.log)
+    assert called == {"first": 2, "again": 2}

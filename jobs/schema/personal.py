@@ -1,0 +1,12 @@
+"""What is shown in place of personal values, and of errors that may repeat them."""
+
+import re
+
+HIDDEN = "***"
+_STATUS = re.compile(r"[1-5]\d\d(?= [A-Z])")  # of HTTP, at the beginning of an error
+
+
+def http_status(error: str | None) -> str:
+    """Return the HTTP status with which an error begins: the only part that repeats no key."""
+    begin = _STATUS.match(error or "")
+    return begin[0] if begin else ""

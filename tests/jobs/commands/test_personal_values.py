@@ -1,0 +1,82 @@
+"""Personal values stay out of what commands print and keep: seen by a word of the input."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.commands.replaying.dead_letters import find_dead_letters, shown_letter
+from tidegate.__main__ import main
+
+DAY, WORD = "2013-01-10", "secretville"
+ROW_ID = "towns = replace(towns, input=replace(towns.input, row_id=['Town']), pii=['town'])"
+LETTERS = "towns = replace(towns, lookups=[replace(weather, on_error='dead_letter')])"
+
+
+def printed(capsys, *arguments):
+    capsys.readouterr()
+    main([*arguments, "--package", "declared"])
+    return "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("declared", ["", ROW_ID])
+def test_a_failing_personal_key_is_in_no_sentence_and_no_record(local_days, capsys, declared):
+    local_days.towns.declare(pii=["town"])
+    local_days.towns.declare_too(declared, "towns = replace(towns, summaries=[])")
+    local_days.write_input(DAY, [WORD, "beta"])
+    local_days.fails = {WORD: 500}
+    capsys.readouterr()
+    local_days.run(DAY)
+    told = "".join(capsys.readouterr())
+    assert "held back" in told
+    assert "1 times 500" in told
+    shown = [told, printed(capsys, "status", "towns"), printed(capsys, "show", "towns", DAY)]
+    assert [text for text in shown if WORD in text] == []
+    kept = [file for place in ("runs", "quality", "reports") for file in Path("data").rglob("*")
+            if place in file.parts or file.suffix in (".db", ".html")]  # fmt: skip
+    kept = [file for file in kept if file.is_file() and file.suffix in (".json", ".db", ".html")]
+    assert kept
+    assert [file for file in kept if WORD.encode() in file.read_bytes()] == []
+
+
+def test_each_letter_of_a_personal_key_is_printed_without_its_error(local_days, capsys):
+    local_days.towns.declare(pii=["town"])
+    local_days.write_input(DAY, [WORD, "beta"])
+    local_days.fails = {WORD: 500}
+    local_days.run(DAY)
+    told = printed(capsys, "dead-letters", "towns", "--each")
+    assert "1 dead letter" in told
+    assert WORD not in told
+
+
+def test_letters_from_before_a_column_was_personal_are_hidden_too(local_days, capsys):
+    local_days.towns.declare()
+    local_days.write_input(DAY, [WORD, "beta"])
+    local_days.fails = {WORD: 500}
+    local_days.run(DAY)
+    assert WORD in printed(capsys, "dead-letters", "towns", "--each")
+    local_days.towns.declare(pii=["town"])
+    for options in ((), ("--each",), ("--json",)):
+        assert WORD not in printed(capsys, "dead-letters", "towns", *options)
+    ((letter,),) = (day.rows for day in find_dead_letters(local_days.towns.enrichment))
+    assert shown_letter(local_days.towns.enrichment, letter)["_key"] == "***"
+
+
+def test_eval_shows_no_answer_to_a_personal_key_unless_asked(local_days, capsys):
+    local_days.towns.declare(pii=["TOWN", "NUMBER"], returns="label STRING")
+    local_days.towns.declare_too(
+        "weather = replace(weather, paths={'label': '$.town'})",
+        "towns = replace(towns, lookups=[weather])",
+        "warm = replace(weather, paths={'label': '$.temp_c'})",
+    )
+    local_days.write_input(
+        DAY,
+        [WORD, "beta"],
+    )
+    options = ("eval", "towns", "--day", DAY, "--with", "warm", "--json")
+    told = printed(capsys, *options)
+    assert '"differing": [{' in told
+    assert WORD not in told
+    (found,) = [json.loads(line) for line in told.splitlines() if line[0] == "{"]
+    assert [row["row"] for row in found["differing"]] == [{"number": "***"}] * 2
+    assert WORD in printed(capsys, *options, "--show-personal")
