@@ -58,7 +58,8 @@ def _run(options: argparse.Namespace) -> int:
         for reference, enrichment, days in matched.days:
             run = pipeline(reference, enrichment, options)
             events = run.run(days, DayOptions(refresh.OPTIONS, until_red=True))
-            status = status or tell_as_asked(options, run, events)
+            ended = tell_as_asked(options, run, events)
+            status = status or ended
     if not options.do:
         print(
             "Nothing was changed. With --run they are asked anew, and these days run again.",

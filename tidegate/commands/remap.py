@@ -52,7 +52,8 @@ def _run(options: argparse.Namespace) -> int:
             continue
         print(f"{enrichment.name}: {counted(len(days), 'day')}", file=words(options), flush=True)
         run = pipeline(reference, enrichment, options)
-        status = status or tell_as_asked(options, run, remap.remap(run, days))
+        ended = tell_as_asked(options, run, remap.remap(run, days))
+        status = status or ended
     return status
 
 

@@ -83,7 +83,8 @@ def _run_chosen(options: argparse.Namespace, pipeline: DayPipeline, day: str | N
     status = RIGHT
     for one in chosen:
         events = replay_chosen(pipeline, one)
-        status = status or tell_as_asked(options, pipeline, events)
+        ended = tell_as_asked(options, pipeline, events)
+        status = status or ended
     return status
 
 
