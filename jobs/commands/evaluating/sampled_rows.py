@@ -62,7 +62,8 @@ def read_labels(path: str, enrichment: Enrichment, lookup: Lookup) -> Labels:
         raise DeclarationError(f"--against {path} cannot be read as Parquet: {error}.") from error
     wanted = {column.name: column.arrow_type for column in lookup.columns}
     columns = tuple(name for name in wanted if name in table.column_names and name not in by)
-    missing = [name for name in by if name not in table.column_names]
+    there = {name.lower() for name in table.column_names}
+    missing = [name for name in by if name.lower() not in there]
     if missing or not columns:
         lacks = missing or [f"a column of returns ({', '.join(wanted)})"]
         raise DeclarationError(f"--against {Path(path).name} lacks {listed(lacks)}.")
@@ -72,7 +73,7 @@ def read_labels(path: str, enrichment: Enrichment, lookup: Lookup) -> Labels:
         raise DeclarationError(
             f"--against {Path(path).name} has values of other types than returns: {error}."
         ) from error
-    rows = list(zip(*[table[name].to_pylist() for name in by], strict=True))
+    rows = identities(table, by)
     answers = {
         row: dict(zip(columns, values, strict=True))
         for row, values in zip(rows, zip(*right, strict=True), strict=True)
@@ -103,5 +104,6 @@ def sample_rows(day: InputDay, count: int, labels: Labels | None) -> pa.Table:
 
 
 def identities(rows: pa.Table, by: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return what identifies each row."""
-    return list(zip(*[rows[name].to_pylist() for name in by], strict=True))
+    """Return what identifies each row; declarations ignore case."""
+    own = {name.lower(): name for name in rows.column_names}
+    return list(zip(*[rows[own[name.lower()]].to_pylist() for name in by], strict=True))

@@ -157,7 +157,9 @@ def _explained(
     key, at = row.get(schema.key(name)), row.get(schema.published_answered_at(name))
     text = None
     if key is not None and None not in key.values():
-        text = key_text(tuple(key[part] for part in lookup.keys), hidden=is_hidden)
+        # its parts may have had other names when the day was written
+        parts = lookup.keys if lookup.keys.keys() == key.keys() else key
+        text = key_text(tuple(key[part] for part in parts), hidden=is_hidden)
     record, stored = _find_answer(enrichment, lookup, text, at)
     source = row.get(schema.source(name))
     run_id = record["run_id"].removesuffix(OF_KEYS) if record else None
@@ -193,6 +195,8 @@ def _explained(
 
 
 def _request(lookup: Lookup, key: Mapping[str, Any]) -> str:
+    if key.keys() != lookup.keys.keys():
+        return f"none can be written: the key is declared with {', '.join(lookup.keys)} now"
     try:
         return request_text(lookup, key)
     except ValueError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -70,8 +70,10 @@ def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None)
     if day is not None and day not in days:
         newest = f"the newest published day is {max(days)}" if days else "no day is"
         raise DeclarationError(f"{enrichment.name}: {day} is not published; {newest}.")
-    for one in [day] if day is not None else sorted(days, reverse=True):
-        found = [(file, row) for file in days[one] for row in _places(enrichment, file, wanted)]
+    searched = [day] if day is not None else sorted(days, reverse=True)
+    _require_columns(enrichment, (file for one in searched for file in days[one]), wanted)
+    for one in searched:
+        found = [(file, row) for file in days[one] for row in _places(file, wanted)]
         if len(found) > 1:
             row_id = listed(enrichment.input.row_id) or schema.SOURCE_ROW
             raise DeclarationError(
@@ -118,20 +120,35 @@ def rows_that_used(
             yield found
 
 
-def _places(
-    enrichment: Enrichment, file: str, wanted: Mapping[str, str]
-) -> Iterator[tuple[int, ...]]:
-    there = read_schema(file)
-    fields = {field.name.lower(): field for field in there}
+def _require_columns(
+    enrichment: Enrichment, files: Iterable[str], wanted: Mapping[str, str]
+) -> None:
+    """Raise DeclarationError if no file has one of the columns; days may differ in columns."""
+    own: dict[str, str] = {}
+    for file in files:
+        own |= {lower: field.name for lower, field in _fields(file).items()}
+        if all(name.lower() in own for name in wanted):
+            return
+    for name, text in wanted.items():
+        if own and name.lower() not in own:
+            shown = [one for one in own.values() if not one.startswith("_")]
+            raise DeclarationError(
+                f"--row {name}={text}: {enrichment.name} has no column {name!r}."
+                f"{did_you_mean(name, shown)} It has: {listed(shown, 20)}."
+            )
+
+
+def _fields(file: str) -> dict[str, pa.Field]:
+    return {field.name.lower(): field for field in read_schema(file)}
+
+
+def _places(file: str, wanted: Mapping[str, str]) -> Iterator[tuple[int, ...]]:
+    fields = _fields(file)
     chosen = []
     for name, text in wanted.items():
         field = fields.get(name.lower())
-        if field is None:
-            own = [one for one in there.names if not one.startswith("_")]
-            raise DeclarationError(
-                f"--row {name}={text}: {enrichment.name} has no column {name!r}."
-                f"{did_you_mean(name, own)} It has: {listed(own, 20)}."
-            )
+        if field is None:  # the day was written before the input had the column
+            return
         chosen.append(pc.equal(pc.field(field.name), _typed(name, text, field.type)))
     filters = chosen[0]
     for one in chosen[1:]:

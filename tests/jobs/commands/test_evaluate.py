@@ -174,3 +174,17 @@ again = replace(second, request="GET /again/{key}")
     assert main(["eval", "towns", *options]) == 0
     called = Counter(path.split("/")[1] for path in service.log)
     assert called == {"first": 2, "again": 2}
+
+
+def test_rows_are_matched_by_a_row_id_spelled_in_another_case(local_days, capsys):
+    local_days.towns.declare_too(
+        "towns = replace(towns, summaries=[], input=replace(towns.input, row_id=['Number']))"
+    )
+    local_days.write_input("2013-01-10", ["ann", "bob"])
+    pq.write_table(
+        pa.table({"NUMBER": pa.array([1], pa.int32()), "temp_c": [-1.0]}), "right.parquet"
+    )
+    options = ("--day", "2013-01-10", "--against", "right.parquet", "--json")
+    assert main(["eval", "towns", "--package", "declared", *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["row"] for row in found["differing"]] == [{"Number": 1}]

@@ -3,6 +3,7 @@
 import json
 import random
 
+import pyarrow as pa
 import pytest
 
 from jobs.commands.compact import compact
@@ -157,3 +158,28 @@ def test_a_request_is_explained_with_the_schema_that_it_sends_and_without_a_repa
     )  # fmt: skip
     text = request_text(label, {"k": "a"})
     assert text == 'POST /chat {"text": "a", "schema": {"required": ["x"]}}'
+
+
+def test_a_row_whose_key_had_another_name_is_explained(local_days, explained):
+    local_days.write_input(DAYS[0], ["x"])
+    local_days.run(DAYS[0])
+    local_days.towns.declare_too(
+        "towns = replace(towns, lookups=[replace(weather, request='GET /v1/{place}',",
+        "    keys={'place': 'trim(town)'})])",
+    )
+    (weather,) = explained("--row", "number=0")["lookups"]
+    assert (weather["key"], weather["key_text"]) == ({"town": "x"}, '["x"]')
+    assert json.loads(weather["response"])["town"] == "x"
+    assert "the key is declared with place now" in weather["request"]
+
+
+def test_a_row_is_found_by_a_column_that_older_days_lack(local_days, explained, capsys):
+    local_days.write_input(DAYS[0], ["x"])
+    local_days.write_input(DAYS[1], ["x"], extra=pa.array([5]))
+    local_days.run(*DAYS[:2])
+    assert explained("--row", "extra=5")["day"] == DAYS[1]
+    arguments = ["explain", "towns", "--package", "declared", "--row"]
+    assert main([*arguments, "extra=6"]) != 0
+    assert "no row of 2 published days has these values" in capsys.readouterr().err
+    assert main([*arguments, "extra=5", "--day", DAYS[0]]) != 0
+    assert "has no column 'extra'" in capsys.readouterr().err
