@@ -7,8 +7,9 @@ from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.answers.times import shown
 
-FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 FENCE_MARK = "```"
+BOM = "\ufeff"
 
 
 class InnerAnswer:
@@ -39,7 +40,7 @@ class InnerAnswer:
         if not isinstance(found, str):
             return found
         try:
-            return read_json(_without_fence(found))
+            return read_json(_without_fence(found.removeprefix(BOM)))
         except ValueError as error:
             raise ValueError(
                 f"the text at {self._declared} (answer) is not JSON: {error}: {shown(found)}"

@@ -26,13 +26,14 @@ def response(content):
 @given(
     value=VALUES, indent=st.sampled_from([None, 2]),
     fence=st.none() | st.tuples(WORDS, st.sampled_from(["", "json", "JSON "]), WORDS),
+    end=st.sampled_from(["\n", "\r\n"]), mark=st.sampled_from(["", "\ufeff"]),
 )  # fmt: skip
-def test_json_in_a_text_or_in_its_only_fence_is_read_as_it_stands(value, indent, fence):
+def test_json_in_a_text_or_in_its_only_fence_is_read_as_it_stands(value, indent, fence, end, mark):
     text = json.dumps({"answer": value}, indent=indent)
     if fence is not None:
         before, language, after = fence
-        text = f"{before}\n```{language}\n{text}\n```\n{after}"
-    assert INNER.read(response(text)) == {"answer": value}
+        text = f"{before}\n```{language}\n{text}\n```\n{after}".replace("\n", end)
+    assert INNER.read(response(mark + text)) == {"answer": value}
 
 
 @given(value=VALUES, at=st.floats(0, 1), is_fenced=st.booleans())
