@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import decimal
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import isfinite
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from jobs.declare.answers.answer_casts import AnswerColumn, cast_to
+from jobs.declare.answers.json_text import read_number
 from jobs.input.text.text_faults import TextFault
 
 ROWS_AT_ONCE = 1 << 14
@@ -23,6 +25,7 @@ LONGEST_ROW = 4 << 20  # bytes
 REMEMBERED = 1000  # different sets of names
 SHOWN_NAMES = 10
 TWICE = "a name stands twice in an object"
+EXACT = re.compile("DECIMAL|INT")  # types that lose nothing to a 64-bit float
 BOM = b"\xef\xbb\xbf"
 
 Read = Callable[[Any], Any]
@@ -74,10 +77,10 @@ class _Objects:
         self._rows: list[tuple[Any, ...]] = []
         self._lines: list[int] = []
         self._pick: dict[tuple[str, ...], Pick] = {}  # by the names of an object
-        has_decimals = any("DECIMAL" in column.spark_type for column in columns)
+        is_exact = any(EXACT.search(column.spark_type) for column in columns)
         self._decode = json.JSONDecoder(
             object_pairs_hook=tuple,
-            parse_float=decimal.Decimal if has_decimals else None,
+            parse_float=_number if is_exact else None,
             parse_constant=_refuse_constant,
         ).decode
 
@@ -205,7 +208,7 @@ def _finite(cast: Read) -> Read:
 def _exact(cast: Read, kind: pa.DataType) -> Read:
     def read(value: Any) -> Any:
         found = cast(value)
-        if found is not None and found != decimal.Decimal(value):
+        if found is not None and found != decimal.Decimal(str(value)):
             raise _WrongValueError(f"expected at most {kind.scale} digits after the point", value)
         return found
 
@@ -252,6 +255,12 @@ def _struct_reader(kind: pa.StructType) -> Read:
         return found
 
     return read
+
+
+def _number(digits: str) -> float:
+    """Return a number with its digits. Casts refuse infinity, in declared columns only."""
+    number = float(digits)
+    return read_number(digits) if isfinite(number) else number
 
 
 def _refuse_constant(name: str) -> Any:

@@ -190,7 +190,7 @@ def test_a_time_without_an_offset_is_in_utc_at_any_depth():
         (str(2**63), "BIGINT", "x: expected BIGINT", f"'{2**63}'"),
         ("1e400", "DOUBLE", "x: the number is too large", "'Infinity'"),
         ("1e39", "FLOAT", "x: expected FLOAT", "'1e+39'"),
-        ("1.005", "DECIMAL(10,2)", "x: expected at most 2 digits after the point", "'\"1.005\"'"),
+        ("1.005", "DECIMAL(10,2)", "x: expected at most 2 digits after the point", "'1.005'"),
         ("5", "STRING", "x: expected STRING", "'5'"),
         ('"\\ud800"', "STRING", "x: expected STRING", "'\\ud800'"),
         ("{}", "STRING", "x: expected STRING", "'{}'"),
@@ -209,6 +209,23 @@ def test_a_value_of_another_type_is_named_with_line_column_and_value(value, kind
     sentence = fault(f'{{"x":null}}\n\n{{"x":{value}}}\n{{"x":null}}\n', f"x {kind}")
     assert sentence.startswith(f"line 3, column {where}")
     assert f"found {found}. Correct it" in sentence
+
+
+@pytest.mark.parametrize("also", ["", ", d DECIMAL(5,2)"])
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [("9007199254740993.0", 9007199254740993), ("1.0", 1), ("1e3", 1000), ("7", 7)],
+)
+def test_a_number_is_the_same_whatever_else_is_declared(number, expected, also):
+    every = '{"a":null,"d":null}'
+    rows = read(f'{every}\n{{"a":{number},"z":1e400}}\n', ddl=f"a BIGINT{also}")
+    assert rows[1]["a"] == expected
+
+
+@pytest.mark.parametrize("number", ["1e99999999999999999999", "-1e-99999999999999999999"])
+def test_a_number_that_nobody_can_hold_is_named_with_its_line(number):
+    sentence = fault(f'{{"a":null}}\n{{"a":{number}}}\n', "a DECIMAL(5,2)")
+    assert sentence.startswith("line 2")
 
 
 def test_a_line_that_is_no_json_is_named():
