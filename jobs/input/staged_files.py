@@ -1,7 +1,8 @@
 """Copies of a day's input files next to the output, where Spark and the checks read them.
 
 CSV and JSON files are copied to Parquet with the declared types, row for row; files on an object
-store are copied unless tasks read them there; of an Iceberg table the live rows are copied.
+store are copied, unless tasks run on other machines, which read them there; of an Iceberg table the
+live rows are copied.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def copy_at(target: str) -> Iterator[Writable]:
             yield file
         return
     path = Path(target)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    draft = durable.name_draft(path)
     try:
         yield draft
         durable.sync(draft)

@@ -10,12 +10,20 @@ DRAFT = ".draft"  # suffix of an unfinished file, which a crash leaves behind
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
+def name_draft(path: Path) -> Path:
+    """Return a new name beside a file, for its content until it is whole.
+
+    Process numbers repeat in containers, so a draft of a killed process might be in the way.
+    """
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{DRAFT}")
+
+
 def write(path: Path, data: bytes) -> None:
     """Write a file atomically: a reader sees the old or the new bytes, also after a power cut.
 
     Creates its folder if needed. Raises OSError with the file's name; a full disk leaves no file.
     """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{DRAFT}")
+    draft = name_draft(path)
     try:
         make_folder(path.parent)
         with draft.open("wb") as file:
@@ -38,7 +46,7 @@ def create(path: Path, data: bytes) -> None:
     its folder if needed. Raises FileExistsError if the file exists, and OSError.
     """
     make_folder(path.parent)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{DRAFT}")
+    draft = name_draft(path)
     try:
         _write_new(draft, data)
         path.hardlink_to(draft)

@@ -76,7 +76,7 @@ def any_run(enrichment: str) -> bool:
 def replace(path: Path, text: str) -> None:
     """Writes a file atomically: readers see the old text or the new. A full disk leaves no file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = durable.name_draft(path)
     try:
         draft.write_text(text)
         draft.replace(path)
@@ -121,8 +121,8 @@ def remove_drafts(enrichment: str, before: float) -> None:
 
 
 def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
-    """Returns all records of an enrichment, or of a day of it, oldest first; without records whose
-    figures are part of another record.
+    """Returns all records of an enrichment, or of a day of it, oldest first. A record whose
+    figures a later batch's record includes is left out.
     """
     found = [
         record for path in _files(enrichment, day) if (record := _read(path, DayRecord)) is not None

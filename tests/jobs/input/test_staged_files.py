@@ -147,6 +147,16 @@ def test_an_unchanged_file_is_converted_once_and_a_changed_one_again(raw):
     }
 
 
+def test_processes_of_the_same_number_copy_a_file_beside_each_other(tmp_path):
+    target = tmp_path / f"{'x' * 230}-copy.parquet"  # a draft's name is no longer than its file's
+    with staged_files.copy_at(str(target)) as killed:
+        killed.write_bytes(b"half")  # as a killed process of a container leaves it
+        with staged_files.copy_at(str(target)) as other:
+            assert not other.exists()
+            other.write_bytes(b"whole")
+        assert target.read_bytes() == b"whole"
+
+
 def test_vacuum_removes_converted_files_that_nobody_used_for_so_long_and_keeps_those_of_a_day_at_work(
     raw,
 ):
