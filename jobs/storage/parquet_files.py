@@ -67,6 +67,14 @@ def read_schema(place: str) -> pa.Schema:
     return pq.read_schema(parquet_source(place))
 
 
+def read_fields(places: Iterable[str]) -> dict[str, pa.Field]:
+    """Return the columns of these files by name; a column's type is that of the first with it."""
+    fields: dict[str, pa.Field] = {}
+    for place in places:
+        fields = {field.name: field for field in read_schema(place)} | fields
+    return fields
+
+
 def stream_rows(
     places: Sequence[str],
     columns: Iterable[str] | None = None,
@@ -77,15 +85,15 @@ def stream_rows(
     A dataset reads up to a gigabyte ahead of a slow reader.
 
     Args:
-        places: The files. A column that only the first has is null in others.
-        columns: Of the first file, by default all.
+        places: The files. A column is null in files that lack it.
+        columns: Of any of the files, by default all.
         constants: Further columns, or values instead of those of the files.
     """
-    first = read_schema(places[0])
-    values = dict.fromkeys(columns or first.names) | dict(constants or {})
+    fields = read_fields(places)
+    values = dict.fromkeys(columns or fields) | dict(constants or {})
     types = pa.schema(
         [
-            first.field(name) if value is None else pa.field(name, value.type)
+            fields[name] if value is None else pa.field(name, value.type)
             for name, value in values.items()
         ]
     ).remove_metadata()

@@ -5,7 +5,7 @@ Tasks load this module, so it imports no deltalake.
 """
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from jobs.schema import columns as schema
 from jobs.schema.columns import RUN_ID
 from jobs.schema.records import DayFacts, LookupFacts, WrittenFile
 from jobs.storage.new_files import new_file, written_bytes
-from jobs.storage.parquet_files import read_schema, stream_rows
+from jobs.storage.parquet_files import read_fields, stream_rows
 from jobs.storage.urls import below
 
 FOLDER = "beside"  # in the run's folder
@@ -73,18 +73,22 @@ def audit_rows(files: Sequence[str], facts: DayFacts) -> pa.RecordBatchReader:
     """The audit columns of every row, by row identity, day and run."""
     day = pa.scalar(column_value(facts.day))
     own = {RUN_ID: pa.scalar(facts.run_id), facts.declared.partition: day}
-    return stream_rows(files, _audit_columns(facts, read_schema(files[0])), own)
+    return stream_rows(files, _audit_columns(facts, read_fields(files)), own)
 
 
-def _audit_columns(facts: DayFacts, written: pa.Schema) -> list[str]:
+def _audit_columns(facts: DayFacts, written: Iterable[str]) -> list[str]:
     """Row identity and audit columns in the files' spelling: Arrow heeds case, and declarations do
-    not.
+    not. A stream's day may lack those of a lookup that was declared later.
     """
-    by_lower_name = {name.lower(): name for name in written.names}
+    by_lower_name = {name.lower(): name for name in written}
     wanted = [*facts.declared.row_id, *schema.ROW_COLUMNS]
     for lookup in facts.declared.lookups:
         wanted += schema.audit_columns(lookup.name)
-    return list(dict.fromkeys(by_lower_name[name.lower()] for name in wanted))
+    return list(
+        dict.fromkeys(
+            by_lower_name[name.lower()] for name in wanted if name.lower() in by_lower_name
+        )
+    )
 
 
 def letters(files: Sequence[str], facts: DayFacts) -> Iterator[pa.RecordBatch]:
@@ -97,8 +101,10 @@ def letters(files: Sequence[str], facts: DayFacts) -> Iterator[pa.RecordBatch]:
 
 
 def _wanted(files: Sequence[str], facts: DayFacts, lookup: LookupFacts) -> Iterator[pa.RecordBatch]:
-    by_lower_name = {name.lower(): name for name in read_schema(files[0]).names}
+    by_lower_name = {name.lower(): name for name in read_fields(files)}
     name = lookup.name
+    if schema.status(name).lower() not in by_lower_name:  # the lookup was declared later
+        return
     # declarations ignore case
     identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]
     columns = {column: column for column in identity}

@@ -9,7 +9,8 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.ledger.keys import key_text
-from jobs.schema.records import Billed, BilledUnit, LookupMetrics, RowChanges
+from jobs.schema import columns as schema
+from jobs.schema.records import Billed, BilledUnit, LookupFacts, LookupMetrics, RowChanges
 from jobs.streams.batch_publishing import MicroBatch, publish_batch
 from jobs.tables import publishing
 from jobs.tables.delta.asked_keys import KeysOf
@@ -42,6 +43,46 @@ def test_the_first_batch_of_a_new_table_adds_no_figures_of_the_deleted_table():
     with leased(TABLE, FIRST, "query-0-a") as lease:
         publish_batch([run("query-0-a", FIRST, [7])], MicroBatch("query", 0), [lease])
     assert run_records.of_run("flights", FIRST, "query-0-a").figures.rows_out == 1
+
+
+RATING = LookupFacts("rating", "http", "r", (("score", "INT"),), 2.0, 10, dead_letters=("error",))
+RATED = {
+    "score": pa.array([None], pa.int32()),
+    "rating_status": pa.array(["error"]),
+    "rating_answered_at": pa.array([None], pa.timestamp("us", "UTC")),
+    schema.status("rating"): pa.array(["error"]),
+    schema.source("rating"): pa.array(["call"]),
+    schema.attempts("rating"): pa.array([[{"start": 1, "end": 2, "throttled": False}]]),
+    schema.latency_ms("rating"): pa.array([1.5]),
+    schema.paused_ms("rating"): pa.array([0.0]),
+    schema.error("rating"): pa.array(["gone"]),
+    schema.key("rating"): pa.array([{"k": "7"}]),
+}
+
+
+@pytest.mark.parametrize("gone", ["1", "7"])
+def test_a_key_is_removed_from_a_day_of_batches_before_and_after_a_new_lookup(gone):
+    old = {"temp_c": pa.array([1.0, 2.0])} | keyed([1, 2])
+    second = run("query-1-a", FIRST, [7], answers={"temp_c": pa.array([7.0])} | keyed([7]) | RATED)
+    declared = replace(second.facts.declared, lookups=(*second.facts.declared.lookups, RATING))
+    metrics = LookupMetrics("rating", {"error": 1}, 1, 0, 0.0, 0.0, None, None)
+    figures = replace(second.figures, lookups=(metrics,))
+    second = replace(second, facts=replace(second.facts, declared=declared), figures=figures)
+    with leased(TABLE, FIRST, "stream") as lease:
+        publish_batch(
+            [run("query-0-a", FIRST, [1, 2], answers=old)], MicroBatch("query", 0), [lease]
+        )
+        publish_batch([second], MicroBatch("query", 1), [lease])
+    record = run_records.of_run("flights", FIRST, "query-1-a")
+    files = [uri.removeprefix("file://") for uri in DeltaTable(TABLE).file_uris()]
+    keys = KeysOf("weather", ("flight",), {key_text((gone,), hidden=False)})
+    with leased(TABLE, FIRST, "forget") as lease:
+        assert without_rows(record, files, keys, run_id="forget", lease=lease) == 1
+    left = sorted({1, 2, 7} - {int(gone)})
+    assert test_publishing.published() == left
+    assert test_publishing.audited() == [("forget", flight) for flight in left]
+    letters = DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table().to_pylist()
+    assert [row["flight"] for row in letters] == [7] * (7 in left)
 
 
 EUR = Billed(5, 0, "request", "0.05", "EUR")
