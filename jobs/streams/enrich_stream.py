@@ -124,7 +124,7 @@ class Stream:
             self._write(
                 query=query_id(self._checkpoint), batches=state.batches + 1, last_batch=number,
                 rows=state.rows + sum(one.rows for one in done), rows_late=state.rows_late + late,
-                last=(*state.last, *done)[-SHOWN:],
+                last=(*state.last, *done)[-max(SHOWN, len(done)):],
             )  # fmt: skip
 
     def _save(self, **changed: Any) -> None:

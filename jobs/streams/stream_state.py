@@ -14,7 +14,7 @@ from jobs.wording import counted
 
 ROOT = Path("data/streams")
 RUNNING = "running"
-SHOWN = 20  # last batches in the file
+SHOWN = 20  # last days of batches in the file
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class StreamState(Facts):
     rows: int = 0
     rows_late: int = 0  # late for their task, or for the watermark of the batches before
     last_batch: int | None = None
-    last: tuple[BatchDone, ...] = ()  # the last SHOWN, oldest first
+    last: tuple[BatchDone, ...] = ()  # the last SHOWN or all of the last batch, oldest first
     reason: str = ""  # a sentence, if the stream failed or was stopped
 
 
