@@ -7,6 +7,7 @@ import secrets
 from pathlib import Path
 
 DRAFT = ".draft"  # suffix of an unfinished file, which a crash leaves behind
+LONGEST_NAME = 200  # bytes of a file's name in its draft's; disks take 255
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -15,7 +16,8 @@ def name_draft(path: Path) -> Path:
 
     Process numbers repeat in containers, so a draft of a killed process might be in the way.
     """
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{DRAFT}")
+    name = path.name.encode()[:LONGEST_NAME].decode(errors="ignore")
+    return path.with_name(f".{name}.{secrets.token_hex(4)}{DRAFT}")
 
 
 def write(path: Path, data: bytes) -> None:
