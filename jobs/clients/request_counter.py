@@ -27,7 +27,7 @@ class RequestCounts:
 
     sent: Counter[int] = field(default_factory=Counter)  # day -> requests sent
     items: Counter[int] = field(default_factory=Counter)  # day -> keys in them
-    # unit that answers tell -> day -> number
+    # unit that answers report -> day -> number
     units: dict[str, Counter[int]] = field(default_factory=dict)
     # requests whose use no answer told, though the lookup reads it from answers
     unknown_use: int = 0
@@ -49,7 +49,7 @@ class RequestCounts:
         return Request(self, items if isinstance(items, Unasked) else Unasked(items))
 
     def bill(self, units: Mapping[str, int]) -> None:
-        """Count what an answer tells."""
+        """Count what an answer reports."""
         day = _today()
         for unit, many in units.items():
             self.units.setdefault(unit, Counter())[day] += many
@@ -149,7 +149,7 @@ class Request:
         self._is_written = False
         self._items = 0
         self.connection: Any = None  # for HTTP, the connection in use
-        self.tells = False  # its answer tells what it used
+        self.tells = False  # its answer reports what it used
         self.used: Mapping[str, int] | None = None  # as its answer told; None: not yet
 
     def leaves(self, connection: Any = None) -> None:

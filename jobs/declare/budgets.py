@@ -27,7 +27,7 @@ class Budget:
         per: day or month, in UTC; a run counts in the period in which it begins.
         at_most: The most that a call costs, as "0.05 USD": this amount is reserved before each
             call. By default the price of a request, of a batch's items, and of the `at_most` units
-            of each price whose units only answers tell; required where such a price has none.
+            of each price whose units only answers report; required where such a price has none.
     """
 
     amount: str
@@ -92,7 +92,7 @@ def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]
         open_ended = [one.unit for one in facts if one.unit not in SENT and one.at_most is None]
         if open_ended and budget.at_most is None:
             raise DeclarationError(
-                f"{where}: budget: only an answer tells how many {open_ended[0]}s a call cost; "
+                f"{where}: budget: only an answer reports how many {open_ended[0]}s a call cost; "
                 'declare at_most, the most that one call costs, as at_most="0.05 USD", or the '
                 f"most {open_ended[0]}s in the price, as at_most=2_000."
             )

@@ -84,7 +84,7 @@ class Lookup:
 
     kind = "lookup"
     model: ClassVar[str | None] = None  # whose prices hold
-    bill: ClassVar[Mapping[str, str]] = {}  # unit -> where an answer tells its number
+    bill: ClassVar[Mapping[str, str]] = {}  # unit -> where an answer reports its number
     repair: ClassVar[int] = 0  # requests for another answer where one does not fit
     finish_after_timeout = False  # a call without a waiting row is cancelled
     # a slow call is not made a second time
@@ -158,13 +158,13 @@ class Lookup:
         ]:
             if reported is not None and unit not in reported:
                 raise DeclarationError(
-                    f"bill: its service has a {kind} {unit}, and bill does not say where an "
-                    f'answer tells {unit}s; write bill={{"{unit}s": "$.usage.{unit}s"}}, or report '
-                    "them from a coroutine with http.bill(...)."
+                    f"bill: its service has a {kind} {unit}, and bill does not say where an answer "
+                    f'reports {unit}s; write bill={{"{unit}s": "$.usage.{unit}s"}}, or report them '
+                    "from a coroutine with http.bill(...)."
                 )
 
     def billed_units(self) -> Collection[str] | None:
-        """Return the units that its answers tell; None if its code reports them."""
+        """Return the units that its answers report; None if its code reports them."""
         return {singular(unit) for unit in self.bill}
 
     def _check_keys(self) -> None:

@@ -36,7 +36,7 @@ class CallCap:
         message: As the user wrote it, for the sentence: "max_calls 500".
         parts: By number of the partition.
         weights: By lookup, the cost of an attempt (1 for calls, a price for money), or the most
-            that it may cost, where only its answer tells.
+            that it may cost, where only its answer reports.
         reported: By lookup, the cost of each unit, where only answers report their number; empty
             for the other lookups.
     """

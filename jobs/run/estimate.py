@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
 IN_JOBS = "in an open job"
 FAILED = "answered with an error"  # by error_when or required
-UNKNOWN_COST = "unknown, as only answers tell what a call uses: `tidegate try` finds out,"
+UNKNOWN_COST = "unknown, as only answers report what a call uses: `tidegate try` finds out,"
 BY_ROW, EVERY_DAY = "cache=None: every row is called for", "no ledger: every day asks its keys"
 
 

@@ -19,11 +19,11 @@ class PriceFacts(Facts):
 
     amount: str  # decimal, as "0.0040"
     currency: str  # USD
-    unit: str  # item, request, or a unit that answers tell, such as token
+    unit: str  # item, request, or a unit that answers report, such as token
     per: int = 1
     since: str | None = None  # 2026-12-01; None: from ever
     model: str | None = None  # whose calls have this price; None: any
-    at_most: int | None = None  # units that answers tell of a call
+    at_most: int | None = None  # units that answers report of a call
 
 
 @dataclass(frozen=True)
@@ -318,7 +318,7 @@ class DayFacts(Facts):
 
 @dataclass(frozen=True)
 class BilledUnit(Facts):
-    """What was billed of a unit: an item or a request that was sent, or what answers tell."""
+    """What was billed of a unit: an item or a request that was sent, or what answers report."""
 
     unit: str  # item, request, or a unit of the service, as token
     units: int

@@ -131,7 +131,7 @@ class ServiceSession:
             counts: The lookup's counts.
             headers: Sent with every request.
             secrets: Texts to mask in messages.
-            usage: Reads from each answer what its request used; None: no answer tells.
+            usage: Reads from each answer what its request used; None: no answer reports it.
         """
         self.base_url = service.base_url
         self._shown_url = service.shown_url

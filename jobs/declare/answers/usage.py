@@ -58,7 +58,7 @@ def as_count(many: Any) -> int | None:
 def _unit(name: str) -> str:
     if not UNIT.fullmatch(name) or singular(name) in SENT:
         raise DeclarationError(
-            f"bill: {name!r} is not a unit that answers tell; write lower-case letters and _, as "
+            f"bill: {name!r} is not a unit that answers report; write lower-case letters and _, as "
             "input_tokens. Requests and items are counted when they are sent."
         )
     return singular(name)

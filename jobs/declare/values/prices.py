@@ -12,7 +12,7 @@ from jobs.schema.records import PriceFacts
 MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ([A-Z]{3})")
 UNIT = re.compile(r"[a-z]+(?:_[a-z]+)*")
 PER = re.compile(rf"(?:([1-9]\d{{0,8}}) )?({UNIT.pattern})")
-SENT = ("item", "request")  # units that are counted when sent; only answers tell others
+SENT = ("item", "request")  # units that are counted when sent; only answers report others
 Unit = tuple[str, str | None]  # a unit, and the model whose calls use it; None: of any model
 
 
@@ -49,13 +49,13 @@ class Price:
 
     Attributes:
         amount: Decimal money, as "0.0040 USD".
-        per: item (a key), request (a call; a retry is another call), a unit that answers tell
+        per: item (a key), request (a call; a retry is another call), a unit that answers report
             (`bill` of the lookup, or http.bill), such as input_token, or a multiple, such as
             "1000 items".
         since: The first day, in UTC, of the price, which applies until another price per this unit
             begins; None for the first price.
         model: The model whose calls have this price; None: any model without a price of its own.
-        at_most: The highest number of units that answers tell of one call, such as a model's
+        at_most: The highest number of units that answers report of one call, such as a model's
             max_tokens. Budgets and --max-cost reserve its price before each call.
     """
 
@@ -149,7 +149,7 @@ def priced_units(prices: Sequence[PriceFacts]) -> tuple[str, ...]:
 
 
 def reported_units(prices: Sequence[PriceFacts]) -> tuple[str, ...]:
-    """Return the units with a price whose number only answers tell."""
+    """Return the units with a price whose number only answers report."""
     return tuple(unit for unit in priced_units(prices) if unit not in SENT)
 
 

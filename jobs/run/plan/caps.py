@@ -66,7 +66,7 @@ def cap_on_cost(
     """Returns a cap on the cost of a run ("5 USD") at today's prices, divided over the tasks.
 
     An attempt at a key costs its price; if a request asks for many keys and is billed as a unit, a
-    full request is assumed. Where only an answer tells what it cost, an attempt reserves the most
+    full request is assumed. Where only an answer reports what it cost, an attempt reserves the most
     that it may cost, and its answer settles that.
 
     Raises DeclarationError if the amount cannot be compared with the prices, or no lookup has a
@@ -110,7 +110,7 @@ def _most_of_attempt(lookup: Lookup, prices: Sequence[PriceFacts], most: str) ->
     """Returns what an attempt at a key costs, or the most that it may cost.
 
     Raises:
-        DeclarationError: Only an answer tells, and nothing declares the most.
+        DeclarationError: Only an answer reports, and nothing declares the most.
     """
     units: dict[str, int] = {"item": 1, "request": 1}
     reported = [price for price in prices if price.unit not in SENT]
@@ -121,7 +121,7 @@ def _most_of_attempt(lookup: Lookup, prices: Sequence[PriceFacts], most: str) ->
     if open_ended:
         raise DeclarationError(
             f"max-cost is {most!r}, but lookup {lookup.name} is billed per {open_ended[0]}, which "
-            "only an answer tells; declare at_most in that price, or use --max-calls."
+            "only an answer reports; declare at_most in that price, or use --max-calls."
         )
     if reported:
         return cost_of(prices, units | {price.unit: price.at_most or 0 for price in reported})

@@ -25,7 +25,7 @@ class UsedUp(Exception):  # noqa: N818  # reads as what happened
 class CallBudget:
     """A task's budget over all its lookups; every attempt costs the weight of its lookup.
 
-    Where only answers tell what a lookup costs, an attempt reserves its weight until it ends, and
+    Where only answers report what a lookup costs, an attempt reserves its weight until it ends, and
     the lookup's bill is spent. When the budget is used up, the calls in flight finish and their
     answers are stored; then the run stops.
     """
@@ -42,7 +42,7 @@ class CallBudget:
             cap: The run's cap; None where only budgets over runs bound what it spends
                 (service_lease.py).
             partition: The task's number.
-            counts: Of the requests of each lookup whose cost answers tell.
+            counts: Of the requests of each lookup whose cost answers report.
         """
         self._cap = cap
         # by lookup: the weight of an attempt, the cost of each unit, and the counts
@@ -101,7 +101,7 @@ class CallBudget:
                 self._idle.set()
 
     def _reserved(self) -> float:
-        """Return what the lookups whose cost answers tell have spent, and may still spend."""
+        """Return what the lookups whose cost answers report have spent, and may still spend."""
         return sum(
             weight * (self._at_work[place] + counts.unknown_use) + _spent(each, counts)
             for place, (weight, each, counts) in self._reported.items()

@@ -57,7 +57,7 @@ def test_a_plan_says_what_calls_cost_that_use_as_much_as_the_last_runs(
         return line
 
     assert plan(DAYS[0]).startswith(
-        "unknown, as only answers tell what a call uses: `tidegate try`"
+        "unknown, as only answers report what a call uses: `tidegate try`"
     )
     assert main(["run", "labels", "--package", "declared", "--day", DAYS[0]]) == 0
     cost = (2 * used["input"] + 8 * used["output"]) / Decimal(1000)

@@ -308,7 +308,7 @@ def test_a_budget_of_an_enrichment_needs_one_service_with_prices():
         ),
         (
             {"budget": Budget("5 USD", per="day"), "prices": Price("1 USD", per="token")},
-            "only an answer tells how many tokens a call cost; declare at_most",
+            "only an answer reports how many tokens a call cost; declare at_most",
         ),
         (
             {

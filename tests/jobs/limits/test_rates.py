@@ -367,7 +367,7 @@ def test_a_call_reserves_one_request_or_a_hundredth_of_another_unit_or_what_is_d
                 returns="x INT",
                 timeout=1.0,
             ),
-            "bill: its service has a rate of token, and bill does not say where an answer tells",
+            "bill: its service has a rate of token, and bill does not say where an answer reports",
         ),
     ],
 )

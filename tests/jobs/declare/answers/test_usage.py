@@ -1,4 +1,4 @@
-"""What an answer tells of its use is read digit for digit, or is unknown: never a wrong number."""
+"""What an answer reports of its use is read digit for digit, or is unknown: never a wrong number."""
 
 import pytest
 from hypothesis import given
@@ -51,8 +51,8 @@ def test_usage_is_what_the_answer_tells_or_unknown_and_never_a_wrong_number(usag
 @pytest.mark.parametrize(
     ("bill", "sentence"),
     [
-        ({"requests": "$.n"}, "'requests' is not a unit that answers tell"),
-        ({"Input tokens": "$.n"}, "'Input tokens' is not a unit that answers tell"),
+        ({"requests": "$.n"}, "'requests' is not a unit that answers report"),
+        ({"Input tokens": "$.n"}, "'Input tokens' is not a unit that answers report"),
         ({"tokens": "usage"}, "bill: tokens: 'usage' is not a JSON path"),
         ({"tokens": "$.usage[*].n"}, "may match several values; name one"),
         ({"tokens": "$.a - 7"}, "bill: tokens: .* is not a JSON path"),

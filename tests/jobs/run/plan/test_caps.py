@@ -78,7 +78,7 @@ def test_lookups_weigh_what_they_cost_and_a_free_one_weighs_nothing():
         (
             [by_token],
             "5 USD",
-            "lookup by_token is billed per token, which only an answer tells; declare at_most in",
+            "lookup by_token is billed per token, which only an answer reports; declare at_most in",
         ),
         ([priced(Price("1 USD", since="2100-01-01"))], "5 USD", "no lookup has a price in force"),
     ],
