@@ -96,7 +96,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._watch = watch
         self._now_us = now_us
         self._attempts = attempts
-        self._replies = Replies(caller, watch, idempotent=lookup.repeatable)
+        hidden = ledger is not None and ledger.hidden
+        self._replies = Replies(caller, watch, idempotent=lookup.repeatable, hidden=hidden)
         self._ledger = ledger
         self._asks_once = ledger is not None and not lookup.repeatable
         self._hedging, self._counted = hedging, counted

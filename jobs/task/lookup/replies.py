@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.clients.client import CallFailed, Client, Redirected, Throttled, Unclear
+from jobs.schema.personal import http_status
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
 from jobs.wording import one_line
 
@@ -29,24 +30,30 @@ class Reply:
 class Replies:
     """Turns results of a lookup's calls into replies, and reports them to its circuit breaker."""
 
-    def __init__(self, caller: Client, watch: CircuitBreaker, *, idempotent: bool) -> None:
+    def __init__(
+        self, caller: Client, watch: CircuitBreaker, *, idempotent: bool, hidden: bool = False
+    ) -> None:
+        """Create it; `hidden` tells that keys are personal, and errors may repeat them."""
         self._caller = caller
         self._watch = watch
         self._idempotent = idempotent
+        self._hidden = hidden
 
     def failed(self, failure: Throttled | CallFailed, *, repeated: bool) -> Reply:
         """Return the reply of a failed call; `repeated` tells that its row failed before."""
-        reason = one_line(str(failure))
+        reason = shown = one_line(str(failure))
+        if self._hidden:  # what the breaker is shown leaves the task, in progress and in a stop
+            shown = http_status(reason) or "its error may repeat a personal key; `try` shows it"
         if isinstance(failure, Throttled):
-            self._watch.throttled(reason, failure.seconds)
+            self._watch.throttled(shown, failure.seconds)
             return Reply(None, error=reason, throttled=True)
         if isinstance(failure, Redirected):
-            self._watch.redirected(reason)
+            self._watch.redirected(shown)
             return Reply("error", error=reason, kept=self._idempotent)  # store nothing for this key
         if not failure.passing:
             self._watch.succeeded()
             return Reply("error", error=reason, unclear=isinstance(failure, Unclear))
-        self._watch.failed(reason, repeated=repeated)
+        self._watch.failed(shown, repeated=repeated)
         return Reply("error", error=reason, passing=True, down=self._watch.is_down)
 
     def answered(self, answer: Any | None, now: int) -> Reply:

@@ -80,3 +80,23 @@ def test_eval_shows_no_answer_to_a_personal_key_unless_asked(local_days, capsys)
     (found,) = [json.loads(line) for line in told.splitlines() if line[0] == "{"]
     assert [row["row"] for row in found["differing"]] == [{"number": "***"}] * 2
     assert WORD in printed(capsys, *options, "--show-personal")
+
+
+def test_the_reason_of_a_stop_repeats_no_personal_key(local_days, capsys):
+    local_days.towns.declare(pii=["town"])
+    local_days.towns.declare_too(
+        "from datetime import timedelta",
+        "from tidegate import Outage",
+        "outage = Outage(after=2, wait_at_most=timedelta(seconds=0.2),",
+        "    probe_every=timedelta(seconds=0.1))",
+        "weather = replace(weather, service=replace(weather.service, outage=outage))",
+        "towns = replace(towns, summaries=[], lookups=[weather])",
+    )
+    towns = [f"{WORD}{letter}" for letter in "abcdef"]
+    local_days.fails = dict.fromkeys(towns, 500)
+    local_days.write_input(DAY, towns)
+    capsys.readouterr()
+    local_days.run(DAY)
+    told = "".join(capsys.readouterr()) + printed(capsys, "status", "towns")
+    assert "UTC (500); gate closed" in " ".join(told.split())
+    assert WORD not in told
