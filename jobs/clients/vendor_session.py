@@ -23,7 +23,7 @@ from jobs.declare.vendor_jobs import (
 from jobs.errors import AccessRefused, TidegateError
 from jobs.wording import one_line
 
-TOO_MANY = "429"
+REFUSED = "4"  # first digit of a status with which a vendor took nothing
 
 
 class NotSubmitted(Exception):  # noqa: N818  # what happened
@@ -115,7 +115,7 @@ class VendorSession:
             if self._counts.sent.total() == sent:
                 later = isinstance(error, CallFailed | OSError)
                 raise NotSubmitted(reason, later=later) from error
-            if isinstance(error, Throttled) and reason.startswith(TOO_MANY):
+            if isinstance(error, Throttled) and reason.startswith(REFUSED):
                 raise NotSubmitted(reason, later=True) from error
             if isinstance(error, StatusFailed) and not error.passing:
                 raise NotSubmitted(reason) from error

@@ -6,6 +6,7 @@ done.json is created once.
 
 import asyncio
 import base64
+import contextlib
 import datetime as dt
 import hashlib
 import logging
@@ -118,17 +119,22 @@ class JobWatch:
                 state = await self._state(job.id, is_late=self.clock() >= until)
                 if isinstance(state, Refused):
                     facts = describe(f"refused: {state.reason}", job, intent, self.clock())
+                    facts["billed"] = 0
                     if self.files.finish(job.token, facts):
                         refused.append((job, state.reason))
                 elif isinstance(state, Over):
                     await self._take(job, intent, state.reason)
-                elif self.clock() >= until:
+                elif self.clock() >= until + self._grace:
                     self._give_up(job, intent)
                 else:
                     found.is_open(job, intent, until, state.done)
                     continue
                 found.taken += 1
             except NotNow as error:
+                if self.clock() >= until + self._grace:
+                    self._give_up(job, intent, str(error))
+                    found.taken += 1
+                    continue
                 found.is_open(job, intent, until)
                 found.notes.append(f"job {job.id}: {error}")
         if refused:
@@ -139,11 +145,18 @@ class JobWatch:
             )
         return found
 
+    @property
+    def _grace(self) -> float:
+        """Seconds after give_up in which a cancelled job may still end, and an outage pass."""
+        return min(self.lookup.give_up.total_seconds(), 3600.0)
+
     async def _state(self, job: str, *, is_late: bool) -> Running | Over | Refused:
         """Return a job's state; a job that takes too long is cancelled first."""
         state = await self.vendor.state(job)
-        if is_late and isinstance(state, Running) and await self.vendor.cancel(job):
-            state = await self.vendor.state(job)
+        if is_late and isinstance(state, Running):
+            with contextlib.suppress(NotNow):  # such as 409: it is being cancelled already
+                if await self.vendor.cancel(job):
+                    state = await self.vendor.state(job)
         return state
 
     async def _take(self, job: Job, intent: Intent, reason: str) -> None:
@@ -222,10 +235,12 @@ class JobWatch:
         now, words = round(self.clock() * 1e6), dump(why)
         return [StoredAnswer(key, outcome, words, now, run_id) for key in keys]
 
-    def _give_up(self, job: Job, intent: Intent) -> None:
+    def _give_up(self, job: Job, intent: Intent, last: str = "") -> None:
         """Let go of a job that takes too long: its items are errors, and count as billed."""
         hours = self.lookup.give_up.total_seconds() / 3600
-        why = f"job {job.id} was not over after {hours:g} h (give_up)"
+        why = f"job {job.id} was not over after {hours:g} h (give_up)" + (
+            f": {last}" if last else ""
+        )
         keys = intent.keys[KEY].to_pylist()
         self.files.store(job.token, self._failures(keys, "error", why, intent.run_id))
         self.files.finish(job.token, let_go(GIVEN_UP, self.lookup, job, intent, self.clock()))
@@ -267,6 +282,10 @@ def cost(lookup: Priced, intent: Intent, units: Mapping[str, int]) -> dict[str, 
 def waiting_sentence(lookup: JobLookup, look: Look) -> str:
     """Return what a lookup waits for and until when."""
     jobs = len(look.still_open)
+    if not jobs:
+        return " ".join(
+            (f"lookup {lookup.name}:", *(f"{note.rstrip('.')}." for note in look.notes))
+        )
     when = f"{dt.datetime.fromtimestamp(look.until, dt.UTC):%F %H:%M} UTC"
     done = f", {look.done:,} of them done" if look.done else ""
     found = (

@@ -21,7 +21,7 @@ from jobs.declare.answers.answer_json import dump
 from jobs.declare.coroutine_lookup import Row
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.vendor_jobs import Item, JobLookup
-from jobs.errors import BudgetExhausted, DeclarationError
+from jobs.errors import BudgetExhausted, DeclarationError, LedgerError
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.answers import ANSWERS, SCHEMA
 from jobs.ledger.job_files import KEY, NEVER_SENT, Intent, Job, JobFiles
@@ -32,7 +32,7 @@ from jobs.run.keys.claims import DEAD_AFTER
 from jobs.run.keys.day_keys import KeySource
 from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.hits import Hits, open_folder
-from jobs.run.keys.job_results import JobWatch, Look, describe, item_id, waiting_sentence
+from jobs.run.keys.job_results import GIVEN_UP, JobWatch, Look, describe, item_id, waiting_sentence
 from jobs.run.keys.key_texts import TEXT
 from jobs.run.keys.waits import Waits
 from jobs.schema.columns import NOT_REPEATED
@@ -114,6 +114,7 @@ class _JobStep:
         )
         self._notes: list[str] = []
         self._lost: set[str] = set()  # tokens of jobs that may have been submitted, for ever
+        self._new: Job | None = None  # whose intent was written under the lock
 
     async def run(self) -> Hits:
         """Passes until every key has an outcome, or jobs stay open."""
@@ -158,7 +159,9 @@ class _JobStep:
         recover those whose submission was interrupted.
         """
         found, alive = [], self._runs_alive()
-        for job in self._open_jobs():
+        for job in (job for job in self._jobs() if job.is_open):
+            if not job.id and not self._has_keys(job):  # in doubt, for the runs that need its keys
+                continue
             intent = self._intent(job)
             accepted: Job | None = job
             if not job.id:
@@ -193,7 +196,7 @@ class _JobStep:
                         return None
                     return self._accepted_as(job, found)
                 case "token":
-                    return await self._submit(vendor, job, intent)
+                    return await self._submit(vendor, job, intent, in_doubt=True)
                 case _:
                     self._lost.add(job.token)
         except NotNow as error:
@@ -209,7 +212,9 @@ class _JobStep:
         facts = describe(NEVER_SENT, job, intent, self._clock())
         self._files.finish(job.token, {**facts, "why": why, "billed": 0})
 
-    async def _submit(self, vendor: VendorSession, job: Job, intent: Intent) -> Job | None:
+    async def _submit(
+        self, vendor: VendorSession, job: Job, intent: Intent, *, in_doubt: bool = False
+    ) -> Job | None:
         """Submits a job, once. Returns it as the vendor knows it; None if it may not.
 
         Raises DeclarationError if the vendor refuses it, AccessRefused if it denies access.
@@ -231,9 +236,13 @@ class _JobStep:
                 self._lost.add(job.token)
             return None
         except NotSubmitted as error:
-            self._never_sent(job, intent, str(error))
+            if not in_doubt:  # else an earlier request may have been taken
+                self._never_sent(job, intent, str(error))
             if error.about_us is not None:
                 raise error.about_us from error
+            if in_doubt:
+                self._notes.append(f"job {job.token} is still in doubt: {error}")
+                return None
             if not error.later:
                 raise DeclarationError(
                     f"lookup {self._lookup.name}: {self._lookup.service_name} refused a job of "
@@ -285,9 +294,9 @@ class _JobStep:
         declared, waited = self._plan.ttl, dt.timedelta(seconds=max(0.0, now - self._since))
         at_least = {
             name: None if value is None else max(value, waited)
-            for name, value in (("miss", declared.miss), ("error", declared.error))
+            for name, value in vars(declared).items()
         }
-        ttl = Ttl(ok=declared.ok, **at_least)
+        ttl = Ttl(**at_least)
         found = self._search.selected(now_us=round(now * 1e6), ttl=ttl).answers
         found = found.filter(pc.not_equal(found["outcome"], "asked"))
         is_answer = pc.is_in(found["outcome"], value_set=pa.array(ANSWERS))
@@ -301,7 +310,8 @@ class _JobStep:
         """Returns the keys that were sent as often as retries allow since the day waits."""
         sent: Counter[str] = Counter()
         for job in self._jobs():
-            is_try = job.done and job.done["state"] != NEVER_SENT and job.done["items"]
+            # a refused job answered nothing, and uses up no retry
+            is_try = job.done and ("answered" in job.done or job.done["state"] == GIVEN_UP)
             if is_try and job.done["ended_at"] >= self._since:
                 sent.update(self._intent(job).keys[KEY].to_pylist())
         most = self._lookup.retry.retries
@@ -355,22 +365,45 @@ class _JobStep:
         Under the lock open jobs are listed before the ledger is searched: a job that ended in
         between has stored its answers.
         """
-        with self._files.locked():
-            all_open = [job for job in self._files.jobs(since=self._clock()) if job.is_open]
-            covering = [self._intent(job).keys[KEY] for job in all_open if self._has_keys(job)]
-            records = self._records()
-            wanted = self._unsent(records)
-            for keys in covering:
-                wanted = wanted.filter(pc.invert(pc.is_in(wanted, value_set=_one(keys))))
-            if not len(wanted) or len(all_open) >= self._lookup.service.max_concurrency:
-                return records, None
-            wanted = self._within_cap(wanted, may_wait=bool(covering))
-            if not len(wanted):
-                return records, None
-            job, intent = Job(self._token(TOKEN_BYTES)), self._new_intent(wanted)
-            self._files.write_intent(job.token, intent)
-            self._intents[job.token], self._of_day[job.token] = intent, True
+        job: Job | None = None
+        try:
+            with self._files.locked():
+                records, job = self._new_job()
+        except LedgerError:  # the lock was lost: another run may have submitted the same keys
+            if self._new is not None:
+                self._never_sent(self._new, self._intents[self._new.token], "the lock was lost")
+            raise
         return records, job
+
+    def _new_job(self) -> tuple[pa.Table, Job | None]:
+        """Writes the intent of a job of the keys that no record and no open job covers."""
+        self._new = None
+        all_open = [job for job in self._files.jobs(since=self._clock()) if job.is_open]
+        covering = [self._intent(job).keys[KEY] for job in all_open if self._has_keys(job)]
+        records = self._records()
+        wanted = self._unsent(records)
+        for keys in covering:
+            wanted = wanted.filter(pc.invert(pc.is_in(wanted, value_set=_one(keys))))
+        # a lost job of a vendor without recovery stays open for its keys, and holds no slot
+        busy = [job for job in all_open if job.id or self._lookup.recovery != "none"]
+        if not len(wanted) or len(busy) >= self._lookup.service.max_concurrency:
+            return records, None
+        wanted = self._within_cap(wanted, may_wait=bool(covering))
+        if not len(wanted):
+            return records, None
+        job, intent = Job(self._token(TOKEN_BYTES)), self._new_intent(wanted)
+        self._begin_waiting()
+        self._files.write_intent(job.token, intent)
+        self._intents[job.token], self._of_day[job.token] = intent, True
+        self._new = job
+        return records, job
+
+    def _begin_waiting(self) -> None:
+        """Stores since when the day waits, before its first intent, for the run after a kill."""
+        day = self._waits.day
+        if not self._files.waiting(day.enrichment, day.day):
+            facts = {"since": self._since, "tokens": [], "unsent": 1}
+            self._files.write_waiting(day.enrichment, day.day, facts)
 
     def _within_cap(self, wanted: pa.Array, *, may_wait: bool) -> pa.Array:
         """Returns as many keys as a job and the cap of the run allow.
