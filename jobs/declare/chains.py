@@ -80,11 +80,16 @@ def check_chains(lookups: Sequence[Lookup]) -> None:
                     f"{where} reads {column!r}, which differs after each call; a key may read "
                     "answers and statuses only."
                 )
-            if other >= place:
-                whose = "its own" if other == place else f"lookup {lookups[other].name}'s"
+            if other == place:
                 raise DeclarationError(
-                    f"{where} reads {column!r}, {whose} column; a lookup reads only lookups before "
-                    "it. Change the key, or the order of lookups."
+                    f"{where} reads {column!r}, its own column. If the input has {column!r}, "
+                    f"rename it in returns and paths, as {lookup.name}_{column}; else change the "
+                    "key."
+                )
+            if other > place:
+                raise DeclarationError(
+                    f"{where} reads {column!r}, lookup {lookups[other].name}'s column; a lookup "
+                    "reads only lookups before it. Change the key, or the order of lookups."
                 )
             if other >= 0 and lookups[other].cache is None:
                 raise DeclarationError(

@@ -473,7 +473,7 @@ def other(value):
 
 BY_HAND = {
     "request", "start", "end", "publish_by", "zone", "returns", "mode", "keys", "schema", "table",
-    "every", "rows", "iceberg",
+    "every", "rows", "iceberg", "repair",
 }  # fmt: skip
 
 

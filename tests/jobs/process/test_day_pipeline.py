@@ -164,7 +164,8 @@ def test_a_summary_that_cannot_be_made_is_named_and_the_days_are_published(towns
     assert [one.state for one in outcomes] == ["published", "published"]
     assert [name for one in outcomes for name, _ in one.unmade] == ["none", "none"]
     assert tell(outcomes) == 1
-    assert f"{DAYS[0]}  warning     none is not made: " in capsys.readouterr().out
+    warning = f"{DAYS[0]}  warning     towns: summary none of {DAYS[0]} is not made: "
+    assert warning in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("break_it", BROKEN)

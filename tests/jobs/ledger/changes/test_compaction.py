@@ -411,15 +411,15 @@ def test_answers_beyond_their_time_to_live_stay_and_old_marks_of_refreshes_go(fo
         ledgers.stored("asked", "asked", day),
     ]
     folder.write_part("r", "0", records)
-    assert compact(folder, now_us=40 * day).rows == 2
+    assert compact(folder, now_us=410 * day).rows == 2
     assert sorted(
         ledgers.known(folder, [record.key for record in records], ttl=Ttl(miss=None))
     ) == [
         "asked",
         "old miss",
     ]
-    folder.write_part("r", "1", [ledgers.stored("void", "expired", 39 * day)])
-    assert compact(folder, now_us=40 * day).rows == 3  # an answer of before may still be under way
+    folder.write_part("r", "1", [ledgers.stored("void", "expired", 409 * day)])
+    assert compact(folder, now_us=410 * day).rows == 3  # an answer of before may still be under way
 
 
 @everywhere("folder")

@@ -146,12 +146,18 @@ def test_columns_are_found_whatever_their_case(project, listener):
 
 def test_a_column_that_the_input_has_is_refused_with_the_rename(project, listener):
     wrong = dataclasses.replace(
-        weather, returns="origin STRING, wind_ms DOUBLE", paths={"origin": "$.at.origin"}, ranges={}
+        weather, returns="dest STRING, wind_ms DOUBLE", paths={"dest": "$.at.dest"}, ranges={}
     )
     assert sentence(of(wrong)) == (
-        "flights_enriched: lookup weather: returns: 'origin' exists in the input. "
-        'Rename it here: returns="weather_origin STRING", paths={"weather_origin": "$.at.origin"}.'
+        "flights_enriched: lookup weather: returns: 'dest' exists in the input. "
+        'Rename it here: returns="weather_dest STRING", paths={"weather_dest": "$.at.dest"}.'
     )
+
+
+def test_a_column_that_its_own_key_reads_is_refused_with_the_rename(project, listener):
+    wrong = dataclasses.replace(weather, returns="origin STRING", paths={}, ranges={})
+    with pytest.raises(DeclarationError, match="rename it in returns and paths, as weather_origin"):
+        of(wrong)
 
 
 def test_the_rename_without_a_path_of_its_own_keeps_the_default_one(project, listener):

@@ -214,11 +214,11 @@ def test_a_file_that_breaks_after_planning_is_named_with_the_cure(spark, tmp_pat
     with pytest.raises(TidegateError, match=rf"^{sentence}$"):
         list(plan.reads.of(0))
     file.unlink()
-    before = set(open_coordinator(spark)._frames)
+    before = set(open_coordinator(spark)._jobs)
     with pytest.raises(PythonException) as caught:
         write_out(prepared, plan, str(tmp_path / "out"))
     error = own_words(caught.value)
     assert type(error) is TidegateError
     assert re.fullmatch(sentence, str(error))
     assert plan.driver is None
-    assert set(open_coordinator(spark)._frames) == before  # the failed job is released
+    assert set(open_coordinator(spark)._jobs) == before  # the failed job is released
