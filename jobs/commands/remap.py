@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.process.day_events import DayEvent
     from jobs.process.day_pipeline import DayPipeline
-    from jobs.schema.records import DayRecord
+    from jobs.schema.records import DayRecord, DeclaredFacts
 
 OPTIONS = ("--no-calls", "--ignore-ttl")  # of the Spark program
 ANSWERED = ("ok", "miss", "fallback")
-NOT_ANSWERED = ("not_asked",)
+NOT_ANSWERED = ("not_asked", "skipped")
 
 
 def published_days(enrichment: Enrichment, first: str, last: str | None = None) -> list[str]:
@@ -81,6 +81,7 @@ def explain_lost_answers(before: DayRecord | None, now: DayRecord) -> str:
     names = now.facts.declared.row_id
     if not names or names != before.facts.declared.row_id:
         names = schema.SOURCE_IDENTITY
+    unasked: set[tuple[Any, ...]] = set()
     for lookup in now.figures.lookups:
         if not lookup.outcomes.get("not_asked", 0):
             continue
@@ -92,28 +93,41 @@ def explain_lost_answers(before: DayRecord | None, now: DayRecord) -> str:
                 f"written again since the day was published ({min(gone)} is gone), so that rows "
                 "cannot be compared. Run the day instead, or declare row_id."
             )
-        without = set(_ids(now, names, lookup.name, NOT_ANSWERED))
-        lost = sum(row in without for row in _ids(before, names, lookup.name, ANSWERED))
+        unasked.update(_ids(now, names, schema.status(lookup.name), ("not_asked",)))
+    for whose, status in _statuses(now.facts.declared) if unasked else ():
+        # a lookup above one that was not asked is skipped
+        without = unasked.intersection(_ids(now, names, status, NOT_ANSWERED))
+        lost = sum(row in without for row in _ids(before, names, status, ANSWERED))
         if lost:
             return (
-                f"lookup {lookup.name}: {counted(lost, 'row has', 'rows have')} an answer in the "
-                "published day whose response the ledger does not hold, and would lose it. Run the "
-                "day instead, which asks for them."
+                f"{whose}: {counted(lost, 'row has', 'rows have')} an answer in the published day "
+                "whose response the ledger does not hold, and would lose it. Run the day instead, "
+                "which asks for them."
             )
     return ""
 
 
+def _statuses(declared: DeclaredFacts) -> Iterator[tuple[str, str]]:
+    """Yield each lookup and waterfall, in words, with the column of its status."""
+    for lookup in declared.lookups:
+        yield f"lookup {lookup.name}", schema.status(lookup.name)
+    for choice in declared.choices:
+        yield f"waterfall {choice.name}", choice.status
+
+
 def _ids(
-    record: DayRecord, names: Sequence[str], lookup: str, outcomes: Sequence[str]
+    record: DayRecord, names: Sequence[str], column: str, outcomes: Sequence[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the ids of the rows with these outcomes."""
+    """Yield the ids of the rows with these outcomes in the column of a status."""
     for file in filter(is_there, record.facts.published_files):  # vacuum removes files without rows
         by_lower_name = {name.lower(): name for name in pq.read_schema(parquet_source(file)).names}
-        status = by_lower_name.get(schema.status(lookup).lower())
+        status = by_lower_name.get(column.lower())
         if status is not None:
             rows = pq.read_table(
                 parquet_source(file),
-                columns=[status, *(by_lower_name[name.lower()] for name in names)],
+                columns=list(
+                    dict.fromkeys([status, *(by_lower_name[name.lower()] for name in names)])
+                ),
                 partitioning=None,
             )
             matching = rows.filter(pc.is_in(rows[status], value_set=pa.array(outcomes)))

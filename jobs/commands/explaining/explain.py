@@ -141,7 +141,7 @@ def _chosen(enrichment: Enrichment, column: str | None) -> Sequence[Lookup]:
 def _columns(lookup: Lookup) -> list[str]:
     name = lookup.name
     return [
-        *(column.name for column in lookup.columns),
+        *(column.name for column in (*lookup.columns, *lookup.written)),
         *(column.name for column in schema.published_columns(name)),
         *schema.audit_columns(name),
         schema.key(name),
@@ -166,7 +166,7 @@ def _explained(
     if run_id is None and source in ("call", "shared"):
         run_id = row.run_id
     used_by, rows = _others(enrichment, lookup, row, text, personal)
-    columns = [column.name for column in lookup.columns]
+    columns = [column.name for column in lookup.written]
     return ExplainedLookup(
         lookup=name,
         kind=lookup.kind,

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
+from jobs.commands.remap import why_answers_are_lost
 from jobs.commands.replaying.dead_letters import find_dead_letters
 from jobs.commands.replaying.replay import OPTIONS, failed_answers, refuse_other_requests
 from jobs.declare.chains import places_read
@@ -148,7 +149,12 @@ def replay_chosen(pipeline: DayPipeline, chosen: Chosen) -> Iterator[DayEvent]:
         file = Path(folder, "keys.json")
         file.write_text(json.dumps(chosen.keys))
         options = (*OPTIONS, "--no-calls", "--only-keys", str(file))
-        yield from pipeline.run([chosen.day], DayOptions(options, accept=leaves_few))
+        yield from pipeline.run([chosen.day], DayOptions(options, accept=why_refused))
+
+
+def why_refused(record: DayRecord) -> str:
+    """Return why a day is held back: rows without an answer, or answers that readers would lose."""
+    return leaves_few(record) or why_answers_are_lost(record)
 
 
 def leaves_few(record: DayRecord) -> str:

@@ -5,6 +5,7 @@ import random
 import pytest
 from deltalake import DeltaTable
 
+from jobs.commands.explaining.explain import explain
 from tests.jobs.commands.chaining.conftest import DAY
 from tests.jobs.commands.chaining.test_chains import red_with
 from tidegate.__main__ import main
@@ -176,3 +177,44 @@ def test_check_refuses_a_waterfall_that_cannot_run(firms, capsys, refused):
     assert main(["check", "--package", "chained", "--day", DAY]) != 0
     output = capsys.readouterr()
     assert sentence in output.out + output.err
+
+
+SPILLED = """
+from tidegate import Waterfall
+a = vendor("a", keys={"key": "key"}, returns="text STRING, confidence DOUBLE")
+b = vendor("b", keys={"key": "key"}, returns="text STRING, confidence DOUBLE")
+firms = table(
+    Waterfall(name="firm", of=[a, b], spill_on=["error"], accept="confidence >= 0.5"),
+    tolerance=Tolerance(error=0.5),
+)
+"""
+
+
+@pytest.mark.parametrize("accept", ["0.5", "0.7"])
+def test_a_remap_that_would_take_a_waterfalls_answers_away_is_held_back(firms, accept):
+    """a failed for x, and errors are not stored; a's answer to y is refused by a stricter rule."""
+    firms.declare(SPILLED)
+    firms.vendors.answers = {
+        ("a", "x"): 500, ("b", "x"): {"text": "B", "confidence": 1},
+        ("a", "y"): {"text": "A", "confidence": 0.6},
+    }  # fmt: skip
+    firms.write_input({"key": ["x", "y"]})
+    assert firms.run() == 0
+    firms.declare(SPILLED.replace(">= 0.5", f">= {accept}"))
+    assert main(["remap", "firms", "--package", "chained", "--from", DAY]) == 1
+    assert "would lose" in firms.record().reason
+    shown = DeltaTable("data/published/firms").to_pyarrow_table().sort_by("number")
+    assert shown["text"].to_pylist() == ["B", "A"]
+
+
+def test_an_answer_of_a_vendor_is_explained_beside_that_vendor(firms):
+    firms.declare(SPILLED)
+    firms.vendors.answers = {("a", "x"): {"text": "A", "confidence": 1}}
+    firms.write_input({"key": ["x"]})
+    assert firms.run() == 0
+    found = explain(firms.enrichment, {"number": "0"})
+    assert [one.columns for one in found.lookups] == [
+        {"a_text": "A", "a_confidence": 1.0},
+        {"b_text": None, "b_confidence": None},
+    ]
+    assert not any(name.startswith(("a_", "b_")) for name in found.row)
