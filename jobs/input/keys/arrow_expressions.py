@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -81,6 +82,8 @@ def arrow_expression(text: str, types: pa.Schema) -> Values | None:
     if "\\" in text:  # escapes of literals, which a setting of Spark changes
         return None
     try:
+        if _joins_literals(text):
+            return None
         tree = sqlglot.parse_one(text, read="spark")
         compiled = _Compiler({name.lower(): types.field(name) for name in types.names}).compile(
             tree
@@ -88,6 +91,12 @@ def arrow_expression(text: str, types: pa.Schema) -> Values | None:
     except (_NeedsSparkError, sqlglot.errors.SqlglotError):
         return None
     return None if compiled.kind == pa.null() else compiled
+
+
+def _joins_literals(text: str) -> bool:
+    """Return whether literals follow each other, as in 'O''Neil': a setting of Spark reads them."""
+    kinds = [token.token_type for token in sqlglot.tokenize(text, read="spark")]
+    return any(one == other == sqlglot.TokenType.STRING for one, other in pairwise(kinds))
 
 
 def arrow_keys(lookup: Lookup, names: Sequence[str], types: pa.Schema) -> dict[str, Values] | None:

@@ -248,6 +248,7 @@ def test_every_letter_has_the_case_that_spark_gives_it(spark):
         "'a\\n'", "name < true", "NULL", "coalesce(NULL, NULL)", "1.5", "rand()", "current_date",
         "1.5 IS NULL", "coalesce(share, 0.5)", "large < share", "number < 1.5", "share IN (0.7)",
         "share = '1'", "1.5 < 2.5", "no_column", "name.first", "flag < true", "coalesce(name, 1)",
+        "name = 'O''Neil'", "concat('a' 'b', name)",
     ],
 )  # fmt: skip
 def test_what_spark_may_convert_or_arrow_may_read_otherwise_needs_spark(text):
