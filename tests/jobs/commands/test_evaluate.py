@@ -173,7 +173,7 @@ again = replace(second, request="GET /again/{key}")
     options = ("--package", "declared", "--day", "2013-01-10", "--with", "again")
     assert main(["eval", "towns", *options]) == 0
     called = Counter(path.split("/")[1] for path in service.log)
-    assert called == {"first": 2, "again": 2}
+    assert called == {"first": 2, "second": 2, "again": 2}
 
 
 def test_rows_are_matched_by_a_row_id_spelled_in_another_case(local_days, capsys):
