@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from jobs.schema.costs import sum_by_currency
 from jobs.schema.records import DayRecord, UnwrittenRun
 
 
@@ -44,11 +45,8 @@ def list_day_runs(
 
 def sum_costs(runs: Sequence[RunLine]) -> dict[str, Decimal]:
     """Returns what the runs were billed, by currency."""
-    found: dict[str, Decimal] = {}
-    for cost in (cost for run in runs for cost in run.cost.split(", ") if cost):
-        amount, currency = cost.split()
-        found[currency] = found.get(currency, Decimal(0)) + Decimal(amount)
-    return found
+    costs = (cost.split() for run in runs for cost in run.cost.split(", ") if cost)
+    return sum_by_currency((currency, Decimal(amount)) for amount, currency in costs)
 
 
 def _ended(run: UnwrittenRun) -> RunLine:

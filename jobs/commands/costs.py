@@ -16,6 +16,7 @@ from jobs.ledger.stored_request import versions
 from jobs.run.keys.job_bills import bill_jobs
 from jobs.run.keys.job_results import most_cost
 from jobs.run.settling import settle_killed_runs
+from jobs.schema.costs import sum_by_currency
 from jobs.schema.records import Billed, DayRecord, LookupFacts, PriceFacts, RunBill
 from jobs.streams.day_so_far import billed_together
 from jobs.tables.records import run_bills, run_records
@@ -58,11 +59,9 @@ class MonthlyCosts:
         return (self.first + dt.timedelta(days=31)).replace(day=1)
 
     def totals(self) -> dict[str, Decimal]:
-        found: dict[str, Decimal] = {}
-        for charge in self.charges:
-            currency = charge.billed.currency
-            found[currency] = found.get(currency, Decimal(0)) + Decimal(charge.billed.cost)
-        return found
+        """Return the cost of the month by currency."""
+        billed = (charge.billed for charge in self.charges)
+        return sum_by_currency((one.currency, Decimal(one.cost)) for one in billed)
 
     def by_lookup(self) -> list[Charge]:
         """Return a charge for each lookup: the sum of its charges of the month."""

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from jobs.schema.columns import Column, Mode, Panes, Severity, WindowKind, published_columns
+from jobs.schema.costs import sum_by_currency
 from jobs.schema.facts import Facts
 
 
@@ -431,10 +432,9 @@ class DayMetrics(Facts):
     @property
     def cost(self) -> dict[str, Decimal]:
         """What its lookups were billed, by currency; empty if no price is declared."""
-        found: dict[str, Decimal] = {}
-        for billed in (lookup.billed for lookup in self.lookups if lookup.billed is not None):
-            found[billed.currency] = found.get(billed.currency, Decimal(0)) + Decimal(billed.cost)
-        return dict(sorted(found.items()))
+        billed = (lookup.billed for lookup in self.lookups if lookup.billed is not None)
+        costs = sum_by_currency((one.currency, Decimal(one.cost)) for one in billed)
+        return dict(sorted(costs.items()))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Reads the last days of a package's tables: their states, what to do, and what they cost."""
 
 import datetime as dt
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +12,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import declared_in, list_modules
 from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, TidegateError
+from jobs.schema.costs import sum_by_currency
 from jobs.schema.facts import Facts
 from jobs.tables.records.run_bills import charges
 from orchestration.common.day_results import figures
@@ -162,9 +162,7 @@ def _work(runs: RecentRuns, since: dt.datetime) -> Work:
 
 def add_costs(*costs: Mapping[str, float]) -> dict[str, float]:
     """Return the sum of costs, by currency."""
-    found: Counter[str] = Counter()
-    for cost in costs:
-        found.update(cost)
+    found = sum_by_currency(pair for cost in costs for pair in cost.items())
     return {currency: round(money, 9) for currency, money in sorted(found.items())}
 
 

@@ -27,6 +27,7 @@ from jobs.run.metrics.progress import RunProgress
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import check_frame, run_folder, steps
 from jobs.schema.columns import SOURCE_ROW
+from jobs.schema.costs import sum_by_currency
 from jobs.storage.locked_folders import temporary_folder
 from jobs.tables.old_files import KEYS
 from jobs.tables.records import run_bills
@@ -141,11 +142,8 @@ class _Run:
             for lookup in self.enrichment.lookups
             if lookup.prices
         }
-        by_currency: dict[str, Decimal] = {}
-        for name, cost in self.costs().items():
-            currency = currencies[name]
-            by_currency[currency] = by_currency.get(currency, Decimal(0)) + cost
-        return ", ".join(f"{cost:f} {currency}" for currency, cost in by_currency.items())
+        costs = sum_by_currency((currencies[name], cost) for name, cost in self.costs().items())
+        return ", ".join(f"{cost:f} {currency}" for currency, cost in costs.items())
 
     def costs(self) -> Mapping[str, Decimal]:
         """Return the cost so far of each lookup with a price."""
