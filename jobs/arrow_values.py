@@ -19,6 +19,11 @@ _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _FLOATS = {pa.float16(): np.uint16, pa.float32(): np.uint32, pa.float64(): np.uint64}
 
 
+def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as a single array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
 def conform(column: pa.Array, kind: pa.DataType, *, safe: bool = True) -> pa.Array:
     """Cast a column. A field that its structs lack is null; other fields are left out.
 

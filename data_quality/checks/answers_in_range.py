@@ -13,9 +13,7 @@ from data_quality.findings import Finding, rows, share
 from data_quality.rows.column_types import declared_name, spark_name
 from data_quality.rows.run_output import Faults, Flags, TaskRows, flags
 from data_quality.rows.written_day import WrittenDay
-from jobs.schema.columns import OUTCOMES
-
-ANSWERED = ("ok", "fallback")  # outcomes of rows that may have an answer
+from jobs.schema.columns import HAS_ANSWER, OUTCOMES
 
 
 class AnswersInRange(LookupCheck):
@@ -65,7 +63,7 @@ class AnswersInRange(LookupCheck):
     def _at_fault(self, rows: TaskRows) -> Flags:
         # outcomes_add_up judges rows without a known outcome.
         unanswered = rows.one_of(
-            self.status, *(known for known in OUTCOMES if known not in ANSWERED)
+            self.status, *(known for known in OUTCOMES if known not in HAS_ANSWER)
         )
         wrong = np.zeros(len(rows), np.bool_)
         for column in self.columns:

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from data_quality.check import LookupCheck, total
-from data_quality.checks.answers_in_range import ANSWERED
 from data_quality.checks.time_limit_held import TICK_MS
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, rows
 from data_quality.rows.answer_comparison import Compared, WrongRows, compare
@@ -24,7 +23,7 @@ from data_quality.rows.run_output import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
 from jobs.schema import columns as schema
-from jobs.schema.columns import INPUT_SEQ, OUTCOMES, PARTITION, SOURCE_IDENTITY
+from jobs.schema.columns import HAS_ANSWER, INPUT_SEQ, OUTCOMES, PARTITION, SOURCE_IDENTITY
 from jobs.schema.records import DayFacts
 
 TICK_US = 1_000 * TICK_MS
@@ -122,7 +121,7 @@ class AnswersMatch(LookupCheck):
             rows.one_of(self.status, "ok", "miss"),
             rows.one_of(self.source, "call", "shared"),
         )
-        answered, at = rows.one_of(self.status, *ANSWERED, "miss"), rows.numbers(self.answered_at)
+        answered, at = rows.one_of(self.status, *HAS_ANSWER, "miss"), rows.numbers(self.answered_at)
         key = rows.column(self.key)
         absent = rows.is_null(self.key)
         for part in key.flatten():
@@ -133,7 +132,7 @@ class AnswersMatch(LookupCheck):
             absent != rows.one_of(self.status, "skipped")
         )
         called = rows.calls(self.lookup.name).counts > 0
-        wrong |= rows.one_of(self.status, *ANSWERED, "miss") & np.isnan(at)
+        wrong |= rows.one_of(self.status, *HAS_ANSWER, "miss") & np.isnan(at)
         ended_at = rows.calls(self.lookup.name).begun + 1000 * rows.numbers(
             schema.latency_ms(self.lookup.name)
         )

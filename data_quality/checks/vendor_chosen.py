@@ -11,10 +11,8 @@ from data_quality.rows.key_expressions import as_plain
 from data_quality.rows.run_output import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
-from jobs.schema.columns import published_status
+from jobs.schema.columns import FAILED, HAS_ANSWER, published_status
 from jobs.schema.records import ChoiceFacts, DeclaredFacts
-
-ANSWERED, FAILED = ("ok", "fallback"), ("timeout", "error", "unknown", "not_asked")
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class VendorChosen(Check):
         choice, count = self.choice, len(rows)
         statuses = [published_status(vendor) for vendor in choice.vendors]
         accepted = [
-            rows.one_of(status, *ANSWERED) & self._holds(rows, day, text)
+            rows.one_of(status, *HAS_ANSWER) & self._holds(rows, day, text)
             for status, text in zip(statuses, choice.accepted, strict=True)
         ]
         answer, outcome = np.full(count, -1), np.full(count, -1)
@@ -71,10 +69,10 @@ class VendorChosen(Check):
             )
         last = np.full(count, -1)
         for place, status in enumerate(statuses):
-            last = np.where(rows.one_of(status, *ANSWERED), place, last)
+            last = np.where(rows.one_of(status, *HAS_ANSWER), place, last)
         answer, outcome = last, np.where(last >= 0, last, outcome)
         for place in reversed(range(len(statuses))):
-            failed = rows.one_of(statuses[place], *FAILED)
+            failed = rows.one_of(statuses[place], *FAILED, "not_asked")
             answer, outcome = np.where(failed, -1, answer), np.where(failed, place, outcome)
         for place in reversed(range(len(statuses))):
             answer = np.where(accepted[place], place, answer)
@@ -88,7 +86,7 @@ class VendorChosen(Check):
         counts = {}
         for place, (vendor, status) in enumerate(zip(choice.vendors, statuses, strict=True)):
             asked = ~rows.one_of(status, "skipped")
-            refused = rows.one_of(status, *ANSWERED) & ~accepted[place]
+            refused = rows.one_of(status, *HAS_ANSWER) & ~accepted[place]
             missed = rows.one_of(status, "miss")
             flags = (asked, answer == place, refused, missed)
             counts[vendor] = tuple(int(flag.sum()) for flag in flags)

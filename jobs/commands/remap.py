@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jobs.schema.records import DayRecord, DeclaredFacts
 
 OPTIONS = ("--no-calls", "--ignore-ttl")  # of the Spark program
-ANSWERED = ("ok", "miss", "fallback")
+ANSWERED = (*schema.HAS_ANSWER, "miss")
 NOT_ANSWERED = ("not_asked", "skipped")
 
 

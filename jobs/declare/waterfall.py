@@ -15,7 +15,6 @@ from jobs.schema.records import ChoiceFacts
 if TYPE_CHECKING:
     from jobs.declare.answers.answer_casts import AnswerColumn
 
-ANSWERED, FAILED = ("ok", "fallback"), ("timeout", "error", "unknown", "not_asked")
 SPILLS = ("timeout", "error")
 
 

@@ -212,6 +212,7 @@ SOURCES: dict[Outcome, tuple[Source | None, ...]] = {  # of a row with this outc
     "unknown": (None,),
     "not_asked": (None,),
 }
+HAS_ANSWER: tuple[Outcome, ...] = ("ok", "fallback")  # the outcomes of rows that may have one
 FAILED: tuple[Outcome, ...] = ("timeout", "error", "unknown")  # the outcomes with an error's text
 NOT_REPEATED = "the call must not be made twice"  # in the text of every `unknown`
 # instead of a stored answer's outcome: there is none; there may have been one

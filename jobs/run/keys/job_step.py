@@ -16,6 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.arrow_values import one_chunk
 from jobs.clients.vendor_session import InDoubt, NotNow, NotSubmitted, VendorSession
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.coroutine_lookup import Row
@@ -38,7 +39,6 @@ from jobs.run.keys.waits import Waits
 from jobs.schema.columns import NOT_REPEATED
 from jobs.wording import counted
 
-MOST_PASSES = 100  # of a run; each but the last stores results
 CLOCKS_DIFFER = 300.0  # s, by which the clock of the ledger's files may be behind
 TOKEN_BYTES = 8
 COLUMN = "part_"  # prefix of an intent's columns with the values of a key
@@ -114,26 +114,26 @@ class _JobStep:
         )
         self._notes: list[str] = []
         self._lost: set[str] = set()  # tokens of jobs that may have been submitted, for ever
-        self._new: Job | None = None  # whose intent was written under the lock
 
     async def run(self) -> Hits:
-        """Passes until every key has an outcome, or jobs stay open."""
+        """Takes what is over and submits what is missing; the day waits while jobs stay open."""
         self._waits.settled.append(self._files)
         async with VendorSession(self._lookup) as vendor:
             watch = JobWatch(vendor, self._files, self._lookup, self._clock)
-            for _ in range(MOST_PASSES):
-                self._notes.clear()
-                look = await watch.look(await self._accepted(vendor))
-                if look.taken:
-                    continue
-                records = await self._submit_rest(vendor)
-                open_jobs = [job for job in self._open_jobs() if job.token not in self._lost]
-                if not open_jobs and not len(self._unsent(records)):
-                    self._waits.done[self._lookup.name] = self._own_jobs()
-                    return replace(self._hits, answers=records)
-                break
+            look = await self._look(vendor, watch)
+            while look.taken:  # until a look stores no result
+                look = await self._look(vendor, watch)
+            records = await self._submit_rest(vendor)
+            open_jobs = [job for job in self._open_jobs() if job.token not in self._lost]
+            if not open_jobs and not len(self._unsent(records)):
+                self._waits.done[self._lookup.name] = self._own_jobs()
+                return replace(self._hits, answers=records)
         self._wait(look, open_jobs, records)
         return self._hits
+
+    async def _look(self, vendor: VendorSession, watch: JobWatch) -> Look:
+        self._notes.clear()
+        return await watch.look(await self._accepted(vendor))
 
     # -- jobs --------------------------------------------------------------------------------------
     def _jobs(self) -> list[Job]:
@@ -287,7 +287,7 @@ class _JobStep:
     def _records(self) -> pa.Table:
         """Returns the record of each key that needs no job, as rows find it.
 
-        A miss or an error that came since the day waits holds to its end, whatever its age.
+        What came since the day waits holds to its end, whatever its age.
         """
         now = self._clock()
         self._search.update(round(now * 1e6))
@@ -341,7 +341,10 @@ class _JobStep:
         lost = pa.concat_tables(tables)
         lost = lost.filter(pc.is_in(lost["key"], value_set=self._texts))
         return pa.concat_tables(
-            [records, lost.filter(pc.invert(pc.is_in(lost["key"], value_set=_one(records["key"]))))]
+            [
+                records,
+                lost.filter(pc.invert(pc.is_in(lost["key"], value_set=one_chunk(records["key"])))),
+            ]
         )
 
     def _unsent(self, records: pa.Table) -> pa.Array:
@@ -370,20 +373,19 @@ class _JobStep:
             with self._files.locked():
                 records, job = self._new_job()
         except LedgerError:  # the lock was lost: another run may have submitted the same keys
-            if self._new is not None:
-                self._never_sent(self._new, self._intents[self._new.token], "the lock was lost")
+            if job is not None:
+                self._never_sent(job, self._intents[job.token], "the lock was lost")
             raise
         return records, job
 
     def _new_job(self) -> tuple[pa.Table, Job | None]:
         """Writes the intent of a job of the keys that no record and no open job covers."""
-        self._new = None
         all_open = [job for job in self._files.jobs(since=self._clock()) if job.is_open]
         covering = [self._intent(job).keys[KEY] for job in all_open if self._has_keys(job)]
         records = self._records()
         wanted = self._unsent(records)
         for keys in covering:
-            wanted = wanted.filter(pc.invert(pc.is_in(wanted, value_set=_one(keys))))
+            wanted = wanted.filter(pc.invert(pc.is_in(wanted, value_set=one_chunk(keys))))
         # a lost job of a vendor without recovery stays open for its keys, and holds no slot
         busy = [job for job in all_open if job.id or self._lookup.recovery != "none"]
         if not len(wanted) or len(busy) >= self._lookup.service.max_concurrency:
@@ -395,7 +397,6 @@ class _JobStep:
         self._begin_waiting()
         self._files.write_intent(job.token, intent)
         self._intents[job.token], self._of_day[job.token] = intent, True
-        self._new = job
         return records, job
 
     def _begin_waiting(self) -> None:
@@ -435,12 +436,12 @@ class _JobStep:
     def _values(self, texts: pa.Array | pa.ChunkedArray) -> pa.Table:
         """Returns TEXT and the columns of the key, of those of the keys that are of the day."""
         keys, wanted = self._hits.keys, self._hits.keys.wanted
-        lines = wanted.filter(pc.is_in(wanted[TEXT], value_set=_one(texts)))
+        lines = wanted.filter(pc.is_in(wanted[TEXT], value_set=one_chunk(texts)))
         if isinstance(keys, DriverKeys):
             found = keys.table(lines)
         else:
             found = keys.frame(lines).select(*self._hits.names, TEXT).toArrow()
-            found = found.filter(pc.is_in(found[TEXT], value_set=_one(texts)))
+            found = found.filter(pc.is_in(found[TEXT], value_set=one_chunk(texts)))
         return found.select([*self._hits.names, TEXT])
 
     # -- waiting -----------------------------------------------------------------------------------
@@ -448,7 +449,7 @@ class _JobStep:
         """Records what the day waits for. records: of the keys that need no job."""
         day, unsent = self._waits.day, self._unsent(records)
         for job in open_jobs:
-            sent = _one(self._intent(job).keys[KEY])
+            sent = one_chunk(self._intent(job).keys[KEY])
             unsent = unsent.filter(pc.invert(pc.is_in(unsent, value_set=sent)))
         tokens = [job.token for job in open_jobs]
         facts = {"since": self._since, "tokens": tokens, "unsent": len(unsent)}
@@ -460,10 +461,6 @@ class _JobStep:
         for job, intent in intents:
             found.is_open(job, intent, job.until(intent, self._lookup.give_up))
         self._waits.sentences.append(waiting_sentence(self._lookup, found))
-
-
-def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _tuples(table: pa.Table, names: Sequence[str]) -> list[tuple[object, ...]]:

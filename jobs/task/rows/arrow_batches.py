@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.arrow_values import one_chunk
 from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.input.keys.key_values import Values
@@ -150,16 +151,12 @@ class Assembler:
         for name, of_lookup in zip(layout.lookups, outcomes, strict=True):
             columns |= audit_columns(name, of_lookup)
         for name, keys, parts in zip(layout.lookups, layout.keys, layout.key_names, strict=False):
-            of_key = [_one_chunk(rows.carried.column(key)) for key in keys]
+            of_key = [one_chunk(rows.carried.column(key)) for key in keys]
             columns[schema.key(name)] = pa.StructArray.from_arrays(of_key, names=list(parts))
         self._written += count
         names = list(columns)
-        arrays = [_one_chunk(column) for column in columns.values()]
+        arrays = [one_chunk(column) for column in columns.values()]
         return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def _one_chunk(column: Any) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.arrow_values import one_chunk
 from jobs.input.keys.key_values import Values
-from jobs.schema.columns import published_answered_at, published_status
+from jobs.schema.columns import FAILED, HAS_ANSWER, published_answered_at, published_status
 from jobs.schema.records import ChoiceFacts
 
-ANSWERED, FAILED = ("ok", "fallback"), ("timeout", "error", "unknown", "not_asked")
 NOBODY = -1
 
 
@@ -35,17 +35,17 @@ class Choice:
     def columns(self, written: Mapping[str, Any], rows: int) -> dict[str, pa.Array]:
         """Return the columns that readers see, from those of the vendors."""
         facts = self.facts
-        statuses = [_whole(written[published_status(vendor)]) for vendor in facts.vendors]
+        statuses = [one_chunk(written[published_status(vendor)]) for vendor in facts.vendors]
         accepted = [
-            _flags(pc.is_in(status, pa.array(ANSWERED))) & self._accepts(place, written, rows)
+            _flags(pc.is_in(status, pa.array(HAS_ANSWER))) & self._accepts(place, written, rows)
             for place, status in enumerate(statuses)
         ]
         answer, outcome = choose_vendors(statuses, accepted, rows)
         found = {}
         for name, _ in facts.columns:
-            of_vendors = [_whole(written[f"{vendor}_{name}"]) for vendor in facts.vendors]
+            of_vendors = [one_chunk(written[f"{vendor}_{name}"]) for vendor in facts.vendors]
             found[name] = _taken(of_vendors, answer)
-        times = [_whole(written[published_answered_at(vendor)]) for vendor in facts.vendors]
+        times = [one_chunk(written[published_answered_at(vendor)]) for vendor in facts.vendors]
         found[facts.status] = _taken(statuses, outcome)
         found[facts.answered_at] = _taken(times, outcome)
         found[facts.vendor] = pa.array(facts.vendors).take(pa.array(answer, mask=answer < 0))
@@ -53,7 +53,7 @@ class Choice:
 
     def _accepts(self, place: int, written: Mapping[str, Any], rows: int) -> np.ndarray:
         values = self.accepts[place]
-        columns = {name: _whole(written[name]) for name in values.reads}
+        columns = {name: one_chunk(written[name]) for name in values.reads}
         return _flags(values.evaluate(columns, rows))
 
 
@@ -68,8 +68,8 @@ def choose_vendors(
     """
     answer, outcome = np.full(rows, NOBODY), np.full(rows, 0)
     is_open = np.ones(rows, np.bool_)
-    answered = [_flags(pc.is_in(status, pa.array(ANSWERED))) for status in statuses]
-    failed = [_flags(pc.is_in(status, pa.array(FAILED))) for status in statuses]
+    answered = [_flags(pc.is_in(status, pa.array(HAS_ANSWER))) for status in statuses]
+    failed = [_flags(pc.is_in(status, pa.array((*FAILED, "not_asked")))) for status in statuses]
     asked = [_flags(pc.not_equal(status, "skipped")) for status in statuses]
     backwards = range(len(statuses) - 1, -1, -1)
     for place, applies, has_answer in (
@@ -90,10 +90,6 @@ def _taken(columns: Sequence[pa.Array], places: np.ndarray) -> pa.Array:
     rows = len(places)
     lines = np.maximum(places, 0) * rows + np.arange(rows)
     return pa.concat_arrays(columns).take(pa.array(lines, mask=places < 0))
-
-
-def _whole(column: Any) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _flags(values: pa.Array) -> np.ndarray:
