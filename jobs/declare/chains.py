@@ -25,8 +25,18 @@ def levels(lookups: Sequence[Lookup]) -> tuple[int, ...]:
 
 def lookups_read(lookups: Sequence[Lookup], place: int) -> list[int]:
     """Return the places of the lookups whose answers or status the lookup at `place` reads."""
-    lookup = lookups[place]
-    return [other for other in range(place) if lookup.reads(readable_columns(lookups[other]))]
+    read = {column.lower() for _, column in lookups[place].columns_read()}  # parsed once
+    return [
+        other
+        for other in range(place)
+        if not read.isdisjoint(name.lower() for name in readable_columns(lookups[other]))
+    ]
+
+
+def lookups_below(lookups: Sequence[Lookup], place: int) -> set[int]:
+    """Return the places of the lookups on whose answers the lookup at `place` depends."""
+    read = set(lookups_read(lookups, place))
+    return read.union(*(lookups_below(lookups, other) for other in read))
 
 
 def with_lookups_read(lookups: Sequence[Lookup], place: int) -> list[Lookup]:
@@ -38,7 +48,7 @@ def with_lookups_read(lookups: Sequence[Lookup], place: int) -> list[Lookup]:
         wanted |= new
         choices = {lookups[one].choice for one in new} - {None}
         new = {one for one, lookup in enumerate(lookups) if lookup.choice in choices}
-        new = new.union(*(lookups_read(lookups, one) for one in wanted)) - wanted
+        new = new.union(*(lookups_below(lookups, one) for one in wanted)) - wanted
     return [lookups[one] for one in sorted(wanted)]
 
 

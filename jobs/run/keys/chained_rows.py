@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.clients.registry import client_for
-from jobs.declare.chains import lookups_read
+from jobs.declare.chains import lookups_below
 from jobs.input.file_rows import FileRows
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.input.keys.key_values import read_by
@@ -57,7 +57,7 @@ def chained_batches(
     """Yields the number of a task, a batch of its rows with the key of a lookup that reads earlier
     answers, and which of these rows lack an answer that may be called for.
     """
-    places = _below(plan, place)
+    places = [*sorted(lookups_below(plan.lookups, place)), place]
     outcomes = {other: _known(plan, other) for other in places[:-1]}
     for task, batch in batches_of_tasks(plan, places, prepared):
         yield task, *_keyed(batch, plan, places, outcomes)
@@ -74,16 +74,6 @@ def batches_of_tasks(
     for task in range(len(reads.parts)):
         for batch in reads.of(task):
             yield task, batch
-
-
-def _below(plan: PartitionPlan, place: int) -> list[int]:
-    """Returns the lookup's place, after the places of all lookups that its key depends on."""
-    found, waiting = {place}, [place]
-    while waiting:
-        more = set(lookups_read(plan.lookups, waiting.pop())) - found
-        found |= more
-        waiting += more
-    return sorted(found)
 
 
 def _columns_of(reads: FileRows, plan: PartitionPlan, places: Sequence[int]) -> FileRows:
