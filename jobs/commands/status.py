@@ -57,9 +57,8 @@ def recent_runs(
     found = [_runs_of_day(enrichment, day) for day in days]
     records = tuple(record for written, _ in found for record in written)
     ended = tuple(run for _, ended in found for run in ended)
-    written = {*changed, *run_records.days_changed(name, (since - CLOCKS_DIFFER).timestamp())}
     others = tuple(
-        record for day in sorted(written - set(days)) for record in run_records.load(name, day)
+        record for day in changed if day not in days for record in run_records.load(name, day)
     )
     recorded = {record.facts.run_id for record in (*records, *others)}
     open_bills = tuple(bill for bill in bills if bill.run_id not in recorded)
