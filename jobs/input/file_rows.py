@@ -5,8 +5,10 @@ CPU of a day whose answers are known. jobs/run/rows/arrow_input.py decides which
 themselves.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -77,9 +79,16 @@ class FileRows:
 
     def _read_part(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         url = pa.array([part.url] * ROWS_AT_ONCE, pa.string())
-        # a store sends whole columns in few requests, a disk gives pages as they are used
-        opened = open_parquet if is_url(part.place) else _open_by_pages
-        with opened(part.place) as file:
+        with ExitStack() as opened:
+            # a store sends whole columns in few requests, a disk gives pages as they are used
+            is_stored = is_url(part.place)
+            open_file = open_parquet if is_stored else _open_by_pages
+            file = opened.enter_context(open_file(part.place))
+
+            @cache
+            def pages() -> pq.ParquetFile:
+                return opened.enter_context(_open_by_pages(part.place)) if is_stored else file
+
             by_lower_name = {name.lower(): name for name in file.schema_arrow.names}  # as Spark
             own = [by_lower_name.get(name.lower()) for name in self.types.names]
             wanted = {
@@ -89,7 +98,7 @@ class FileRows:
             }
             row = part.row
             for number in range(*part.groups):
-                at_once = self._rows_at_once(part.place, file, number, wanted)
+                at_once = self._rows_at_once(file, number, wanted, pages)
                 for batch in file.iter_batches(
                     at_once, row_groups=[number], columns=list(wanted), use_threads=False
                 ):
@@ -97,7 +106,11 @@ class FileRows:
                     row += batch.num_rows
 
     def _rows_at_once(
-        self, place: str, file: pq.ParquetFile, number: int, wanted: Mapping[str, pa.DataType]
+        self,
+        file: pq.ParquetFile,
+        number: int,
+        wanted: Mapping[str, pa.DataType],
+        pages: Callable[[], pq.ParquetFile],
     ) -> int:
         """Return how many rows of a row group to read at once: fewer where rows are long.
 
@@ -105,12 +118,11 @@ class FileRows:
         """
         row_bytes = self.row_bytes
         if repeating := _repeating_texts(file.metadata.row_group(number), wanted):
-            with _open_by_pages(place) as pages:
-                few = next(
-                    pages.iter_batches(
-                        PROBED, row_groups=[number], columns=repeating, use_threads=False
-                    )
+            few = next(
+                pages().iter_batches(
+                    PROBED, row_groups=[number], columns=repeating, use_threads=False
                 )
+            )
             texts = (conform(few.column(name), wanted[name]) for name in repeating)
             row_bytes += sum(text.nbytes for text in texts) / few.num_rows
         return max(1, min(ROWS_AT_ONCE, int(BYTES_AT_ONCE / max(row_bytes, 1))))
