@@ -2,9 +2,9 @@
 
 python benchmarks/models.py --rounds 3
 
-The declaration is the example of docs/models.md as it stands, with 16 calls in flight. The stand-in
-for the vendor answers in a process of its own after 100 ms. The jobs run in turns; each figure is
-the whole process, with its start, and for Tidegate with ledger, checks and publishing.
+The declaration is the example of docs/models.md, with 16 calls in flight. The vendor's stand-in
+runs in a separate process and answers after `--latency`. The jobs run in turns; each figure is the
+whole process with its start, and for Tidegate also ledger, checks and publishing.
 """
 
 import argparse
@@ -32,7 +32,7 @@ PATH = "/v1/chat/completions"
 
 
 def serve(pipe, latency):
-    """Answer like a chat-completions service, in a process of its own."""
+    """Answer like a chat-completions service, in a separate process."""
     content = json.dumps({"topic": "price", "score": 3})
     message = {"role": "assistant", "content": content, "refusal": None}
     answer = json.dumps({

@@ -33,7 +33,7 @@ class RefusedError(ValueError):
 
 
 async def read(package: str, command: str, *arguments: str) -> str:
-    """Run a command that reads in a process of its own, which loads the declarations as they are.
+    """Run a command that reads in a new process, which loads the declarations as they are.
 
     Returns:
         What it prints.

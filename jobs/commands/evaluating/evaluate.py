@@ -126,7 +126,7 @@ def find_variant(enrichment: Enrichment, reference: str, module: str) -> Lookup:
     """Return the lookup of a reference, module:name, or a name in the enrichment's module.
 
     Raises:
-        DeclarationError: There is none, or it is no variant of a lookup of the enrichment.
+        DeclarationError: The reference names no lookup, or a lookup of another name.
     """
     place, _, name = reference.rpartition(":")
     try:

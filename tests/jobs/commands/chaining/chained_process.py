@@ -1,4 +1,4 @@
-"""A run of the chained project in a process of its own, forked from one that has loaded it all."""
+"""A run of the chained project in a process that is forked from one that has loaded it all."""
 
 import os
 import sys

@@ -50,7 +50,7 @@ def expected(row, answers):
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(n, marks=pytest.mark.proof) for n in range(2, 22))]
 )
-def test_the_published_vendor_and_columns_are_those_of_the_reference(firms, seed):
+def test_the_reference_gives_the_published_vendor_and_columns(firms, seed):
     draw = random.Random(seed)
     firms.declare(WATERFALL)
     keys = ["", *(f"k{number}" for number in range(60))]

@@ -26,7 +26,7 @@ def forget(key):
     return main(["forget", "weather", "--package", "declared", "--key", f"town={key}"])
 
 
-def test_after_a_forget_the_last_run_is_the_one_that_readers_see(local_days, capsys, monkeypatch):
+def test_status_shows_the_run_that_readers_see_after_a_forget(local_days, capsys, monkeypatch):
     local_days.towns.declare_too(
         "towns = replace(towns, summaries=[], tolerance=Tolerance(error=1.0),",
         "    lookups=[replace(weather, on_error='dead_letter')])",
