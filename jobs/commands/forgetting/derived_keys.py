@@ -5,7 +5,7 @@ from itertools import chain
 
 import pyarrow.parquet as pq
 
-from jobs.declare.chains import lookups_read
+from jobs.declare.chains import lookups_below
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.lookup import Lookup
 from jobs.ledger.changes.erasure import forget
@@ -40,12 +40,12 @@ def forget_derived(enrichment: Enrichment, keys: KeysOf) -> int:
 
 def _dependents(enrichment: Enrichment, name: str) -> list[Lookup]:
     """Return the lookups whose keys are made of the answers of the named lookup, at any level."""
-    found = {name}
-    for place, lookup in enumerate(enrichment.lookups):
-        read = lookups_read(enrichment.lookups, place)
-        if found & {enrichment.lookups[other].name for other in read}:
-            found.add(lookup.name)
-    return [lookup for lookup in enrichment.lookups if lookup.name in found - {name}]
+    lookups = enrichment.lookups
+    return [
+        lookup
+        for place, lookup in enumerate(lookups)
+        if any(lookups[other].name == name for other in lookups_below(lookups, place))
+    ]
 
 
 def _existing_files(enrichment: Enrichment) -> set[str]:
