@@ -16,15 +16,12 @@ from data_quality.rows.run_output import Places, TaskRows, as_array
 from jobs.arrow_values import conform
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.schema.records import DayFacts
-from jobs.storage.parquet_files import open_parquet, read_footer
+from jobs.storage.parquet_files import has_old_calendar, open_parquet, read_footer
 from jobs.storage.urls import path_from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-# prefix of the metadata of files with dates before 1582 in the old calendar, which Arrow leaves so
-_LEGACY = b"org.apache.spark.legacy"
 
 
 class NeedsSpark(Exception):  # noqa: N818  # what is missing
@@ -85,7 +82,7 @@ class InputRows:
     def _by_arrow(self, path: str, first: int, last: int) -> pa.Table:
         """Reads with Arrow. Raises an Arrow error if Arrow would read the file unlike Spark."""
         with open_parquet(path, coerce_int96_timestamp_unit="us") as file:
-            if any(name.startswith(_LEGACY) for name in file.metadata.metadata or {}):
+            if has_old_calendar(file.metadata):
                 raise pa.ArrowNotImplementedError("its old dates are of another calendar")
             row, groups, first_read = 0, [], 0
             for number in range(file.num_row_groups):

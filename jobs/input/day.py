@@ -17,7 +17,7 @@ from jobs.declare.inputs import TABLES
 from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day_folder import DayFolder, find_in_folder, list_or_refuse, nearest_to
-from jobs.input.same_values import reading_facts, reads_same
+from jobs.input.same_values import reading_facts, reads_same, refuse_old_dates
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.staged_files import is_copy, staged, typed_copy
 from jobs.input.table_formats import refuse_table_formats
@@ -371,6 +371,7 @@ def _with_types(
             f"input: {replace(bare, file=file).without_type}. Write it with its type, {typed.kind} "
             f"in {typed.file}."
         )
+    refuse_old_dates([file])
     return typed_copy(file, {one.name: columns[one.name.lower()].kind for one in wrong}, folder)
 
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from jobs.errors import DeclarationError
 from jobs.input.day import InputDay, group_facts
 from jobs.input.row_comparison import Flags, ParquetRows, repeated
+from jobs.input.same_values import refuse_old_dates
 from jobs.input.staged_files import copy_at, is_kept
 from jobs.storage import durable
 from jobs.storage.parquet_files import read_footer
@@ -39,8 +40,10 @@ def read_row_ids(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
     """Return the columns of `row_id`.
 
     Raises:
-        DeclarationError: A row has no id, or two rows have the same.
+        DeclarationError: A row has no id, or two rows have the same; or Arrow, which compares the
+            rows, would read other dates than Spark.
     """
+    refuse_old_dates(input_day.files)
     kinds = {column.name.lower(): column for column in input_day.columns}
     columns = [kinds[name.lower()] for name in enrichment.input.row_id]
     begin = f"{enrichment.name}: input: row_id: {', '.join(column.name for column in columns)}"

@@ -1,18 +1,24 @@
 """Whether Arrow reads from Parquet files the values that Spark reads, told by their footers."""
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from jobs.errors import DeclarationError
+from jobs.storage.parquet_files import has_old_calendar, open_parquet
 
 # metadata of Arrow's files: the types that it reads, which are not always Parquet's
 ARROW_TYPES = b"ARROW:schema"
-SPARK_VERSION, OLD_CALENDAR = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
+# before it, times depend on the calendar of who wrote them
+UNAMBIGUOUS_FROM = dt.datetime(1900, 1, 1)  # noqa: DTZ001  # Arrow casts it to any type of time
 
 
 def reading_facts(footer: pq.FileMetaData) -> tuple[bool, bytes | None]:
     """Return the facts that `reads_same` depends on, except Parquet's types."""
-    return _has_old_calendar(footer), (footer.metadata or {}).get(ARROW_TYPES)
+    return has_old_calendar(footer), (footer.metadata or {}).get(ARROW_TYPES)
 
 
 def reads_same(footers: Iterable[pq.FileMetaData], types: Mapping[str, pa.DataType]) -> bool:
@@ -23,21 +29,50 @@ def reads_same(footers: Iterable[pq.FileMetaData], types: Mapping[str, pa.DataTy
         types: The types in which Spark passes columns to Arrow, by lower-case name.
     """
     return all(
-        _same(field.type, types[field.name.lower()], old_calendar=_has_old_calendar(footer))
+        _same(field.type, types[field.name.lower()], old_calendar=has_old_calendar(footer))
         for footer in footers
         for field in footer.schema.to_arrow_schema()
         if field.name.lower() in types
     )
 
 
-def _has_old_calendar(footer: pq.FileMetaData) -> bool:
-    """Return whether dates and times before 1900 may be of the Julian calendar.
+def refuse_old_dates(files: Iterable[str]) -> None:
+    """Refuse values that Arrow reads otherwise than Spark: dates and times of the old calendar.
 
-    Spark wrote it before version 3.
+    Reads only columns of dates and times, and only of files that may have such values.
+
+    Raises:
+        DeclarationError: A file has such a value, or may have it in a nested column.
     """
-    noted = footer.metadata or {}
-    version = noted.get(SPARK_VERSION, b"").partition(b".")[0]
-    return OLD_CALENDAR in noted or (version.isdigit() and int(version) < 3)
+    for path in files:
+        with open_parquet(path, coerce_int96_timestamp_unit="us") as file:
+            if not has_old_calendar(file.metadata):
+                continue
+            for field in file.schema_arrow:
+                if _may_be_old(field.type) and not is_unambiguous(file.read([field.name])[0]):
+                    raise DeclarationError(
+                        f"input: {field.name!r} in {path} has dates or times before 1900 in the "
+                        "calendar of Spark 2. Spark would convert them, but Input(rows="
+                        '"changed"), `try` and `eval` read files without Spark, and so do copies '
+                        "of files with columns without a type. Write the file again with Spark "
+                        "3 or later."
+                    )
+
+
+def _may_be_old(kind: pa.DataType) -> bool:
+    inner = (kind.field(number).type for number in range(kind.num_fields))
+    return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or any(map(_may_be_old, inner))
+
+
+def is_unambiguous(values: pa.ChunkedArray) -> bool:
+    """Return whether no date or time depends on the calendar of the program that wrote it."""
+    kind = values.type
+    if not _may_be_old(kind):
+        return True
+    if pa.types.is_nested(kind):
+        return False
+    first, least = pa.scalar(UNAMBIGUOUS_FROM, pa.timestamp("us")).cast(kind), pc.min(values)
+    return not least.is_valid or bool(pc.greater_equal(least, first).as_py())
 
 
 def _same(stored: pa.DataType, read: pa.DataType, *, old_calendar: bool) -> bool:

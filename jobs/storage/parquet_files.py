@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from jobs.storage.urls import is_url
 MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 SMALL = 1 << 20  # bytes of a file that is read whole from a store
+SPARK_VERSION, OLD_CALENDAR, OLD_CALENDAR_OF_INT96 = (
+    f"org.apache.spark.{name}".encode() for name in ("version", "legacyDateTime", "legacyINT96")
+)
 ROWS_FOR_SPARK = 10_000  # rows of a batch, for Spark or another slow reader
 
 
@@ -60,6 +64,25 @@ def rows_of_files(places: Sequence[str]) -> MapInArrow:
 def read_footer(place: str) -> pq.FileMetaData:
     """Return the footer of a Parquet file."""
     return pq.read_metadata(parquet_source(place))
+
+
+def has_old_calendar(footer: pq.FileMetaData) -> bool:
+    """Return whether the file has dates or times that may be of the Julian calendar before 1900.
+
+    Spark 2 wrote such files, and newer versions can. Spark converts these values when it reads
+    them, and Arrow does not.
+    """
+    noted = footer.metadata or {}
+    version = [int(part) for part in re.findall(rb"\d+", noted.get(SPARK_VERSION, b"4"))]
+    is_old = version < [3] or OLD_CALENDAR in noted
+    is_old_in_int96 = version < [3, 1] or OLD_CALENDAR_OF_INT96 in noted
+    columns = (footer.schema.column(number) for number in range(len(footer.schema)))
+    return any(
+        is_old_in_int96
+        if column.physical_type == "INT96"
+        else is_old and column.logical_type.type in ("DATE", "TIMESTAMP")
+        for column in columns
+    )
 
 
 def read_schema(place: str) -> pa.Schema:

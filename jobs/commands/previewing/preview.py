@@ -16,6 +16,7 @@ from jobs.clients.request_counter import begin
 from jobs.commands.previewing.kept_answers import keeping
 from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.input.keys.arrow_keys import to_values
+from jobs.input.same_values import refuse_old_dates
 from jobs.schema import columns as schema
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
@@ -65,8 +66,13 @@ def first_rows(day: InputDay, count: int) -> pa.Table:
 
 
 def row_batches(day: InputDay, size: int = 1 << 16) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a day in batches of at most `size` rows."""
+    """Yield the rows of a day in batches of at most `size` rows.
+
+    Raises:
+        DeclarationError: Arrow would read other dates than Spark.
+    """
     for path in day.files:
+        refuse_old_dates([path])
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=size):
                 yield _fitted(batch, day.schema)

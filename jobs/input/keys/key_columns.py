@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.input.keys.key_values import Values, read_by
+from jobs.input.same_values import is_unambiguous
 from jobs.storage.parquet_files import open_parquet
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ COMPARABLE = {
     "boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp",
     "timestamp_ntz"
 }  # fmt: skip
-UNAMBIGUOUS_FROM = dt.datetime(1900, 1, 1)  # noqa: DTZ001  # before it, times depend on the calendar of who wrote them
 
 
 def read_keys(day: InputDay, keys: Mapping[str, Values]) -> pa.Table | None:
@@ -62,7 +60,7 @@ def _read_file(
             columns[name] = pa.nulls(rows, kind)
         else:
             columns[name] = read[column].cast(kind).combine_chunks()
-        if not _is_unambiguous(columns[name]):
+        if not is_unambiguous(columns[name]):
             return None
     values = {name: key.evaluate(columns, rows) for name, key in keys.items()}
     return _numbered(pa.table(values), place).drop_null()
@@ -73,11 +71,3 @@ def _numbered(rows: pa.Table, place: int) -> pa.Table:
     for name, values in numbers.items():
         rows = rows.append_column(name, pa.array(values))
     return rows
-
-
-def _is_unambiguous(values: pa.Array) -> bool:
-    kind = values.type
-    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-        return True
-    first, least = pa.scalar(UNAMBIGUOUS_FROM, pa.timestamp("us")).cast(kind), pc.min(values)
-    return not least.is_valid or bool(pc.greater_equal(least, first).as_py())

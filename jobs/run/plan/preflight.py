@@ -24,6 +24,7 @@ from jobs.declare.values.env import Env, resolve
 from jobs.declare.values.key_expressions import key_type, spark_type
 from jobs.errors import DeclarationError, RunStopped
 from jobs.input.day import InputDay, find_input
+from jobs.input.same_values import refuse_old_dates
 from jobs.run.coordinator.run_leases import check_limits
 from jobs.run.engines.engine import LOCAL, LocalEngine, chosen_engine
 from jobs.schema.columns import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
@@ -140,6 +141,8 @@ def steps(
         yield lambda: check_paths(enrichment, input_day)
         yield lambda: check_columns(enrichment, input_day.names)
         yield lambda: check_files_columns(enrichment, input_day.names)
+        if enrichment.input.only_changed:
+            yield lambda: refuse_old_dates(input_day.files)
         yield lambda: check_event_time(enrichment, input_day.schema)
         yield lambda: check_types(enrichment, input_day, published)
         yield lambda: check_shown(enrichment, input_day)
