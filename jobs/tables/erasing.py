@@ -1,7 +1,7 @@
 """Removes rows from a published day: writes the day again without them and publishes the result."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,10 +42,14 @@ def without_rows(
     facts = record.facts
     folder = Path(work_folder(facts.declared.table), "runs", run_id).resolve()
     folder.mkdir(parents=True)
+
+    def others(rows: pa.RecordBatch) -> pa.Array:
+        return pa.array([not one for one in asked(rows, keys)], pa.bool_())
+
     files, kept, gone = [], 0, 0
     for number, source in enumerate(sorted(sources)):
         target = folder / f"part-{number:05}.parquet"
-        rows = copy_rows(source, target, _others(source, keys))
+        rows = copy_rows(source, target, others)
         kept, gone = kept + rows, gone + pq.read_metadata(parquet_source(source)).num_rows - rows
         if rows:
             files.append(str(target))
@@ -85,9 +89,3 @@ def _without_calls(lookup: LookupMetrics) -> LookupMetrics:
         lookup.name, lookup.outcomes, 0, 0, 0.0, 0.0, None, None,
         oldest_answer_at=lookup.oldest_answer_at,
     )  # fmt: skip
-
-
-def _others(source: str, keys: KeysOf) -> Iterator[pa.Array]:
-    """Yields, for batches of the file's rows, whether each row has none of the keys."""
-    for found in asked(source, keys):
-        yield pa.array([not one for one in found], pa.bool_())

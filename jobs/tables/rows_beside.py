@@ -107,21 +107,19 @@ def _wanted(files: Sequence[str], facts: DayFacts, lookup: LookupFacts) -> Itera
         return
     # declarations ignore case
     identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]
-    columns = {column: column for column in identity}
-    for own, column in (
-        ("_key", schema.key(name)),
-        ("_status", schema.status(name)),
-        ("_error", schema.error(name)),
-        ("_attempts", schema.attempts(name)),
-    ):
-        if column.lower() in by_lower_name or own != "_key":  # files of an older version lack it
-            columns[own] = by_lower_name[column.lower()]
+    columns = {column: column for column in identity} | {
+        own: by_lower_name[column.lower()]
+        for own, column in (
+            ("_key", schema.key(name)),
+            ("_status", schema.status(name)),
+            ("_error", schema.error(name)),
+            ("_attempts", schema.attempts(name)),
+        )
+    }
     outcomes = pa.array(lookup.dead_letters, pa.string())
     for batch in stream_rows(files, columns.values()):
         found = batch.filter(pc.is_in(batch[columns["_status"]], value_set=outcomes))
-        letters = {own: found[column] for own, column in columns.items()}
-        letters.setdefault("_key", pa.nulls(found.num_rows, pa.struct([])))
-        yield pa.RecordBatch.from_pydict(letters)
+        yield pa.RecordBatch.from_pydict({own: found[column] for own, column in columns.items()})
 
 
 def _batch(found: pa.RecordBatch, facts: DayFacts, lookup: LookupFacts) -> pa.RecordBatch:

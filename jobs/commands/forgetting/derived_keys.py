@@ -1,7 +1,6 @@
 """Removes from the ledger the keys that are made of the answers to forgotten keys."""
 
 from collections import defaultdict
-from itertools import chain
 
 import pyarrow.parquet as pq
 
@@ -66,8 +65,9 @@ def _only_of(enrichment: Enrichment, keys: KeysOf, lookup: Lookup) -> set[str]:
         if not (names_keys(file, lookup.name) and names_keys(file, keys.lookup)):
             continue
         column = schema.key(lookup.name)
-        read = pq.read_table(parquet_source(file), columns=[column], partitioning=None)
-        forgotten = list(chain.from_iterable(asked(file, keys)))
+        columns = list({column, schema.key(keys.lookup)})
+        read = pq.read_table(parquet_source(file), columns=columns, partitioning=None)
+        forgotten = asked(read, keys)
         for hidden in (False, True):
             of_rows = asked_texts(read[column], hidden=hidden, parts=tuple(lookup.keys))
             for text, is_forgotten in zip(of_rows, forgotten, strict=True):

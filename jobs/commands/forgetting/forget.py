@@ -24,7 +24,7 @@ from jobs.ledger.changes.erasure import forget as forget_in_ledger
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, versions
 from jobs.process.publish_decision import Quality, render_report
-from jobs.tables.delta.asked_keys import KeysOf, files_of_days, names_keys
+from jobs.tables.delta.asked_keys import KeysOf, files_of_days
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import at_work, last_runs, leased
@@ -112,7 +112,7 @@ def forget(
     had = {table: last_runs(table) for table in {enrichment.output.path for enrichment in readers}}
     for enrichment in readers:
         run_records.fetch(enrichment.name, enrichment.output.path)
-        _require_rewritable_days(enrichment, name)
+        _require_rewritable_days(enrichment)
     stored: set[tuple[str, ...]] = set()
     files = 0
     for folder in {found for kept in ledgers for found in versions(kept.folder)}:
@@ -137,18 +137,13 @@ def forget(
     return Certificate(name, len(keys), len(stored), files, tables)
 
 
-def _require_rewritable_days(enrichment: Enrichment, lookup: str) -> None:
+def _require_rewritable_days(enrichment: Enrichment) -> None:
     for run_id, day in at_work(enrichment.output.path).items():
         raise DayTaken(
             f"{enrichment.name}: {day} is being run by run {run_id}; nothing was forgotten. Wait "
             "for it."
         )
-    for day, file in files_of_days(enrichment):
-        if not names_keys(file, lookup):
-            raise DeclarationError(
-                f"{enrichment.name}: the files of {day} do not tell what their rows asked, as an "
-                "older version wrote them; nothing was forgotten. Run that day, then forget."
-            )
+    for day in sorted({day for day, _ in files_of_days(enrichment)}):
         if last_published(enrichment.name, day, table=enrichment.output.path) is None:
             raise DeclarationError(
                 f"{enrichment.name}: there is no record of the run that published {day}; nothing "

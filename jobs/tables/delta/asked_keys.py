@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.ledger.keys import asked_texts
@@ -40,15 +41,17 @@ class KeysOf:
 
 
 def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
-    """Returns the published days with a row of any of these keys, or with files of an older
-    version, which name no keys.
-    """
+    """Returns the published days with a row of any of these keys."""
     return sorted({day for day, file in files_of_days(enrichment) if asks(file, keys)})
 
 
 def asks(file: str, keys: KeysOf) -> bool:
-    """Returns whether the file has a row of any of these keys; true for rows without keys."""
-    return any(any(found) for found in asked(file, keys))
+    """Returns whether the file has a row of any of these keys."""
+    if not names_keys(file, keys.lookup):
+        return False
+    with pq.ParquetFile(parquet_source(file)) as opened:
+        batches = opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(keys.lookup)])
+        return any(any(asked(batch, keys)) for batch in batches)
 
 
 def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
@@ -75,26 +78,19 @@ def days_without_runs(enrichment: Enrichment) -> set[str]:
     }
 
 
-def asked(file: str, keys: KeysOf) -> Iterator[list[bool]]:
-    """Yields by batch whether each row has any of the keys; all true if the file has no keys."""
-    reported = names_keys(file, keys.lookup)
-    with pq.ParquetFile(parquet_source(file)) as opened:
-        for batch in opened.iter_batches(
-            ROWS_AT_ONCE, columns=[schema.key(keys.lookup)] if reported else []
-        ):
-            if not reported:
-                yield [True] * batch.num_rows
-                continue
-            column = batch.column(0)
-            plain, hidden = (
-                asked_texts(column, hidden=hidden, parts=keys.parts) for hidden in (False, True)
-            )
-            yield [
-                one in keys.texts or other in keys.texts
-                for one, other in zip(plain, hidden, strict=True)
-            ]
+def asked(rows: pa.RecordBatch | pa.Table, keys: KeysOf) -> list[bool]:
+    """Returns whether each row has any of the keys: none, if the lookup was declared later."""
+    name = schema.key(keys.lookup)
+    if name not in rows.schema.names:
+        return [False] * rows.num_rows
+    plain, hidden = (
+        asked_texts(rows[name], hidden=hidden, parts=keys.parts) for hidden in (False, True)
+    )
+    return [
+        one in keys.texts or other in keys.texts for one, other in zip(plain, hidden, strict=True)
+    ]
 
 
 def names_keys(file: str, lookup: str) -> bool:
-    """Returns whether the file has keys; files of an older version have none."""
+    """Returns whether the file has keys of the lookup, which may be declared since."""
     return schema.key(lookup) in pq.read_schema(parquet_source(file)).names

@@ -27,13 +27,11 @@ MOST_ROWS = 1_000_000  # of a joined file
 NAME = "kept-{:05}-{}.parquet"
 
 
-def copy_rows(source: str, target: Path, chosen: Iterable[pa.Array]) -> int:
-    """Copy a file without its other rows. chosen: for each ROWS_AT_ONCE rows. Returns the number of
-    copied rows.
-    """
+def copy_rows(source: str, target: Path, choose: Callable[[pa.RecordBatch], pa.Array]) -> int:
+    """Copy the rows of a file that a function chooses by flags. Returns their number."""
     with open_parquet(source) as opened, _writer(target, opened.schema_arrow) as writer:
-        for batch, wanted in zip(opened.iter_batches(ROWS_AT_ONCE), chosen, strict=True):
-            writer.write_batch(batch.filter(wanted))
+        for batch in opened.iter_batches(ROWS_AT_ONCE):
+            writer.write_batch(batch.filter(choose(batch)))
     return int(pq.read_metadata(target).num_rows)
 
 

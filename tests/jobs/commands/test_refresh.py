@@ -3,9 +3,7 @@ here.
 """
 
 import datetime as dt
-from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from jobs.commands import ledgers, refresh
@@ -128,9 +126,3 @@ def test_a_lookup_that_is_not_there_is_named_with_those_that_are(stored, capsys)
     assert capsys.readouterr().err == (
         "no lookup with a ledger is named 'wether'. Did you mean 'weather'? There are: weather.\n"
     )
-
-
-def test_a_day_whose_files_tell_no_keys_counts_as_one_that_stands_on_them(stored):
-    (file,) = Path("data/published/towns/runs", f"run-{SECOND}").glob("*.parquet")
-    pq.write_table(pq.ParquetFile(file).read().drop_columns(["_weather_key"]), file)
-    assert found(stored, "stored.response ->> '$.sky' = 'clear'") == ([key(1)], [FIRST, SECOND])

@@ -213,15 +213,6 @@ def test_a_crash_before_the_commit_leaves_letters_that_the_next_run_takes_out(mo
     assert stand() == [(FIRST, "c", 3, "error")]
 
 
-def test_files_written_before_keys_were_kept_have_letters_without_a_key():
-    publishing.publish(written("a", OK, LATE, keys=False))
-    publishing.publish(written("b", OK, LATE, day=SECOND))
-    keys = {
-        str(row["date"]): row["_key"] for row in DeltaTable(LETTERS).to_pyarrow_table().to_pylist()
-    }
-    assert keys == {FIRST: None, SECOND: '[2,"2013-01-11"]'}
-
-
 @everywhere("project")
 def test_an_empty_day_has_no_letters():
     publishing.publish(written("a"))

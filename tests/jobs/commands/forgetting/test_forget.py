@@ -14,9 +14,7 @@ from deltalake import DeltaTable
 
 from data_quality import report, verdict_store
 from jobs.commands.forgetting import forget, forgotten_keys
-from jobs.commands.ledgers import kept_by
 from jobs.declare.ledger_settings import FOR_EVER
-from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.keys import key_text
@@ -363,20 +361,6 @@ def test_what_names_a_forgotten_row_by_neither_key_nor_row_id_goes_too(towns, va
     assert files_that_hold("Jane Doe") == []
 
 
-def test_a_run_held_back_whose_files_do_not_tell_what_they_asked_counts_as_one_that_asked(stored):
-    held_back(stored, THIRD, 5, run_id="old")
-    for file in Path(TABLE, "runs", "old").glob("*.parquet"):
-        rows = pq.ParquetFile(file).read().drop_columns(["_weather_key"])
-        pq.write_table(rows, file, row_group_size=1)
-    assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
-    assert [
-        verdict.evidence
-        for record in run_records.load("towns", THIRD)
-        for verdict in record.verdicts
-    ] == [()]
-    assert not run_records.spark_log("towns", THIRD, "old").exists()
-
-
 @everywhere("towns", on_store=pytest.mark.proof)
 def test_what_a_publication_that_crashed_left_beside_the_table_goes_and_the_rest_stays(stored):
     crashed = run_records.save(stored.written(THIRD, [NUMBER], "crashed", {NUMBER: "error"})).facts
@@ -574,15 +558,3 @@ def test_a_ledger_that_cannot_be_opened_is_said_in_one_sentence(towns, capsys):
     towns.declare_too("towns = replace(towns, ledger=Ledger('s4://bucket'))")
     assert tidegate("forget", "weather", "--key", "town=town-1") == 1
     assert capsys.readouterr().err.startswith("ledger 's4://bucket': it cannot be ")
-
-
-def test_a_day_whose_files_tell_no_keys_is_not_half_forgotten(stored):
-    before = stored.folder.names()
-    for file in Path(TABLE, "runs", f"run-{FIRST}").glob("*.parquet"):
-        table = pq.ParquetFile(file).read()
-        pq.write_table(table.drop_columns(["_weather_key"]), file)
-    with pytest.raises(
-        DeclarationError, match=f"the files of {FIRST} do not tell what their rows asked"
-    ):
-        forget.forget(kept_by([("declared.towns:towns", stored.enrichment)]), [(GONE,)], None)
-    assert stored.folder.names() == before

@@ -1,9 +1,11 @@
 """Days that were run by the local engine, after a forget."""
 
+import datetime as dt
 import itertools
 import json
 
 import pytest
+from deltalake import DeltaTable
 
 from data_quality.report.days import days_of
 from jobs.ledger.declared_folder import declared_folder
@@ -12,7 +14,7 @@ from jobs.ledger.scan import records_of
 from jobs.tables.records import run_records
 from tidegate.__main__ import main
 
-DAY = "2013-01-10"
+DAY, NEXT = "2013-01-10", "2013-01-11"
 CHAIN = """
 account = replace(weather, name="account", service=Service(name="accounts",
     url=Env("WEATHER_URL"), max_concurrency=4), request="GET /v2/{acc}", keys={"acc": "label"},
@@ -70,3 +72,22 @@ def test_keys_made_of_a_forgotten_answer_go_also_if_the_day_was_held_back(local_
     assert forget("ann") == 0
     assert stored("ann") == [0, 0]
     assert stored("bob") == kept
+
+
+def test_days_from_before_a_lookup_was_declared_stay_as_they_are(local_days, capsys):
+    local_days.towns.declare_too("towns = replace(towns, summaries=[])")
+    local_days.write_input(DAY, ["ann", "bob"])
+    local_days.run(DAY)
+    local_days.towns.declare_too(CHAIN)
+    local_days.write_input(NEXT, ["ann", "cid"])
+    local_days.run(NEXT)
+    refreshing = ["refresh", "account", "--package", "declared", "--where", "answer.b >= 0"]
+    capsys.readouterr()
+    assert main(refreshing) == 0
+    assert DAY not in (said := capsys.readouterr().out)
+    assert NEXT in said
+    for lookup, key, rows in (("account", "acc=cid", [2, 1]), ("weather", "town=ann", [1, 0])):
+        assert main(["forget", lookup, "--package", "declared", "--key", key]) == 0
+        table = local_days.towns.enrichment.output.path
+        shown = DeltaTable(table).to_pyarrow_table(columns=["date"])["date"].to_pylist()
+        assert [shown.count(dt.date.fromisoformat(day)) for day in (DAY, NEXT)] == rows
