@@ -23,7 +23,7 @@ NO_HISTORY = {"input_day_complete": "not run: no earlier day of the same weekday
 
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
-@pytest.mark.parametrize("runs", [25, pytest.param(50, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("runs", [8, pytest.param(50, marks=pytest.mark.proof)])
 def test_seeded_runs_of_the_operator_raise_no_alarm(spark, tmp_path, mode, runs):
     day = operator_day(tmp_path, mode, seeds=range(runs))
     facts, figures = day.write()

@@ -176,7 +176,7 @@ def day(tmp_path, monkeypatch, service):
     made.end()
 
 
-@pytest.mark.parametrize("times", [600, pytest.param(10_000, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("times", [100, pytest.param(10_000, marks=pytest.mark.proof)])
 def test_a_run_listens_on_loopback_only_and_ends_as_if_nothing_had_been_thrown_at_it(
     day, wait_for, service, times
 ):
