@@ -56,9 +56,16 @@ class RunStopped(TidegateError):  # noqa: N818  # a stop is an outcome of a run,
 class AccessRefused(RunStopped):
     """A service denies access: credentials, contract or quota. A person must act before the run can
     continue.
+
+    Attributes:
+        without_reply: The message without the service's words, which may repeat a key.
     """
 
     state = "stopped: credentials"
+
+    def __init__(self, message: str, without_reply: str | None = None) -> None:
+        super().__init__(message)
+        self.without_reply = without_reply or message
 
 
 class BudgetExhausted(RunStopped):

@@ -21,6 +21,7 @@ from jobs.declare.vendor_jobs import (
     Running,
 )
 from jobs.errors import AccessRefused, TidegateError
+from jobs.schema.personal import shown_reason
 from jobs.wording import one_line
 
 REFUSED = "4"  # first digit of a status with which a vendor took nothing
@@ -73,8 +74,9 @@ class _Counts(RequestCounts):
 class VendorSession:
     """The vendor of a lookup, for a look at its jobs; `async with` opens and closes it."""
 
-    def __init__(self, lookup: JobLookup) -> None:
-        self._lookup = lookup
+    def __init__(self, lookup: JobLookup, *, hidden: bool) -> None:
+        """Create it; `hidden` tells that keys are personal, and errors may repeat them."""
+        self._lookup, self._hidden = lookup, hidden
         self._vendor: Any = lookup.function()  # type: ignore[call-arg,misc]
         self._counts = _Counts(lookup=lookup.name, model=lookup.model)
         self._session = ServiceSession(
@@ -109,13 +111,14 @@ class VendorSession:
             async with (requests := self._requests()):
                 job = await self._vendor.submit(items, token, requests)
         except AccessRefused as error:
-            raise NotSubmitted(str(error), about_us=error) from error
+            refused = self._refused(error)
+            raise NotSubmitted(str(refused), about_us=refused) from None
         except Exception as error:
             reason = self._words(error)
             if self._counts.sent.total() == sent:
                 later = isinstance(error, CallFailed | OSError)
                 raise NotSubmitted(reason, later=later) from error
-            if isinstance(error, Throttled) and reason.startswith(REFUSED):
+            if isinstance(error, Throttled) and str(error).startswith(REFUSED):
                 raise NotSubmitted(reason, later=True) from error
             if isinstance(error, StatusFailed) and not error.passing:
                 raise NotSubmitted(reason) from error
@@ -174,6 +177,8 @@ class VendorSession:
             raise self._translated(error) from error
 
     def _translated(self, error: Exception) -> Exception:
+        if isinstance(error, AccessRefused):
+            return self._refused(error)
         if isinstance(error, TidegateError | NotNow | GeneratorExit):
             return error
         reason = self._words(error)
@@ -181,10 +186,14 @@ class VendorSession:
             return NotNow(reason)
         return self.wrong(reason)
 
+    def _refused(self, error: AccessRefused) -> AccessRefused:
+        return AccessRefused(error.without_reply) if self._hidden else error
+
     def _words(self, error: Exception) -> str:
         named = isinstance(error, CallFailed | Throttled | TidegateError)
         text = str(error) if named else f"{type(error).__name__}: {error}"
-        return one_line(self._session.masked(text))
+        words = one_line(self._session.masked(text))
+        return shown_reason(words) if self._hidden else words
 
     def wrong(self, reason: str) -> TidegateError:
         """Return the error of a fault of the class."""

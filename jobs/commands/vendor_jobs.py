@@ -52,12 +52,18 @@ class Jobs(Facts):
 
 @dataclass(frozen=True)
 class FoundJob:
-    """A job and its lookup. intent: None for a job whose keys were erased."""
+    """A job and its lookup.
+
+    Attributes:
+        intent: None for a job whose keys were erased.
+        hidden: Whether keys are personal, which the vendor's words may repeat.
+    """
 
     lookup: JobLookup
     files: JobFiles
     job: Job
     intent: Intent | None
+    hidden: bool
 
     def facts(self) -> JobFacts:
         job, done = self.job, self.job.done
@@ -98,7 +104,8 @@ def find_jobs(package: str, *, are_open: bool = False) -> Iterator[FoundJob]:
                 for job in files.jobs() if of_request.path not in seen else ():
                     if job.is_open or not are_open:
                         intent = None if job.done else files.intent(job.token)
-                        yield FoundJob(lookup, files, job, intent)
+                        hidden = found.enrichment.has_personal_key(lookup)
+                        yield FoundJob(lookup, files, job, intent, hidden)
                 seen.add(of_request.path)
 
 
@@ -135,7 +142,7 @@ def cancel_job(package: str, token: str) -> str:
 
 
 async def _cancel(found: FoundJob) -> bool:
-    async with VendorSession(found.lookup) as vendor:
+    async with VendorSession(found.lookup, hidden=found.hidden) as vendor:
         return await vendor.cancel(found.job.id)
 
 

@@ -10,3 +10,8 @@ def http_status(error: str | None) -> str:
     """Return the HTTP status with which an error begins: the only part that repeats no key."""
     begin = _STATUS.match(error or "")
     return begin[0] if begin else ""
+
+
+def shown_reason(reason: str) -> str:
+    """Return what is shown of an error of a call with a personal key."""
+    return http_status(reason) or "its error may repeat a personal key; `try` shows it"

@@ -154,6 +154,7 @@ def _function(
         watch=guard.watch,
         now_us=task.now_us,
         attempts=task.attempts,
+        hidden=any(task.plan.personal[place : place + 1]),
         ledger=ledger,
         distinct=any(task.plan.distinct_keys[place : place + 1]),
     )

@@ -21,6 +21,7 @@ class PartitionPlan:
     layout: BatchLayout
     progress: int | None  # number of the driver's listener to the progress
     ledgers: tuple[LedgerPlan | None, ...] = ()  # per lookup; empty: nothing is stored
+    personal: tuple[bool, ...] = ()  # per lookup: errors may repeat a personal key
     asked_first: tuple[AskedFile | None, ...] = ()  # per lookup: its prefetched keys
     distinct_keys: tuple[bool, ...] = ()  # per lookup: no two rows of the day have the same key
     may_call: bool = True  # False: a key without an answer leaves as not_asked

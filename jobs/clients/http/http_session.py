@@ -390,9 +390,8 @@ class ServiceSession:
             self._counts.throttled += 1
             raise Throttled(message, throttling.pause(response.headers))
         if status in self._service.stop_on or status == PROXY_WANTS_PASSWORD:
-            raise AccessRefused(
-                f"{self._service.name} at {self._shown_url} denies access: {message}."
-            )
+            denied = f"{self._service.name} at {self._shown_url} denies access"
+            raise AccessRefused(f"{denied}: {message}.", f"{denied}: {status}.")
         if status in REDIRECTS and status not in self._errors:
             raise Redirected(message)
         raise StatusFailed(
@@ -460,9 +459,8 @@ class ServiceSession:
     def _refused_by_proxy(self, error: aiohttp.ClientHttpProxyError) -> CallFailed | AccessRefused:
         message = self.masked(one_line(f"{error.status} {error.message}", SHOWN))
         if error.status == PROXY_WANTS_PASSWORD:
-            return AccessRefused(
-                f"{self._service.name} at {self._shown_url}: its proxy denies access: {message}."
-            )
+            denied = f"{self._service.name} at {self._shown_url}: its proxy denies access"
+            return AccessRefused(f"{denied}: {message}.", f"{denied}: {error.status}.")
         return CallFailed(f"the proxy does not connect: {message}", passing=True)
 
     def _failure(self, reason: str, *, passing: bool) -> CallFailed:

@@ -174,9 +174,8 @@ def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFai
     state = sql_state(error)
     message = without_password(one_line(error), engine)
     if state is not None and state.startswith(ABOUT_US):
-        return AccessRefused(
-            f"{lookup.service_name} at {shown_address(engine.url)} denies access: {message}."
-        )
+        denied = f"{lookup.service_name} at {shown_address(engine.url)} denies access"
+        return AccessRefused(f"{denied}: {message}.", f"{denied}: SQLSTATE {state}.")
     return CallFailed(message, passing=may_pass(error))
 
 

@@ -126,6 +126,7 @@ def preview_rows(
             answers=(lookup.written,),
         ),
         progress=None,
+        personal=(enrichment.has_personal_key(lookup),),
     )
     columns = [to_values(array) for array in keys]
     of_rows = list(zip(*columns, strict=True))

@@ -324,7 +324,7 @@ def look_again(enrichment: Enrichment, day: str, clock: Callable[[], float] = ti
         if any(not job.id for job in jobs):
             return ""
         if jobs:
-            look = asyncio.run(_look(lookup, files, jobs, clock))
+            look = asyncio.run(_look(enrichment, lookup, files, jobs, clock))
             has_room = len(look.still_open) < lookup.service.max_concurrency
             if waiting.get("unsent") and has_room:
                 return ""
@@ -333,9 +333,14 @@ def look_again(enrichment: Enrichment, day: str, clock: Callable[[], float] = ti
 
 
 async def _look(
-    lookup: JobLookup, files: JobFiles, jobs: Sequence[Job], clock: Callable[[], float]
+    enrichment: Enrichment,
+    lookup: JobLookup,
+    files: JobFiles,
+    jobs: Sequence[Job],
+    clock: Callable[[], float],
 ) -> Look:
-    async with VendorSession(lookup) as vendor:
+    hidden = enrichment.has_personal_key(lookup)
+    async with VendorSession(lookup, hidden=hidden) as vendor:
         return await JobWatch(vendor, files, lookup, clock).look(
             [(job, files.intent(job.token)) for job in jobs]
         )

@@ -118,7 +118,7 @@ class _JobStep:
     async def run(self) -> Hits:
         """Takes what is over and submits what is missing; the day waits while jobs stay open."""
         self._waits.settled.append(self._files)
-        async with VendorSession(self._lookup) as vendor:
+        async with VendorSession(self._lookup, hidden=self._plan.hidden) as vendor:
             watch = JobWatch(vendor, self._files, self._lookup, self._clock)
             look = await self._look(vendor, watch)
             while look.taken:  # until a look stores no result

@@ -216,6 +216,7 @@ def _task_plan(
             None if run_id is None else plan_ledger(enrichment, lookup, run_id, options)
             for lookup in lookups
         ),
+        personal=tuple(map(enrichment.has_personal_key, lookups)),
         reads=reads,
         may_call=options.may_call,
         cap=divide_cap(options, lookups, tasks),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction, StreamRecord
 from jobs.clients.client import CallFailed, Throttled
-from jobs.errors import RowFailed
+from jobs.errors import AccessRefused, RowFailed
 from jobs.schema.columns import NOT_REPEATED
 from jobs.task.lookup.call_table import CallTable
 from jobs.task.lookup.lookup_state import LookupState, Row
@@ -61,6 +61,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         watch: Receives each attempt's result.
         now_us: The task's clock.
         attempts: Counts the attempts.
+        hidden: Whether keys are personal, which errors may repeat.
         ledger: Stores the answers.
         distinct: Whether no two rows have the same key.
         hedging: Makes the second calls within `ask`.
@@ -81,6 +82,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         watch: CircuitBreaker,
         now_us: Callable[[], int],
         attempts: AttemptCounts,
+        hidden: bool = False,
         ledger: TaskLedger | None = None,
         distinct: bool = False,
         hedging: Hedging | None = None,
@@ -96,7 +98,6 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._watch = watch
         self._now_us = now_us
         self._attempts = attempts
-        hidden = ledger is not None and ledger.hidden
         self._replies = Replies(caller, watch, idempotent=lookup.repeatable, hidden=hidden)
         self._ledger = ledger
         self._asks_once = ledger is not None and not lookup.repeatable
@@ -204,6 +205,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
             except (Throttled, CallFailed) as failure:
                 if asked.finished is None or table is not None:
                     reply = self._failed(asked, failure)
+            except AccessRefused as refused:
+                raise self._replies.refused(refused) from None
         except BaseException as error:  # ends the run; waiting rows raise it
             self._end_call(asked, hashed, now or now_us(), None, error)
             raise
@@ -388,8 +391,9 @@ class LookupFunction(AsyncFunction[Row, Row]):
             return
         if asked.status == "skipped":
             raise RowFailed(null_key_text(self._lookup.name))
+        reason = f" ({self._replies.shown(asked.error)})" if asked.error else ""
         raise RowFailed(
-            f"lookup {self._lookup.name}: a row ended as {asked.status} ({asked.error}); "
+            f"lookup {self._lookup.name}: a row ended as {asked.status}{reason}; "
             f"on_{asked.status} is 'fail'."
         )
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.clients.client import CallFailed, Client, Redirected, Throttled, Unclear
-from jobs.schema.personal import http_status
+from jobs.errors import AccessRefused
+from jobs.schema.personal import shown_reason
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
 from jobs.wording import one_line
 
@@ -31,7 +32,7 @@ class Replies:
     """Turns results of a lookup's calls into replies, and reports them to its circuit breaker."""
 
     def __init__(
-        self, caller: Client, watch: CircuitBreaker, *, idempotent: bool, hidden: bool = False
+        self, caller: Client, watch: CircuitBreaker, *, idempotent: bool, hidden: bool
     ) -> None:
         """Create it; `hidden` tells that keys are personal, and errors may repeat them."""
         self._caller = caller
@@ -39,11 +40,18 @@ class Replies:
         self._idempotent = idempotent
         self._hidden = hidden
 
+    def shown(self, reason: str) -> str:
+        """Return what may leave the task of an error."""
+        return shown_reason(reason) if self._hidden else reason
+
+    def refused(self, error: AccessRefused) -> AccessRefused:
+        """Return the error that ends the run."""
+        return AccessRefused(error.without_reply) if self._hidden else error
+
     def failed(self, failure: Throttled | CallFailed, *, repeated: bool) -> Reply:
         """Return the reply of a failed call; `repeated` tells that its row failed before."""
-        reason = shown = one_line(str(failure))
-        if self._hidden:  # what the breaker is shown leaves the task, in progress and in a stop
-            shown = http_status(reason) or "its error may repeat a personal key; `try` shows it"
+        reason = one_line(str(failure))
+        shown = self.shown(reason)  # by the breaker, in progress and in a stop
         if isinstance(failure, Throttled):
             self._watch.throttled(shown, failure.seconds)
             return Reply(None, error=reason, throttled=True)

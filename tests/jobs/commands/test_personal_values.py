@@ -100,3 +100,31 @@ def test_the_reason_of_a_stop_repeats_no_personal_key(local_days, capsys):
     told = "".join(capsys.readouterr()) + printed(capsys, "status", "towns")
     assert "UTC (500); gate closed" in " ".join(told.split())
     assert WORD not in told
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ("service=replace(weather.service, stop_on=(403,))", "denies access: 403."),
+        (
+            "service=replace(weather.service, stop_on=()), on_error='fail'",
+            "a row ended as error (403); on_error is 'fail'",
+        ),
+    ],
+)
+@pytest.mark.parametrize("ledger", ["Ledger('data/ledger')", "None"])
+def test_the_end_of_a_run_by_a_refusal_or_a_row_repeats_no_personal_key(
+    local_days, capsys, changed, said, ledger
+):
+    local_days.towns.declare(pii=["town"])
+    local_days.towns.declare_too(
+        f"weather = replace(weather, {changed})",
+        f"towns = replace(towns, summaries=[], lookups=[weather], ledger={ledger})",
+    )
+    local_days.fails = {WORD: 403}
+    local_days.write_input(DAY, [WORD, "beta"])
+    capsys.readouterr()
+    local_days.run(DAY)
+    told = "".join(capsys.readouterr()) + printed(capsys, "status", "towns")
+    assert said in " ".join(told.split())
+    assert WORD not in told

@@ -305,7 +305,7 @@ def with_known(folder, keys, kind="ok"):
 @pytest.mark.parametrize(
     ("policy", "kind", "message"),
     [
-        ("on_miss", "miss", "a row ended as miss (None); on_miss is 'fail'"),
+        ("on_miss", "miss", "a row ended as miss; on_miss is 'fail'"),
         ("on_error", "error", "a row ended as error (no 5); on_error is 'fail'"),
         ("on_null_key", None, "a key is null, and on_null_key is 'fail'"),
     ],

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
 TEXTS = [f"text {number}" for number in range(25)]
@@ -127,6 +128,22 @@ def test_a_refused_request_stops_as_wrong_and_costs_nothing(reviews, recovery, c
     assert reviews.bill == 0
     reviews.vendor.refuse = None
     assert reviews.run_until_over(DAY) == 0
+
+
+@pytest.mark.parametrize("status", [400, 403, 429])
+def test_a_vendor_that_repeats_a_personal_key_is_not_quoted(reviews, capsys, status):
+    async def refuse(request):
+        return web.json_response({"error": await request.text()}, status=status)
+
+    reviews.declare(pii=["review"])
+    reviews.vendor._submit = refuse
+    reviews.write_input(DAY, ["secretville"])
+    reviews.run(DAY)
+    told = "".join(capsys.readouterr())
+    assert str(status) in told
+    kept = [file for file in Path("data").rglob("*.json") if file.is_file()]
+    assert kept
+    assert "secretville" not in told + "".join(file.read_text() for file in kept)
 
 
 @pytest.mark.proof

@@ -416,7 +416,7 @@ def test_rows_that_run_out_of_time_report_an_outage_too_and_each_failure_once():
 @pytest.mark.parametrize(
     ("policy", "script", "message"),
     [
-        ("on_miss", [reply()], "lookup mood: a row ended as miss (None); on_miss is 'fail'."),
+        ("on_miss", [reply()], "lookup mood: a row ended as miss; on_miss is 'fail'."),
         (
             "on_timeout",
             [hang],
