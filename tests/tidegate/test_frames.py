@@ -158,13 +158,51 @@ def test_it_works_where_an_event_loop_runs(towns):
         ),
         (pd.DataFrame({"town": ["a", 1]}), "has values of several types"),
         (pd.DataFrame({"town": [0.5]}), "needs Spark"),
+        (pd.DataFrame({"town": ["oslo", b"rom"]}), "values of type binary and others"),
+        (
+            pd.DataFrame({"town": [dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, 5)]}),  # noqa: DTZ001
+            "values of type date32.* and others",
+        ),
+        (pd.DataFrame({"town": [2**64, 1]}, dtype=object), "several types, or of one that no key"),
+        (pd.DataFrame({"town": pd.arrays.SparseArray([1, 0])}), "Sparse pandas data"),
+        (pl.DataFrame({"town": [object()]}), "'town' is Object, which no key can have"),
+        (pl.DataFrame({"town": [1]}, {"town": pl.Int128}), "'town' is Int128, which no key"),
+        (pa.table({"town": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}), "no key can have"),
     ],
-    ids=["list", "lazy", "series", "missing", "answer", "ambiguous", "mixed", "number"],
-)
+    ids=[
+        "list", "lazy", "series", "missing", "answer", "ambiguous", "mixed", "number", "bytes",
+        "times", "large", "sparse", "objects", "long", "interval",
+    ],
+)  # fmt: skip
 def test_a_frame_that_does_not_fit_is_refused_before_any_call(towns, service, frame, message):
     with pytest.raises(DeclarationError, match=message):
         enrich(frame, towns)
     assert service.log == []
+
+
+@pytest.mark.parametrize("name", ["_source_row", "_Partition", "_weather_key", "__key_0_0"])
+def test_a_key_of_a_column_that_a_run_writes_is_refused(towns, service, name):
+    (weather,) = towns.lookups
+    keyed = dataclasses.replace(weather, keys={"town": f"`{name}`"})
+    with pytest.raises(DeclarationError, match="is a column that Tidegate writes"):
+        enrich(pa.table({name: TOWNS}), dataclasses.replace(towns, lookups=[keyed]))
+    assert service.log == []
+
+
+def test_whole_numbers_in_arrays_beside_a_null_keep_their_digits_in_pandas(towns, service):
+    async def answer(_request):
+        return web.json_response({"ids": [2**62 + 1, None], "one": {"ids": [None, 2**53 + 1]}})
+
+    service.answer = answer
+    (weather,) = towns.lookups
+    listed = dataclasses.replace(
+        weather, returns="ids ARRAY<BIGINT>, one STRUCT<ids: ARRAY<BIGINT>>"
+    )
+    rows = enrich(
+        pd.DataFrame({"town": ["oslo", None]}), dataclasses.replace(towns, lookups=[listed])
+    )
+    assert list(rows["ids"][0]) == [2**62 + 1, None]
+    assert list(rows["one"][0]["ids"]) == [None, 2**53 + 1]
 
 
 def test_a_cap_stops_it_and_the_same_call_goes_on(towns, service):
@@ -257,6 +295,25 @@ def test_a_spark_frame_is_asked_once_however_often_it_is_used(towns, service, sp
     assert enriched.union(enriched).count() == 12
     enrich(frame, towns).show()
     assert len(service.log) == 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("'v' AS `a.b`", "has a dot in its name"),
+        ("'v' AS `a``b`", "has a backtick in its name"),
+        ("'v' AS a, 'w' AS A", "differ only in case"),
+        ("'v' AS _weather_key", "is a column that Tidegate writes"),
+        ("'v' AS _source_file, 1L AS _source_row", "is a column that Tidegate writes"),
+        ("'v' AS __key_0_0", "means something else to a run"),
+        ("INTERVAL '1' YEAR AS a", "'a' is interval year, which no Python worker of Spark reads"),
+        ("array() AS a", "'a' is array<void>, which no Python worker of Spark reads"),
+    ],
+)
+def test_a_spark_frame_that_does_not_fit_is_refused(towns, service, spark, columns, message):
+    with pytest.raises(DeclarationError, match=message):
+        enrich(spark.sql(f"SELECT 'oslo' AS town, {columns}"), towns)
+    assert service.log == []
 
 
 def test_the_page_of_frames_says_what_happens(tmp_path, monkeypatch, service):

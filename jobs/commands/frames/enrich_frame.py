@@ -21,12 +21,13 @@ from jobs.commands.frames.frame_bills import billed
 from jobs.commands.frames.frame_kinds import as_input, frame_kind, is_spark
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.vendor_jobs import refuse_jobs
+from jobs.errors import DeclarationError
 from jobs.input.day import of_files
 from jobs.run.engines.engine import LocalEngine, SparkEngine
 from jobs.run.metrics.progress import RunProgress
 from jobs.run.plan.options import RunOptions
-from jobs.run.plan.preflight import check_frame, run_folder, steps
-from jobs.schema.columns import SOURCE_ROW
+from jobs.run.plan.preflight import check_frame, check_spark_frame, run_folder, steps
+from jobs.schema.columns import SOURCE_ROW, arrow_schema
 from jobs.schema.costs import sum_by_currency
 from jobs.storage.locked_folders import temporary_folder
 from jobs.tables.old_files import KEYS
@@ -217,7 +218,8 @@ def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
     from jobs.run.rows.keyed_rows import written_schema
 
     spark, columns = frame.sparkSession, frame.columns
-    check_frame(run.enrichment, columns)
+    check_spark_frame(run.enrichment, columns)
+    _check_types(frame)
     named = replace(
         run.enrichment, input=replace(run.enrichment.input, row_id=columns[:1])
     )  # otherwise only rows of files have an identity
@@ -230,6 +232,19 @@ def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
         files = _ask(rows, tasks, run_folder(named, run.id), run, progress)
     written = spark.read.schema(written_schema(rows.schema, tasks.layout)).parquet(*files)
     return written.select(*(f"`{name}`" for name in (*columns, *_added(named))))
+
+
+def _check_types(frame: DataFrame) -> None:
+    from pyspark.errors import PySparkException
+
+    for field in frame.schema:
+        try:
+            arrow_schema(type(frame.schema)([field]))
+        except (PySparkException, ValueError) as error:
+            raise DeclarationError(
+                f"frame: {field.name!r} is {field.dataType.simpleString()}, which no Python worker "
+                "of Spark reads. Cast it, or leave it out."
+            ) from error
 
 
 # -- both ------------------------------------------------------------------------------------------

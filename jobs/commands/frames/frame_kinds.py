@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,9 @@ CURES = {  # by the suffix of a type's name
     "Series": "Call to_frame() on it.",
     "pyspark.pandas.frame.DataFrame": "Call to_spark() on it.",
 }
+ONE_TYPE = "Give it one type, as with astype."
+NOT_IN_ARROW = ("Object", "Int128", "UInt128")  # Polars gives the address of an Object as its bytes
+CHANGED = {pa.binary(): str, pa.date32(): dt.datetime}  # values that Arrow puts into such a column
 OTHER_CURE = "What has Arrow's C stream becomes a table by pyarrow.table(...)."
 
 
@@ -70,6 +74,12 @@ def as_input(columns: pa.Table) -> pa.Table:
 
 def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     of, kind = pa.types, column.type
+    if (
+        of.is_interval(kind)
+        or of.is_run_end_encoded(kind)
+        or (of.is_decimal(kind) and kind.scale < 0)
+    ):
+        raise DeclarationError(f"frame: {name!r} is {kind}, which no key can have. Cast it.")
     if of.is_dictionary(kind):
         return _plain(name, column.cast(kind.value_type))
     if of.is_large_string(kind) or of.is_string_view(kind):
@@ -105,13 +115,27 @@ def _with_arrays_of_batch(batch: pa.RecordBatch, answers: pa.Table) -> pa.Record
 # -- pandas ----------------------------------------------------------------------------------------
 def _read_pandas(frame: Any, names: Sequence[str]) -> pa.Table:
     try:
-        return pa.Table.from_pandas(frame[list(names)], preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        columns = pa.Table.from_pandas(frame[list(names)], preserve_index=False)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
         raise DeclarationError(
-            f"frame: one of the columns {listed(names)} has values of several types: "
-            f"{error.args[0]}. "
-            "Give it one type, as with astype."
+            f"frame: one of the columns {listed(names)} has values of several types, or of one "
+            f"that no key can have: {error.args[0]}. {ONE_TYPE}"
         ) from error
+    for name in names:
+        _refuse_converted(name, frame[name], columns[name])
+    return columns
+
+
+def _refuse_converted(name: str, values: Any, column: pa.ChunkedArray) -> None:
+    """Raise DeclarationError where Arrow made bytes of texts, or dates of times."""
+    changed = CHANGED.get(column.type)
+    if changed is None or values.dtype != object:
+        return
+    if any(isinstance(value, changed) for value in values[column.is_valid().to_numpy()]):
+        raise DeclarationError(
+            f"frame: {name!r} has values of type {column.type} and others, which are not the same "
+            f"as {column.type}. {ONE_TYPE}"
+        )
 
 
 def _with_series(frame: Any, answers: pa.Table) -> Any:
@@ -121,7 +145,9 @@ def _with_series(frame: Any, answers: pa.Table) -> Any:
         pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(),
         pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(),
     }  # fmt: skip  # otherwise whole numbers beside a null become floats, which lose digits
-    found = answers.to_pandas(types_mapper=nullable.get, date_as_object=True)
+    found = answers.to_pandas(
+        types_mapper=nullable.get, date_as_object=True, integer_object_nulls=True
+    )
     enriched = frame.copy(deep=False)
     for name in answers.column_names:
         enriched[name] = found[name].array
@@ -129,6 +155,14 @@ def _with_series(frame: Any, answers: pa.Table) -> Any:
 
 
 # -- Polars ----------------------------------------------------------------------------------------
+def _read_polars(frame: Any, names: Sequence[str]) -> pa.Table:
+    columns = frame.select(names)
+    for name, kind in columns.schema.items():
+        if str(kind) in NOT_IN_ARROW:
+            raise DeclarationError(f"frame: {name!r} is {kind}, which no key can have. Cast it.")
+    return columns.to_arrow()
+
+
 def _with_polars(frame: Any, answers: pa.Table) -> Any:
     from polars import DataFrame
 
@@ -147,9 +181,5 @@ KINDS = {  # by package and name of the class
     ("pandas", "DataFrame"): FrameKind(
         lambda frame: list(frame.columns), _read_pandas, _with_series
     ),
-    ("polars", "DataFrame"): FrameKind(
-        lambda frame: frame.columns,
-        lambda frame, names: frame.select(names).to_arrow(),
-        _with_polars,
-    ),
+    ("polars", "DataFrame"): FrameKind(lambda frame: frame.columns, _read_polars, _with_polars),
 }

@@ -181,6 +181,15 @@ def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
     DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
 
 
+def check_spark_frame(enrichment: Enrichment, columns: Iterable[str]) -> None:
+    """Checks the columns of a Spark frame, which all go through the tasks and their files."""
+    known = _known_columns(enrichment, columns)
+    wrong = list(_missing(_columns_of_keys(enrichment), known, "the frame"))
+    wrong += _columns_twice(enrichment, known)
+    wrong += [_is_written(known[name]) for name in SOURCE_IDENTITY if name in known]
+    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+
+
 def check_frame(enrichment: Enrichment, columns: Iterable[Any]) -> list[str]:
     """Finds the columns of a frame that the keys read.
 
@@ -202,6 +211,12 @@ def check_frame(enrichment: Enrichment, columns: Iterable[Any]) -> list[str]:
             known.setdefault(column.lower(), column)
     read = list(_columns_of_keys(enrichment))
     wrong = list(_missing(read, known, "the frame"))
+    kept = {column.lower() for column in (*_columns_kept(enrichment), *SOURCE_IDENTITY)}
+    wrong += [
+        f"{where}: {_is_written(column)}"
+        for where, column in read
+        if column.lower() in kept or OWN_KEYS.fullmatch(column.lower())
+    ]
     wrong += [
         f"{where}: several columns of the frame are named {column!r}, as case does not count. "
         "Rename one."
@@ -245,7 +260,11 @@ def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator
     yield from _answers_twice(enrichment, known)
     for column in _columns_kept(enrichment):
         if column.lower() in known:
-            yield f"input: {known[column.lower()]!r} is a column that Tidegate writes. Rename it."
+            yield f"input: {_is_written(known[column.lower()])}"
+
+
+def _is_written(column: str) -> str:
+    return f"{column!r} is a column that Tidegate writes. Rename it."
 
 
 def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, str]:
