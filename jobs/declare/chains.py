@@ -80,6 +80,7 @@ def check_chains(lookups: Sequence[Lookup]) -> None:
     """
     written: dict[str, int] = {}
     times = {schema.published_answered_at(lookup.name).lower() for lookup in lookups}
+    times |= {lookup.choice.answered_at for lookup in lookups if lookup.choice is not None}
     for place, lookup in enumerate(lookups):
         written |= {column.lower(): place for column in readable_columns(lookup)}
     for place, lookup in enumerate(lookups):

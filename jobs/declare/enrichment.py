@@ -4,8 +4,8 @@ import datetime as dt
 import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import MISSING, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from jobs.declare.budgets import Budget, check_budgets
 from jobs.declare.chains import check_chains, levels, personal_lookups
@@ -20,12 +20,23 @@ from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, 
 from jobs.declare.values.table_conflicts import TablePath, find_own_conflict, tables_beside
 from jobs.declare.values.type_checks import require_type, require_types
 from jobs.declare.vendor_jobs import JobLookup
-from jobs.declare.waterfall import read_choices
+from jobs.declare.waterfall import Waterfall, read_choices
 from jobs.declare.windows import Window
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import columns as schema
 from jobs.schema.columns import Mode, Severity
 from jobs.schema.records import ChoiceFacts, DeclaredFacts, EventTimeFacts, ExpectationFacts
+
+if TYPE_CHECKING:
+
+    class _Lookups:
+        """Tells a type checker that waterfalls may be given, and that only lookups are read."""
+
+        def __get__(self, enrichment: object, owner: object) -> Sequence[Lookup]: ...
+        def __set__(self, enrichment: object, given: Sequence[Lookup | Waterfall]) -> None: ...
+
+else:
+    _Lookups = Sequence[Lookup]
 
 
 @dataclass(frozen=True)
@@ -153,7 +164,8 @@ class Enrichment:
 
     name: str
     input: Input
-    lookups: Sequence[Lookup]
+    # no default: mypy reads a field as a descriptor only where a value is assigned
+    lookups: _Lookups = cast("_Lookups", MISSING)  # noqa: RUF009
     output: Output
     mode: Mode = "unordered"
     key: Sequence[str] = ()

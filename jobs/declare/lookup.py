@@ -15,7 +15,7 @@ from jobs.declare.budgets import Budget
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.rates import REQUEST, Rate
 from jobs.declare.services import Cache, Outage, Retry, Service
-from jobs.declare.values.fingerprint import WHERE_DECLARED
+from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.declare.values.prices import prices_of_model, reported_units, singular
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
@@ -62,6 +62,7 @@ class Lookup:
         when: Spark SQL condition over what keys may read. A row for which it is false or null makes
             no call and ends as `skipped`, whatever `on_null_key` is.
         choice: Set by a waterfall of which the lookup is a vendor.
+        source: Set by an enrichment with a waterfall: the lookup as the user wrote it.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Lookup:
     version: int = 1
     when: str | None = field(default=None, metadata=WHERE_DECLARED)
     choice: ChoiceFacts | None = field(default=None, metadata=WHERE_DECLARED, repr=False)
+    source: Lookup | None = field(default=None, metadata=NOT_IN_FINGERPRINT, repr=False)
 
     kind = "lookup"
     model: ClassVar[str | None] = None  # whose prices hold
@@ -187,6 +189,11 @@ class Lookup:
                 )
         if self.when is not None:
             columns_in("when", self.when)
+
+    @property
+    def as_written(self) -> Lookup:
+        """The lookup with the keys and the condition that the user wrote, for texts to users."""
+        return self.source or self
 
     @property
     def key_sql(self) -> dict[str, str]:

@@ -39,11 +39,12 @@ def _html_cells(cells: Sequence[str]) -> str:
 
 
 def _cells(lookup: Lookup) -> tuple[str, ...]:
+    written = lookup.as_written
     keys = ", ".join(
-        name if name == text else f"{name}: {text}" for name, text in lookup.keys.items()
+        name if name == text else f"{name}: {text}" for name, text in written.keys.items()
     )
-    if lookup.when is not None:
-        keys += f", when {lookup.when}"
+    if written.when is not None:
+        keys += f", when {written.when}"
     answers = ", ".join(column.name for column in lookup.columns)
     limits = [
         f"{lookup.concurrency:,} in flight",

@@ -90,7 +90,7 @@ class Waterfall:
         for vendor in self.of:
             own = [] if vendor.when is None else [f"({vendor.when})"]
             when = " AND ".join([*conditions, *own])
-            yield replace(vendor, when=when or None, choice=choice)
+            yield replace(vendor, when=when or None, choice=choice, source=vendor.as_written)
             conditions.append(self._leaves_open(vendor))
 
     def _accepted(self, vendor: Lookup) -> str:
@@ -154,4 +154,4 @@ def read_choices(lookups: Sequence[Lookup | Waterfall]) -> Sequence[Lookup]:
 def _reading(lookup: Lookup, names: dict[str, str]) -> Lookup:
     keys = {part: renamed(text, names) for part, text in lookup.keys.items()}
     when = None if lookup.when is None else renamed(lookup.when, names)
-    return replace(lookup, keys=keys, when=when)
+    return replace(lookup, keys=keys, when=when, source=lookup.as_written)

@@ -66,7 +66,7 @@ def describe(found: Discovered) -> Declared:
                 lookup.name, lookup.kind, lookup.service_name, dict(lookup.keys), lookup.returns,
                 lookup.timeout, lookup.when or "",
             )
-            for lookup in one.lookups
+            for lookup in (one.as_written for one in one.lookups)
         ),
     )  # fmt: skip
 

@@ -175,7 +175,7 @@ def _explained(
         outcome=row.get(schema.status(name)),
         source=source,
         error=row.get(schema.error(name)) if shows else None,
-        expressions=dict(lookup.keys),
+        expressions=dict(lookup.as_written.keys),
         key={part: shown_json(value) if shows else HIDDEN for part, value in key.items()}
         if text
         else None,

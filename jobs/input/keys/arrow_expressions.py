@@ -275,7 +275,8 @@ class _Compiler:
 
     def _chosen(self, conditions: list[Values], nodes: list[exp.Expr]) -> Values:
         values = [self.compile(node) for node in nodes]
-        kind = _widest([value.kind for value in values])
+        kinds = {value.kind for value in values} - {pa.null()}
+        kind = DOUBLE if kinds == {DOUBLE} else _widest([value.kind for value in values])
         operands = [*conditions, *(_widened(value, kind) for value in values)]
         return _apply(functools.partial(choose, len(conditions)), kind, operands)
 
