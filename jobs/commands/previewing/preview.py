@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -112,8 +112,10 @@ def preview_rows(
     }
     batch = pa.RecordBatch.from_pydict({**identity, **dict(zip(names, keys, strict=True))})
     overheard = _Overheard()
+    is_lenient = lookup.when is not None or enrichment.has_chains
     plan = PartitionPlan(
-        lookups=(lookup,),
+        # a null key may be that of a condition that does not hold, or of a lookup below that failed
+        lookups=(replace(lookup, on_null_key="skip") if is_lenient else lookup,),
         shares=((lookup.concurrency,),),
         mode="ordered",
         layout=BatchLayout(

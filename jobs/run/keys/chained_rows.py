@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from jobs.clients.registry import client_for
 from jobs.declare.chains import lookups_below
+from jobs.errors import RowFailed
 from jobs.input.file_rows import FileRows
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.input.keys.key_values import read_by
@@ -18,8 +19,9 @@ from jobs.ledger.index import AnswerIndex
 from jobs.run.keys.driver_keys import KeyRows
 from jobs.run.keys.key_texts import TASK
 from jobs.schema.columns import SOURCE_IDENTITY
+from jobs.task.lookup.lookup_function import null_key_text
 from jobs.task.row_flow import known_outcomes
-from jobs.task.rows.chained_keys import with_chained_keys
+from jobs.task.rows.chained_keys import has_null_key, with_chained_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,9 +41,12 @@ def read_chained_rows(prepared: DataFrame | LocalRows, plan: PartitionPlan, plac
 
     Raises:
         LedgerError: An answer that the key reads is not at hand.
+        RowFailed: A key is null, and `on_null_key` is "fail".
     """
     names, tables = plan.layout.keys[place], []
     for task, keyed, _ in chained_batches(plan, place, prepared):
+        if has_null_key(keyed, plan.layout, place, read_key_tuples(keyed, names)):
+            raise RowFailed(null_key_text(plan.lookups[place].name))
         found = pa.Table.from_batches([keyed.select([*names, *SOURCE_IDENTITY])]).drop_null()
         tables.append(found.append_column(TASK, pa.array([task] * len(found), pa.int32())))
     kinds = plan.layout.chained[place]

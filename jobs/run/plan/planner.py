@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -206,8 +206,13 @@ def _task_plan(
     reads: FileRows | None,
 ) -> PartitionPlan:
     lookups = tuple(enrichment.lookups)
+    wanted = layout.wanted or (None,) * len(lookups)
     return PartitionPlan(
-        lookups=lookups,
+        # a skipped row may lack only the condition: has_null_key tells where a null key fails
+        lookups=tuple(
+            lookup if column is None else replace(lookup, on_null_key="skip")
+            for lookup, column in zip(lookups, wanted, strict=True)
+        ),
         shares=tuple(even_shares(total, tasks) for total in concurrencies(lookups)),
         mode=enrichment.mode,
         layout=layout,

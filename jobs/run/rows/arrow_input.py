@@ -82,10 +82,10 @@ def file_rows(
     ):
         return None
     keys: dict[str, Values] = {}
-    for place, lookup in enumerate(enrichment.lookups):
+    for place in range(len(enrichment.lookups)):
         if layout.chained and layout.chained[place]:  # tasks make them once the answers are known
             continue
-        for name, text in key_expressions(lookup, layout, place).items():
+        for name, text in key_expressions(enrichment, layout, place).items():
             values = arrow_expression(text, day.schema)
             if values is None:
                 return None

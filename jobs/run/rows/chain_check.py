@@ -43,8 +43,8 @@ def plan_of_answers(
     layout = lay_out_batch(enrichment, [*day.names, *SOURCE_IDENTITY])
     layout = replace(layout, chained=compile_chained(enrichment, layout, day.schema))
     keys = {}
-    for place, lookup in enumerate(enrichment.lookups):
-        for name, text in key_expressions(lookup, layout, place).items():
+    for place in range(len(enrichment.lookups)):
+        for name, text in key_expressions(enrichment, layout, place).items():
             values = None if layout.chained[place] else arrow_expression(text, day.schema)
             if values is not None:
                 keys[name] = values
@@ -82,7 +82,7 @@ def check_chains(enrichment: Enrichment, day: InputDay) -> None:
     layout = lay_out_batch(enrichment, [*day.names, *SOURCE_IDENTITY])
     of_level = levels(enrichment.lookups)
     for place, lookup in enumerate(enrichment.lookups):
-        columns = key_expressions(lookup, layout, place)
+        columns = key_expressions(enrichment, layout, place)
         for text, field in zip(columns.values(), key_fields(lookup), strict=False):
             if of_level[place] == 0 and arrow_expression(text, day.schema) is None:
                 raise DeclarationError(

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 
-from jobs.declare.chains import levels, lookups_read
+from jobs.declare.chains import levels, lookups_below, lookups_read
 from jobs.errors import DeclarationError
 from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.input.keys.key_columns import COMPARABLE
 from jobs.input.keys.key_values import Values
-from jobs.schema.columns import published_status
+from jobs.schema.columns import FAILED, published_status
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -23,12 +23,19 @@ if TYPE_CHECKING:
 CURE = "docs/chains.md lists the expressions that chains can use."
 
 
-def key_expressions(lookup: Lookup, layout: BatchLayout, place: int) -> dict[str, str]:
-    """Returns the Spark SQL of each column of the key, and of the condition if it has a column."""
-    found = dict(zip(layout.keys[place], lookup.key_sql.values(), strict=True))
+def key_expressions(enrichment: Enrichment, layout: BatchLayout, place: int) -> dict[str, str]:
+    """Returns the Spark SQL of each column of the key, and of the column that tells where a null
+    key fails the run: not where `when` does not hold, or a lookup below has failed.
+    """
+    lookups = enrichment.lookups
+    found = dict(zip(layout.keys[place], lookups[place].key_sql.values(), strict=True))
     wanted = layout.wanted[place] if layout.wanted else None
     if wanted is not None:
-        found[wanted] = f"coalesce(({lookup.when}), false)"
+        failed = ", ".join(f"'{outcome}'" for outcome in (*FAILED, "not_asked"))
+        below = [published_status(lookups[one].name) for one in lookups_below(lookups, place)]
+        conditions = [f"coalesce(({lookups[place].when or 'true'}), false)"]
+        conditions += [f"{status} NOT IN ({failed})" for status in below]
+        found[wanted] = " AND ".join(conditions)
     return found
 
 
@@ -67,7 +74,7 @@ def _compile(
 ) -> dict[str, Values]:
     lookup, found = enrichment.lookups[place], {}
     for (name, text), field in zip(
-        key_expressions(lookup, layout, place).items(), key_fields(lookup), strict=False
+        key_expressions(enrichment, layout, place).items(), key_fields(lookup), strict=False
     ):
         where = f"{enrichment.name}: lookup {lookup.name}: {field}"
         values = arrow_expression(text, columns)
@@ -92,7 +99,8 @@ def key_fields(lookup: Lookup) -> list[str]:
 
 
 def declared_text(lookup: Lookup, field: str) -> str:
-    text = lookup.when if field == "when" else lookup.keys[field.removeprefix("keys.")]
-    if field == "when" or lookup.when is None:
+    written = lookup.as_written
+    text = written.when if field == "when" else written.keys[field.removeprefix("keys.")]
+    if field == "when" or written.when is None:
         return text or ""
-    return f"{text}, when {lookup.when}"
+    return f"{text}, when {written.when}"

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 
+from jobs.declare.chains import levels
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.key_expressions import named_column
 from jobs.errors import DeclarationError
@@ -54,13 +55,13 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
         layout = replace(layout, chained=compile_chained(enrichment, layout, types))
     columns: dict[str, Column] = {}
     texts: list[str] = []
-    for place, lookup in enumerate(enrichment.lookups):
+    for place in range(len(enrichment.lookups)):
         if layout.chained and layout.chained[place]:
             # for their types: tasks make the values
             kinds = {name: from_arrow_type(one.kind) for name, one in layout.chained[place].items()}
             columns |= {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
             continue
-        expressions = key_expressions(lookup, layout, place)
+        expressions = key_expressions(enrichment, layout, place)
         columns |= {name: F.expr(text) for name, text in expressions.items()}
         texts += expressions.values()
     try:
@@ -87,9 +88,10 @@ def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout
         tuple(f"__key_{place}_{number}" for number in range(len(lookup.keys)))
         for place, lookup in enumerate(enrichment.lookups)
     ]
+    of_level = levels(enrichment.lookups)
     wanted = tuple(
         f"__key_{place}_{len(lookup.keys)}"
-        if lookup.when is not None and lookup.on_null_key == "fail"
+        if lookup.on_null_key == "fail" and (lookup.when is not None or of_level[place])
         else None
         for place, lookup in enumerate(enrichment.lookups)
     )
@@ -116,7 +118,7 @@ def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout
 def check_key_types(enrichment: Enrichment, layout: BatchLayout, types: T.StructType) -> None:
     """Checks that every key can become a text, which the ledger and the dead letters need."""
     for lookup, columns in zip(enrichment.lookups, layout.keys, strict=True):
-        for (name, expression), column in zip(lookup.keys.items(), columns, strict=True):
+        for (name, expression), column in zip(lookup.as_written.keys.items(), columns, strict=True):
             kind = types[column].dataType
             if not _has_text(kind):
                 raise DeclarationError(

@@ -113,7 +113,7 @@ def _keys(enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> dict[st
     for place, lookup in enumerate(enrichment.lookups):
         if layout.chained and layout.chained[place]:
             continue
-        columns = key_expressions(lookup, layout, place)
+        columns = key_expressions(enrichment, layout, place)
         for (name, text), field in zip(columns.items(), key_fields(lookup), strict=False):
             key = arrow_expression(text, day.schema)
             if key is None or from_arrow_type(key.kind).simpleString() not in COMPARABLE:

@@ -406,7 +406,6 @@ def fails_on(lookup: Lookup) -> frozenset[str]:
     """Return the outcomes of a row that fail the run."""
     policies = (
         ("miss", lookup.on_miss), ("timeout", lookup.on_timeout), ("error", lookup.on_error),
-        # with `when`, a skipped row may lack only the condition: see has_null_key
-        ("skipped", lookup.on_null_key if lookup.when is None else "skip"),
+        ("skipped", lookup.on_null_key),
     )  # fmt: skip
     return frozenset(status for status, policy in policies if policy == "fail")
