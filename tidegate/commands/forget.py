@@ -50,8 +50,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.key_file
         else [_key(lookup, one) for one in given]
     )
-    without = ledgers.without_ledger(declared, options.lookup)
-    _say(forget.forget(kept, keys, DayQuality(), without_ledger=without))
+    _say(forget.forget(kept, keys, DayQuality(), declared=declared))
     return RIGHT
 
 

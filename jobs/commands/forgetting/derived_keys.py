@@ -1,38 +1,66 @@
 """Removes from the ledger the keys that are made of the answers to forgotten keys."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.clients.registry import client_for
+from jobs.commands.condition import stored_columns
+from jobs.commands.ledgers import kept_by
 from jobs.declare.chains import lookups_below
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.lookup import Lookup
+from jobs.input.keys.arrow_expressions import evaluate
+from jobs.ledger.answers import ANSWERS, as_answers
 from jobs.ledger.changes.erasure import forget
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.keys import asked_texts
+from jobs.ledger.scan import records_of
+from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import versions
 from jobs.schema import columns as schema
-from jobs.storage.parquet_files import parquet_source
+from jobs.storage.parquet_files import parquet_source, read_fields
 from jobs.storage.stored_files import is_there
 from jobs.tables.delta.asked_keys import KeysOf, asked, files_of_days, names_keys
 from jobs.tables.records import run_records
 
 
-def forget_derived(enrichment: Enrichment, keys: KeysOf) -> int:
-    """Remove the derived keys that only rows with a forgotten key have, in files of any run.
+def forget_derived(
+    readers: Sequence[Enrichment], declared: Iterable[tuple[str, Enrichment]], keys: KeysOf
+) -> int:
+    """Remove the keys that are made of answers to forgotten keys, unless other rows have them.
+
+    Files of any run tell which rows have a key. Keys that no file has, as those of `try`, are made
+    again of the stored answers, which are still there; those that read the input too are not found.
 
     Args:
-        enrichment: Has the rows, also of held-back days, which are not erased yet.
+        readers: The enrichments with the forgotten keys; their rows are not erased yet.
+        declared: All enrichments, by module:name, whose rows may have the same keys.
         keys: The forgotten keys.
 
     Returns:
         The number of the ledger's files that were rewritten or deleted.
     """
+    found: dict[LedgerFolder, set[str]] = defaultdict(set)
+    for enrichment in readers:
+        of_answers = _of_answers(enrichment, keys)
+        for lookup in _dependents(enrichment, keys.lookup):
+            if (folder := declared_folder(enrichment, lookup)) is not None:
+                found[folder] |= _of_rows(enrichment, keys, lookup, forgotten=True)
+                found[folder] |= of_answers.get(lookup.name, set())
+    read_by = {kept.folder: kept for kept in kept_by(declared)}
     files = 0
-    for lookup in _dependents(enrichment, keys.lookup):
-        folder = declared_folder(enrichment, lookup)
-        texts = set() if folder is None else _only_of(enrichment, keys, lookup)
-        if folder is not None and texts:
+    for folder in reversed(found):  # after an interruption, the answers below tell the rest again
+        texts, kept = found[folder], read_by[folder]
+        for _, enrichment in kept.read_by if texts else ():
+            is_reader = any(enrichment is reader for reader in readers)
+            erased = keys if is_reader else replace(keys, texts=())
+            texts = texts - _of_rows(enrichment, erased, kept.lookup, forgotten=False)
+        if texts:
             files += sum(forget(one, texts).files for one in {folder, *versions(folder)})
     return files
 
@@ -58,19 +86,64 @@ def _existing_files(enrichment: Enrichment) -> set[str]:
     return written | {file for _, file in files_of_days(enrichment)}
 
 
-def _only_of(enrichment: Enrichment, keys: KeysOf, lookup: Lookup) -> set[str]:
-    """Return the texts of the lookup's keys in rows with a forgotten key, and in no other row."""
-    texts: dict[bool, set[str]] = defaultdict(set)
-    for file in _existing_files(enrichment):
-        if not (names_keys(file, lookup.name) and names_keys(file, keys.lookup)):
+def _of_rows(enrichment: Enrichment, keys: KeysOf, lookup: Lookup, *, forgotten: bool) -> set[str]:
+    """Return the texts of the lookup's keys in rows with a forgotten key, or in the other rows."""
+    texts, column = set[str](), schema.key(lookup.name)
+    for file in filter(lambda file: names_keys(file, lookup.name), _existing_files(enrichment)):
+        names = {column, schema.key(keys.lookup)}.intersection(read_fields([file]))
+        read = pq.read_table(parquet_source(file), columns=[*names], partitioning=None)
+        flags = pa.array([flag == forgotten for flag in asked(read, keys)], pa.bool_())
+        texts |= _texts(read[column].filter(flags), lookup)
+    return texts
+
+
+def _texts(made: pa.Array, lookup: Lookup) -> set[str]:
+    """Return keys, hashed and not, in the ledger's form."""
+    both = (asked_texts(made, hidden=hidden, parts=tuple(lookup.keys)) for hidden in (False, True))
+    return {text for texts in both for text in texts if text is not None}
+
+
+def _of_answers(enrichment: Enrichment, keys: KeysOf) -> dict[str, set[str]]:
+    """Return by lookup the keys that the stored answers to forgotten keys make, at any level."""
+    first = next(one for one in enrichment.lookups if one.name == keys.lookup)
+    rows = [answer for _, answer in _stored(enrichment, first, keys.texts)]
+    fields = _fields(first)
+    found = {}
+    for lookup in _dependents(enrichment, keys.lookup):
+        columns = {name.lower() for name, _ in fields}
+        if not {name.lower() for _, name in lookup.columns_read()} <= columns:
             continue
-        column = schema.key(lookup.name)
-        columns = list({column, schema.key(keys.lookup)})
-        read = pq.read_table(parquet_source(file), columns=columns, partitioning=None)
-        forgotten = asked(read, keys)
-        for hidden in (False, True):
-            of_rows = asked_texts(read[column], hidden=hidden, parts=tuple(lookup.keys))
-            for text, is_forgotten in zip(of_rows, forgotten, strict=True):
-                if text is not None:
-                    texts[is_forgotten].add(text)
-    return texts[True] - texts[False]
+        table = pa.Table.from_pylist(rows, pa.schema(fields))
+        parts = [evaluate(text, table) for text in lookup.key_sql.values()]
+        if any(part is None for part in parts):
+            continue
+        made = pa.StructArray.from_arrays(parts, names=list(lookup.keys))
+        found[lookup.name] = _texts(made, lookup)
+        answers = dict(_stored(enrichment, lookup, found[lookup.name]))
+        hidden = enrichment.has_personal_key(lookup)
+        of_rows = asked_texts(made, hidden=hidden, parts=tuple(lookup.keys))
+        nothing = {schema.published_status(lookup.name): "skipped"}
+        rows = [
+            row | answers.get(text or "", nothing) for row, text in zip(rows, of_rows, strict=True)
+        ]
+        fields += _fields(lookup)
+    return found
+
+
+def _fields(lookup: Lookup) -> list[tuple[str, pa.DataType]]:
+    answers = [(column.name, column.arrow_type) for column in lookup.written]
+    return [*answers, (schema.published_status(lookup.name), pa.string())]
+
+
+def _stored(
+    enrichment: Enrichment, lookup: Lookup, texts: Iterable[str]
+) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Yield each stored answer to these keys, oldest first, as the columns that later keys read."""
+    folder, caller = declared_folder(enrichment, lookup), client_for(lookup, 1)
+    names = [column.name for column in lookup.written]
+    for one in () if folder is None else {folder, *versions(folder)}:
+        for stored in as_answers(records_of(one, sorted(texts))):
+            if stored.outcome in ANSWERS:
+                values = stored_columns(caller, stored) or (None,) * len(names)
+                columns = dict(zip(names, values, strict=True))
+                yield stored.key, {**columns, schema.published_status(lookup.name): stored.outcome}

@@ -7,7 +7,7 @@ returns when its day is run again.
 
 import json
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from jobs.commands.forgetting.derived_keys import forget_derived
 from jobs.commands.forgetting.forgotten_evidence import clean_records, delete_logs, find_traces
 from jobs.commands.forgetting.forgotten_keys import in_order, possible_texts
 from jobs.commands.forgetting.forgotten_windows import remake_windows
-from jobs.commands.ledgers import Kept
+from jobs.commands.ledgers import Kept, without_ledger
 from jobs.commands.vacuum import vacuum
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DayTaken, DeclarationError
@@ -78,7 +78,7 @@ def forget(
     keys: Collection[tuple[str, ...]],
     quality: Quality,
     *,
-    without_ledger: Iterable[Enrichment] = (),
+    declared: Sequence[tuple[str, Enrichment]],
 ) -> Certificate:
     """Remove the keys of a lookup from all data of Tidegate.
 
@@ -90,7 +90,8 @@ def forget(
         ledgers: The lookup's ledgers.
         keys: The keys.
         quality: Renders the reports again.
-        without_ledger: Enrichments with a lookup of this name but no ledger, which have tables.
+        declared: All enrichments, by module:name: their rows may have derived keys, and a lookup
+            of this name without a ledger.
 
     Returns:
         What was removed.
@@ -106,7 +107,8 @@ def forget(
     keys = list(dict.fromkeys(keys))
     wanted = KeysOf(name, parts, possible_texts(keys))
     readers: list[Enrichment] = []
-    for one in (*(reader for kept in ledgers for _, reader in kept.read_by), *without_ledger):
+    others = without_ledger(declared, name)
+    for one in (*(reader for kept in ledgers for _, reader in kept.read_by), *others):
         if not any(one is other for other in readers):
             readers.append(one)
     had = {table: last_runs(table) for table in {enrichment.output.path for enrichment in readers}}
@@ -114,7 +116,7 @@ def forget(
         run_records.fetch(enrichment.name, enrichment.output.path)
         _require_rewritable_days(enrichment)
     stored: set[tuple[str, ...]] = set()
-    files = 0
+    files = forget_derived(readers, declared, wanted)
     for folder in {found for kept in ledgers for found in versions(kept.folder)}:
         recorded = in_order(keys, parts, _recorded_order(folder))
         key_by_text = {
@@ -125,8 +127,6 @@ def forget(
         done = forget_in_ledger(folder, key_by_text)
         stored.update(key_by_text[text] for text in done.keys)
         files += done.files
-    for enrichment in readers:
-        files += forget_derived(enrichment, wanted)
     tables = tuple(
         _forget_rows(enrichment, wanted, quality, had[enrichment.output.path])
         for enrichment in readers

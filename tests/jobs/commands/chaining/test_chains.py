@@ -266,3 +266,76 @@ def red_with(firms, name, change):
     stored = StoredAnswers(kept, run, record.facts.started_at)
     judged = check(None, record.facts, record.figures, stored, evaluate)
     return {one.check for one in judged.verdicts if one.status == "failed"}
+
+
+def test_a_null_key_of_a_failed_answer_is_no_null_key(firms, capsys):
+    firms.declare(
+        """
+a = vendor("a", keys={"key": "key"}, returns="text STRING")
+b = vendor("b", keys={"key": "text"}, returns="score INT", on_null_key="fail")
+firms = table(a, b, tolerance=Tolerance(error=0.5))
+"""
+    )
+    firms.vendors.answers = {("a", "x"): {"text": "A"}, ("a", "e"): 500, ("b", "A"): {"score": 1}}
+    firms.write_input({"key": ["x", "e"]})
+    assert firms.run() == 0
+    assert [row["b_status"] for row in firms.rows()] == ["ok", "skipped"]
+    firms.vendors.answers |= {("a", "n"): {"text": None}, ("a", "y"): {"text": "Y"}}
+    firms.write_input({"key": ["x", "e", "n", "y"]})
+    firms.vendors.calls.clear()
+    assert firms.run() != 0
+    assert "lookup b: a key is null, and on_null_key is 'fail'" in capsys.readouterr().err
+    assert firms.vendors.asked("b") == []  # seen before a call
+
+
+SHARED = """
+a = vendor("a", keys={"key": "key"}, returns="text STRING")
+b = vendor("b", keys={"key": "text"}, returns="c_key STRING")
+c = vendor("c", keys={"key": "c_key"}, returns="score INT")
+firms = table(a, b, c)
+b2 = vendor("b", keys={"key": "name"}, returns="c_key STRING")
+others = table(b2, name="others", input=Input(path="data/raw/others", row_id=["number"]), output=Output(path="data/published/others"))
+"""
+
+
+def test_forget_leaves_derived_keys_that_rows_of_another_enrichment_have(firms):
+    firms.declare(SHARED)
+    firms.vendors.answers = {
+        ("a", "x"): {"text": "X"}, ("b", "X"): {"c_key": "cx"}, ("c", "cx"): {"score": 1},
+        ("a", "y"): {"text": "Y"}, ("b", "Y"): {"c_key": "cy"}, ("c", "cy"): {"score": 2},
+    }  # fmt: skip
+    firms.write_input({"key": ["x", "y"]})
+    assert firms.run() == 0
+    folder = Path(f"data/raw/others/date={DAY}")
+    folder.mkdir(parents=True)
+    rows = pa.table({"number": pa.array([0], pa.int64()), "name": ["X"]})
+    pq.write_table(rows, folder / "part-0.parquet")
+    others = ["run", "others", "--package", "chained", "--day", DAY]
+    assert main(others) == 0
+    keys = ["--key", "key=x", "--key", "key=y"]
+    assert main(["forget", "a", "--package", "chained", *keys]) == 0
+    firms.vendors.calls.clear()
+    assert main(others) == 0
+    assert firms.vendors.calls == []
+    assert firms.run() == 0
+    assert sorted(firms.vendors.calls) == [
+        ("a", "x"),
+        ("a", "y"),
+        ("b", "Y"),
+        ("c", "cx"),
+        ("c", "cy"),
+    ]
+
+
+def test_forget_finds_derived_keys_that_no_file_has(firms):
+    """Keys that try asked: they are made again of the stored answers."""
+    firms.declare(SHARED)
+    firms.vendors.answers = {
+        ("a", "x"): {"text": "X"}, ("b", "X"): {"c_key": "cx"}, ("c", "cx"): {"score": 1},
+    }  # fmt: skip
+    firms.write_input({"key": ["x"]})
+    assert firms.run(command="try") == 0
+    assert len(firms.vendors.calls) == 3
+    assert main(["forget", "a", "--package", "chained", "--key", "key=x"]) == 0
+    assert firms.run() == 0
+    assert len(firms.vendors.calls) == 6
