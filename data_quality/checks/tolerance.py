@@ -1,5 +1,6 @@
 """The base of the checks that compare a share of the rows with a tolerance."""
 
+import functools
 import re
 from abc import abstractmethod
 from collections import Counter
@@ -7,10 +8,11 @@ from typing import Any, ClassVar
 
 from data_quality.check import LookupCheck, outcomes, total
 from data_quality.findings import Finding, rows, share
-from data_quality.rows.run_output import Faults, TaskRows
+from data_quality.rows.run_output import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.personal import http_status
+from jobs.schema.records import ChoiceFacts
 
 _VARYING = re.compile(r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b", re.ASCII)
 
@@ -29,10 +31,22 @@ class ToleranceCheck(LookupCheck):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return self.status, self.error
+        return self.status, self.error, *(() if self.choice is None else (self.choice.status,))
+
+    @functools.cached_property
+    def choice(self) -> ChoiceFacts | None:
+        """The waterfall of which the lookup is a vendor."""
+        return next((one for one in self.declared.choices if one.name == self.lookup.choice), None)
+
+    def failures(self, rows: TaskRows) -> Flags:
+        """Returns which rows failed; not those to which a later vendor of a waterfall answered."""
+        failed = rows.one_of(self.status, *self.outcomes)
+        if self.choice is not None:
+            failed &= rows.one_of(self.choice.status, *schema.FAILED, "not_asked")
+        return failed
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults]:
-        wrong = rows.one_of(self.status, *self.outcomes)
+        wrong = self.failures(rows)
         shown = [
             name for name in (self.error, schema.latency_ms(self.lookup.name)) if name in rows.names
         ]
@@ -45,7 +59,8 @@ class ToleranceCheck(LookupCheck):
         most of that run's rows.
         """
         counted = total([part[0] for part in parts])
-        count = sum(counted[outcome] for outcome in self.outcomes)
+        wrong = Faults.together(part[1] for part in parts)
+        count = wrong.count
         every = self.lookup.rows_judged(counted) + day.rows_kept
         message = (
             " or ".join(outcome for outcome in self.outcomes if counted[outcome])
@@ -57,9 +72,7 @@ class ToleranceCheck(LookupCheck):
         if share(count, every) <= self.tolerated:
             return Finding(True, text, count, every, expected)
         found = Finding(False, text + self.causes(day), count, every, expected)
-        return found.with_evidence(
-            Faults.together(part[1] for part in parts).evidence, self.declared
-        )
+        return found.with_evidence(wrong.evidence, self.declared)
 
     def causes(self, _day: WrittenDay) -> str:
         """Returns text to append to the sentence of a red check."""
@@ -74,7 +87,7 @@ def commonest_errors(check: ToleranceCheck, day: WrittenDay) -> str:
     causes: Counter[str] = Counter()
     for read in day.output.parts():
         task = read()
-        errors = task.table[check.error].filter(task.one_of(check.status, *check.outcomes))
+        errors = task.table[check.error].filter(check.failures(task))
         for one in errors.value_counts().to_pylist():
             text = _VARYING.sub("…", str(one["values"])[:200])
             if check.lookup.hidden_key:

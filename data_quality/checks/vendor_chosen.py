@@ -11,7 +11,7 @@ from data_quality.rows.key_expressions import as_plain
 from data_quality.rows.run_output import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
-from jobs.schema.columns import FAILED, HAS_ANSWER, published_status
+from jobs.schema.columns import FAILED, HAS_ANSWER, published_status, source
 from jobs.schema.records import ChoiceFacts, DeclaredFacts
 
 
@@ -19,7 +19,8 @@ from jobs.schema.records import ChoiceFacts, DeclaredFacts
 class Chosen:
     rows: int
     wrong: Faults  # another answer, status or vendor than the rule gives
-    counts: dict[str, tuple[int, ...]]  # vendor -> asked, chosen, refused, missed
+    # vendor -> asked, chosen, refused, missed, chosen of those that a call of this run answered
+    counts: dict[str, tuple[int, ...]]
 
 
 class VendorChosen(Check):
@@ -53,7 +54,7 @@ class VendorChosen(Check):
     def needs(self) -> tuple[str, ...]:
         names = [name for name, _ in self.choice.columns]
         of_vendors = [f"{vendor}_{name}" for vendor in self.choice.vendors for name in names]
-        return (*self.shown, *names, *of_vendors)
+        return (*self.shown, *names, *of_vendors, *map(source, self.choice.vendors))
 
     def summarize(self, rows: TaskRows, day: WrittenDay) -> Chosen:
         choice, count = self.choice, len(rows)
@@ -88,7 +89,8 @@ class VendorChosen(Check):
             asked = ~rows.one_of(status, "skipped")
             refused = rows.one_of(status, *HAS_ANSWER) & ~accepted[place]
             missed = rows.one_of(status, "miss")
-            flags = (asked, answer == place, refused, missed)
+            bought = (answer == place) & rows.one_of(source(vendor), "call")
+            flags = (asked, answer == place, refused, missed, bought)
             counts[vendor] = tuple(int(flag.sum()) for flag in flags)
         return Chosen(count, self.faults(rows, wrong, self.shown), counts)
 
@@ -117,12 +119,14 @@ class VendorChosen(Check):
         figures = {lookup.name: lookup for lookup in (day.metrics.lookups if day.metrics else ())}
         texts = []
         for vendor in self.choice.vendors:
-            of_parts = np.array([part.counts[vendor] for part in parts]).reshape(-1, 4)
-            asked, hit, refused, missed = of_parts.sum(axis=0).tolist()
+            of_parts = np.array([part.counts[vendor] for part in parts]).reshape(-1, 5)
+            asked, hit, refused, missed, bought = of_parts.sum(axis=0).tolist()
             text = f"{vendor} {hit:,} of {asked:,} asked, {refused:,} refused, {missed:,} missed"
             billed = figures[vendor].billed if vendor in figures else None
-            if billed is not None and hit:
-                text += f", {float(billed.cost) / hit:.4g} {billed.currency} per hit"
+            if billed is not None and bought:
+                text += f", {float(billed.cost) / bought:.4g} {billed.currency} per key found"
+            elif billed is not None and float(billed.cost):
+                text += f", {billed.cost} {billed.currency} and no key found"
             texts.append(text)
         sentence = "; ".join(texts)
         expected = "the answer of the first vendor that was accepted"

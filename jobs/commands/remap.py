@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 OPTIONS = ("--no-calls", "--ignore-ttl")  # of the Spark program
 ANSWERED = (*schema.HAS_ANSWER, "miss")
-NOT_ANSWERED = ("not_asked", "skipped")
 
 
 def published_days(enrichment: Enrichment, first: str, last: str | None = None) -> list[str]:
@@ -75,47 +74,81 @@ def why_answers_are_lost(record: DayRecord) -> str:
     return explain_lost_answers(before, record)
 
 
+def why_calls_lose_answers(record: DayRecord) -> str:
+    """Return why failed calls take answers away from readers, as a replayed vendor's where the next
+    vendor had answered; empty if they do not, or if the rows cannot be compared.
+    """
+    facts = record.facts
+    before = last_published(facts.declared.enrichment, facts.day, table=facts.declared.table)
+    names = facts.declared.row_id
+    if before is None or names != before.facts.declared.row_id:
+        return ""
+    if names == schema.SOURCE_IDENTITY and before.facts.input_files != facts.input_files:
+        return ""
+    which = "that a failed call would hide"
+    answered = schema.HAS_ANSWER
+    return _first_loss(before, record, names, schema.FAILED, answered=answered, which=which)
+
+
 def explain_lost_answers(before: DayRecord | None, now: DayRecord) -> str:
     if before is None:
         return ""
     names = now.facts.declared.row_id
     if not names or names != before.facts.declared.row_id:
         names = schema.SOURCE_IDENTITY
-    unasked: set[tuple[Any, ...]] = set()
     for lookup in now.figures.lookups:
-        if not lookup.outcomes.get("not_asked", 0):
-            continue
-        if names == schema.SOURCE_IDENTITY and (
-            gone := set(before.facts.input_files) - set(now.facts.input_files)
+        if (
+            lookup.outcomes.get("not_asked", 0)
+            and names == schema.SOURCE_IDENTITY
+            and (gone := set(before.facts.input_files) - set(now.facts.input_files))
         ):
             return (
                 f"lookup {lookup.name}: some rows have no stored response, and the input was "
                 f"written again since the day was published ({min(gone)} is gone), so that rows "
                 "cannot be compared. Run the day instead, or declare row_id."
             )
-        unasked.update(_ids(now, names, schema.status(lookup.name), ("not_asked",)))
+    which = "whose response the ledger does not hold"
+    loss = _first_loss(before, now, names, ("not_asked",), answered=ANSWERED, which=which)
+    return loss and f"{loss} Run the day instead, which asks for them."
+
+
+def _first_loss(
+    before: DayRecord,
+    now: DayRecord,
+    names: Sequence[str],
+    outcomes: Sequence[str],
+    *,
+    answered: Sequence[str],
+    which: str,
+) -> str:
+    """Return a sentence about rows that have one of the outcomes at a lookup, and no longer the
+    answer of that or another lookup; empty without such rows.
+    """
+    unasked: set[tuple[Any, ...]] = set()
+    for lookup in now.figures.lookups:
+        if any(lookup.outcomes.get(outcome, 0) for outcome in outcomes):
+            unasked.update(row_ids(now, names, schema.status(lookup.name), outcomes))
     for whose, status in _statuses(now.facts.declared) if unasked else ():
         # a lookup above one that was not asked is skipped
-        without = unasked.intersection(_ids(now, names, status, NOT_ANSWERED))
-        lost = sum(row in without for row in _ids(before, names, status, ANSWERED))
+        without = unasked.intersection(row_ids(now, names, status, (*outcomes, "skipped")))
+        lost = sum(row in without for row in row_ids(before, names, status, answered))
         if lost:
             return (
                 f"{whose}: {counted(lost, 'row has', 'rows have')} an answer in the published day "
-                "whose response the ledger does not hold, and would lose it. Run the day instead, "
-                "which asks for them."
+                f"{which}, and would lose it."
             )
     return ""
 
 
 def _statuses(declared: DeclaredFacts) -> Iterator[tuple[str, str]]:
-    """Yield each lookup and waterfall, in words, with the column of its status."""
-    for lookup in declared.lookups:
-        yield f"lookup {lookup.name}", schema.status(lookup.name)
+    """Yield each waterfall and lookup, in words, with the column of its status."""
     for choice in declared.choices:
         yield f"waterfall {choice.name}", choice.status
+    for lookup in declared.lookups:
+        yield f"lookup {lookup.name}", schema.status(lookup.name)
 
 
-def _ids(
+def row_ids(
     record: DayRecord, names: Sequence[str], column: str, outcomes: Sequence[str]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the ids of the rows with these outcomes in the column of a status."""

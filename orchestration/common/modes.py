@@ -57,8 +57,8 @@ BY_NAME = {mode.name: mode for mode in (NIGHTLY, REPLAY, REMAP, REFRESHED)}
 
 
 def acceptance(mode: Mode) -> Accept | None:
-    if mode is not REMAP:
+    if mode not in OTHERS:
         return None
-    from jobs.commands.remap import why_answers_are_lost
+    from jobs.commands.remap import why_answers_are_lost, why_calls_lose_answers
 
-    return why_answers_are_lost
+    return why_answers_are_lost if mode is REMAP else why_calls_lose_answers

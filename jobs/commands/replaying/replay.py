@@ -16,6 +16,7 @@ from jobs.clients.registry import client_for
 from jobs.commands.condition import stored_columns
 from jobs.commands.ledgers import Kept, kept_by
 from jobs.commands.marks import mark_expired
+from jobs.commands.remap import why_calls_lose_answers
 from jobs.declare.chains import lookups_read
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
@@ -79,7 +80,8 @@ def replay(pipeline: DayPipeline, day: str) -> Iterator[DayEvent] | None:
     Raises:
         DeclarationError: Every row would be called: there is no ledger, or the request changed.
     """
-    return pipeline.run([day], DayOptions(OPTIONS)) if prepare(pipeline.enrichment, day) else None
+    options = DayOptions(OPTIONS, accept=why_calls_lose_answers)
+    return pipeline.run([day], options) if prepare(pipeline.enrichment, day) else None
 
 
 def prepare(enrichment: Enrichment, day: str) -> int:

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
-from jobs.commands.remap import why_answers_are_lost
+from jobs.commands.remap import row_ids, why_answers_are_lost
 from jobs.commands.replaying.dead_letters import find_dead_letters
 from jobs.commands.replaying.replay import OPTIONS, failed_answers, refuse_other_requests
 from jobs.declare.chains import places_read
@@ -24,6 +24,7 @@ from jobs.declare.values.prices import cost_of, in_force, price_text, reported_u
 from jobs.errors import DeclarationError
 from jobs.ledger.selection import select
 from jobs.process.day_options import DayOptions
+from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
 from jobs.storage.locked_folders import temporary_folder
 from jobs.wording import counted
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.process.day_events import DayEvent
     from jobs.process.day_pipeline import DayPipeline
-    from jobs.schema.records import DayRecord
+    from jobs.schema.records import DayRecord, LookupFacts
 
 LEFT = ("error", "unknown", "not_asked")  # outcomes of rows that still have no answer
 
@@ -163,7 +164,7 @@ def leaves_few(record: DayRecord) -> str:
     declared = {lookup.name: lookup for lookup in record.facts.declared.lookups}
     for lookup in record.figures.lookups:
         rows = declared[lookup.name].rows_judged(lookup.outcomes)
-        left = sum(lookup.outcomes.get(outcome, 0) for outcome in LEFT)
+        left = _rows_left(record, declared[lookup.name], lookup.outcomes)
         if rows and left / rows > tolerated:
             return (
                 f"lookup {lookup.name}: {counted(left, 'row')} of {rows:,} would have no answer, "
@@ -171,3 +172,13 @@ def leaves_few(record: DayRecord) -> str:
                 "other letters too."
             )
     return ""
+
+
+def _rows_left(record: DayRecord, lookup: LookupFacts, outcomes: Mapping[str, int]) -> int:
+    """Return the rows without an answer; not those that a later vendor of a waterfall answered."""
+    left, names = sum(outcomes.get(outcome, 0) for outcome in LEFT), record.facts.declared.row_id
+    choice = next((one for one in record.facts.declared.choices if one.name == lookup.choice), None)
+    if not left or choice is None:
+        return left
+    failed = row_ids(record, names, choice.status, (*schema.FAILED, "not_asked"))
+    return len({*row_ids(record, names, schema.status(lookup.name), LEFT)}.intersection(failed))

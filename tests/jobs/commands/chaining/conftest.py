@@ -98,7 +98,9 @@ class Firms:
 
     def red(self, day=DAY):
         """The checks that are red in the last run."""
-        return {one.check: one.sentence for one in self.record(day).verdicts if one.status == "red"}
+        return {
+            one.check: one.sentence for one in self.record(day).verdicts if one.status == "failed"
+        }
 
     def rows(self, day=DAY):
         """The rows of the last run, in the input's order."""

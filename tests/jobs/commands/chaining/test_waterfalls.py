@@ -218,3 +218,83 @@ def test_an_answer_of_a_vendor_is_explained_beside_that_vendor(firms):
         {"b_text": None, "b_confidence": None},
     ]
     assert not any(name.startswith(("a_", "b_")) for name in found.row)
+
+
+def test_a_failure_that_the_next_vendor_made_good_counts_for_no_tolerance(firms):
+    firms.declare(SPILLED.replace("error=0.5", "error=0.0"))
+    firms.vendors.answers = {("a", "x"): 500, ("b", "x"): {"text": "B", "confidence": 1}}
+    firms.write_input({"key": ["x", "y"]})
+    assert firms.run() == 0
+    firms.vendors.answers[("b", "x")] = {
+        "text": "B",
+        "confidence": 0.1,
+    }  # refused: a's failure stays
+    firms.declare(SPILLED.replace("error=0.5", "error=0.0").replace('"b", ', '"b", version=2, '))
+    assert firms.run() == 1
+    assert set(firms.red()) == {"a__errors_tolerated"}
+
+
+def test_a_replay_keeps_the_answer_of_the_next_vendor_where_the_first_one_fails(firms):
+    more = 'vendor("a", on_miss="dead_letter", '
+    firms.declare(SPILLED.replace('vendor("a", ', more).replace(', spill_on=["error"]', ""))
+    firms.vendors.answers = {("b", "x"): {"text": "B", "confidence": 1}}
+    firms.write_input({"key": ["x", "y"]})
+    assert firms.run() == 0
+    firms.vendors.answers[("a", "x")] = 500
+    assert firms.run(command="replay") == 1
+    assert "waterfall firm: 1 row has an answer" in firms.record().reason
+    shown = DeltaTable("data/published/firms").to_pyarrow_table().sort_by("number")
+    assert shown["text"].to_pylist() == ["B", None]
+
+
+def test_the_price_of_a_key_found_is_that_of_this_runs_calls(firms, capsys):
+    price = 'service=Service(name="a", url=Env("VENDOR_URL"), max_concurrency=4, prices=[Price("0.01 USD", per="item")]), '
+    text = PLAIN.replace("Waterfall", "Price, Waterfall", 1)
+    firms.declare(text.replace('vendor("a", ', f'vendor("a", {price}'))
+    firms.vendors.answers = {("a", f"k{number}"): {"text": "A"} for number in range(3)}
+    firms.write_input({"key": ["k0", "k1", "k2", "k2"]})
+    assert firms.run() == 0
+    assert "a 4 of 4 asked, 0 refused, 0 missed, 0.01 USD per key found" in capsys.readouterr().err
+    firms.write_input({"key": ["k0", "k1", "k2", "k3"]})
+    assert firms.run() == 0
+    output = capsys.readouterr().err
+    assert "a 3 of 4 asked, 0 refused, 1 missed, 0.01 USD and no key found" in output
+
+
+LATER = """
+score = vendor("score", keys={"key": "text"}, when="confidence >= 0.9", returns="score INT")
+firms = table(Waterfall(name="firm", of=[a, b]), score)
+"""
+
+
+def test_a_later_condition_reads_a_double_of_the_waterfall(firms):
+    firms.declare(SPILLED + LATER)
+    firms.vendors.answers = {
+        ("a", "x"): {"text": "A", "confidence": 0.95}, ("b", "y"): {"text": "B", "confidence": 0.5},
+        ("b", "z"): {"text": "C", "confidence": 0.9},
+    }  # fmt: skip
+    firms.write_input({"key": ["x", "y", "z", "w"]})
+    assert firms.run() == 0
+    assert firms.vendors.asked("score") == ["A", "C"]
+
+
+def test_texts_to_users_have_the_keys_that_the_user_wrote(firms, capsys):
+    firms.declare(SPILLED + LATER.replace('"text"', '"lower(text)"'))
+    assert "lower(text), when confidence >= 0.9" in repr(firms.enrichment)
+    assert main(["show", "firms", "--package", "chained"]) == 0
+    output = capsys.readouterr().out
+    assert "keys        key = lower(text)" in output
+    assert "CASE" not in output
+    assert "a_status" not in output
+    firms.write_input({"key": ["x"]})
+    assert firms.run() == 0
+    assert explain(firms.enrichment, {"number": "0"}).lookups[2].expressions == {
+        "key": "lower(text)"
+    }
+
+
+def test_the_time_of_a_waterfalls_answer_cannot_make_a_key(firms, capsys):
+    firms.declare(SPILLED + LATER.replace('"text"', '"cast(firm_answered_at as string)"'))
+    assert main(["check", "--package", "chained", "--day", DAY]) != 0
+    output = capsys.readouterr()
+    assert "reads 'firm_answered_at', which differs after each call" in output.out + output.err
