@@ -57,6 +57,7 @@ class _Job:
     tasks: dict[str, _Task] = field(default_factory=dict)  # connected tasks, by name
     # by name, of lost tasks: until when they may call
     lost: dict[str, float] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)  # lost tasks that may be at work
     failed: dict[str, Any] | None = None  # the failed task's message
     # message of the first task at the cap; its stage is cancelled when no call is in flight
     spent: str = ""
@@ -99,7 +100,7 @@ class DriverCoordinator:
         self._deadlines = deadlines
         self._secret = token(SECRET_BYTES)
         self._jobs: dict[int, _Job] = {}
-        self._released: list[_Job] = []  # their tasks were not told to stop yet
+        self._released: list[_Job] = []  # until all their tasks have ended or are lost for good
         self._registered = 0
         self._tasks_begun = 0
         self._listeners: dict[int, Callable[[dict[str, Any]], None]] = {}
@@ -158,13 +159,13 @@ class DriverCoordinator:
             self._released.append(job)
 
     def end(self, address: DriverAddress, clock: Callable[[], float] = time.monotonic) -> None:
-        """Releases the job, and returns when its connected tasks have ended their calls, or after
-        LAST_CALLS s. Only then may other runs take the keys that this run claims in ledgers.
+        """Releases the job, and returns when its tasks have ended their calls, or after LAST_CALLS
+        s. Only then may other runs take the keys that this run claims in ledgers.
         """
         job = self._jobs.get(address.job)
         self.release(address)
         until = clock() + LAST_CALLS
-        while job is not None and job.tasks and clock() < until:
+        while job is not None and (job.tasks or job.broken) and clock() < until:
             self._sleep(0.02)
 
     def has_failed(self, address: DriverAddress) -> bool:
@@ -323,6 +324,8 @@ class DriverCoordinator:
         del job.tasks[task.name]
         if task.ended_at is None:
             job.lost[task.name] = over_at = task.heard_at + self._deadlines.lost
+            if not task.connection.is_ended:
+                job.broken.add(task.name)
             if job.shares is not None:
                 job.shares.lose(task.name, over_at)
         else:
@@ -349,6 +352,7 @@ class DriverCoordinator:
                 self._server.close(task.connection)
         for name in [name for name, over_at in job.lost.items() if over_at <= now]:
             del job.lost[name]
+            job.broken.discard(name)
             self._give_back(job, name)
         if job.shares is not None:
             job.shares.expire(now)
@@ -359,8 +363,9 @@ class DriverCoordinator:
         jobs = list(self._jobs.values())
         tasks = [task for job in jobs for task in job.tasks.values()]
         for job in jobs:
-            if job.tasks:
-                self._fail_without_store(job)
+            self._fail_without_store(job)
+        for job in [*jobs, *self._released]:
+            if job.tasks or job.lost:
                 self._give_back_lost(job)
         for stage in {task.stage for task in tasks}:
             if self._is_active(stage):
@@ -371,10 +376,12 @@ class DriverCoordinator:
                         self._server.send_last(task.connection, STOP)
 
     def _stop_released(self) -> None:
-        while self._released:
-            for task in list(self._released.pop().tasks.values()):
+        for job in list(self._released):
+            for task in list(job.tasks.values()):
                 if task.ended_at is None:
                     self._server.send_last(task.connection, STOP)
+            if not (job.tasks or job.lost):
+                self._released.remove(job)
 
     def _fail_without_store(self, job: _Job) -> None:
         for service, keeper in job.keepers.items():

@@ -37,7 +37,12 @@ Sender = TypeVar("Sender")
 
 @dataclass(eq=False)
 class Connection(Generic[Sender]):
-    """A connection. sender: the sender of its messages, once the first message is accepted."""
+    """A connection.
+
+    Attributes:
+        sender: The sender of its messages, once the first message is accepted.
+        is_ended: The other side ended it, on purpose or with its process; otherwise it broke.
+    """
 
     socket: socket.socket
     accepted_at: float
@@ -48,6 +53,7 @@ class Connection(Generic[Sender]):
     # sends what is unsent until then, receives nothing more, and is closed
     ends_by: float = math.inf
     sender: Sender | None = None
+    is_ended: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -195,6 +201,7 @@ class LinkServer(Generic[Sender]):
             # before the secret, no further byte is read
             missing = len(self._secret) - len(connection.received)
             received = connection.socket.recv(LONGEST_READ if connection.has_secret else missing)
+            connection.is_ended = not received
         except BlockingIOError:
             return
         except OSError:

@@ -8,6 +8,7 @@ import json
 import random
 import select
 import socket
+import struct
 import threading
 from types import SimpleNamespace
 
@@ -284,6 +285,24 @@ def test_the_end_of_a_job_waits_until_its_stopped_tasks_have_ended_their_calls(
     calls.close()
     ending.join(2)
     assert not ending.is_alive()
+
+
+def test_the_end_of_a_job_waits_for_a_task_whose_connection_broke(driver, wait_for):
+    """It may be at work; one that died has ended its connection."""
+    address = driver.register()
+    for number, waits in ((0, False), (1, True)):
+        ends = connection(address)
+        ends.sendall(hello(address, partition=number))
+        assert b"go" in ends.recv(1000)
+        if waits:
+            ends.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # resets
+        ends.close()
+        job = driver._jobs[address.job]
+        wait_for(lambda job=job, lost=number + 1: len(job.lost) == lost)
+        assert bool(job.broken) == waits
+    times = iter([0.0, 1.0, 2.0, coordinating.LAST_CALLS])
+    driver.end(address, clock=times.__next__)
+    assert list(times) == []
 
 
 def test_the_end_of_a_job_does_not_wait_for_ever_for_a_task_that_hangs(driver):
@@ -711,6 +730,31 @@ def test_the_lease_of_a_lost_task_is_given_back_once_its_calls_have_ended(
     assert b"alive" in other.recv(1000)
     looks()
     wait_for(lambda: left == ["0-0-1"])
+    other.close()
+
+
+def test_the_lease_of_a_lost_task_is_given_back_also_after_its_job(stages, clock, looks, wait_for):
+    left = []
+    driver = DriverCoordinator("127.0.0.1", "127.0.0.1", stages, clock=clock)
+    address = driver.register(
+        keepers={"credit": SimpleNamespace(leave=left.append, lost_since=None)}
+    )
+    dies = connection(address)
+    dies.sendall(hello(address, partition=0))
+    assert b"go" in dies.recv(1000)
+    dies.close()
+    wait_for(lambda: driver._jobs[address.job].lost)
+    driver.release(address)
+    later = driver.register()
+    other = connection(later)  # of the run's next job: the driver looks while one is connected
+    other.sendall(hello(later, partition=0))
+    assert b"go" in other.recv(1000)
+    clock.now += DEADLINES.lost
+    other.sendall(b'{"kind": "alive", "at": 1.0}\n')
+    assert b"alive" in other.recv(1000)
+    looks()
+    wait_for(lambda: left == ["0-0-1"])
+    wait_for(lambda: not driver._released)
     other.close()
 
 
