@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "jobs": {"asyncio_core"},
     "data_quality": {"jobs.schema", "jobs.wording", "jobs.arrow_values"}
     # files in a folder or on a store
-    | {"jobs.storage.new_files", "jobs.storage.parquet_files", "jobs.storage.urls"},
+    | {f"jobs.storage.{name}" for name in ("durable", "new_files", "parquet_files", "urls")},
     "orchestration": {"jobs", "enrichments", "data_quality"},
     "enrichments": {"tidegate", "jobs"},
     "tidegate": {"asyncio_core", "jobs", "data_quality", "orchestration"},

@@ -25,6 +25,7 @@ from data_quality.report.day_runs import sum_costs
 from data_quality.report.days import Day, days_of, reason, state
 from jobs.schema.columns import OUTCOMES
 from jobs.schema.records import DayRecord, LookupMetrics, UnwrittenRun
+from jobs.storage import durable
 from jobs.wording import counted, priced
 
 PLOTLY = "plotly.min.js"  # a single copy beside the pages
@@ -283,12 +284,8 @@ def _copy_plotly(folder: Path) -> None:
     target = folder / PLOTLY
     text = source.read_bytes()
     if not target.exists() or target.stat().st_size != len(text):
-        draft = target.with_suffix(".draft")
-        draft.write_bytes(text)
-        draft.replace(target)
+        durable.replace(target, text)
 
 
 def _replace(target: Path, text: str) -> None:
-    draft = target.with_suffix(".draft")
-    draft.write_text(text, encoding="utf-8", errors="replace")  # a file's name need not be UTF-8
-    draft.replace(target)
+    durable.replace(target, text.encode(errors="replace"))  # a file's name need not be UTF-8

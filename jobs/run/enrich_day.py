@@ -41,6 +41,7 @@ from jobs.run.engines.spark_failures import explain_error
 from jobs.run.plan.options import RunOptions
 from jobs.run.terminal import terminal
 from jobs.schema.records import DayRecord
+from jobs.storage import durable
 from jobs.tables.records import run_records
 from jobs.task.worker_daemon import prefer_compiled_spark
 
@@ -238,7 +239,7 @@ def progress_to(path: Path) -> Report:
             progress["progress"] = short
         else:
             short |= progress
-        run_records.replace(path, json.dumps(short))
+        durable.replace(path, json.dumps(short).encode())
 
     return report
 

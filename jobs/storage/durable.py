@@ -21,19 +21,29 @@ def name_draft(path: Path) -> Path:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file atomically: a reader sees the old or the new bytes, also after a power cut.
+    """Write a file as `replace` does, so that its bytes also survive a power cut."""
+    replace(path, data, is_durable=True)
+
+
+def replace(path: Path, data: bytes, *, is_durable: bool = False) -> None:
+    """Write a file atomically: a reader sees the old or the new bytes.
 
     Creates its folder if needed. Raises OSError with the file's name; a full disk leaves no file.
     """
     draft = name_draft(path)
     try:
-        make_folder(path.parent)
+        if is_durable:
+            make_folder(path.parent)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with draft.open("wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
         draft.replace(path)
-        sync(path.parent)
+        if is_durable:
+            sync(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from typing import Self
 
 from jobs.schema.facts import Facts
 from jobs.schema.records import DayRecord
-from jobs.tables.records import run_records
+from jobs.storage import durable
 from jobs.wording import counted
 
 ROOT = Path("data/streams")
@@ -97,9 +97,8 @@ def read(enrichment: str) -> StreamState | None:
 
 
 def write(state: StreamState) -> None:
-    run_records.replace(
-        health_file(state.enrichment), json.dumps(json.loads(state.to_json()), indent=1)
-    )
+    text = json.dumps(json.loads(state.to_json()), indent=1)
+    durable.replace(health_file(state.enrichment), text.encode())
 
 
 def now(clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:

@@ -12,6 +12,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.process.spark_submit import SparkSubmit, WaitForEnd
 from jobs.run.enrich_day import day_run_id
 from jobs.schema.records import DayRecord
+from jobs.storage import durable
 from jobs.tables.records import run_records
 from orchestration.dagster.resources import SparkProgram
 
@@ -41,9 +42,9 @@ class ScriptedSubmit(SparkSubmit):
             if isinstance(result, DayRecord):
                 run_records.save(result)
                 event = {"kind": "checked"}
-            run_records.replace(
+            durable.replace(
                 run_records.progress_file(self.enrichment.name, day),
-                json.dumps({"day": day} | event),
+                json.dumps({"day": day} | event).encode(),
             )
         yield lambda _seconds: self.code
 

@@ -73,19 +73,6 @@ def any_run(enrichment: str) -> bool:
     return (ROOT / enrichment).is_dir()
 
 
-def replace(path: Path, text: str) -> None:
-    """Writes a file atomically: readers see the old text or the new. A full disk leaves no file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = durable.name_draft(path)
-    try:
-        draft.write_text(text)
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        error.filename = error.filename or str(path)  # the error of a full disk has no file name
-        raise
-
-
 def path_of(record: DayRecord) -> Path:
     facts = record.facts
     return folder(facts.declared.enrichment, facts.day) / f"{facts.run_id}.json"

@@ -26,6 +26,7 @@ from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.run.day import run_day
 from jobs.run.plan.options import RunOptions
+from jobs.storage import durable
 from jobs.tables.publishing import publish
 from jobs.tables.records import run_records
 from tests.support import failing_storage
@@ -91,7 +92,7 @@ class Project:
     def run(self, rules=None):
         run_id = f"r{next(self._runs)}"
         # whoever starts Spark keeps one
-        run_records.replace(run_records.spark_log("things", DAY, run_id), "")
+        durable.replace(run_records.spark_log("things", DAY, run_id), b"")
         return run_day(self.enrichment, DAY, run_id, rules=rules)
 
     def known(self):

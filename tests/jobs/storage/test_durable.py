@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,9 @@ def test_what_cannot_be_looked_at_is_not_taken_for_absent(tmp_path):
     loop.symlink_to(loop)
     with pytest.raises(OSError, match="symbolic links"):
         durable.is_there(loop)
+
+
+def test_writers_of_a_file_at_once_do_not_take_each_others_drafts(tmp_path):
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: durable.replace(tmp_path / "index.html", b"a page"), range(400)))
+    assert [path.name for path in tmp_path.iterdir()] == ["index.html"]

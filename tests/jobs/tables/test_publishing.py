@@ -22,6 +22,7 @@ from deltalake.table import TableAlterer
 from jobs.errors import PublishConflict, TidegateError
 from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, Verdict
+from jobs.storage import durable
 from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, publishing
 from jobs.tables.delivery import deliver
@@ -491,11 +492,11 @@ def test_what_the_disk_refuses_is_reported_in_one_sentence_and_the_same_again_pu
     assert audited() == [("b", 1), ("b", 9)]
 
 
-def test_a_record_that_cannot_be_written_leaves_the_one_before_and_nothing_else(tmp_path):
+def test_a_file_that_cannot_be_replaced_stays_and_nothing_else(tmp_path):
     kept = tmp_path / "record.json"
-    run_records.replace(kept, "before")
+    durable.replace(kept, b"before")
     with no_file_of_more_than(0), pytest.raises(OSError, match=f"too large: '{kept}'"):
-        run_records.replace(kept, "after")
+        durable.replace(kept, b"after")
     assert kept.read_text() == "before"
     assert list(tmp_path.iterdir()) == [kept]
 

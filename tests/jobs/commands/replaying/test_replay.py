@@ -15,6 +15,7 @@ from jobs.errors import DeclarationError
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from jobs.process.day_pipeline import DayPipeline
+from jobs.storage import durable
 from jobs.tables.records import run_records
 from tests.support.places import everywhere
 from tidegate.__main__ import main
@@ -92,7 +93,7 @@ def test_what_a_replay_asked_again_before_it_was_killed_is_not_asked_once_more(t
     towns.store({1: None, 2: None, 3: None})
     towns.publish(DAY, [1, 2, 3], statuses={1: "miss", 2: "miss", 3: "miss"})
     letters = find_letters(towns.enrichment, DAY)
-    run_records.replace(run_records.spark_log("towns", DAY, "killed"), "")
+    durable.replace(run_records.spark_log("towns", DAY, "killed"), b"")
     towns.store({1: None}, at=f"{DAY}T04:00:00+00:00", run_id=f"killed{suffix}")
     towns.store({2: None}, at=f"{DAY}T04:00:00+00:00", run_id="of-another-day")
     assert void_what_failed(towns.enrichment, DAY, letters) == 2
