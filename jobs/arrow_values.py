@@ -5,6 +5,7 @@ A struct's field is found by its name without regard to case, as Spark finds it.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,54 @@ _FLOATS = {pa.float16(): np.uint16, pa.float32(): np.uint32, pa.float64(): np.ui
 def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column as a single array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+class Unread(str):
+    """The text of a value that Python cannot hold.
+
+    Attributes:
+        reason: Why it cannot, as in "the key is ...".
+    """
+
+    __slots__ = ("reason",)
+    reason: str
+
+    @classmethod
+    def of(cls, text: str, reason: str) -> "Unread":
+        unread = cls(text)
+        unread.reason = reason
+        return unread
+
+
+def readable_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the rows as Python's values, as `readable_values` does."""
+    columns = [readable_values(column) for column in rows.columns]
+    return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def readable_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column as Python's, with an `Unread` for each that Python cannot hold.
+
+    These are texts that are not UTF-8, and dates and times outside the years 1 to 9999.
+    """
+    try:
+        values: list[Any] = column.to_pylist()
+    except (UnicodeDecodeError, OverflowError):
+        return list(map(_readable, column))
+    return values
+
+
+def _readable(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except (UnicodeDecodeError, OverflowError):
+        if isinstance(scalar, pa.StructScalar):
+            return {name: _readable(value) for name, value in scalar.items()}
+        if isinstance(scalar, pa.StringScalar):
+            return Unread.of(repr(scalar.as_buffer().to_pybytes()), "not UTF-8 text")
+        if not pa.types.is_nested(scalar.type):
+            return Unread.of(scalar.cast(pa.string()).as_py(), "outside the years 1 to 9999")
+        return Unread.of(f"a {scalar.type}", "not to be read")
 
 
 def conform(column: pa.Array, kind: pa.DataType, *, safe: bool = True) -> pa.Array:

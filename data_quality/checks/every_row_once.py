@@ -14,6 +14,7 @@ from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
 from data_quality.rows.input_rows import by_file
 from data_quality.rows.run_output import Floats, Places, TaskRows, whole_number
 from data_quality.rows.written_day import WrittenDay
+from jobs.arrow_values import readable_rows
 from jobs.schema.columns import (
     INPUT_SEQ,
     OUTPUT_SEQ,
@@ -118,7 +119,7 @@ class EveryRowOnce(Check):
         self, day: WrittenDay, path: str, number: int, times: int, at: dict[str, float]
     ) -> dict[str, Any]:
         there = 0 <= number < day.input.counts.get(path, 0)
-        given = day.input.read(path, number, number).to_pylist()[0] if there else {}
+        given = readable_rows(day.input.read(path, number, number))[0] if there else {}
         row_id = {
             name: given.get(name) for name in day.declared.row_id if name in day.input.columns.names
         }

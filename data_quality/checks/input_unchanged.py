@@ -12,7 +12,7 @@ from data_quality.rows.column_types import spark_name
 from data_quality.rows.input_rows import with_input
 from data_quality.rows.run_output import Faults, Flags, TaskRows, as_array
 from data_quality.rows.written_day import WrittenDay
-from jobs.arrow_values import differ
+from jobs.arrow_values import differ, readable_values
 from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
 
 
@@ -56,7 +56,7 @@ class InputUnchanged(Check):
             if wrong.any():
                 for name in self._row_id(day):
                     source.setdefault(name, {}).update(
-                        zip(places.tolist(), given[name].to_pylist(), strict=True)
+                        zip(places.tolist(), readable_values(given[name]), strict=True)
                     )
         at = [name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in rows.names]
 

@@ -104,7 +104,9 @@ def _contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
         wrong |= rows.one_of(status, outcome) & ~((fits | no_source) if None in sources else fits)
     from_call = rows.one_of(status, "ok", "miss") & rows.one_of(source, "call")
     own_failure = rows.one_of(status, "timeout", "error") & no_source
-    wrong |= (from_call | own_failure) & ~called
+    unread = own_failure & _has_unread_key(rows, lookup)
+    wrong |= (from_call | (own_failure & ~unread)) & ~called
+    wrong |= unread & called
     wrong |= (rows.one_of(status, "skipped", "not_asked") | rows.one_of(source, "ledger")) & called
     wrong |= rows.one_of(status, "fallback") & rows.one_of(source, "shared") & called
     for column in (schema.latency_ms, schema.paused_ms):
@@ -112,6 +114,13 @@ def _contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
     if lookup.timeout is None:
         wrong |= rows.one_of(status, "timeout")
     return wrong
+
+
+def _has_unread_key(rows: TaskRows, lookup: LookupFacts) -> Flags:
+    error = rows.column(schema.error(lookup.name))
+    texts = error.dictionary_decode() if pa.types.is_dictionary(error.type) else error
+    found: Flags = flags(pc.match_substring_regex(texts, schema.UNREAD_KEY))
+    return found
 
 
 def _error_contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:

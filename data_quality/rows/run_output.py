@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from data_quality.findings import ROWS_OF_EVIDENCE, plain
 from data_quality.rows.column_types import STRUCT, spark_name, unified, written_types
+from jobs.arrow_values import readable_rows
 from jobs.schema import columns as schema
 from jobs.schema.columns import INPUT_SEQ, PARTITION
 from jobs.schema.records import DeclaredFacts
@@ -132,7 +133,7 @@ class TaskRows:
         first = places[order[:ROWS_OF_EVIDENCE]]
         some = self.table.take(pa.array(first))
         keys = some.select(by).to_pylist()
-        rows = some.select(list(dict.fromkeys(columns))).to_pylist()
+        rows = readable_rows(some.select(list(dict.fromkeys(columns))))
         shown = [plain(row | more(int(place))) for row, place in zip(rows, first, strict=True)]
         return Faults(
             len(places),

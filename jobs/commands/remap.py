@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jobs.arrow_values import readable_values
 from jobs.commands.day_range import day_end
 from jobs.declare.values.calendar import day_begin
 from jobs.errors import DeclarationError
@@ -165,6 +166,6 @@ def row_ids(
             )
             matching = rows.filter(pc.is_in(rows[status], value_set=pa.array(outcomes)))
             yield from zip(
-                *(matching[by_lower_name[name.lower()]].to_pylist() for name in names),
+                *(readable_values(matching[by_lower_name[name.lower()]]) for name in names),
                 strict=True,
             )

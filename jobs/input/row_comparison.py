@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import arrow_values
-from jobs.arrow_values import conform
+from jobs.arrow_values import conform, readable_rows
 from jobs.storage.parquet_files import open_parquet, read_footer
 
 Flags = npt.NDArray[np.bool_]
@@ -88,7 +88,8 @@ def repeated(ids: pa.Table) -> dict[str, Any] | None:
     """Return the first id that several rows have; None if all ids differ."""
     counted = ids.group_by(ids.column_names).aggregate([([], "count_all")])
     several = counted.filter(pc.greater(counted["count_all"], 1))
-    return several.select(ids.column_names).slice(0, 1).to_pylist()[0] if several.num_rows else None
+    first = readable_rows(several.select(ids.column_names).slice(0, 1))
+    return first[0] if first else None
 
 
 def matching(one: pa.Table, other: pa.Table) -> tuple[Places, Places]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
+from jobs.arrow_values import one_chunk, readable_values
 from jobs.declare.lookup import Key
 
 HIDDEN = "blake2b:"
@@ -125,15 +126,18 @@ def key_hashes(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
     return hashes
 
 
-def asked_texts(keys: pa.Array, *, hidden: bool, parts: Collection[str] = ()) -> list[str | None]:
-    """The column of `schema.key` in the ledger's form; None for rows without a call. parts: in
-    order, if they fit.
+def asked_texts(
+    keys: pa.Array | pa.ChunkedArray, *, hidden: bool, parts: Collection[str] = ()
+) -> list[str | None]:
+    """Return the texts of keys in a column of `schema.key`; None for rows without a call.
+
+    Args:
+        keys: The column.
+        hidden: Return digests.
+        parts: The parts of a key in order, if they fit the column.
     """
     own = [field.name for field in keys.type]
+    by_name = dict(zip(own, one_chunk(keys).flatten(), strict=True))
     order = parts if sorted(parts) == sorted(own) else own
-    return [
-        None
-        if key is None or None in key.values()
-        else key_text(tuple(key[part] for part in order), hidden=hidden)
-        for key in keys.to_pylist()
-    ]
+    found = zip(*(readable_values(by_name[name]) for name in order), strict=True)
+    return [None if None in key else key_text(key, hidden=hidden) for key in found]

@@ -215,6 +215,8 @@ SOURCES: dict[Outcome, tuple[Source | None, ...]] = {  # of a row with this outc
 HAS_ANSWER: tuple[Outcome, ...] = ("ok", "fallback")  # the outcomes of rows that may have one
 FAILED: tuple[Outcome, ...] = ("timeout", "error", "unknown")  # the outcomes with an error's text
 NOT_REPEATED = "the call must not be made twice"  # in the text of every `unknown`
+# begins the error of a row that is not called because Python cannot hold its key
+UNREAD_KEY = r"^key \w+ is (not UTF-8 text|outside the years 1 to 9999|not to be read): "
 # instead of a stored answer's outcome: there is none; there may have been one
 NONE, GONE = "none", "gone"
 # of a stored answer, boolean: whether the run that is checked stored it; null: not known

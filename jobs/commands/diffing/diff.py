@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.arrow_values import Numbers, conform, digest
+from jobs.arrow_values import Numbers, conform, digest, readable_values
 from jobs.commands.diffing.day_version import DayVersion, find_versions
 from jobs.ledger.keys import shown_json
 from jobs.schema import columns as schema
@@ -173,7 +173,7 @@ class _Rows:
         for batch in self.batches(columns) if len(places) else ():
             end = start + len(batch[0])
             here = places[(places >= start) & (places < end)]
-            values = [column.take(pa.array(here - start)).to_pylist() for column in batch]
+            values = [readable_values(column.take(pa.array(here - start))) for column in batch]
             for place, *row in zip(here.tolist(), *values, strict=True):
                 taken[place] = dict(zip(columns, row, strict=True))
             start = end

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.arrow_values import readable_values
 from jobs.commands.evaluating.sampled_rows import Labels, identities, read_labels, sample_rows
 from jobs.commands.frames.enrich_frame import AskedRows, ask_rows
 from jobs.declare.answers.answer_json import load
@@ -158,7 +159,7 @@ class _Side:
         """Return outcome and answer of each row."""
         rows = self.asked.rows
         names = (schema.status(self.lookup.name), *columns)
-        return list(zip(*[rows[name].to_pylist() for name in names], strict=True))
+        return list(zip(*[readable_values(rows[name]) for name in names], strict=True))
 
     def facts(self, as_labelled: dict[str, int], all_as_labelled: int | None) -> Variant:
         name, rows = self.lookup.name, self.asked.rows

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.arrow_values import readable_values
 from jobs.commands.previewing.preview import row_batches
 from jobs.errors import DeclarationError
 from jobs.wording import listed
@@ -106,4 +107,4 @@ def sample_rows(day: InputDay, count: int, labels: Labels | None) -> pa.Table:
 def identities(rows: pa.Table, by: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return what identifies each row; declarations ignore case."""
     own = {name.lower(): name for name in rows.column_names}
-    return list(zip(*[rows[own[name.lower()]].to_pylist() for name in by], strict=True))
+    return list(zip(*[readable_values(rows[own[name.lower()]]) for name in by], strict=True))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from jobs.arrow_values import readable_rows
 from jobs.commands.explaining.published_row import PublishedRow, find_row, rows_that_used
 from jobs.commands.explaining.request_text import request_text
 from jobs.declare.values.fingerprint import plain
@@ -256,7 +257,7 @@ def _others(
         same = [number for number, other in enumerate(texts) if other == text]
         count += len(same)
         first = pa.array(same[: OTHERS - len(rows)], pa.int64())
-        for other in found.select(own).take(first).to_pylist():
+        for other in readable_rows(found.select(own).take(first)):
             rows.append({name: _masked(name, value, personal) for name, value in other.items()})
     return count, rows
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jobs.arrow_values import readable_rows
 from jobs.errors import DeclarationError
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import parquet_source, read_schema
@@ -85,7 +86,7 @@ def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None)
             is_row = pc.equal(pc.field(PLACE[0]), pc.scalar(place[0]))
             for name, number in zip(PLACE[1:], place[1:], strict=True):
                 is_row &= pc.equal(pc.field(name), pc.scalar(number))
-            (values,) = _read(file, is_row, None).to_pylist()
+            (values,) = readable_rows(_read(file, is_row, None))
             return PublishedRow(one, file, tuple(days[one]), values)
     where = day or counted(len(days), "published day")
     raise DeclarationError(f"--row {_shown(wanted)}: no row of {where} has these values.")

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.arrow_values import conform
+from jobs.arrow_values import conform, readable_values
 from jobs.clients.exchanges import EXCHANGES, Exchange
 from jobs.clients.registry import client_for
 from jobs.clients.request_counter import begin
 from jobs.commands.previewing.kept_answers import keeping
 from jobs.declare.vendor_jobs import refuse_jobs
-from jobs.input.keys.arrow_keys import to_values
 from jobs.input.same_values import refuse_old_dates
 from jobs.schema import columns as schema
 from jobs.task.plan import PartitionPlan
@@ -130,8 +129,7 @@ def preview_rows(
         progress=None,
         personal=(enrichment.has_personal_key(lookup),),
     )
-    columns = [to_values(array) for array in keys]
-    of_rows = list(zip(*columns, strict=True))
+    of_rows = list(zip(*map(readable_values, keys), strict=True))
     with keeping(enrichment, plan, of_rows, discard=discard) as kept:
         begin(None if kept.meters is None else kept.meters.open())
         for written in PartitionRun(kept, 0, 0, client_for=overheard.client_for).run(iter([batch])):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from jobs.arrow_values import readable_rows
 from jobs.commands.replaying.replay import held_back_letters
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import declared_folder
@@ -87,11 +88,11 @@ def find_dead_letters(
     for of, record in last.items():
         rows: list[dict[str, Any]] = []
         if record.state == "held back":
-            rows = [row for batch in held_back_letters(record) for row in batch.to_pylist()]
+            rows = [row for batch in held_back_letters(record) for row in readable_rows(batch)]
         elif record.dead_letters:
             table = dead_letters.of_day(output, enrichment.input.partition, of)
             own = table.filter(pc.equal(table[RUN_ID], record.facts.run_id))
-            rows = own.to_pylist()
+            rows = readable_rows(own)
         removed = record.dead_letters if record.state == "held back" and not rows else 0
         if removed and day is not None:
             raise DeclarationError(

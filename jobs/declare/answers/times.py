@@ -70,6 +70,11 @@ def shown(value: Any) -> str:
         text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     except Exception:  # noqa: BLE001  # nested too deep, an integer of too many digits, a user's class
         text = f"a {type(value).__name__}"
+    return shown_text(text)
+
+
+def shown_text(text: str) -> str:
+    """Return a printable text for a message: at most 60 characters."""
     return text if len(text) <= MESSAGE else f"{text[: MESSAGE - 3]}..."
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.declare.answers.times import shown
+from jobs.arrow_values import Unread, readable_values
+from jobs.declare.answers.times import shown_text
 
 _EPOCHS = {
     None: dt.datetime(1970, 1, 1),  # noqa: DTZ001
@@ -16,19 +17,15 @@ _EPOCHS = {
 
 
 class UnreadKey(tuple[Any, ...]):
-    """A key with a text whose bytes are not UTF-8; each such byte is a lone surrogate in it."""
+    """A key with a part that Python cannot hold, which is an `Unread`."""
 
     __slots__ = ()
 
     def reason(self, names: Sequence[str]) -> str:
-        """Return a sentence that names the first such part, with its bytes."""
-        for name, value in zip(names, self, strict=True):
-            if not _is_utf8(value):
-                return (
-                    f"key {name} is not UTF-8 text: "
-                    f"{shown(value.encode('utf-8', 'surrogateescape'))}"
-                )
-        raise AssertionError(names)
+        """Return a sentence that names the first such part, with its value."""
+        parts = zip(names, self, strict=True)
+        name, value = next(pair for pair in parts if isinstance(pair[1], Unread))
+        return f"key {name} is {value.reason}: {shown_text(value)}"
 
 
 def read_key_tuples(
@@ -36,35 +33,19 @@ def read_key_tuples(
 ) -> list[Any]:
     """Return a tuple per row, or None if a part is null and nulls are not requested as values.
 
-    A key with a text that is not UTF-8 is an UnreadKey.
+    A key that Python cannot hold is an UnreadKey.
     """
+    columns = [batch.column(name) for name in names]
     try:
-        keys = list(zip(*(to_values(batch.column(name)) for name in names), strict=True))
-    except UnicodeDecodeError:
-        columns = [_escaped_texts(batch.column(name)) for name in names]
+        keys = list(zip(*map(to_values, columns), strict=True))
+    except (UnicodeDecodeError, OverflowError):
         keys = [
-            key if all(map(_is_utf8, key)) else UnreadKey(key) for key in zip(*columns, strict=True)
+            UnreadKey(key) if Unread in set(map(type, key)) else key
+            for key in zip(*map(readable_values, columns), strict=True)
         ]
-    if nulls or not any(batch.column(name).null_count for name in names):
+    if nulls or not any(column.null_count for column in columns):
         return keys
     return [None if None in key else key for key in keys]
-
-
-def _escaped_texts(column: pa.Array) -> list[Any]:
-    if not pa.types.is_string(column.type):
-        return to_values(column)
-    octets = column.view(pa.binary()).to_pylist()
-    return [None if text is None else text.decode("utf-8", "surrogateescape") for text in octets]
-
-
-def _is_utf8(value: Any) -> bool:
-    if not isinstance(value, str):
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def to_values(column: pa.Array) -> list[Any]:
