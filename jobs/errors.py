@@ -75,9 +75,17 @@ class BudgetExhausted(RunStopped):
 
 
 class RunWaits(RunStopped):  # nothing is wrong
-    """Jobs of a vendor are open. A later run continues, and submits none of them again."""
+    """Jobs of a vendor are open. A later run continues, and submits none of them again.
+
+    Attributes:
+        cap_left: What the run left of its cap, in the cap's units; None without a cap.
+    """
 
     state = "waiting"
+
+    def __init__(self, reason: str, cap_left: float | None = None) -> None:
+        super().__init__(reason)
+        self.cap_left = cap_left
 
 
 class RowFailed(TidegateError):  # noqa: N818  # names the declared policy on_... = "fail"

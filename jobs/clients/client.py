@@ -145,8 +145,11 @@ class Redirected(CallFailed):
 
 
 class Throttled(Exception):  # noqa: N818  # reads as what happened
-    """The service throttled the call: no request for `seconds`. Uses no attempt of the row."""
+    """The service throttled the call: no request for `seconds`. Uses no attempt of the row.
 
-    def __init__(self, reason: str, seconds: float) -> None:
+    status: Of the answer; 0 if the text of an answer said it.
+    """
+
+    def __init__(self, reason: str, seconds: float, status: int = 0) -> None:
         super().__init__(reason)
-        self.seconds = seconds
+        self.seconds, self.status = seconds, status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from aiohttp import FormData
 from yarl import URL
@@ -109,7 +109,11 @@ class Requests:
     Attributes:
         about_all: Throttling or denied access, even if the function caught it.
         billed: Units that the run billed.
+        are_whole: HTTP marked the end of all lines read; otherwise the connection may have been cut
+            after a line.
     """
+
+    are_whole = True
 
     def __init__(
         self, session: ServiceSession, counts: RequestCounts, priced: Collection[str], key: Key
@@ -212,10 +216,11 @@ class Requests:
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> AsyncIterator[Any]:
         plain = {**headers, "Accept-Encoding": "identity"}
-        file = await self._begun(
+        body = await self._begun(
             self._request("GET", path, params=params, headers=plain, read=read_to_file)
         )
-        for value in json_lines(file):
+        self.are_whole &= body.is_sized
+        for value in json_lines(body):
             yield value
 
     # -- requests that the function does not await -------------------------------------------------
@@ -241,8 +246,9 @@ class Requests:
             del self._under_way[request], self._wrappers[request]
             self._ended.set()
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> Self:
         """Begin the run of the function."""
+        return self
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object

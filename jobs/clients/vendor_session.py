@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from jobs.clients.client import CallFailed, Throttled
-from jobs.clients.coroutine import CoroutineClient, Requests
+from jobs.clients.coroutine import Asking, CoroutineClient, Requests
 from jobs.clients.http.http_session import ServiceSession, StatusFailed
 from jobs.clients.request_counter import RequestCounts
 from jobs.declare.lookup import Key
@@ -24,7 +27,9 @@ from jobs.errors import AccessRefused, TidegateError
 from jobs.schema.personal import shown_reason
 from jobs.wording import one_line
 
-REFUSED = "4"  # first digit of a status with which a vendor took nothing
+# statuses of 400 to 499 after which a vendor may have taken the request: the gateway gave up
+# (408, 499), or a copy of the request that the network repeated came second (409)
+NO_REFUSAL = (408, 409, 499)
 
 
 class NotSubmitted(Exception):  # noqa: N818  # what happened
@@ -32,15 +37,20 @@ class NotSubmitted(Exception):  # noqa: N818  # what happened
 
     Attributes:
         later: The vendor takes it later.
+        requests: Requests of the submission, of which it refused the last.
         about_us: The error that must stop the run.
     """
 
     def __init__(
-        self, reason: str, *, later: bool = False, about_us: AccessRefused | None = None
+        self,
+        reason: str,
+        *,
+        later: bool = False,
+        requests: int = 0,
+        about_us: AccessRefused | None = None,
     ) -> None:
         super().__init__(reason)
-        self.later = later
-        self.about_us = about_us
+        self.later, self.requests, self.about_us = later, requests, about_us
 
 
 class InDoubt(Exception):  # noqa: N818  # what happened
@@ -71,6 +81,31 @@ class _Counts(RequestCounts):
         pass
 
 
+class _Requests(Requests):
+    """Requests about jobs, which the vendor must know: 404 is an error unless the class names it
+    as a miss.
+    """
+
+    def get(self, path: str, *, miss: Collection[int] = (), **options: Any) -> Asking:
+        return super().get(path, miss=miss, **options)
+
+    def delete(self, path: str, *, miss: Collection[int] = (), **options: Any) -> Asking:
+        return super().delete(path, miss=miss, **options)
+
+
+@dataclass
+class Reading:
+    """What a reading of results tells beside the results.
+
+    Attributes:
+        billed: The units that the class billed.
+        is_whole: HTTP marked the end of each answer; otherwise the connection may have been cut.
+    """
+
+    billed: Counter[str] = field(default_factory=Counter)
+    is_whole: bool = True
+
+
 class VendorSession:
     """The vendor of a lookup, for a look at its jobs; `async with` opens and closes it."""
 
@@ -95,9 +130,9 @@ class VendorSession:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    def _requests(self) -> Requests:
+    def _requests(self) -> _Requests:
         units = set(priced_units(self._lookup.prices))
-        return Requests(self._session, self._counts, units, ())
+        return _Requests(self._session, self._counts, units, ())
 
     async def submit(self, items: Sequence[Item], token: str) -> str:
         """Submit a job, once. Returns the vendor's id.
@@ -106,26 +141,31 @@ class VendorSession:
             NotSubmitted: The vendor took no job: nothing was sent, or it refused the last request.
             InDoubt: Anything else went wrong.
         """
-        sent = self._counts.sent.total()
+        before = self._counts.sent.total()
         try:
-            async with (requests := self._requests()):
+            async with asyncio.timeout(self._lookup.longest_submit), self._requests() as requests:
                 job = await self._vendor.submit(items, token, requests)
-        except AccessRefused as error:
-            refused = self._refused(error)
-            raise NotSubmitted(str(refused), about_us=refused) from None
         except Exception as error:
-            reason = self._words(error)
-            if self._counts.sent.total() == sent:
+            reason, sent = self._words(error), self._counts.sent.total() - before
+            if isinstance(error, AccessRefused):
+                refused = self._refused(error)
+                raise NotSubmitted(str(refused), requests=sent, about_us=refused) from None
+            if not sent:
                 later = isinstance(error, CallFailed | OSError)
                 raise NotSubmitted(reason, later=later) from error
-            if isinstance(error, Throttled) and str(error).startswith(REFUSED):
-                raise NotSubmitted(reason, later=True) from error
-            if isinstance(error, StatusFailed) and not error.passing:
-                raise NotSubmitted(reason) from error
+            if self._is_refusal(error):
+                later = isinstance(error, Throttled)
+                raise NotSubmitted(reason, later=later, requests=sent) from error
             raise InDoubt(reason) from error
         if not isinstance(job, str | int) or isinstance(job, bool) or job == "":
             raise InDoubt(f"submit gave {job!r}; it must give the id of the job")
         return str(job)
+
+    def _is_refusal(self, error: Exception) -> bool:
+        """Return whether the vendor said that it took nothing."""
+        if not isinstance(error, Throttled | StatusFailed):
+            return False
+        return 400 <= error.status < 500 and error.status not in NO_REFUSAL
 
     async def state(self, job: str) -> Running | Over | Refused:
         """Return the job's state. Raises NotNow, AccessRefused, TidegateError."""
@@ -153,25 +193,24 @@ class VendorSession:
         await self._called("cancel", job)
         return True
 
-    async def results(self, job: str, billed: dict[str, int]) -> AsyncIterator[tuple[str, Answer]]:
+    async def results(self, job: str, reading: Reading) -> AsyncIterator[tuple[str, Answer]]:
         """Yield the results. Raises as `state`.
 
         Args:
             job: The vendor's id.
-            billed: Receives the units that the class billed, at the end.
+            reading: Is set at the end.
         """
-        requests = self._requests()
         try:
-            async with requests:
+            async with self._requests() as requests:
                 async for pair in self._vendor.results(job, requests):
                     yield pair
         except Exception as error:
             raise self._translated(error) from error
-        billed.update(requests.billed)
+        reading.billed, reading.is_whole = requests.billed, requests.are_whole
 
     async def _called(self, name: str, argument: str) -> Any:
         try:
-            async with (requests := self._requests()):
+            async with self._requests() as requests:
                 return await getattr(self._vendor, name)(argument, requests)
         except Exception as error:
             raise self._translated(error) from error

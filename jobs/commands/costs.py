@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from jobs.declare.vendor_jobs import JobLookup
@@ -18,6 +19,7 @@ from jobs.run.keys.job_results import most_cost
 from jobs.run.settling import settle_killed_runs
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.records import Billed, DayRecord, LookupFacts, PriceFacts, RunBill
+from jobs.storage.urls import is_url
 from jobs.streams.day_so_far import billed_together
 from jobs.tables.records import run_bills, run_records
 
@@ -159,13 +161,16 @@ class _JobsOf:
 def _with_jobs(
     enrichment: str, ledger: str | None, lookups: Iterable[LookupFacts]
 ) -> dict[tuple[str, str, str], _JobsOf]:
-    """Return the lookups whose bills are in a ledger, each once, whatever its prices were."""
+    """Return the lookups whose bills are in a ledger, each once, whatever its prices were, and
+    however the path of its ledger was written.
+    """
+    if ledger is None:
+        return {}
+    place = ledger if is_url(ledger) else str(Path(ledger).resolve())
     return {
-        (enrichment, ledger, one.name): _JobsOf(
-            enrichment, ledger, one.name, one.service, one.prices
-        )
+        (enrichment, place, one.name): _JobsOf(enrichment, place, one.name, one.service, one.prices)
         for one in lookups
-        if one.kind == JobLookup.kind and ledger is not None
+        if one.kind == JobLookup.kind
     }
 
 

@@ -142,6 +142,11 @@ class JobLookup(CoroutineLookup):
 
     kind = "jobs"
 
+    @property
+    def longest_submit(self) -> float:
+        """Seconds after which a submission is interrupted: those of an upload and of a request."""
+        return 2 * (self.attempt_timeout or 300.0)
+
     def _check_function(self) -> None:
         if not inspect.isclass(self.function):
             raise DeclarationError("@jobs must decorate a class with submit, state and results.")

@@ -58,16 +58,17 @@ class BeforeSpark:
                 self.changed[day] = found
         return None
 
-    def waits_for(self, day: str) -> str:
+    def waits_for(self, day: str, *, may_submit: bool = True) -> str:
         """Returns which jobs of vendors the day still waits for, after a look; empty if none.
 
-        Raises TidegateError if the look fails.
+        may_submit: Whether a run of the day may submit items. Raises TidegateError if the look
+        fails.
         """
         if not any(isinstance(lookup, JobLookup) for lookup in self.enrichment.lookups):
             return ""
         from jobs.run.keys.job_results import look_again  # imports aiohttp, Arrow
 
-        return look_again(self.enrichment, day)
+        return look_again(self.enrichment, day, may_submit=may_submit)
 
     def is_short(self, days: Sequence[str]) -> bool:
         """Returns whether the run is known to have few rows."""

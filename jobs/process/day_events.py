@@ -28,6 +28,7 @@ class DayOutcome:
         crashed: The program was killed or broke off, so that another try may succeed.
         no_input: The day has no input file, which need not be an error.
         progress: Its last progress event.
+        cap_left: What a run that waits left of its cap; None without a cap.
         summaries: Number of rows of each summary that was made.
         unmade: Summary and why it is not made.
     """
@@ -43,6 +44,7 @@ class DayOutcome:
     crashed: bool = False
     no_input: bool = False
     progress: Mapping[str, Any] | None = None
+    cap_left: float | None = None
     summaries: Mapping[str, int] = field(default_factory=dict)
     unmade: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()  # sentences about failures that do not change the day's state

@@ -1,7 +1,7 @@
 """Options of a run of days beyond the declaration, as a command or a job requests them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from jobs.schema.records import DayRecord
 
@@ -17,9 +17,11 @@ class DayOptions:
         accept: A demand on a written day beyond its checks.
         until_red: Whether the first day that is not published is the last.
         summaries: Whether they are made.
+        cap_left: By day, what earlier runs of the command left of its cap.
     """
 
     program: Sequence[str] = ()
     accept: Accept | None = None
     until_red: bool = False
     summaries: bool = True
+    cap_left: Mapping[str, float] = field(default_factory=dict)

@@ -192,7 +192,8 @@ class _Run:
         for day in [*self._leases] if "--no-calls" not in self._options.program else ():
             state, code = RunWaits.state, WAITING
             try:
-                reason = self._before.waits_for(day)
+                has_cap = self._options.cap_left.get(day) != 0
+                reason = self._before.waits_for(day, may_submit=has_cap)
             except RunStopped as error:
                 reason, state, code = str(error), error.state, STOPPED
             except TidegateError as error:
@@ -259,6 +260,7 @@ class _Run:
             self._pipeline.quality.checks,
             *several,
             *until_red,
+            *(["--cap-left", json.dumps(self._options.cap_left)] if self._options.cap_left else []),
             *self._options.program,
         ]
 
@@ -347,8 +349,9 @@ class _Run:
         state, code = event.get("state", FAILED), event.get("status", FAILED_STATUS)
         no_input = bool(event.get("no_input", False))
         outcome = DayOutcome(
-            day, self._ids[day], state, event["reason"], code=code, no_input=no_input
-        )
+            day, self._ids[day], state, event["reason"], code=code, no_input=no_input,
+            cap_left=event.get("cap_left"),
+        )  # fmt: skip
         return self._unwritten(replace(outcome, progress=self._progress.get(day)))
 
     def _broken_off(self, day: str, result: ProgramResult) -> DayOutcome:

@@ -108,6 +108,7 @@ class _Day:
         rules = RunOptions(
             max_calls=options.max_calls,
             max_cost=options.max_cost,
+            cap_left=options.cap_left.get(self._day),
             may_call=not options.no_calls,
             ignore_ttl=options.ignore_ttl,
             only=json.loads(options.only_keys.read_text()) if options.only_keys else {},
@@ -137,6 +138,8 @@ class _Day:
             "next_step": AGAIN,
         }
         message["no_input"] = isinstance(error, NoInput)
+        if isinstance(error, RunWaits):
+            message["cap_left"] = error.cap_left
         self._report({"kind": "stopped" if stopped else "failed", **message})
         is_of_day = isinstance(error, DeclarationError | RowFailed)
         return DayEnd(status, waits or (is_of_day and not self._options.until_red))
@@ -199,6 +202,10 @@ def _options(
     parser.add_argument(
         "--max-cost", metavar="MONEY", help="the same for what they cost, as '5 USD'"
     )
+    parser.add_argument(
+        "--cap-left", type=json.loads, default={}, metavar="JSON",
+        help="by day, what earlier runs of the command left of its cap",
+    )  # fmt: skip
     parser.add_argument("--no-calls", action="store_true", help="answers out of the ledger only")
     parser.add_argument(
         "--only-keys",

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from aiohttp import web
+from aiohttp import HttpVersion10, web
 
 PRICE = Decimal("0.0040")  # USD per item that it answers
 
@@ -20,6 +20,17 @@ class VendorJob:
     results: list = field(default_factory=list)
     billed: int = 0
     status: str = "running"
+
+
+async def cut(request, data):
+    """Answers without a length, as a proxy of HTTP/1.0 whose connection ends."""
+    request._version = HttpVersion10
+    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    response.force_close()
+    await response.prepare(request)
+    await response.write(data)
+    await response.write_eof()
+    return response
 
 
 class Vendor:
@@ -44,6 +55,9 @@ class Vendor:
         self.refuse = None
         self.hidden_looks = 0  # how often a list does not show a job yet
         self.torn = False
+        self.delays, self.delayed = 0, []  # how many next submits it takes later; these
+        self.odd = None  # an answer before its own: a coroutine of the request and its path
+        self.cut_after = []  # bytes after which next results end, without a length
         self.log = []
         if service is not None:
             service.answer = self.answer
@@ -62,10 +76,11 @@ class Vendor:
     async def answer(self, request):
         parts = request.path.strip("/").split("/")
         self.log.append((request.method, request.path))
-        if request.method == "POST" and parts == ["jobs"]:
-            return await self._submit(request)
+        if self.odd is not None and (answer := await self.odd(request, parts)) is not None:
+            return answer
         if parts == ["jobs"]:
-            return self._list(request)
+            is_new = request.method == "POST"
+            return await self._submit(request) if is_new else self._list(request)
         job = self.jobs.get(parts[1])
         if job is None:
             return web.json_response({"error": "no such job"}, status=404)
@@ -73,7 +88,7 @@ class Vendor:
             job.looks, job.end = 0, "cancelled"
             return web.json_response({})
         if parts[2:] == ["results"]:
-            return self._results(job)
+            return await self._results(request, job)
         return self._state(job)
 
     async def _submit(self, request):
@@ -85,19 +100,28 @@ class Vendor:
         else:
             sent = await request.json()
             token, lines = sent["token"], sent["items"]
-        known = [name for name, job in self.jobs.items() if job.token == token]
-        if not known or not self.recognizes_tokens:
-            name = f"job-{len(self.jobs) + 1}"
-            items = [(line["id"], line["text"]) for line in lines]
-            self.jobs[name] = VendorJob(token, items, self.looks, self.end)
-        else:
-            (name,) = known
+        if self.delays:
+            self.delays -= 1
+            self.delayed.append((token, lines))
+            request.transport.abort()
+            return web.Response()
+        name = self.take(token, lines)
         if len(self.jobs) in self.lose:
             self.lose.discard(len(self.jobs))
             request.transport.abort()
         return web.json_response({"id": name})
 
     recognizes_tokens = False
+
+    def take(self, token, lines):
+        """Accepts a job; returns its id."""
+        known = [name for name, job in self.jobs.items() if job.token == token]
+        if known and self.recognizes_tokens:
+            return known[0]
+        name = f"job-{len(self.jobs) + 1}"
+        items = [(line["id"], line["text"]) for line in lines]
+        self.jobs[name] = VendorJob(token, items, self.looks, self.end)
+        return name
 
     def _list(self, request):
         if self.hidden_looks:
@@ -128,10 +152,12 @@ class Vendor:
             return {"id": name, "answer": None}
         return {"id": name, "answer": {"label": f"label of {text}"}}
 
-    def _results(self, job):
+    async def _results(self, request, job):
         lines = list(job.results)
         random.Random(job.token).shuffle(lines)
         text = "".join(json.dumps(line) + "\n" for line in self.mangle(lines))
         if self.torn:
             text += '{"id": "torn'
+        if self.cut_after:
+            return await cut(request, text.encode()[: self.cut_after.pop(0)])
         return web.Response(text=text, content_type="application/x-ndjson")

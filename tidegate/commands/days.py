@@ -103,7 +103,7 @@ def waiting_for_jobs(
         if isinstance(lookup, JobLookup)
     ]
     until, pause = clock() + seconds, min(first, default=0.0)
-    longest = LONGEST_PAUSE * pause
+    longest, cap_left = LONGEST_PAUSE * pause, dict[str, float]()
     while True:
         waiting = []
         for event in pipeline.run(days, options):
@@ -115,6 +115,8 @@ def waiting_for_jobs(
             yield from waiting
             return
         days = [outcome.day for outcome in waiting]
+        cap_left |= {one.day: one.cap_left for one in waiting if one.cap_left is not None}
+        options = replace(options, cap_left=cap_left)
         sleep(pause)
         pause = min(PAUSE_GROWS * pause, longest)
 

@@ -309,7 +309,9 @@ class ServiceSession:
                 if response.status in misses or response.status >= 400:
                     LEAVING.get().used = NOTHING  # services do not bill it, unless its text tells
                 if response.status == 401 and self._authorizer.refused(headers):
-                    raise Throttled("401: the token is no longer accepted and will be renewed", 0.0)
+                    raise Throttled(
+                        "401: the token is no longer accepted and will be renewed", 0.0, 401
+                    )
                 if response.status not in misses and (
                     response.status >= 300 or response.status in self._refused
                 ):
@@ -388,7 +390,7 @@ class ServiceSession:
         )
         if status in self._throttled or is_about_rate:
             self._counts.throttled += 1
-            raise Throttled(message, throttling.pause(response.headers))
+            raise Throttled(message, throttling.pause(response.headers), status)
         if status in self._service.stop_on or status == PROXY_WANTS_PASSWORD:
             denied = f"{self._service.name} at {self._shown_url} denies access"
             raise AccessRefused(f"{denied}: {message}.", f"{denied}: {status}.")

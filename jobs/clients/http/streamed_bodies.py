@@ -2,17 +2,24 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import aiohttp
 
-from jobs.clients.client import Unclear
-from jobs.clients.http.answer_body import loaded
+from jobs.clients.client import CallFailed, Unclear
+from jobs.clients.http.answer_body import is_sized, loaded
 from jobs.clients.http.batch_items import dumped
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.values.templates import as_json
 
 PIECE = 1 << 16  # bytes read at once
+
+
+class BodyFile(NamedTuple):
+    """A body in a file, which is at its start. is_sized: HTTP marked its end."""
+
+    file: IO[bytes]
+    is_sized: bool
 
 
 def spooled_lines(lines: Iterable[Any]) -> IO[bytes]:
@@ -37,8 +44,8 @@ def multipart(file: IO[bytes], *, field: str, name: str, fields: Mapping[str, st
     return form
 
 
-async def read_to_file(response: aiohttp.ClientResponse) -> IO[bytes]:
-    """Return the body as a file at its start; an interrupted body raises aiohttp's error."""
+async def read_to_file(response: aiohttp.ClientResponse) -> BodyFile:
+    """Return the body; an interrupted body raises aiohttp's error if HTTP marks its end."""
     coding = response.headers.get("Content-Encoding", "").strip().lower()
     if coding not in ("", "identity"):
         raise Unclear(f"the answer is coded as {coding[:40]}, and was requested without coding")
@@ -50,7 +57,7 @@ async def read_to_file(response: aiohttp.ClientResponse) -> IO[bytes]:
         file.close()
         raise
     file.seek(0)
-    return file
+    return BodyFile(file, is_sized(response))
 
 
 async def read_if_any(response: aiohttp.ClientResponse) -> Any:
@@ -59,19 +66,25 @@ async def read_if_any(response: aiohttp.ClientResponse) -> Any:
     return loaded(body, response.charset) if body.strip() else None
 
 
-def json_lines(file: IO[bytes]) -> Iterator[Any]:
-    """Yield the JSON of each line; empty lines, and a last line that was cut, are left out.
+def json_lines(body: BodyFile) -> Iterator[Any]:
+    """Yield the JSON of each line, without empty lines, and without a last line that the service
+    itself cut.
 
-    Raises ValueError for any other line.
+    Raises:
+        CallFailed: The connection cut the last line.
+        ValueError: Another line is no JSON.
     """
-    with file:
+    with body.file as file:
         for line in file:
             if not line.strip():
                 continue
             try:
                 value = read_json(line.decode())
-            except ValueError:
-                if not line.endswith(b"\n"):
-                    return
-                raise
+            except ValueError as error:
+                if line.endswith(b"\n"):
+                    raise
+                if not body.is_sized:
+                    cut = f"the answer broke off after {file.tell():,} bytes"
+                    raise CallFailed(cut, passing=True) from error
+                return
             yield value

@@ -12,10 +12,10 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from jobs.clients.vendor_session import NotNow, VendorSession
+from jobs.clients.vendor_session import NotNow, Reading, VendorSession
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.prices import cost_of, in_force
@@ -145,6 +145,25 @@ class JobWatch:
             )
         return found
 
+    async def find(self, job: Job, intent: Intent) -> Job | None:
+        """Return a job in doubt with the vendor's id; None if the vendor has no such job.
+
+        Raises NotNow while the vendor may list it later: its submission may still arrive.
+        """
+        found = await self.vendor.find(job.token)
+        if found is not None:
+            return self.accepted(job, found)
+        arrives = min(2 * self.lookup.longest_submit, self.lookup.give_up.total_seconds())
+        if self.clock() < intent.at + arrives:
+            raise NotNow("the vendor does not list it, and its submission may still arrive")
+        return None
+
+    def accepted(self, job: Job, found: str) -> Job:
+        """Store the vendor's id of a job; return the job with it."""
+        at = self.clock()
+        self.files.write_submitted(job.token, found, at)
+        return replace(job, submitted={"job": found, "at": at})
+
     @property
     def _grace(self) -> float:
         """Seconds after give_up in which a cancelled job may still end, and an outage pass."""
@@ -162,29 +181,23 @@ class JobWatch:
     async def _take(self, job: Job, intent: Intent, reason: str) -> None:
         """Store the results of a job that is over, then mark it done."""
         results = _Results({item_id(key): key for key in intent.keys[KEY].to_pylist()})
-        units: dict[str, int] = {}
-        part: list[StoredAnswer] = []
-        size = 0
-        async for pair in self.vendor.results(job.id, units):
-            stored = self._record(results, pair, intent.run_id)
-            if stored is None:
-                continue
-            part.append(stored)
-            size += len(stored.response or b"")
-            if len(part) >= AT_ONCE or size >= BYTES_AT_ONCE:
-                self.files.store(job.token, part)
-                part, size = [], 0
+        reading = await self._read(job, intent, results)
+        units, before = reading.billed, -1
+        # what ends without a mark of HTTP may be cut: read it again until that brings nothing
+        while not reading.is_whole and before < len(results.seen) < len(results.keys):
+            before = len(results.seen)
+            reading = await self._read(job, intent, results)
+            units |= reading.billed
         missing = [key for item, key in results.keys.items() if item not in results.seen]
         why = f"job {job.id} ended ({one_line(reason)}) without this item"
-        part += self._failures(missing, "timeout", why, intent.run_id)
-        if part:
-            self.files.store(job.token, part)
+        if missing:
+            self.files.store(job.token, self._failures(missing, "timeout", why, intent.run_id))
         if results.unknown:
             _log.warning(
                 "lookup %s: job %s brought %d results with ids of no item; they are ignored",
                 self.lookup.name, job.id, results.unknown,
             )  # fmt: skip
-        units = {**units, "item": results.billed, "request": 1}
+        units |= {"item": results.billed, "request": 1}
         facts = describe(reason, job, intent, self.clock()) | {
             "answered": results.answered,
             "failed": results.failed,
@@ -194,6 +207,23 @@ class JobWatch:
             **cost(self.lookup, intent, units),
         }
         self.files.finish(job.token, facts)
+
+    async def _read(self, job: Job, intent: Intent, results: _Results) -> Reading:
+        """Read the results, and store those that were not seen yet."""
+        results.unknown = results.doubled = 0
+        reading, part, size = Reading(), list[StoredAnswer](), 0
+        async for pair in self.vendor.results(job.id, reading):
+            stored = self._record(results, pair, intent.run_id)
+            if stored is None:
+                continue
+            part.append(stored)
+            size += len(stored.response or b"")
+            if len(part) >= AT_ONCE or size >= BYTES_AT_ONCE:
+                self.files.store(job.token, part)
+                part, size = [], 0
+        if part:
+            self.files.store(job.token, part)
+        return reading
 
     def _record(self, results: _Results, pair: Any, run_id: str) -> StoredAnswer | None:
         """Return the record of a result; None for an unknown item, and for a second result."""
@@ -296,17 +326,24 @@ def waiting_sentence(lookup: JobLookup, look: Look) -> str:
     return " ".join((found, *(f"{note.rstrip('.')}." for note in look.notes)))
 
 
-def look_again(enrichment: Enrichment, day: str, clock: Callable[[], float] = time.time) -> str:
+def look_again(
+    enrichment: Enrichment,
+    day: str,
+    *,
+    may_submit: bool = True,
+    clock: Callable[[], float] = time.time,
+) -> str:
     """Look at the jobs that a day waits for, and store what is over.
 
     Args:
         enrichment: As declared.
         day: The day.
+        may_submit: Whether a run of the day may submit items.
         clock: Seconds since the epoch.
 
     Returns:
         What the day still waits for, in sentences; empty if a run of the day can go on: nothing is
-        open, more can be submitted, or the submission of a job was interrupted.
+        open, more can be submitted, or only a run can recover an interrupted submission.
 
     Raises:
         TidegateError: As `JobWatch.look` does.
@@ -321,12 +358,12 @@ def look_again(enrichment: Enrichment, day: str, clock: Callable[[], float] = ti
         waiting = files.waiting(enrichment.name, day)
         tokens = waiting.get("tokens", [])
         jobs = [job for job in map(files.job, tokens) if job.is_open]
-        if any(not job.id for job in jobs):
-            return ""
         if jobs:
             look = asyncio.run(_look(enrichment, lookup, files, jobs, clock))
+            if look is None:
+                return ""
             has_room = len(look.still_open) < lookup.service.max_concurrency
-            if waiting.get("unsent") and has_room:
+            if waiting.get("unsent") and has_room and may_submit:
                 return ""
             found += [waiting_sentence(lookup, look)] if look.still_open else []
     return " ".join((*found, GOES_ON)) if found else ""
@@ -338,9 +375,28 @@ async def _look(
     files: JobFiles,
     jobs: Sequence[Job],
     clock: Callable[[], float],
-) -> Look:
+) -> Look | None:
+    """Return what a look at these jobs found; None if a run must recover one of them first."""
+    accepted, unlisted = list[tuple[Job, Intent]](), list[tuple[Job, Intent, str]]()
     hidden = enrichment.has_personal_key(lookup)
     async with VendorSession(lookup, hidden=hidden) as vendor:
-        return await JobWatch(vendor, files, lookup, clock).look(
-            [(job, files.intent(job.token)) for job in jobs]
-        )
+        watch = JobWatch(vendor, files, lookup, clock)
+        for job in jobs:
+            intent, known = files.intent(job.token), job if job.id else None
+            if known is None:
+                is_late = clock() >= job.until(intent, lookup.give_up)
+                if lookup.recovery != "list" or is_late:
+                    return None
+                try:
+                    known = await watch.find(job, intent)
+                except NotNow as error:
+                    unlisted.append((job, intent, str(error)))
+                    continue
+                if known is None:
+                    return None
+            accepted.append((known, intent))
+        look = await watch.look(accepted)
+    for job, intent, why in unlisted:
+        look.is_open(job, intent, job.until(intent, lookup.give_up))
+        look.notes.append(f"job {job.token}: {why}")
+    return look

@@ -46,17 +46,28 @@ COLUMN = "part_"  # prefix of an intent's columns with the values of a key
 
 @dataclass
 class ItemLimit:
-    """The most items that a run may still submit; None without a limit. message: its option."""
+    """What the lookups of a run may still spend on items of jobs.
 
-    items: int | None
-    message: str = ""
+    Attributes:
+        cap: Of the run; None without a cap.
+        left: Of the cap, in its units.
+    """
+
+    cap: CallCap | None = None
+    left: float = 0.0
 
     @classmethod
-    def of(cls, cap: CallCap | None, place: int) -> Self:
-        """Returns the limit of a lookup by the cap of a run."""
-        if cap is None or not cap.weights[place]:
-            return cls(None)
-        return cls(int(sum(cap.parts) / cap.weights[place]), cap.message)
+    def of(cls, cap: CallCap | None) -> Self:
+        return cls(cap, 0.0 if cap is None else sum(cap.parts))
+
+    def take(self, items: int, place: int) -> int:
+        """Returns how many of these items of a lookup may be submitted, and spends them."""
+        weight = 0.0 if self.cap is None else self.cap.weights[place]
+        if not weight:
+            return items
+        items = min(items, int(self.left / weight))
+        self.left -= items * weight
+        return items
 
 
 def settle_by_jobs(
@@ -66,7 +77,9 @@ def settle_by_jobs(
     waits: Waits,
     *,
     seed: int,
-    limit: ItemLimit | None,
+    limit: ItemLimit | None = None,
+    place: int = 0,
+    clock: Callable[[], float] = time.time,
 ) -> Hits:
     """Returns the keys of a day with the outcome of each; if jobs stay open, `waits` says so.
 
@@ -76,7 +89,9 @@ def settle_by_jobs(
         plan: Its ledger.
         waits: Gets a sentence if keys of the day have no outcome yet.
         seed: As in `find_hits`.
-        limit: The most items that the run may submit.
+        limit: What the run may still spend on items.
+        place: The place of the lookup in the plan of the run.
+        clock: Seconds since the epoch.
 
     Raises:
         RunStopped: The vendor denies access, or the cap allows no item.
@@ -85,7 +100,8 @@ def settle_by_jobs(
     """
     keys = source.distinct(hidden=plan.hidden, seed=seed)
     hits = Hits(plan, source.names, keys, SCHEMA.empty_table(), lookup)
-    return asyncio.run(_JobStep(hits, lookup, waits, limit or ItemLimit(None)).run())
+    step = _JobStep(hits, lookup, waits, limit or ItemLimit(), place, clock=clock)
+    return asyncio.run(step.run())
 
 
 class _JobStep:
@@ -95,13 +111,14 @@ class _JobStep:
         lookup: JobLookup,
         waits: Waits,
         limit: ItemLimit,
+        place: int,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
         token: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         assert hits.plan is not None
         self._hits, self._lookup, self._plan, self._waits = hits, lookup, hits.plan, waits
-        self._limit = limit
+        self._limit, self._place = limit, place
         self._clock, self._token = clock, token
         self._files = JobFiles(open_folder(hits.plan))
         self._texts: pa.Array = hits.keys.wanted[TEXT].combine_chunks()
@@ -120,10 +137,10 @@ class _JobStep:
         self._waits.settled.append(self._files)
         async with VendorSession(self._lookup, hidden=self._plan.hidden) as vendor:
             watch = JobWatch(vendor, self._files, self._lookup, self._clock)
-            look = await self._look(vendor, watch)
+            look = await self._look(watch)
             while look.taken:  # until a look stores no result
-                look = await self._look(vendor, watch)
-            records = await self._submit_rest(vendor)
+                look = await self._look(watch)
+            records = await self._submit_rest(watch)
             open_jobs = [job for job in self._open_jobs() if job.token not in self._lost]
             if not open_jobs and not len(self._unsent(records)):
                 self._waits.done[self._lookup.name] = self._own_jobs()
@@ -131,9 +148,9 @@ class _JobStep:
         self._wait(look, open_jobs, records)
         return self._hits
 
-    async def _look(self, vendor: VendorSession, watch: JobWatch) -> Look:
+    async def _look(self, watch: JobWatch) -> Look:
         self._notes.clear()
-        return await watch.look(await self._accepted(vendor))
+        return await watch.look(await self._accepted(watch))
 
     # -- jobs --------------------------------------------------------------------------------------
     def _jobs(self) -> list[Job]:
@@ -154,7 +171,7 @@ class _JobStep:
     def _open_jobs(self) -> list[Job]:
         return [job for job in self._jobs() if job.is_open and self._has_keys(job)]
 
-    async def _accepted(self, vendor: VendorSession) -> list[tuple[Job, Intent]]:
+    async def _accepted(self, watch: JobWatch) -> list[tuple[Job, Intent]]:
         """Returns the open jobs with keys of the day that the vendor has accepted, after a try to
         recover those whose submission was interrupted.
         """
@@ -167,7 +184,7 @@ class _JobStep:
             if not job.id:
                 if intent.run_id != self._plan.run_id and intent.run_id in alive:
                     continue  # its run is about to submit it
-                accepted = await self._recovered(vendor, job, intent)
+                accepted = await self._recovered(watch, job, intent)
             if accepted is not None:
                 found.append((accepted, intent))
         return found
@@ -185,35 +202,37 @@ class _JobStep:
 
         return {run for run, names in runs.items() if BEAT in names and is_recent(names[BEAT])}
 
-    async def _recovered(self, vendor: VendorSession, job: Job, intent: Intent) -> Job | None:
-        """Returns the job as the vendor knows it; None while or because it does not."""
-        try:
-            match self._lookup.recovery:
-                case "list":
-                    found = await vendor.find(job.token)
-                    if found is None:
-                        self._never_sent(job, intent, "the vendor has no such job")
-                        return None
-                    return self._accepted_as(job, found)
-                case "token":
-                    return await self._submit(vendor, job, intent, in_doubt=True)
-                case _:
-                    self._lost.add(job.token)
-        except NotNow as error:
-            self._notes.append(f"job {job.token}: {error}")
-        return None
+    async def _recovered(self, watch: JobWatch, job: Job, intent: Intent) -> Job | None:
+        """Returns the job with the vendor's id; None if the vendor has no such job, or cannot tell.
 
-    def _accepted_as(self, job: Job, found: str) -> Job:
-        at = self._clock()
-        self._files.write_submitted(job.token, found, at)
-        return replace(job, submitted={"job": found, "at": at})
+        After give_up a job that the vendor cannot tell of counts as lost. No token is submitted
+        then, because vendors recognize tokens for a limited time.
+        """
+        is_late = self._clock() >= job.until(intent, self._lookup.give_up)
+        match self._lookup.recovery:
+            case "list":
+                try:
+                    found = await watch.find(job, intent)
+                except NotNow as error:
+                    self._notes.append(f"job {job.token}: {error}")
+                    if is_late:
+                        self._lost.add(job.token)
+                    return None
+                if found is None:
+                    self._never_sent(job, intent, "the vendor has no such job")
+                return found
+            case "token" if not is_late:
+                return await self._submit(watch, job, intent, in_doubt=True)
+            case _:
+                self._lost.add(job.token)
+        return None
 
     def _never_sent(self, job: Job, intent: Intent, why: str) -> None:
         facts = describe(NEVER_SENT, job, intent, self._clock())
         self._files.finish(job.token, {**facts, "why": why, "billed": 0})
 
     async def _submit(
-        self, vendor: VendorSession, job: Job, intent: Intent, *, in_doubt: bool = False
+        self, watch: JobWatch, job: Job, intent: Intent, *, in_doubt: bool = False
     ) -> Job | None:
         """Submits a job, once. Returns it as the vendor knows it; None if it may not.
 
@@ -229,29 +248,48 @@ class _JobStep:
         if not self._files.job(job.token).is_open:  # another run took this run for dead
             return None
         try:
-            found = await vendor.submit(items, job.token)
+            found = await watch.vendor.submit(items, job.token)
         except InDoubt as error:
             self._notes.append(f"the submission of job {job.token} was interrupted: {error}")
             if self._lookup.recovery == "none":
                 self._lost.add(job.token)
             return None
         except NotSubmitted as error:
-            if not in_doubt:  # else an earlier request may have been taken
-                self._never_sent(job, intent, str(error))
-            if error.about_us is not None:
-                raise error.about_us from error
-            if in_doubt:
-                self._notes.append(f"job {job.token} is still in doubt: {error}")
+            return await self._refused(watch, job, intent, error, in_doubt=in_doubt)
+        return watch.accepted(job, found)
+
+    async def _refused(
+        self, watch: JobWatch, job: Job, intent: Intent, error: NotSubmitted, *, in_doubt: bool
+    ) -> Job | None:
+        """Lets go of a job that the vendor refused; a job in doubt may have been taken earlier.
+
+        Returns the job if the vendor took it all the same, before it refused a later request.
+
+        Raises DeclarationError if the request is wrong, AccessRefused if the vendor denies access.
+        """
+        if error.requests > 1 and self._lookup.recovery == "list":
+            try:
+                found = await watch.vendor.find(job.token)
+            except NotNow as unclear:
+                self._notes.append(f"job {job.token} is in doubt: {error}; {unclear}")
                 return None
-            if not error.later:
-                raise DeclarationError(
-                    f"lookup {self._lookup.name}: {self._lookup.service_name} refused a job of "
-                    f"{counted(len(items), 'item')}: {error}. Nothing of it was billed; correct "
-                    "the class, and run again."
-                ) from error
+            if found is not None:
+                return watch.accepted(job, found)
+        if not in_doubt:
+            self._never_sent(job, intent, str(error))
+        if error.about_us is not None:
+            raise error.about_us from error
+        if in_doubt:
+            self._notes.append(f"job {job.token} is still in doubt: {error}")
+        elif error.later:
             self._notes.append(f"{self._lookup.service_name} takes no job now: {error}")
-            return None
-        return self._accepted_as(job, found)
+        else:
+            raise DeclarationError(
+                f"lookup {self._lookup.name}: {self._lookup.service_name} refused a job of "
+                f"{counted(intent.keys.num_rows, 'item')}: {error}. Nothing of it was billed; "
+                "correct the class, and run again."
+            ) from error
+        return None
 
     def _items(self, intent: Intent) -> list[Item] | None:
         """Returns the items of a job in order; None if this run does not know their keys."""
@@ -352,14 +390,14 @@ class _JobStep:
         known = records["key"].combine_chunks()
         return self._texts.filter(pc.invert(pc.is_in(self._texts, value_set=known)))
 
-    async def _submit_rest(self, vendor: VendorSession) -> pa.Table:
+    async def _submit_rest(self, watch: JobWatch) -> pa.Table:
         """Submits the keys that neither an answer nor an open job covers, until the vendor takes no
         more. Returns the records of the other keys.
         """
         while True:
             records, job = self._write_intent()
             # one by one: of a killed run at most one job is in doubt
-            if job is None or await self._submit(vendor, job, self._intents[job.token]) is None:
+            if job is None or await self._submit(watch, job, self._intents[job.token]) is None:
                 return self._with_lost(records)
 
     def _write_intent(self) -> tuple[pa.Table, Job | None]:
@@ -386,11 +424,10 @@ class _JobStep:
         wanted = self._unsent(records)
         for keys in covering:
             wanted = wanted.filter(pc.invert(pc.is_in(wanted, value_set=one_chunk(keys))))
-        # a lost job of a vendor without recovery stays open for its keys, and holds no slot
-        busy = [job for job in all_open if job.id or self._lookup.recovery != "none"]
-        if not len(wanted) or len(busy) >= self._lookup.service.max_concurrency:
+        busy = sum(map(self._holds_slot, all_open))
+        if not len(wanted) or busy >= self._lookup.service.max_concurrency:
             return records, None
-        wanted = self._within_cap(wanted, may_wait=bool(covering))
+        wanted = self._within_cap(wanted, may_wait=bool(covering or self._waits.sentences))
         if not len(wanted):
             return records, None
         job, intent = Job(self._token(TOKEN_BYTES)), self._new_intent(wanted)
@@ -398,6 +435,12 @@ class _JobStep:
         self._files.write_intent(job.token, intent)
         self._intents[job.token], self._of_day[job.token] = intent, True
         return records, job
+
+    def _holds_slot(self, job: Job) -> bool:
+        """Returns whether an open job may run at the vendor; a lost job stays open for its keys."""
+        if job.id or self._lookup.recovery == "none":
+            return bool(job.id)
+        return self._clock() < job.until(self._intent(job), self._lookup.give_up)
 
     def _begin_waiting(self) -> None:
         """Stores since when the day waits, before its first intent, for the run after a kill."""
@@ -411,17 +454,13 @@ class _JobStep:
 
         may_wait: Jobs are open, so that the run waits anyway, and need not stop.
         """
-        wanted, left = wanted.slice(0, self._lookup.max_items), self._limit.items
-        if left is None:
-            return wanted
-        if not left and not may_wait:
+        within = self._limit.take(min(len(wanted), self._lookup.max_items), self._place)
+        if not within and not may_wait and self._limit.cap is not None:
             raise BudgetExhausted(
                 f"lookup {self._lookup.name}: {counted(len(wanted), 'key')} are not submitted, "
-                f"because {self._limit.message} allows no more; run the day again to go on."
+                f"because {self._limit.cap.message} allows no more; run the day again to go on."
             )
-        wanted = wanted.slice(0, left)
-        self._limit.items = left - len(wanted)
-        return wanted
+        return wanted.slice(0, within)
 
     def _new_intent(self, wanted: pa.Array) -> Intent:
         values = self._values(wanted)
@@ -454,7 +493,8 @@ class _JobStep:
         tokens = [job.token for job in open_jobs]
         facts = {"since": self._since, "tokens": tokens, "unsent": len(unsent)}
         if len(unsent):
-            self._notes.append(f"{counted(len(unsent), 'key')} are not submitted yet")
+            are = "is" if len(unsent) == 1 else "are"
+            self._notes.append(f"{counted(len(unsent), 'key')} {are} not submitted yet")
         self._files.write_waiting(day.enrichment, day.day, facts)
         intents = [(job, self._intent(job)) for job in open_jobs]
         found = Look(done=look.done, notes=[*self._notes, *look.notes])

@@ -105,11 +105,11 @@ def prepare_ledger(
             _tell(prepared, plan, place, np.empty(0, np.int64))
         found, looks = plan, dict[int, _Look]()
         for number, places in enumerate(stages):
-            are_read = number + 1 < len(stages)
-            own = {place: look(found, place, are_read=are_read) for place in places}
+            are_read, limit = number + 1 < len(stages), ItemLimit.of(found.cap)
+            own = {place: look(found, place, are_read=are_read, limit=limit) for place in places}
             looks |= own
             if waits is not None:
-                waits.raise_if_any()
+                waits.raise_if_any(None if found.cap is None else limit.left)
             first = {place: look.first for place, look in own.items() if look.first is not None}
             found = _with_looks(found, looks, own)
             if first:
@@ -192,6 +192,7 @@ def _look(
     stack: ExitStack,
     only: Mapping[str, Sequence[str]],
     waits: Waits | None,
+    limit: ItemLimit,
 ) -> _Look:
     """Finds what the ledger knows of the keys, and which keys are called before the rows; tells
     other runs which keys this run keeps to itself.
@@ -209,8 +210,7 @@ def _look(
     if isinstance(lookup, JobLookup) and plan.may_call:
         assert ledger is not None
         assert waits is not None
-        limit = ItemLimit.of(plan.cap, place)
-        settled = settle_by_jobs(source, lookup, ledger, waits, seed=seed, limit=limit)
+        settled = settle_by_jobs(source, lookup, ledger, waits, seed=seed, limit=limit, place=place)
         stack.callback(settled.keys.drop)
         return _Look(with_index(ledger, settled.answers), settled)
     shares = plan.may_call and plan.lookups[place].cache is not None

@@ -29,10 +29,10 @@ class Waits:
     # lookup -> the facts of the jobs that the day submitted since it waits
     done: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
 
-    def raise_if_any(self) -> None:
-        """Raises RunWaits if jobs are open."""
+    def raise_if_any(self, cap_left: float | None = None) -> None:
+        """Raises RunWaits if jobs are open. cap_left: what the run left of its cap, if any."""
         if self.sentences:
-            raise RunWaits(" ".join((*self.sentences, GOES_ON)))
+            raise RunWaits(" ".join((*self.sentences, GOES_ON)), cap_left)
 
     @contextlib.contextmanager
     def ended(self) -> Iterator[None]:

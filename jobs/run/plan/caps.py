@@ -21,8 +21,14 @@ if TYPE_CHECKING:
 
 def divide_cap(options: RunOptions, lookups: Sequence[Lookup], tasks: int) -> CallCap | None:
     if options.max_cost is not None:
-        return cap_on_cost(lookups, options.max_cost, tasks)
-    return None if options.max_calls is None else cap_on_calls(lookups, options.max_calls, tasks)
+        cap = cap_on_cost(lookups, options.max_cost, tasks)
+    elif options.max_calls is not None:
+        cap = cap_on_calls(lookups, options.max_calls, tasks)
+    else:
+        return None
+    if options.cap_left is not None:
+        cap = replace(cap, parts=(options.cap_left / tasks,) * tasks)
+    return cap
 
 
 def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:

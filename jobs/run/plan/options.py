@@ -22,6 +22,7 @@ class RunOptions:
         max_calls: Attempts over all lookups, after which the run stops and can continue later; None
             for no cap.
         max_cost: A cap on their cost, such as "5 USD".
+        cap_left: What earlier runs of the command left of the cap, in its units; None at first.
         may_call: Without it nothing is called, and a key that the ledger does not know leaves as
             not_asked.
         ignore_ttl: Use an answer whatever its age, but never an error (replay, remap).
@@ -31,6 +32,7 @@ class RunOptions:
 
     max_calls: int | None = None
     max_cost: str | None = None
+    cap_left: float | None = None
     may_call: bool = True
     ignore_ttl: bool = False
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)

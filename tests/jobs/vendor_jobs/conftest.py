@@ -36,6 +36,7 @@ vendor = Service(
     service=vendor, keys={{"text": "review"}}, returns="label STRING", recovery="{recovery}",
     max_items={max_items}, give_up=timedelta(seconds={give_up}), retry=Retry(retries={retries}),
     on_error="dead_letter", poll_every=timedelta(seconds={poll_every}),
+    attempt_timeout={attempt_timeout}, ttl={ttl},
 )
 class Labels:
     async def submit(self, items, token, http):
@@ -78,6 +79,19 @@ FIND = """
             return NOT_KNOWN_YET
         return next((job["id"] for job in found["data"] if job["token"] == token), None)
 """
+SECOND = """
+
+@jobs(
+    name="others", service=vendor, keys={"text": "review"}, returns="other STRING",
+    recovery="list", max_items=10, give_up=timedelta(hours=1),
+)
+class Others(Labels.function):
+    async def results(self, job, http):
+        async for item, answer in super().results(job, http):
+            yield item, {"other": answer["label"]}
+
+
+reviews = """
 CANCEL = """
     async def cancel(self, job, http):
         await http.post(f"/jobs/{job}/cancel")
@@ -92,7 +106,7 @@ class Reviews:
 
     def declare(
         self, recovery="list", *, max_items=10, open_jobs=5, retries=1, give_up=3600, pii=(),
-        cancels=True, poll_every=30,
+        cancels=True, poll_every=30, attempt_timeout=20, ttl="Ttl()", second=False,
     ):  # fmt: skip
         Path("declared").mkdir(exist_ok=True)
         Path("declared/__init__.py").touch()
@@ -100,8 +114,11 @@ class Reviews:
         text = DECLARATION.format(
             recovery=recovery, max_items=max_items, open_jobs=open_jobs, retries=retries,
             give_up=give_up, more=more, price=PRICE, pii=list(pii),
-            poll_every=poll_every,
+            poll_every=poll_every, attempt_timeout=attempt_timeout, ttl=ttl,
         )  # fmt: skip
+        if second:
+            text = text.replace("lookups=[Labels]", "lookups=[Labels, Others]")
+            text = text.replace("\nreviews = ", SECOND)
         Path("declared/reviews.py").write_text(text)
         for name in ("declared", "declared.reviews"):
             sys.modules.pop(name, None)

@@ -8,7 +8,7 @@ from aiohttp import web
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
 TEXTS = [f"text {number}" for number in range(25)]
-WAITING, WRONG = 10, 2
+WAITING, STOPPED, WRONG = 10, 3, 2
 
 
 def labels(texts):
@@ -118,7 +118,8 @@ def test_a_vendor_that_takes_no_job_now_gets_the_keys_later(reviews, capsys):
     assert set(reviews.vendor.submits.values()) == {1}
 
 
-@pytest.mark.parametrize("recovery", [pytest.param("list", marks=pytest.mark.proof), "none"])
+@pytest.mark.proof
+@pytest.mark.parametrize("recovery", ["list", "none"])
 def test_a_refused_request_stops_as_wrong_and_costs_nothing(reviews, recovery, capsys):
     reviews.declare(recovery)
     reviews.vendor.refuse = 400
@@ -213,14 +214,18 @@ def test_a_job_that_takes_too_long_and_cannot_be_cancelled_is_given_up(reviews):
     assert len(reviews.vendor.jobs) == 1
 
 
-def test_a_cap_on_calls_bounds_the_items_that_a_run_submits(reviews):
+def test_a_cap_bounds_the_items_of_all_lookups_and_runs_of_a_command(reviews, capsys):
+    reviews.declare(poll_every=0.05, second=True)
     reviews.write_input(DAY, TEXTS)
-    assert reviews.run(DAY, "--max-calls", "12") == WAITING
-    assert reviews.vendor.submits.total() == 12
+    assert reviews.run(DAY, "--max-calls", "30", "--wait-for-jobs", "60") == STOPPED
+    assert reviews.vendor.submits.total() == 30
+    assert "20 keys are not submitted, because max_calls 30 allows no more" in (
+        " ".join(capsys.readouterr().out.split())
+    )
     assert reviews.run(DAY, "--max-cost", "0.02 USD") == WAITING
-    assert reviews.vendor.submits.total() == 17
+    assert reviews.vendor.submits.total() == 35
     assert reviews.run_until_over(DAY) == 0
-    assert set(reviews.vendor.submits.values()) == {1}
+    assert set(reviews.vendor.submits.values()) == {2}  # by each lookup
 
 
 def test_no_file_of_jobs_has_a_personal_key(reviews):

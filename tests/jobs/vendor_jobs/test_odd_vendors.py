@@ -1,0 +1,319 @@
+"""Vendors that answer late, half, or not at all: nothing is paid twice, and no day waits for ever.
+
+The runs are the driver's steps, by the clock of the test: no row is written.
+"""
+
+import contextlib
+import threading
+from types import SimpleNamespace
+
+import pytest
+from aiohttp import web
+
+from jobs.commands import costs
+from jobs.commands.vendor_jobs import find_jobs
+from jobs.errors import DeclarationError, LedgerError
+from jobs.ledger.job_files import JobFiles
+from tests.support.job_steps import Steps
+
+NEXT = "2013-01-11"
+TEXTS = ["text 1", "text 2", "text 3"]
+HOUR = 3600.0
+
+
+@pytest.fixture
+def steps(reviews):
+    return Steps(reviews, TEXTS)
+
+
+def all_but(first, *others):
+    """The cases of a test, of which `make test` runs the first."""
+    return [first, *(pytest.param(one, marks=pytest.mark.proof) for one in others)]
+
+
+def refuse(status, *, only=None, most=99, **headers):
+    """Answers with this status. only: the last word of the request's path, or its method."""
+
+    async def answer(request, parts):
+        nonlocal most
+        if only not in (None, request.method, parts[-1]) or not most:
+            return None
+        most -= 1
+        return web.json_response({"error": "odd"}, status=status, headers=headers)
+
+    return answer
+
+
+def is_paid_once(reviews):
+    return set(reviews.vendor.submits.values()) == {1} and reviews.bill == reviews.vendor.invoice
+
+
+# -- submissions -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("recovery", all_but("none", "list", "token"))
+@pytest.mark.parametrize("status", all_but(403, 429))
+def test_a_refusal_for_now_takes_no_job(steps, recovery, status):
+    steps.reviews.declare(recovery)
+    steps.reviews.vendor.odd = refuse(status, only="POST", most=1, **{"Retry-After": "1"})
+    step = steps.run()
+    assert step.sentence.startswith(f"lookup labels: vendor takes no job now: {status} ")
+    assert "1970" not in step.sentence
+    assert steps.run_until_over().outcomes == {"ok": 3}
+    assert is_paid_once(steps.reviews)
+
+
+@pytest.mark.parametrize("recovery", all_but("token", "list", "none"))
+@pytest.mark.parametrize("status", all_but(409, 408, 499))
+def test_a_status_of_a_gateway_may_hide_a_job(steps, recovery, status):
+    async def taken_and_refused(request, _):
+        if request.method != "POST" or vendor.jobs:
+            return None
+        sent = await request.json()
+        vendor.take(sent["token"], sent["items"])
+        return web.json_response({}, status=status)
+
+    vendor = steps.reviews.vendor
+    steps.reviews.declare(recovery)
+    vendor.odd = taken_and_refused
+    step = steps.run_until_over()
+    assert set(vendor.submits.values()) == {1}
+    assert step.outcomes == {"asked" if recovery == "none" else "ok": 3}
+
+
+def test_a_listed_job_of_a_submission_refused_later_is_found(steps):
+    """The class submits by two requests, of which the first spends."""
+
+    async def second_is_refused(request, parts):
+        if parts[-1] == "start":
+            return web.json_response({"error": "no"}, status=400)
+        return None
+
+    reviews = steps.reviews
+    reviews.declare()
+    submit = reviews.lookup.function.submit
+
+    async def submit_and_start(self, items, token, http):
+        job = await submit(self, items, token, http)
+        await http.post(f"/jobs/{job}/start")
+        return job
+
+    reviews.lookup.function.submit = submit_and_start
+    reviews.vendor.odd = second_is_refused
+    assert steps.run_until_over().outcomes == {"ok": 3}
+    assert is_paid_once(reviews)
+
+
+def test_a_submission_that_arrives_late_is_found(steps):
+    steps.reviews.vendor.delays = 1
+    steps.run()
+    assert "its submission may still arrive" in steps.run().sentence
+    steps.reviews.vendor.take(*steps.reviews.vendor.delayed.pop())
+    assert steps.run_until_over().outcomes == {"ok": 3}
+    assert is_paid_once(steps.reviews)
+
+
+def test_a_submission_that_never_arrives_is_made_again(steps):
+    steps.reviews.vendor.delays = 1
+    assert steps.run_until_over().outcomes == {"ok": 3}
+    assert is_paid_once(steps.reviews)
+    assert [job.done["state"] for job in steps.reviews.files.jobs()].count("never submitted") == 1
+
+
+@pytest.mark.parametrize("recovery", all_but("list", "token"))
+def test_a_job_that_stays_in_doubt_is_unknown_in_the_end(steps, recovery):
+    reviews, vendor = steps.reviews, steps.reviews.vendor
+    reviews.declare(recovery, give_up=HOUR, open_jobs=1)
+    vendor.lose = {1}
+    steps.run()
+    vendor.hidden_looks = 999
+    vendor.odd = refuse(503, only="POST")
+    assert steps.run().sentence
+    steps.now += HOUR
+    assert steps.run().outcomes == {"asked": 3}
+    vendor.odd = None  # a vendor forgets tokens: this one would take it as a new job
+    vendor.recognizes_tokens = False
+    step = steps.run()
+    assert step.outcomes == {"asked": 3}
+    assert "tidegate jobs forget" in step.words
+    assert set(vendor.submits.values()) == {1}
+    assert steps.run_until_over(["another"], NEXT).outcomes == {"ok": 1}  # it holds no slot
+
+
+def test_a_run_that_lost_the_lock_submits_nothing(steps, monkeypatch):
+    reviews = steps.reviews
+    reviews.declare("token")
+    write, locked = JobFiles.write_intent, JobFiles.locked
+
+    def write_after_another_run(files, token, intent):
+        monkeypatch.setattr(JobFiles, "write_intent", write)
+        monkeypatch.setattr(JobFiles, "locked", locked)
+        # this run is paused, so the other one gets its lock
+        other = threading.Thread(target=lambda: steps.run(day=NEXT))
+        other.start()
+        other.join()
+        write(files, token, intent)
+
+    @contextlib.contextmanager
+    def lost(_):
+        yield
+        raise LedgerError("the lock is lost")
+
+    monkeypatch.setattr(JobFiles, "write_intent", write_after_another_run)
+    monkeypatch.setattr(JobFiles, "locked", lost)
+    with pytest.raises(LedgerError):
+        steps.run()
+    assert steps.run_until_over().outcomes == {"ok": 3}
+    assert is_paid_once(reviews)
+
+
+def test_jobs_of_a_day_that_is_never_run_again_free_their_slots(steps):
+    steps.reviews.declare(open_jobs=1)
+    steps.run()
+    assert "1 key is not submitted yet" in steps.run(["another"], NEXT).sentence
+    assert steps.run_until_over(["another"], NEXT).outcomes == {"ok": 1}
+
+
+@pytest.mark.parametrize(
+    "refused_by", ["the vendor", pytest.param("the network", marks=pytest.mark.proof)]
+)
+def test_a_job_in_doubt_stays_in_doubt_while_its_recovery_is_refused(
+    steps, monkeypatch, refused_by
+):
+    reviews = steps.reviews
+    reviews.declare("token")
+    reviews.vendor.lose = {1}  # it takes the job, and its answer is lost
+    steps.run()
+    if refused_by == "the vendor":
+        reviews.vendor.refuse = 429
+        steps.run()
+        reviews.vendor.refuse = None
+    else:
+        with monkeypatch.context() as patch:
+            patch.setenv("VENDOR_URL", "http://127.0.0.1:9")
+            reviews.declare("token")
+            steps.run()
+        reviews.declare("token")
+    assert steps.run_until_over().outcomes == {"ok": 3}
+    assert is_paid_once(reviews)
+
+
+def test_a_lost_job_of_a_vendor_without_recovery_holds_no_slot(steps):
+    steps.reviews.declare("none", open_jobs=1)
+    steps.reviews.vendor.lose = {1}
+    steps.run()
+    assert steps.run_until_over(["another"], NEXT).outcomes == {"ok": 1}
+
+
+def test_a_refused_job_uses_up_no_retry(steps):
+    steps.reviews.declare(retries=0)
+    steps.reviews.vendor.end = "rejected"
+    with pytest.raises(DeclarationError, match="line 1 is no item"):
+        steps.run_until_over()
+    steps.reviews.vendor.end = "completed"
+    assert steps.run_until_over().outcomes == {"ok": 3}
+
+
+# -- looks -----------------------------------------------------------------------------------------
+def test_a_job_that_is_being_cancelled_still_gives_its_results(steps):
+    async def cancel_later(request, parts):
+        if parts[-1] != "cancel":
+            return None
+        job = reviews.vendor.jobs[parts[1]]
+        if job.end != "cancelled":
+            job.looks, job.end = 2, "cancelled"
+        return web.json_response({})
+
+    reviews = steps.reviews
+    reviews.declare(give_up=HOUR)
+    reviews.vendor.looks, reviews.vendor.odd = 99, cancel_later
+    steps.run()
+    steps.now += HOUR
+    assert steps.run_until_over().outcomes == {"ok": 3}
+    assert is_paid_once(reviews)
+
+
+@pytest.mark.parametrize(
+    ("status", "path", "words"),
+    [
+        (404, "job-1", "404 Not Found"),
+        *(
+            pytest.param(*case, marks=pytest.mark.proof)
+            for case in (
+                (409, "cancel", "was not over after 1 h"),
+                (404, "results", "404 Not Found"),
+                (410, "job-1", "410 Gone"),
+            )
+        ),
+    ],
+)
+def test_a_job_that_the_vendor_lost_is_an_error_in_the_end(steps, status, path, words):
+    steps.reviews.declare(give_up=HOUR)
+    steps.reviews.vendor.looks = 999 if path == "cancel" else 0
+    steps.reviews.vendor.odd = refuse(status, only=path)
+    steps.run()
+    assert steps.run().sentence
+    steps.now += 2 * HOUR
+    step = steps.run_until_over()
+    assert step.outcomes == {"error": 3}
+    assert words in step.words
+
+
+LINE = len('{"id": "' + 22 * "x" + '", "answer": {"label": "label of text 1"}}\n')
+
+
+@pytest.mark.parametrize("size", all_but(LINE, 0, 20, LINE - 1, 2 * LINE))
+def test_results_that_the_connection_cut_are_read_again(steps, size):
+    reviews = steps.reviews
+    reviews.vendor.cut_after = [size]
+    assert steps.run_until_over().outcomes == {"ok": 3}
+    assert is_paid_once(reviews)
+    assert {job.done["missing"] for job in reviews.files.jobs()} == {0}
+
+
+def test_items_that_stay_missing_from_unmarked_results_go_again(steps):
+    steps.reviews.vendor.cut_after = [0, 0]
+    assert steps.run_until_over().outcomes == {"ok": 3}
+    assert set(steps.reviews.vendor.submits.values()) == {2}
+
+
+def test_answers_hold_while_the_day_waits_for_others(steps):
+    steps.reviews.declare(max_items=1, open_jobs=1, give_up=HOUR, ttl="Ttl(ok=timedelta(hours=1))")
+    assert steps.run_until_over(pause=HOUR / 2).outcomes == {"ok": 3}
+    assert is_paid_once(steps.reviews)
+
+
+# -- bills -----------------------------------------------------------------------------------------
+def test_the_record_has_the_jobs_of_a_run_that_stopped(steps):
+    async def second_is_refused(request, _):
+        if request.method == "POST" and len(vendor.jobs) == 1:
+            return web.json_response({}, status=400)
+        return None
+
+    reviews, vendor = steps.reviews, steps.reviews.vendor
+    reviews.declare(max_items=2)
+    vendor.odd = second_is_refused
+    with pytest.raises(DeclarationError, match="refused a job of 1 item"):
+        steps.run()
+    vendor.odd = None
+    steps.now += 60
+    done = steps.run_until_over().waits.done["labels"]
+    assert sum(job["billed"] for job in done) == 3
+    assert is_paid_once(reviews)
+
+
+def test_a_refused_job_is_listed(steps):
+    steps.reviews.vendor.end = "rejected"
+    steps.run()
+    with pytest.raises(DeclarationError, match="line 1 is no item"):
+        steps.run_until_over()
+    (job,) = (found.facts() for found in find_jobs("declared"))
+    assert (job.state, job.billed, job.cost) == ("refused: line 1 is no item", 0, None)
+
+
+def test_a_ledger_with_two_spellings_is_counted_once(steps):
+    steps.run_until_over()
+    lookups = [SimpleNamespace(name="labels", kind="jobs", service="vendor", prices=())]
+    found = {}
+    for path in ("data/ledger", "./data/ledger"):
+        found |= costs._with_jobs("reviews", path, lookups)
+    (charges,) = map(list, map(costs._charges_of_jobs, found.values()))
+    assert [charge.billed.cost for charge in charges] == [f"{steps.reviews.bill:f}"]
