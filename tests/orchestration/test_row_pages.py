@@ -39,6 +39,18 @@ def text_of(page):
     return " ".join(html.unescape(re.sub("<[^>]+>", " ", body)).split())
 
 
+def test_a_key_that_had_another_name_is_shown_with_that_name(days, pages):
+    days.write_input(DAY, ["x"])
+    assert days.run(DAY) == 0
+    days.towns.declare_too(
+        "towns = replace(towns, lookups=[replace(weather, request='GET /v1/{place}',",
+        "    keys={'place': 'trim(town)'})])",
+    )
+    text = text_of(pages.make("/row/towns", {"number": "0"}))
+    assert "key town = x request" in text
+    assert "place =" not in text
+
+
 def test_a_published_row_leads_to_its_request_answer_and_equal_rows(days, pages, service):
     days.write_input(DAY, ["x", "<b>", "x"])
     assert days.run(DAY) == 0

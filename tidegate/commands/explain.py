@@ -100,8 +100,9 @@ def _entries(lookup: ExplainedLookup) -> Iterator[tuple[str, str]]:
     yield "columns", _pairs(lookup.columns)
     yield "error", lookup.error or ""
     parts = lookup.key or dict.fromkeys(lookup.expressions, "null")
-    for part, expression in lookup.expressions.items():
-        yield "key", f"{part}={_shown(parts[part])}  from {expression}"
+    for part, value in parts.items():  # it may have had another name when the day was written
+        expression = lookup.expressions.get(part)
+        yield "key", f"{part}={_shown(value)}{f'  from {expression}' if expression else ''}"
     yield "", lookup.key_text or ""
     if lookup.key is not None:
         request = lookup.request or "not shown: its key is personal (--show-personal)"

@@ -160,7 +160,7 @@ def test_a_request_is_explained_with_the_schema_that_it_sends_and_without_a_repa
     assert text == 'POST /chat {"text": "a", "schema": {"required": ["x"]}}'
 
 
-def test_a_row_whose_key_had_another_name_is_explained(local_days, explained):
+def test_a_row_whose_key_had_another_name_is_explained(local_days, explained, capsys):
     local_days.write_input(DAYS[0], ["x"])
     local_days.run(DAYS[0])
     local_days.towns.declare_too(
@@ -171,6 +171,8 @@ def test_a_row_whose_key_had_another_name_is_explained(local_days, explained):
     assert (weather["key"], weather["key_text"]) == ({"town": "x"}, '["x"]')
     assert json.loads(weather["response"])["town"] == "x"
     assert "the key is declared with place now" in weather["request"]
+    assert main(["explain", "towns", "--package", "declared", "--row", "number=0"]) == 0
+    assert "key         town=x\n" in capsys.readouterr().out
 
 
 def test_a_row_is_found_by_a_column_that_older_days_lack(local_days, explained, capsys):
