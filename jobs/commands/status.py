@@ -2,12 +2,14 @@
 
 import datetime as dt
 from dataclasses import dataclass
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from jobs.commands.day_range import day_range, has_day
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.calendar import day_begin, last_ended
 from jobs.schema.records import DayRecord, RunBill, UnwrittenRun
+from jobs.storage.urls import absolute, is_url
 from jobs.tables.records import run_records
 from jobs.tables.records.killed_runs import unended_runs
 
@@ -78,6 +80,26 @@ def _runs_of_day(enrichment: Enrichment, day: str) -> tuple[list[DayRecord], lis
     over |= {record.facts.run_id for record in written if record.state != "written"}
     unended = unended_runs(name, enrichment.output.path, day, ended=over)
     return written, [*unwritten, *unended]
+
+
+def why_unseen(record: DayRecord, table: str) -> str:
+    """Return why readers of a table do not see the day that a run published; empty if they do.
+
+    It opens the table only if the run published to another place, as before the project moved.
+    `check` compares the days of a table with the records.
+
+    Raises TidegateError if the table cannot be read.
+    """
+    published_to = record.facts.declared.table
+    if absolute(published_to) == absolute(table):
+        is_gone = not is_url(table) and not Path(table, "_delta_log").is_dir()
+        return f"it was published to {table}, which is gone" if is_gone else ""
+    # imports deltalake, which most looks at a table do not need
+    from jobs.tables.records.published_runs import was_published
+
+    if was_published(table, record.facts):
+        return ""
+    return f"it was published to {published_to}, and not yet to {table}, which is declared now"
 
 
 def scheduled_days(enrichment: Enrichment, count: int, now: dt.datetime) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from data_quality import next_step as held_back
 from data_quality.report.days import Day, days_of
 from jobs.commands.day_range import day_end
-from jobs.commands.status import RecentRuns, recent_runs
+from jobs.commands.status import RecentRuns, recent_runs, why_unseen
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import declared_in, list_modules
 from jobs.declare.values.calendar import is_day
@@ -135,10 +135,10 @@ def read_table(enrichment: Enrichment, count: int, now: dt.datetime) -> TableSta
     month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     try:
         runs = recent_runs(enrichment, count, now, min(yesterday, month))
+        known = {day.day: day for day in days_of(runs.records, runs.ended)}
+        days = [_day(enrichment, day, known.get(day), now) for day in runs.days]
     except TidegateError as error:
         return TableStatus(name, table, (), error=str(error))
-    known = {day.day: day for day in days_of(runs.records, runs.ended)}
-    days = [_day(enrichment, day, known.get(day), now) for day in runs.days]
     shown = [day.day for day in days if day.published_at is not None]
     return TableStatus(
         name, table, tuple(days), shown[-1] if shown else None, "",
@@ -173,8 +173,9 @@ def _day(enrichment: Enrichment, name: str, day: Day | None, now: dt.datetime) -
         reason = f"it is due by {due:%Y-%m-%d %H:%M} UTC" if waits else "no run of it is recorded"
         step = "" if waits else f"Run it: `tidegate run {enrichment.name} --day {name}`."
         return DayStatus(name, WAITING if waits else MISSING, reason, step)
-    found = DayStatus(name, day.state, day.reason, next_step(enrichment, day))
-    if day.shown is not None:
+    state, reason, step = day_state(enrichment, day)
+    found = DayStatus(name, state, reason, step)
+    if day.shown is not None and not why_unseen(day.shown, enrichment.output.path):
         shown = day.shown
         found = replace(found, version=shown.published_version, published_at=shown.published_at)
     if day.record is None:
@@ -202,11 +203,17 @@ def _due(enrichment: Enrichment, day: str) -> dt.datetime | None:
     return deadline(replace(enrichment, publish_by=by), day)
 
 
-def next_step(enrichment: Enrichment, day: Day) -> str:
-    """Return what to do about a day; empty if nothing is to do."""
-    if day.state in FINE:
-        return ""
-    if day.unwritten is None and day.record is not None:
-        return held_back.next_step(day.record)
+def day_state(enrichment: Enrichment, day: Day) -> tuple[str, str, str]:
+    """Return the state of a day that was run, the reason, and what to do; empty if nothing is.
+
+    Raises TidegateError if the published table cannot be read.
+    """
     again = f"Run it again: `tidegate run {enrichment.name} --day {day.day}`."
-    return (day.unwritten.next_step if day.unwritten else "") or again
+    if day.state == PUBLISHED and day.record is not None:
+        unseen = why_unseen(day.record, enrichment.output.path)
+        return (MISSING, unseen, again) if unseen else (PUBLISHED, day.reason, "")
+    if day.state in FINE:
+        return day.state, day.reason, ""
+    if day.unwritten is None and day.record is not None:
+        return day.state, day.reason, held_back.next_step(day.record)
+    return day.state, day.reason, (day.unwritten.next_step if day.unwritten else "") or again

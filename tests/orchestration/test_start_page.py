@@ -35,7 +35,9 @@ def save(towns, enrichment, day, *, started_at, cost, calls=3, verdicts=(), **ch
     """A record of a run that services billed; a cost that is None is of an undeclared price."""
     run_id = f"{enrichment}-{day}-{started_at}"
     made = towns.written(day, [1, 2, 3], run_id, {}, verdicts)
-    declared = dataclasses.replace(made.facts.declared, enrichment=enrichment)
+    table = made.facts.declared.table if enrichment == "towns" else enrichment
+    Path(table, "_delta_log").mkdir(parents=True, exist_ok=True)
+    declared = dataclasses.replace(made.facts.declared, enrichment=enrichment, table=table)
     facts = dataclasses.replace(made.facts, declared=declared, started_at=started_at)
     billed = None if cost is None else Billed(calls, 0, "item", f"{cost:.4f}", "USD")
     (lookup,) = made.figures.lookups

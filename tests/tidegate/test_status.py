@@ -4,6 +4,7 @@ import dataclasses
 import datetime as dt
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,40 @@ PLANTS = {
     "killed": killed,
     "missing": lambda _towns, _day: None,
 }
+
+
+def test_a_day_that_readers_of_the_declared_table_do_not_see_is_missing(towns, capsys):
+    towns.publish("2013-01-19", [1, 2, 3])
+
+    def state():
+        found = read_table(towns.enrichment, 1, NOW)
+        assert (found.published_day is None) == (found.last.state == "missing")
+        main(["show", "towns", "2013-01-19", "--package", "declared", "--json"])
+        shown = json.loads(capsys.readouterr().out)
+        assert (shown["state"], shown["reason"]) == (found.last.state, found.last.reason)
+        return found.last.state, found.last.reason
+
+    assert state()[0] == "published"
+    moved = "towns = replace(towns, output=replace(towns.output, path='elsewhere/towns'))"
+    towns.declare_too(NIGHTLY, moved)
+    assert state() == (
+        "missing",
+        (
+            "it was published to data/published/towns, and not yet to elsewhere/towns, which is "
+            "declared now"
+        ),
+    )
+    shutil.copytree("data/published", "elsewhere")
+    assert state()[0] == "published"
+    shutil.rmtree("elsewhere")
+    towns.declare()
+    towns.declare_too(NIGHTLY)
+    assert state()[0] == "published"
+    shutil.rmtree("data/published/towns")
+    assert state() == (
+        "missing",
+        "it was published to data/published/towns, which is gone",
+    )
 
 
 def test_each_day_has_the_state_that_was_planted(towns):

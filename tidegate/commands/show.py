@@ -75,7 +75,7 @@ def show_day(enrichment: Enrichment, day: str) -> ShownDay:
     from data_quality.day_quality import REPORTS
     from data_quality.report.days import days_of
     from jobs.commands.status import runs_of_day
-    from orchestration.common.table_status import next_step
+    from orchestration.common.table_status import day_state
 
     days = days_of(*runs_of_day(enrichment, day))
     if not days:
@@ -89,9 +89,7 @@ def show_day(enrichment: Enrichment, day: str) -> ShownDay:
     return ShownDay(
         enrichment.name,
         day,
-        found.state,
-        found.reason,
-        next_step(enrichment, found),
+        *day_state(enrichment, found),
         found.runs,
         tuple(lookups),
         tuple(_without_rows(verdict) for verdict in checks),
