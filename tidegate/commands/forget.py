@@ -83,6 +83,11 @@ def _say(done: Certificate) -> None:
             f"deleted; evidence taken out of {counted(table.records, 'record')} and the reports; "
             f"{counted(table.logs, 'Spark log')} deleted"
         )
+    if done.former:
+        print(
+            f"Not looked at, because no declaration names them now: {', '.join(done.former)}. "
+            "Delete them, or declare them again and forget once more."
+        )
     print(f"Not covered: {done.not_covered}.")
 
 

@@ -16,6 +16,7 @@ from jobs.commands.forgetting.derived_keys import forget_derived
 from jobs.commands.forgetting.forgotten_evidence import clean_records, delete_logs, find_traces
 from jobs.commands.forgetting.forgotten_keys import in_order, possible_texts
 from jobs.commands.forgetting.forgotten_windows import remake_windows
+from jobs.commands.forgetting.former_places import former_places
 from jobs.commands.ledgers import Kept, without_ledger
 from jobs.commands.vacuum import vacuum
 from jobs.declare.enrichment import Enrichment
@@ -62,6 +63,7 @@ class Certificate:
         stored: How many of them the ledger had, in any spelling.
         ledger_files: The number of rewritten or deleted files.
         tables: The removals by table.
+        former: Places of earlier declarations, where the keys may still be.
         not_covered: Places that Tidegate does not change.
     """
 
@@ -70,6 +72,7 @@ class Certificate:
     stored: int
     ledger_files: int
     tables: tuple[Table, ...]
+    former: tuple[str, ...]
     not_covered: str = NOT_COVERED
 
 
@@ -134,7 +137,8 @@ def forget(
     for enrichment in readers:
         for day, run_id in last_runs(enrichment.output.path).items():
             _refuse_if_run_meanwhile(enrichment, day, run_id, had[enrichment.output.path])
-    return Certificate(name, len(keys), len(stored), files, tables)
+    former = former_places(name, readers)
+    return Certificate(name, len(keys), len(stored), files, tables, former)
 
 
 def _require_rewritable_days(enrichment: Enrichment) -> None:

@@ -3,6 +3,8 @@
 import datetime as dt
 import itertools
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -51,6 +53,34 @@ def test_status_shows_the_run_that_readers_see_after_a_forget(local_days, capsys
         for some in (records, records[::-1]):
             (of_report,) = days_of(some, [])
             assert of_report.record.figures.rows_out == of_report.shown.figures.rows_out == 2
+
+
+def test_a_forget_names_the_places_of_earlier_declarations(local_days, capsys):
+    """What was declared first -> what the certificate of a forget names."""
+    local_days.write_input(DAY, ["ann"])
+    earlier = {
+        "name='earlier'": ["table {}/data/published/a"],
+        "ledger=Ledger('led')": ["table {}/data/published/b", "ledger {}/led/weather"],
+        "name='towns'": [],
+    }
+    expected, gone = [], Path("data/published/b")
+    for letter, (changed, named) in zip("abc", earlier.items(), strict=True):
+        local_days.towns.declare()
+        local_days.towns.declare_too(
+            f"towns = replace(towns, summaries=[], output=replace(towns.output, "
+            f"path='data/published/{letter}'), {changed})"
+        )
+        name = local_days.towns.enrichment.name
+        assert main(["run", name, "--package", "declared", "--day", DAY]) == 0
+        expected += [f"the {one.format(Path.cwd())}" for one in named]
+    capsys.readouterr()
+    assert forget("ann") == 0
+    said = capsys.readouterr().out
+    (line,) = [line for line in said.splitlines() if line.startswith("Not looked at")]
+    assert line.partition(": ")[2].partition(". ")[0].split(", ") == expected
+    shutil.rmtree(gone)
+    forget("ann")
+    assert str(gone) not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("published", [False, True])
