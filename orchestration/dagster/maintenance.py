@@ -78,7 +78,8 @@ def _plan(all_declared: Sequence[Declared]) -> dg.JobDefinition:
 def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
     @dg.op(name=shared_name(all_declared, "mark_answers"), out=dg.Out(dg.Nothing))
     def mark_answers(context: dg.OpExecutionContext, config: Answers) -> None:
-        from jobs.commands import ledgers, refresh
+        from jobs.commands import ledgers
+        from jobs.commands.replaying import refresh
 
         say = context.log.info
         run: dict[str, list[str]] = {}

@@ -24,7 +24,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from data_quality.day_quality import LOCAL_CHECKS
-    from jobs.commands.against import run_against
+    from jobs.commands.diffing.against import run_against
 
     enrichment = named(options).enrichment
     day = require_day(options.against, "--against", enrichment.input.every)

@@ -14,7 +14,7 @@ from tidegate.commands.day_json import add_json, tell_as_asked, words
 from tidegate.commands.days import add_engine, add_wait, pipeline
 
 if TYPE_CHECKING:
-    from jobs.commands.refresh import Matched
+    from jobs.commands.replaying.refresh import Matched
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands import ledgers, refresh
+    from jobs.commands import ledgers
+    from jobs.commands.replaying import refresh
 
     first = options.answered_from and require_day(options.answered_from, "--answered-from")
     last = options.answered_to and require_day(options.answered_to, "--answered-to")

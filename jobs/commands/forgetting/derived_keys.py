@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.clients.registry import client_for
-from jobs.commands.condition import stored_columns
 from jobs.commands.ledgers import kept_by
+from jobs.commands.replaying.condition import stored_columns
 from jobs.declare.chains import lookups_below
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.lookup import Lookup

@@ -1,1 +1,1 @@
-"""Replays of dead letters: what `tidegate replay` sends again."""
+"""Asks anew: the dead letters of a day (`replay`), and stored answers by a condition (`refresh`)."""

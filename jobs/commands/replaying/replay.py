@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from jobs.clients.client import Client
 from jobs.clients.registry import client_for
-from jobs.commands.condition import stored_columns
 from jobs.commands.ledgers import Kept, kept_by
 from jobs.commands.marks import mark_expired
 from jobs.commands.remap import why_calls_lose_answers
+from jobs.commands.replaying.condition import stored_columns
 from jobs.declare.chains import lookups_read
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER

@@ -6,7 +6,8 @@ import datetime as dt
 
 import pytest
 
-from jobs.commands import ledgers, refresh
+from jobs.commands import ledgers
+from jobs.commands.replaying import refresh
 from jobs.errors import DeclarationError
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.keys import key_text

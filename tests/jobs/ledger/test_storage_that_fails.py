@@ -16,8 +16,8 @@ import pytest
 from pyarrow import fs
 
 from jobs.commands import compact as compact_command
-from jobs.commands import refresh
 from jobs.commands.ledgers import Kept
+from jobs.commands.replaying import refresh
 from jobs.commands.replaying.replay import void_what_failed
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import LedgerError

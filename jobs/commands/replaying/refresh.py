@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.commands.condition import Condition
 from jobs.commands.marks import mark_expired
+from jobs.commands.replaying.condition import Condition
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, SCHEMA, as_answers
