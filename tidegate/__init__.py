@@ -1,18 +1,19 @@
 """Tidegate: nightly tables enriched from slow or paid outside systems. The public interface."""
 
-from jobs.declare.adaptive import Adaptive
 from jobs.declare.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials
 from jobs.declare.batch import Batch, Pages
-from jobs.declare.budgets import Budget
 from jobs.declare.coroutine_lookup import CoroutineLookup, Http, Row, lookup
 from jobs.declare.enrichment import Enrichment, EventTime, Expectation, Summary, Tolerance
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.inputs import Input
 from jobs.declare.ledger_settings import Ledger, Ttl
+from jobs.declare.limits.adaptive import Adaptive
+from jobs.declare.limits.budgets import Budget
+from jobs.declare.limits.rates import Rate
 from jobs.declare.lookup import Lookup
-from jobs.declare.outputs import Output
-from jobs.declare.rates import Rate
+from jobs.declare.published.outputs import Output
+from jobs.declare.published.windows import Session, Sliding, Tumbling, Window
 from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.declare.values.env import Env
@@ -28,7 +29,6 @@ from jobs.declare.vendor_jobs import (
     jobs,
 )
 from jobs.declare.waterfall import Waterfall
-from jobs.declare.windows import Session, Sliding, Tumbling, Window
 from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateError
 from tidegate.frames import enrich
 

@@ -20,7 +20,7 @@ from asyncio_core import AsyncFunction
 from jobs.declare.enrichment import Enrichment, EventTime
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.inputs import Input
-from jobs.declare.outputs import Output
+from jobs.declare.published.outputs import Output
 from jobs.process.spark_submit import CLASS_ARCHIVE, NO_WARNINGS, SparkSubmit, archived_classes
 
 ROOT = Path(__file__).resolve().parents[1]

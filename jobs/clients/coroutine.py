@@ -25,8 +25,8 @@ from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
 from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.answers.usage import MOST, as_count
 from jobs.declare.coroutine_lookup import NO_BODY, CoroutineLookup, Row
+from jobs.declare.limits.rates import REQUEST
 from jobs.declare.lookup import Key
-from jobs.declare.rates import REQUEST
 from jobs.declare.values.addresses import is_below, leads_elsewhere
 from jobs.declare.values.prices import SENT, priced_units, reported_units, singular
 from jobs.declare.values.templates import as_json, as_text

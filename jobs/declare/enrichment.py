@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from jobs.declare.budgets import Budget, check_budgets
 from jobs.declare.chains import check_chains, levels, personal_lookups
 from jobs.declare.inputs import Input
 from jobs.declare.ledger_settings import Ledger
+from jobs.declare.limits.budgets import Budget, check_budgets
 from jobs.declare.lookup import NAME, Lookup
-from jobs.declare.outputs import Output
+from jobs.declare.published.outputs import Output
+from jobs.declare.published.shown import as_html, as_text
+from jobs.declare.published.windows import Window
 from jobs.declare.services import Service
-from jobs.declare.shown import as_html, as_text
 from jobs.declare.values.calendar import is_cron, require_day, require_zone
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
 from jobs.declare.values.table_conflicts import TablePath, find_own_conflict, tables_beside
 from jobs.declare.values.type_checks import require_type, require_types
 from jobs.declare.vendor_jobs import JobLookup
 from jobs.declare.waterfall import Waterfall, read_choices
-from jobs.declare.windows import Window
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import columns as schema
 from jobs.schema.columns import Mode, Severity

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asyncio_core import AsyncFunction  # require_types reads it
+from jobs.declare.limits.rates import Rate, check_rates
 from jobs.declare.lookup import Lookup
-from jobs.declare.rates import Rate, check_rates
 from jobs.declare.services import Outage, require_concurrency
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT
 from jobs.errors import DeclarationError

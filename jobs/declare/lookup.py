@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
-from jobs.declare.adaptive import Adaptive
-from jobs.declare.budgets import Budget
 from jobs.declare.ledger_settings import Ttl
-from jobs.declare.rates import REQUEST, Rate
+from jobs.declare.limits.adaptive import Adaptive
+from jobs.declare.limits.budgets import Budget
+from jobs.declare.limits.rates import REQUEST, Rate
 from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.declare.values.prices import prices_of_model, reported_units, singular

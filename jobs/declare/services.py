@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from jobs.declare.adaptive import Adaptive, check_adaptive
 from jobs.declare.auth import Auth
-from jobs.declare.budgets import Budget, check_budgets
-from jobs.declare.rates import Rate, check_rates
+from jobs.declare.limits.adaptive import Adaptive, check_adaptive
+from jobs.declare.limits.budgets import Budget, check_budgets
+from jobs.declare.limits.rates import Rate, check_rates
 from jobs.declare.values.env import Env, resolve, variables_in
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.declare.values.prices import Price, check_prices

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from jobs.declare.limits.rates import Rate, check_rates
 from jobs.declare.lookup import Lookup
-from jobs.declare.rates import Rate, check_rates
 from jobs.declare.services import Outage, require_concurrency
 from jobs.declare.values.env import Env, resolve
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT

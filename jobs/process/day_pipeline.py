@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.declare.enrichment import Enrichment, Summary
-from jobs.declare.windows import Window
+from jobs.declare.published.windows import Window
 from jobs.errors import DayTaken, DeclarationError, RunStopped, RunWaits, TidegateError
 from jobs.process.before_spark import BeforeSpark
 from jobs.process.day_events import FAILED, NOT_STARTED, DayEvent, DayOutcome, DayStage, DaysWarning

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from jobs.clients.billing_meter import Meters
-from jobs.declare.budgets import Budget
+from jobs.declare.limits.budgets import Budget
 from jobs.declare.lookup import Lookup
 from jobs.input.file_rows import FileRows
 from jobs.ledger.plan import CallCap, LedgerPlan

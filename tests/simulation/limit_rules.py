@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from jobs.clients.billing_meter import Usage, metered
-from jobs.declare.budgets import MONEY, PARTS
+from jobs.declare.limits.budgets import MONEY, PARTS
 from tests.simulation import limits_store
 from tests.simulation.declared import CONCURRENCY, UNITS, lookup_of
 from tests.simulation.night_at_work import scheduler

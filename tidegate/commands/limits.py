@@ -2,7 +2,7 @@
 
 import argparse
 
-from jobs.declare.budgets import MONEY, PARTS
+from jobs.declare.limits.budgets import MONEY, PARTS
 from jobs.errors import DeclarationError
 from jobs.limits.store_url import LIMITS_URL, limits_url
 from tidegate.commands.command import RIGHT, Command, no_arguments

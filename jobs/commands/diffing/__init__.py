@@ -1,1 +1,1 @@
-"""Compares two versions of a published day, or a day with what a changed declaration makes of it."""
+"""Compares two versions of a published day, or what two declarations make of a day."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jobs.commands.diffing.day_version import DayVersion, find_published
 from jobs.commands.diffing.diff import Difference, compare
 from jobs.commands.remap import explain_lost_answers
-from jobs.declare.outputs import Output
+from jobs.declare.published.outputs import Output
 from jobs.errors import DeclarationError
 from jobs.run.day import run_day
 from jobs.run.engines.engine import ENGINE, LOCAL

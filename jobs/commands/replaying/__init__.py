@@ -1,1 +1,1 @@
-"""Asks anew: the dead letters of a day (`replay`), and stored answers by a condition (`refresh`)."""
+"""Asks anew: the dead letters of a day, or stored answers that meet a condition."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
-from jobs.declare.budgets import Budget, most_parts, parts_of
+from jobs.declare.limits.budgets import Budget, most_parts, parts_of
 from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.values.prices import in_force
 from jobs.errors import DeclarationError, RunStopped

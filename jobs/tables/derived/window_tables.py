@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.declare.enrichment import Enrichment
+from jobs.declare.published.windows import Window
 from jobs.declare.values.table_conflicts import DROPPED
-from jobs.declare.windows import Window
 from jobs.errors import TidegateError
 from jobs.schema.columns import INPUT_DAY
 from jobs.schema.records import DayRecord

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from jobs.clients.billing_meter import Meters, Usage, metered, unwritable
 from jobs.clients.request_counter import DAY, UNKNOWN_USE
-from jobs.declare.budgets import most_parts, parts_of
+from jobs.declare.limits.budgets import most_parts, parts_of
 from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.values.prices import SENT, cost_of, in_force, priced_units, reported_units
 from jobs.schema.records import (

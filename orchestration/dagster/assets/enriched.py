@@ -10,7 +10,7 @@ import dagster as dg
 
 from jobs.declare.enrichment import Summary
 from jobs.declare.inputs import TABLES
-from jobs.declare.windows import Window
+from jobs.declare.published.windows import Window
 from jobs.errors import TidegateError
 from orchestration.common.report_server import served
 from orchestration.dagster.assets import columns, day_step, metadata

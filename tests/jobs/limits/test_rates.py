@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from asyncio_core import Gate
 from asyncio_core.testing import run_virtual
 from jobs.clients.request_counter import IN_CALL
-from jobs.declare.rates import Rate
+from jobs.declare.limits.rates import Rate
 from jobs.errors import DeclarationError
 from jobs.limits.lease_book import Claim, LeaseBook, Limit
 from jobs.limits.lease_holder import LeaseHolder

@@ -1,0 +1,1 @@
+"""What a service allows: calls at once, calls of a time, money."""

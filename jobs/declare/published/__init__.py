@@ -1,0 +1,1 @@
+"""Tables for readers: where they are, where else they are shown, and windows over them."""
