@@ -86,6 +86,9 @@ class _Owner:
     seen: float = math.inf  # its last heartbeat
     parts: dict[str, _Part] = field(default_factory=dict)
 
+    def wanted(self) -> list[_Part]:
+        return [part for part in self.parts.values() if part.wants]
+
 
 @dataclass
 class _Pause:
@@ -322,11 +325,19 @@ class LeaseBook:
             return CLOSED, pause.until - now
         if pause.prober is None or pause.prober not in self._owners or now >= pause.probe_until:
             pause.prober, pause.probe_until = None, 0.0
-            if any(part.held and part.wants for part in self._owners[owner].parts.values()):
+            if self._may_probe(owner):
                 pause.prober, pause.probe_until = owner, now + ttl
         if pause.prober == owner:
             return PROBE, 0.0
         return CLOSED, max(0.0, pause.probe_until - now)
+
+    def _may_probe(self, owner: str) -> bool:
+        """Return whether the owner can call, or wants to while no owner can."""
+        able = [
+            name for name, one in self._owners.items() if (parts := one.wanted())
+            and all(part.held >= part.least for part in parts)
+        ]  # fmt: skip
+        return owner in able if able else bool(self._owners[owner].wanted())
 
     # -- display -----------------------------------------------------------------------------------
 

@@ -308,7 +308,9 @@ class ServiceLease:
     def _note_used_up(self) -> None:
         """Note whether a budget is used up; then each waiting call learns of it."""
         now = self.clock()
-        may_be = self._line and not self.running
+        # while a pause lasts, others keep what they reserved
+        is_paused = self._holder.gate == CLOSED or now < self._gate.others_close_until
+        may_be = self._line and not self.running and not is_paused
         self._budgets.note(self._windows.full(now) if may_be else (), now)
         if self._budgets.used_up:
             self._line.wake(len(self._line))

@@ -181,6 +181,36 @@ def test_a_budget_of_tokens_is_reserved_at_the_highest_price_and_settled_by_the_
     assert Decimal("9.70") <= billing.bill <= Decimal(10)
 
 
+def test_a_budget_is_not_used_up_while_a_pause_keeps_a_call_from_spending_it(
+    url, service, monkeypatch
+):
+    monkeypatch.setattr("jobs.task.lease.window_limits.GIVEN_BACK_WITHIN", 0.5)
+    came = []
+
+    async def answer(request):
+        came.append(request.path)
+        if len(came) == 1:
+            return web.json_response({}, status=429, headers={"Retry-After": "2"})
+        return web.json_response({"tokens": 1})
+
+    async def ask(row, http):
+        http.bill(tokens=(await http.get(f"/{row.k}"))["tokens"])
+        return {"first_x": 1}
+
+    service.answer = answer
+    declared = lookup(
+        name="first", keys={"k": "k"}, returns="first_x BIGINT", timeout=5.0,
+        service=Service(
+            name="model", url=service.url, max_concurrency=20,
+            prices=Price("1 USD", per="1000 tokens"),
+            budget=Budget("0.07 USD", per="day", at_most="0.05 USD"),  # one call at a time
+        ),
+    )(ask)  # fmt: skip
+    (run,) = at_once(url, declared, 1, 3)
+    assert not run.errors
+    assert len(came) == 7, "six rows and a refusal"
+
+
 def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_request(
     url, service, monkeypatch
 ):

@@ -221,3 +221,17 @@ def test_a_longer_pause_is_not_shortened_and_who_has_nothing_to_ask_does_not_pro
     assert gate(book, "a", now=2.0) == (CLOSED, 1.0)
     assert gate(book, "idle", now=3.0, wants=0)[0] == CLOSED
     assert gate(book, "a", now=3.0)[0] == PROBE
+
+
+def test_who_lacks_the_money_of_a_call_does_not_probe():
+    book, money = LeaseBook(), Limit(26, math.inf)
+
+    def ask(owner, now):
+        claims = {"calls": Claim(CALLS, 1, 1), "m": Claim(money, 26, 36, least=18)}
+        return book.heartbeat(owner, claims, now=now, ttl=TTL)
+
+    assert ask("rich", 0.0).shares["m"].has == 26
+    assert ask("poor", 0.0).shares["m"].has == 0
+    book.close_gate(1.0, "429", now=0.0)
+    assert ask("poor", 1.0).gate == CLOSED
+    assert ask("rich", 1.0).gate == PROBE
