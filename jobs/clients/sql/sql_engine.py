@@ -16,6 +16,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from jobs.clients.client import CallFailed
+from jobs.declare.answers.json_text import read_json
 from jobs.declare.sql_lookup import SqlLookup, shown_address
 from jobs.declare.values.env import resolve
 from jobs.errors import AccessRefused, DeclarationError
@@ -59,6 +60,8 @@ def engine_for(
     try:
         url = sa.make_url(resolve(lookup.url))
         arguments = _waiting(url, lookup) | _statements(url, is_pooled=is_pooled)
+        if url.get_backend_name() == "postgresql":
+            alone["json_deserializer"] = read_json  # by default numbers of JSON lose digits
         return create_async_engine(url, **bound, **alone, connect_args=arguments)
     except USELESS as error:
         why = type(error).__name__  # the message may contain the address, and so a password

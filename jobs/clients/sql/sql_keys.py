@@ -31,6 +31,7 @@ KEYS_OF = {
     "boolean": ("boolean",),
     "date": ("date",),
     "timestamp": ("timestamp",),
+    "other": ("string",),  # as uuid, inet or an enumeration
 }
 # SQLite has five storage classes: dates are text there, and a boolean is 0 or 1
 SQLITE_KEYS_OF = KEYS_OF | {
@@ -52,7 +53,7 @@ NOT_IN_SQLITE = {
     ),
 }
 POSTGRES_KINDS = {
-    **dict.fromkeys(("smallint", "integer", "bigint"), "whole"),
+    **dict.fromkeys(("smallint", "integer", "bigint", "oid"), "whole"),
     "numeric": "exact",
     "real": "single",
     "double precision": "double",
@@ -70,8 +71,13 @@ SQLITE_KINDS = (
     ("NUM", "exact"), ("DEC", "exact"),
 )  # fmt: skip
 TYPES_OF = sa.text(
-    "SELECT attname, format_type(atttypid, -1) FROM pg_attribute "
-    "WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped"
+    "WITH RECURSIVE types AS ("
+    "SELECT attname, atttypid AS type FROM pg_attribute "
+    "WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped "
+    "UNION ALL SELECT attname, typbasetype FROM types JOIN pg_type ON oid = type "
+    "WHERE typtype = 'd') "  # a domain; drivers and casts know only the type below it
+    "SELECT attname, format_type(type, -1) FROM types JOIN pg_type ON oid = type "
+    "WHERE typtype <> 'd'"
 )  # without a length, "character" would mean one character
 WITHOUT_ZONE, WITH_ZONE = "timestamp without time zone", "timestamp with time zone"
 ENDLESS = (dt.date.min, dt.date.max)  # asyncpg sends them as -infinity and infinity
@@ -118,7 +124,7 @@ class ColumnTypes:
     def _kind(self, column: str) -> str | None:
         name = self.types.get(column, "")
         if self._dialect == "postgresql":
-            return POSTGRES_KINDS.get(name)
+            return POSTGRES_KINDS.get(name, "other") if name else None
         return next((kind for part, kind in SQLITE_KINDS if part in name.upper()), None)
 
     def refusal(self, column: str, key: str | None) -> str | None:

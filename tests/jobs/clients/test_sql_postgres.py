@@ -168,6 +168,57 @@ def test_a_type_that_no_answer_has_is_said_so_with_the_cure(lookup, batch_size):
     assert not failure.passing
 
 
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_a_key_matches_only_equal_values_of_a_domain(lookup, postgres, batch_size):
+    database = postgres.new_database()
+    postgres.execute(
+        """
+        CREATE DOMAIN number AS integer; CREATE DOMAIN price AS numeric(10, 2);
+        CREATE DOMAIN day AS date; CREATE DOMAIN birthday AS day;
+        CREATE TABLE sold (number number, price price, day birthday, at time, ip inet);
+        INSERT INTO sold VALUES (7, 1.50, '2013-01-10', '05:00', '0.0.0.7');
+        """,
+        database,
+    )
+    never = {"number": 7.4, "day": FIVE, "at": FIVE, "ip": 7}
+    matches = {"number": 7, "price": decimal.Decimal("1.5"), "day": FIVE.date(), "ip": "0.0.0.7"}
+
+    def asked(column, key):
+        declared = lookup(
+            postgres.url(database), table="sold", keys={column: "k"}, returns="number INT",
+            batch_size=batch_size,
+        )  # fmt: skip
+        return ask(declared, (key,))[0]
+
+    for column, key in never.items():
+        assert "they are not compared" in str(asked(column, key)), column
+    assert asked("price", decimal.Decimal("1.501")) is None
+    assert [asked(*pair) for pair in matches.items()] == [(7,)] * 4
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_json_keeps_the_digits_of_numbers_and_no_member_twice(lookup, postgres, batch_size):
+    database = postgres.new_database()
+    digits = "12345678901234567890.123456789"
+    postgres.execute(
+        f"""
+        CREATE TABLE documents (id BIGINT, doc JSON);
+        INSERT INTO documents VALUES (1, '{{"a": {digits}}}'), (2, '{{"a": 1, "a": 2}}');
+        CREATE TABLE binaries AS SELECT id, doc::jsonb FROM documents WHERE id = 1;
+        """,
+        database,
+    )
+    for table in ("documents", "binaries"):
+        declared = lookup(
+            postgres.url(database), table=table, keys={"id": "k"},
+            returns="doc STRUCT<a: DECIMAL(38,9)>", batch_size=batch_size,
+        )  # fmt: skip
+        first, second, again = ask(declared, (1,), (2,), (1,), share=1)
+        assert first == again == ({"a": decimal.Decimal(digits)},)
+        assert second is None or 'member "a" twice' in str(second)
+        assert (second is None) is (table == "binaries")
+
+
 @pytest.mark.parametrize(
     ("column", "key"),
     [
