@@ -179,8 +179,9 @@ class ItemRequests:
             )
         if answers:
             return answers[0]
-        if self._left_out == "miss":
+        if self._left_out == "miss" and not unknown:
             return None
+        # among them may be this item's answer, under another spelling of its id
         beside = f"; {unknown} of its answers have an unknown id" if unknown else ""
         return Unclear(f"the service left this item out of its answer{beside}")
 

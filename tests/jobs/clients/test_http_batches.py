@@ -129,6 +129,15 @@ def test_an_answer_to_nothing_we_asked_is_left_aside_and_spoken_of_where_one_is_
     assert str(failure).endswith("; 4 of its answers have an unknown id")
 
 
+def test_an_item_is_no_miss_beside_an_answer_with_an_unknown_id(service, geocoder):
+    geocoder.scripted = {"A@x": []}
+    geocoder.more = [{"id": "a@x", "lat": 9}]  # the service writes ids in lower case
+    failure, answer = ask(lookup(service.url, BATCH | {"left_out": "miss"}), "A@x", "bb")
+    assert str(failure).endswith("; 1 of its answers have an unknown id")
+    assert not failure.passing
+    assert answer == (2.0,)
+
+
 def test_two_answers_for_one_item_are_an_error_of_that_item(service, geocoder):
     geocoder.scripted = {"a": [{"lat": 1}, {"lat": 2}]}
     failure, answer = ask(lookup(service.url), "a", "bb")
