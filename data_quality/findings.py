@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from jobs.schema import columns as schema
-from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
+from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_FILE, SOURCE_IDENTITY
 from jobs.schema.personal import HIDDEN, http_status
 from jobs.schema.records import DeclaredFacts
 
@@ -105,12 +105,11 @@ def plain(value: Any) -> Any:
 
 
 def in_words(row: dict[str, Any]) -> str:
-    """Describes a row of evidence: its identity first, only the end of a path, and no lists."""
-    short = {name.lstrip("_"): value for name, value in row.items() if value is not None}
+    """Describes a row of evidence: its identity first, the name of its file, and no lists."""
     texts = [
-        f"{name} {str(value).rsplit('/', 1)[-1]}"
-        for name, value in short.items()
-        if not isinstance(value, list | dict)
+        f"{name.lstrip('_')} {value.rsplit('/', 1)[-1] if name == SOURCE_FILE else value}"
+        for name, value in row.items()
+        if value is not None and not isinstance(value, list | dict)
     ]
     return ", ".join(texts[:_WORDS])
 

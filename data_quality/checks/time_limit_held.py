@@ -89,7 +89,7 @@ class TimeLimitHeld(LookupCheck):
         return wrong
 
     def _ended_with_call(self, rows: TaskRows) -> Flags:
-        """Returns the rows that ended with their call; a fallback may come between two calls."""
+        """Returns the rows that ended with their call; a fallback may end a row between two."""
         own = rows.one_of(self.status, "ok", "miss") & rows.one_of(self.source, "call")
         if self.lookup.kind in WITHOUT_FALLBACK:
             own = own | (rows.one_of(self.status, "error") & rows.is_null(self.source))
@@ -109,15 +109,14 @@ class TimeLimitHeld(LookupCheck):
             default=None,
         )
         limit = f"{self.lookup.timeout:g} s + {self.declared.time_slack:g} s"
-        holds = [
-            f"slowest row {slowest / 1000:.3f} s of {limit}"
-            if slowest is not None
-            else "no row made a call"
-        ]
-        # otherwise the chart shows the same
+        holds = []
+        if slowest is not None:
+            holds.append(f"slowest row {slowest / 1000:.3f} s of {limit}")
+        # only if it differs: then the charts show this time
         if slowest is not None and whole is not None and whole - slowest >= 1:
-            holds += [f"{whole / 1000:.3f} s including the closed gate, as in the charts"]
-        holds += [f"timeouts after {earliest / 1000:.3f} s or more"] if earliest is not None else []
+            holds.append(f"{whole / 1000:.3f} s including the closed gate, as in the charts")
+        if earliest is not None:
+            holds.append(f"timeouts after {earliest / 1000:.3f} s or more")
         wrong = (
             f"{rows(faults.count)} over {limit}, timed out before it, or with a latency that "
             "contradicts their attempts"
@@ -125,7 +124,9 @@ class TimeLimitHeld(LookupCheck):
             "its place"
         )
         expected = f"at most {limit}; timeouts not before"
-        found = Finding.judged(", ".join(holds), wrong, faults.count, count, expected)
+        found = Finding.judged(
+            ", ".join(holds) or "no row made a call", wrong, faults.count, count, expected
+        )
         return found.with_evidence(faults.evidence, self.declared)
 
 

@@ -8,11 +8,13 @@ import pyarrow as pa
 from data_quality.check import Check
 from data_quality.findings import Finding, rows
 from data_quality.rows.key_expressions import as_plain
-from data_quality.rows.run_output import Faults, Flags, TaskRows
+from data_quality.rows.run_output import Faults, Flags, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
 from jobs.schema.columns import FAILED, HAS_ANSWER, published_status, source
 from jobs.schema.records import ChoiceFacts, DeclaredFacts
+
+NOBODY = -1
 
 
 @dataclass(frozen=True)
@@ -57,44 +59,53 @@ class VendorChosen(Check):
         return (*self.shown, *names, *of_vendors, *map(source, self.choice.vendors))
 
     def summarize(self, rows: TaskRows, day: WrittenDay) -> Chosen:
-        choice, count = self.choice, len(rows)
+        choice = self.choice
         statuses = [published_status(vendor) for vendor in choice.vendors]
+        answered = [rows.one_of(status, *HAS_ANSWER) for status in statuses]
         accepted = [
-            rows.one_of(status, *HAS_ANSWER) & self._holds(rows, day, text)
-            for status, text in zip(statuses, choice.accepted, strict=True)
+            flags & self._accepts(rows, day, text)
+            for flags, text in zip(answered, choice.accepted, strict=True)
         ]
-        answer, outcome = np.full(count, -1), np.full(count, -1)
-        for place in reversed(range(len(statuses))):  # the strongest rule is applied last
-            outcome = np.where(
-                rows.one_of(statuses[place], "skipped"), outcome, np.maximum(outcome, place)
-            )
-        last = np.full(count, -1)
-        for place, status in enumerate(statuses):
-            last = np.where(rows.one_of(status, *HAS_ANSWER), place, last)
-        answer, outcome = last, np.where(last >= 0, last, outcome)
-        for place in reversed(range(len(statuses))):
-            failed = rows.one_of(statuses[place], *FAILED, "not_asked")
-            answer, outcome = np.where(failed, -1, answer), np.where(failed, place, outcome)
-        for place in reversed(range(len(statuses))):
-            answer = np.where(accepted[place], place, answer)
-            outcome = np.where(accepted[place], place, outcome)
-        wrong = self._differs(rows, choice.status, statuses, np.maximum(outcome, 0))
+        answer_vendor, status_vendor = self._choose(rows, answered, accepted)
+        wrong = self._differs(rows, choice.status, statuses, np.maximum(status_vendor, 0))
         for name, _ in choice.columns:
             of_vendors = [f"{vendor}_{name}" for vendor in choice.vendors]
-            wrong |= self._differs(rows, name, of_vendors, answer)
-        named = pa.array(choice.vendors).take(pa.array(answer, mask=answer < 0))
+            wrong |= self._differs(rows, name, of_vendors, answer_vendor)
+        named = pa.array(choice.vendors).take(pa.array(answer_vendor, mask=answer_vendor < 0))
         wrong |= digest([as_plain(rows.column(choice.vendor))]) != digest([named])
         counts = {}
-        for place, (vendor, status) in enumerate(zip(choice.vendors, statuses, strict=True)):
-            asked = ~rows.one_of(status, "skipped")
-            refused = rows.one_of(status, *HAS_ANSWER) & ~accepted[place]
+        for number, (vendor, status) in enumerate(zip(choice.vendors, statuses, strict=True)):
+            asked = ~rows.one_of(status, "skipped", "not_asked")
+            refused = answered[number] & ~accepted[number]
             missed = rows.one_of(status, "miss")
-            bought = (answer == place) & rows.one_of(source(vendor), "call")
-            flags = (asked, answer == place, refused, missed, bought)
+            bought = (answer_vendor == number) & rows.one_of(source(vendor), "call")
+            flags = (asked, answer_vendor == number, refused, missed, bought)
             counts[vendor] = tuple(int(flag.sum()) for flag in flags)
-        return Chosen(count, self.faults(rows, wrong, self.shown), counts)
+        return Chosen(len(rows), self.faults(rows, wrong, self.shown), counts)
 
-    def _holds(self, rows: TaskRows, day: WrittenDay, text: str) -> Flags:
+    def _choose(
+        self, rows: TaskRows, answered: list[Flags], accepted: list[Flags]
+    ) -> tuple[Places, Places]:
+        """Returns by row the number of the vendor whose answer counts, or NOBODY, and of the vendor
+        whose status does.
+        """
+        answer, status = np.full(len(rows), NOBODY), np.full(len(rows), NOBODY)
+        names = [published_status(vendor) for vendor in self.choice.vendors]
+        forwards, backwards = range(len(names)), range(len(names) - 1, -1, -1)
+        # the weakest rule comes first; each later rule overwrites it
+        for number in forwards:  # the last vendor that was asked
+            status[~rows.one_of(names[number], "skipped")] = number
+        for number in forwards:  # the last vendor that answered
+            answer[answered[number]] = status[answered[number]] = number
+        for number in backwards:  # the first vendor that failed
+            failed = rows.one_of(names[number], *FAILED, "not_asked")
+            answer[failed], status[failed] = NOBODY, number
+        for number in backwards:  # the first vendor whose answer was accepted
+            answer[accepted[number]] = status[accepted[number]] = number
+        return answer, status
+
+    def _accepts(self, rows: TaskRows, day: WrittenDay, text: str) -> Flags:
+        """Returns the rows for which the SQL of `accept` is true."""
         names = [name for name in rows.names if name.lower() in text.lower()]
         table = pa.table({name: as_plain(rows.column(name)) for name in names or rows.names[:1]})
         values = day.evaluate(text, table) if day.evaluate else None
@@ -103,10 +114,11 @@ class VendorChosen(Check):
         found: Flags = values.fill_null(False).to_numpy(zero_copy_only=False)
         return found
 
-    def _differs(self, rows: TaskRows, name: str, sources: list[str], place: np.ndarray) -> Flags:
+    def _differs(self, rows: TaskRows, name: str, sources: list[str], chosen: Places) -> Flags:
+        """Returns the rows whose value is not that of the chosen vendor's column."""
         count, columns = len(rows), [as_plain(rows.column(source)) for source in sources]
         taken = pa.concat_arrays(columns).take(
-            pa.array(np.maximum(place, 0) * count + np.arange(count), mask=place < 0)
+            pa.array(np.maximum(chosen, 0) * count + np.arange(count), mask=chosen < 0)
         )
         found: Flags = digest([as_plain(rows.column(name))]) != digest([taken])
         return found

@@ -51,9 +51,9 @@ class Day:
 
 
 def days_of(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> list[Day]:
-    """Returns the days in order. A run without files counts until a later run writes some."""
+    """Returns the days in order. A run without files counts until a later one writes some."""
     written = {record.facts.day: record for record in _in_order(records)}
-    ended = {run.day: run for run in sorted(unwritten, key=lambda run: run.ended_at)}
+    ended = {run.day: run for run in sorted(unwritten, key=lambda run: run.started_at)}
     shown = {
         record.facts.day: record for record in _in_order(records) if record.state == "published"
     }
@@ -61,7 +61,9 @@ def days_of(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> 
     for day in sorted(written.keys() | ended.keys()):
         record, run = written.get(day), ended.get(day)
         is_later = run is not None and (
-            record is None or _time(run.ended_at) > _time(record.facts.started_at)
+            record is None
+            or run.run_id == record.facts.run_id  # it ended after it had written
+            or _time(run.started_at) > _time(record.facts.started_at)
         )
         runs = list_day_runs(day, records, unwritten)
         days.append(Day(day, record, run if is_later else None, shown.get(day), runs))

@@ -32,6 +32,8 @@ T = TypeVar("T")
 More = Callable[[int], dict[str, Any]]  # further evidence of a row, besides its columns
 
 ROWS_AT_ONCE = 250_000  # rows of a part, with all columns about 600 bytes each in memory
+BYTES_AT_ONCE = 256 * 2**20  # of a part, as the row groups' footers count them
+OFFSETS_END = 2**31  # bytes; from here on a column of text needs offsets of 64 bits
 # part-00003-<uuid>-c012.snappy.parquet: the task's 13th file
 _NUMBER_OF_A_TASKS_FILE = re.compile(r"-c(\d+)\.")
 
@@ -68,6 +70,10 @@ class TaskRows:
     """The rows of a task, or some of them. A null number is NaN: comparisons with it are false."""
 
     def __init__(self, table: pa.Table) -> None:
+        if table.nbytes >= OFFSETS_END:
+            table = table.cast(
+                pa.schema([field.with_type(_wide(field.type)) for field in table.schema])
+            )
         self.table = table.unify_dictionaries().combine_chunks()
         self._made: dict[Hashable, Any] = {}
 
@@ -139,6 +145,19 @@ class TaskRows:
             len(places),
             tuple((tuple(key.values()), row) for key, row in zip(keys, shown, strict=True)),
         )
+
+
+def _wide(kind: pa.DataType) -> pa.DataType:
+    """Returns the type with offsets of 64 bits for its texts and bytes, at any depth."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.large_string() if pa.types.is_string(kind) else pa.large_binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_wide(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_wide(kind.key_type), _wide(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_wide(kind.value_type)))
+    return kind
 
 
 def whole_number(value: float) -> int | None:
@@ -216,6 +235,7 @@ class RowGroup(NamedTuple):
     file: str
     number: int
     rows: int
+    bytes: int  # uncompressed
 
 
 @dataclass(frozen=True)
@@ -232,14 +252,18 @@ class Task:
         )
 
     def parts(self) -> Iterator[Task]:
-        """Yields parts of at most ROWS_AT_ONCE rows; a row group is never divided."""
+        """Yields parts of at most ROWS_AT_ONCE and BYTES_AT_ONCE, but at least a row group."""
         if self.table is not None:
             for start in range(0, max(1, self.table.num_rows), ROWS_AT_ONCE):
                 yield Task(table=self.table.slice(start, ROWS_AT_ONCE))
             return
         part: list[RowGroup] = []
         for group in self.groups:
-            if part and sum(one.rows for one in part) + group.rows > ROWS_AT_ONCE:
+            together = [*part, group]
+            if part and (
+                sum(one.rows for one in together) > ROWS_AT_ONCE
+                or sum(one.bytes for one in together) > BYTES_AT_ONCE
+            ):
                 yield Task(tuple(part))
                 part = []
             part.append(group)
@@ -306,8 +330,9 @@ class RunOutput:
         }
         groups = {
             file: [
-                RowGroup(file, number, footer.row_group(number).num_rows)
+                RowGroup(file, number, group.num_rows, group.total_byte_size)
                 for number in range(footer.num_row_groups)
+                for group in [footer.row_group(number)]
             ]
             for file, footer in written.items()
         }

@@ -183,7 +183,8 @@ def test_the_headline_has_rows_calls_and_cost_of_the_run_and_of_all_runs_of_the_
         run_again(billed(made, calls, cost), hour)
         for calls, cost, hour in ((777, "3.1080", 1), (0, "0.0000", 2))
     )
-    crash = replace(ended_without_files("2013-01-01"), cost="0.5000 USD", started_at="2013-01-01")
+    crash = replace(ended_without_files("2013-01-01"), cost="0.5000 USD")
+    crash = replace(crash, started_at="2013-01-01T00:00:00+00:00")
     crash = replace(crash, ended_at="2013-01-11T00:40:00+00:00")
     for records, unwritten, line in (
         ([first], [], "Published: 900 rows, 777 calls, 3.11 USD"),
@@ -324,9 +325,9 @@ def test_a_published_day_whose_last_run_failed_says_both(tmp_path):
         "flights_enriched",
         [made],
         tmp_path,
-        [replace(ended_without_files("2013-01-01"), ended_at="2013-01-10T02:15:00Z")],
+        # it began before the run that wrote, and ended after it
+        [replace(ended_without_files("2013-01-01"), started_at="2013-01-10T02:15:00Z")],
     )
-    # it was run again since
     assert "not published" not in (tmp_path / "2013-01-01" / "index.html").read_text()
 
 

@@ -31,6 +31,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--row",
         nargs="+",
+        action="extend",
         required=True,
         metavar="COLUMN=VALUE",
         help="values that one row of a day has, as order_id=17",
@@ -54,12 +55,16 @@ def _run(options: argparse.Namespace) -> int:
     if options.owns_process:
         spare_pandas()
     enrichment = named(options).enrichment
+    row: dict[str, str] = {}
     for part in options.row:
-        if not part.partition("=")[0] or "=" not in part:
+        name, sign, value = part.partition("=")
+        if not (name and sign):
             raise DeclarationError(f"--row {part}: write COLUMN=VALUE, as order_id=17.")
+        if row.setdefault(name, value) != value:
+            raise DeclarationError(f"--row {part}: {name}={row[name]} is given too; leave one out.")
     found = explain(
         enrichment,
-        dict(part.split("=", 1) for part in options.row),
+        row,
         column=options.column,
         day=options.day and require_day(options.day, "--day", enrichment.input.every),
         show_personal=options.show_personal,
@@ -99,12 +104,12 @@ def _outcome(lookup: ExplainedLookup) -> str:
 def _entries(lookup: ExplainedLookup) -> Iterator[tuple[str, str]]:
     yield "columns", _pairs(lookup.columns)
     yield "error", lookup.error or ""
-    parts = lookup.key or dict.fromkeys(lookup.expressions, "null")
+    parts = lookup.key or dict.fromkeys(lookup.expressions)
     for part, value in parts.items():  # it may have had another name when the day was written
         expression = lookup.expressions.get(part)
         yield "key", f"{part}={_shown(value)}{f'  from {expression}' if expression else ''}"
     yield "", lookup.key_text or ""
-    if lookup.key is not None:
+    if lookup.key_text is not None:
         request = lookup.request or "not shown: its key is personal (--show-personal)"
         yield "request", f"{request}  to {lookup.service}"
     if lookup.attempts:

@@ -48,8 +48,8 @@ class ExplainedLookup(Facts):
     source: str | None  # call, ledger, shared; None: nothing answered
     error: str | None
     expressions: dict[str, str]  # part of the key -> its Spark SQL
-    key: dict[str, Any] | None  # None: no call; without values if it is personal
-    key_text: str | None  # as the ledger stores it
+    key: dict[str, Any] | None  # as written; without values if it is personal
+    key_text: str | None  # as the ledger stores it; None: no key, or a part of it is null
     request: str | None  # as declared now; None: no call, or it is personal
     attempts: int
     latency_ms: float | None
@@ -177,9 +177,7 @@ def _explained(
         source=source,
         error=row.get(schema.error(name)) if shows else None,
         expressions=dict(lookup.as_written.keys),
-        key={part: shown_json(value) if shows else HIDDEN for part, value in key.items()}
-        if text
-        else None,
+        key=key and {part: shown_json(value) if shows else HIDDEN for part, value in key.items()},
         key_text=text,
         request=_request(lookup, key) if text and shows else None,
         attempts=len(row.get(schema.attempts(name)) or ()),

@@ -6,7 +6,8 @@ import pytest
 from honest_day import honest_day
 
 from data_quality.rows import run_output
-from data_quality.rows.run_output import RunOutput
+from data_quality.rows.run_output import RunOutput, TaskRows
+from jobs.arrow_values import digest
 
 
 @pytest.fixture
@@ -25,6 +26,29 @@ def test_a_task_is_read_in_bounded_parts_of_row_groups_in_the_order_of_writing(o
     parts = [read().table for read in output.parts()]
     assert [len(part) for part in parts] == [20, 25, 25]
     assert pa.concat_tables(parts)["_input_seq"].to_pylist() == list(range(70))
+
+
+def test_a_part_of_long_texts_is_bounded_by_its_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_output, "BYTES_AT_ONCE", 25_000)
+    texts = [f"{number:05}" * 200 for number in range(50)]
+    rows = {"_partition": [0] * 50, "_input_seq": range(50), "text": texts}
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet", row_group_size=10)
+    output = RunOutput.of_files(honest_day(tmp_path).declared, [str(tmp_path / "a.parquet")])
+    parts = [read().table for read in output.parts()]
+    assert [len(part) for part in parts] == [20, 20, 10]
+    assert pa.concat_tables(parts)["text"].to_pylist() == texts
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_texts_that_need_longer_offsets_are_read(monkeypatch, nested):
+    monkeypatch.setattr(run_output, "OFFSETS_END", 10)
+    kind = pa.struct([("a", pa.list_(pa.string()))]) if nested else pa.string()
+    value = {"a": ["x" * 20]} if nested else "x" * 20
+    table = pa.table({"key": pa.chunked_array([pa.array([value, None], kind)] * 2)})
+    rows = TaskRows(table)
+    assert rows.column("key").to_pylist() == [value, None, value, None]
+    assert "large_string" in str(rows.column("key").type)
+    assert (digest([rows.column("key")]) == digest([table["key"].combine_chunks()])).all()
 
 
 def test_whole_tasks_have_all_rows_with_the_columns_asked_for(output):

@@ -131,6 +131,8 @@ def test_what_became_of_a_stored_answer_is_said(local_days, explained):
     ("arguments", "message"),
     [
         (["--row", "number"], "--row number: write COLUMN=VALUE, as order_id=17."),
+        (["--row", "number=1", "--row", "number=2"], "--row number=2: number=1 is given too"),
+        (["--row", "number=1", "number=2"], "--row number=2: number=1 is given too"),
         (["--row", "numbr=1"], "no column 'numbr'. Did you mean 'number'? It has: number, town"),
         (["--row", "number=x"], "--row number=x: the column is of type int32, and the value does"),
         (["--row", "number=9"], "--row number=9: no row of 1 published day has these values."),
@@ -173,6 +175,22 @@ def test_a_row_whose_key_had_another_name_is_explained(local_days, explained, ca
     assert "the key is declared with place now" in weather["request"]
     assert main(["explain", "towns", "--package", "declared", "--row", "number=0"]) == 0
     assert "key         town=x\n" in capsys.readouterr().out
+
+
+def test_the_part_of_a_key_that_was_null_is_shown(local_days, explained, capsys):
+    local_days.towns.declare_too(
+        "towns = replace(towns, lookups=[replace(weather, request='GET /v1/{place}/{number}',",
+        "    keys={'place': 'trim(town)', 'number': 'number'})])",
+    )
+    local_days.write_input(DAYS[0], ["x", None])
+    local_days.run(DAYS[0])
+    (weather,) = explained("--row", "number=1")["lookups"]
+    assert (weather["key"], weather["key_text"]) == ({"place": None, "number": 1}, None)
+    assert weather["request"] is None
+    assert main(["explain", "towns", "--row", "number=1", "--package", "declared"]) == 0
+    out = capsys.readouterr().out
+    assert "place=null from trim(town)" in out
+    assert "number=1 from number" in out
 
 
 def test_a_row_is_found_by_a_column_that_older_days_lack(local_days, explained, capsys):
