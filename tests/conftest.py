@@ -255,3 +255,17 @@ def weather_service(project, monkeypatch):
     ) as service:
         monkeypatch.setenv("WEATHER_URL", service.url)
         yield service
+
+
+@pytest.fixture
+def modules_of_others():
+    """Lets a test import modules with the names of this repository's, and forgets them after it."""
+
+    def named_so():
+        return [name for name in sys.modules if name.split(".")[0] in ("enrichments", "sample")]
+
+    ours = {name: sys.modules.pop(name) for name in named_so()}
+    yield
+    for name in named_so():
+        del sys.modules[name]
+    sys.modules.update(ours)

@@ -13,6 +13,7 @@ from jobs.wording import did_you_mean
 from tidegate.commands import COMMANDS, GROUPS
 from tidegate.commands.command import FAILED, STOPPED, WRONG
 from tidegate.commands.lines import entry
+from tidegate.env_file import read_env_file
 from tidegate.terminal import printable_output
 
 INTERRUPTED, UNREAD = 130, 141  # as in a shell
@@ -63,6 +64,7 @@ def main(arguments: list[str] | None = None, *, owns_process: bool = False) -> i
         reached; the command can be repeated.
     """
     here = str(Path.cwd())
+    read_env_file(Path.cwd())
     if not {"", here} & set(sys.path):
         sys.path.insert(0, here)  # started as a program: the declarations are in the current folder
     with printable_output():

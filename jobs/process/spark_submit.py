@@ -254,7 +254,10 @@ def java_missing() -> str:
             if home
             else "none is on PATH, and JAVA_HOME is not set"
         )
-        return f"Spark needs Java {JAVA} or newer: {where}. Nothing was called."
+        return (
+            f"Spark needs Java {JAVA} or newer: {where}. {ENGINE}={LOCAL} runs days without it. "
+            "Nothing was called."
+        )
     if (version := _java_version(Path(java))) < JAVA:
         where = (
             f"JAVA_HOME is {home}, which has Java {version}"

@@ -19,11 +19,11 @@ import os
 from pathlib import Path
 
 import dagster as dg
-from sample import DAY, credit_service, write_orders
+from sample import DAY, credit_service, write_day
 
 from definitions import defs
 
-write_orders(Path.cwd())
+write_day(Path.cwd())
 with credit_service() as url, dg.DagsterInstance.local_temp(str(Path.cwd())) as instance:
     os.environ["CREDIT_URL"] = url
     done = defs.resolve_job_def("orders_rated_nightly").execute_in_process(partition_key=DAY, instance=instance)

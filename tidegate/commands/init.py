@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import runpy
 from collections.abc import Collection
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -13,7 +14,8 @@ from tidegate.commands.command import RIGHT, Command
 CALLED = "my_project"  # the template's name
 # by the name of --with: a folder whose files are added to the template's, and whom they replace
 KINDS = {"model": ("template_model", ("orders.py", "test_orders.py"))}
-RENAMED = {"gitignore": ".gitignore"}  # under its real name it would apply to this repository
+# under their real names they would apply to this repository
+RENAMED = {"gitignore": ".gitignore", "env": ".env"}
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +41,7 @@ def _run(options: argparse.Namespace) -> int:
     _copy(package / "template", folder, name, without=replaced)
     if added is not None:
         _copy(package / added, folder, name)
+    runpy.run_path(str(folder / "sample.py"))["write_day"](folder)
     first = "orders" if added is None else "reviews"
     print(
         f"{folder} is a project with one enrichment, enrichments/{first}.py. Next: cd {folder} "

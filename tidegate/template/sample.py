@@ -1,6 +1,7 @@
 """Runs a day from nothing to a published table: sample orders, a credit service, `tidegate run`.
 
-Delete this file, and the test that uses it, once the enrichment calls a real service.
+`python sample.py COMMAND ...` runs another command of tidegate beside the service. Delete this
+file, and the test that uses it, once the enrichment calls a real service.
 """
 
 import contextlib
@@ -53,7 +54,7 @@ def credit_service() -> Iterator[str]:
         server.shutdown()
 
 
-def write_orders(root: Path) -> None:
+def write_day(root: Path) -> None:
     """Write 200 orders of 40 customers, as the input of DAY."""
     folder = root / "data" / "raw" / "orders" / f"date={DAY}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,11 +65,10 @@ def write_orders(root: Path) -> None:
     pq.write_table(pa.table(orders), folder / "part-0.parquet")
 
 
-def main(command: str) -> int:
-    """Run the day and show the table; or, for the command `ui`, Dagster."""
-    write_orders(Path.cwd())
-    arguments = ["ui"] if command == "ui" else ["run", "orders", "--day", DAY]
-    run = [sys.executable, "-m", "tidegate", *arguments]
+def main(arguments: list[str]) -> int:
+    """Run the day and show the table; or run these arguments of tidegate."""
+    write_day(Path.cwd())
+    run = [sys.executable, "-m", "tidegate", *(arguments or ["run", "orders", "--day", DAY])]
     with (
         credit_service() as url,
         subprocess.Popen(run, env=os.environ | {"CREDIT_URL": url}) as program,
@@ -76,17 +76,12 @@ def main(command: str) -> int:
         with contextlib.suppress(KeyboardInterrupt):  # the program gets it too, and ends by itself
             program.wait()
         status = program.wait()
-    if status == 0 and command != "ui":
-        print(
-            DeltaTable("data/published/orders_rated")
-            .to_pandas()
-            .sort_values("order_id")
-            .head(5)
-            .to_string()
-        )
+    if status == 0 and not arguments:
+        rows = DeltaTable("data/published/orders_rated").to_pandas()
+        print(rows.sort_values("order_id").head(5).to_string())
         print("table: data/published/orders_rated   report: data/reports/orders_rated/index.html")
     return status
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "run"))
+    sys.exit(main(sys.argv[1:]))

@@ -115,7 +115,7 @@ def model_service() -> Iterator[ModelServer]:
         server.shutdown()
 
 
-def write_reviews(root: Path) -> None:
+def write_day(root: Path) -> None:
     """Write 200 reviews as the input of DAY, and the right answers to a third of them."""
     folder = root / "data" / "raw" / "reviews" / f"date={DAY}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def write_reviews(root: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run the day and show table and costs; or run these arguments of tidegate."""
-    write_reviews(Path.cwd())
+    write_day(Path.cwd())
     month = f"{datetime.now(UTC):%Y-%m}"
     the_day = [["run", "reviews", "--day", DAY, "--engine", "local"], ["costs", "--month", month]]
     status = 0

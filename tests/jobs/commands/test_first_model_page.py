@@ -22,20 +22,6 @@ def commands():
             for line in block.splitlines()]  # fmt: skip
 
 
-@pytest.fixture
-def modules_of_others():
-    """Lets a test import modules with the names of this repository's, and forgets them after it."""
-
-    def named_so():
-        return [name for name in sys.modules if name.split(".")[0] in ("enrichments", "sample")]
-
-    ours = {name: sys.modules.pop(name) for name in named_so()}
-    yield
-    for name in named_so():
-        del sys.modules[name]
-    sys.modules.update(ours)
-
-
 @pytest.mark.usefixtures("modules_of_others")
 def test_the_page_ends_with_a_table_whose_cost_is_the_sum_of_the_invoices(
     project, monkeypatch, capsys
@@ -45,7 +31,6 @@ def test_the_page_ends_with_a_table_whose_cost_is_the_sum_of_the_invoices(
     monkeypatch.chdir(enter.removeprefix("cd "))
     monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
     sample = importlib.import_module("sample")
-    sample.write_reviews(Path.cwd())
     monkeypatch.setenv("MODEL_KEY", "of-the-stand-in")
     invoices, printed = {}, {}
     for command in others:

@@ -43,15 +43,15 @@ def enrichment_with_a_key_for_spark(folder):
         (
             None,
             (
-                "Spark needs Java 17 or newer: none is on PATH, and JAVA_HOME is not set. Nothing "
-                "was called."
+                "Spark needs Java 17 or newer: none is on PATH, and JAVA_HOME is not set. "
+                "TIDEGATE_ENGINE=local runs days without it. Nothing was called."
             ),
         ),
         (
             "/no/java",
             (
                 "Spark needs Java 17 or newer: JAVA_HOME is /no/java, which has no bin/java. "
-                "Nothing was called."
+                "TIDEGATE_ENGINE=local runs days without it. Nothing was called."
             ),
         ),
     ],

@@ -13,11 +13,10 @@ rating = HttpLookup(
 )
 orders = Enrichment(
     name="orders_rated",
-    input=Input(
-        path="data/raw/orders", row_id=["order_id"]
-    ),  # a folder per day: date=2026-11-19/*.parquet
+    # a folder per day: date=2026-11-19/*.parquet
+    input=Input(path="data/raw/orders", row_id=["order_id"]),
     lookups=[rating],
     output=Output(path="data/published/orders_rated"),
     start="2026-11-01",
-    schedule="15 2 * * *",  # UTC; enriches yesterday
+    # schedule="15 2 * * *",  # UTC; enriches yesterday, once your days arrive
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from sample import DAY, RATED, credit_service, write_orders
+from sample import DAY, RATED, credit_service, write_day
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -28,7 +28,7 @@ class OrdersTest(unittest.TestCase):
     def test_every_order_has_the_rating_of_its_customer(self) -> None:
         with tempfile.TemporaryDirectory() as name, credit_service() as url:
             folder = Path(name)
-            write_orders(folder)
+            write_day(folder)
             self.assertIn("right", tidegate(folder, "check", url=url))
             self.assertIn("published", tidegate(folder, "run", "orders", "--day", DAY, url=url))
             table = DeltaTable(folder / "data" / "published" / "orders_rated")

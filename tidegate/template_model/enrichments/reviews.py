@@ -69,12 +69,11 @@ brief = replace(label, body=body("Topic and score of the review, as JSON."))  # 
 
 reviews = Enrichment(
     name="reviews_labelled",
-    input=Input(
-        path="data/raw/reviews", row_id=["review_id"]
-    ),  # a folder per day: date=2026-11-19/*.parquet
+    # a folder per day: date=2026-11-19/*.parquet
+    input=Input(path="data/raw/reviews", row_id=["review_id"]),
     lookups=[label],
     output=Output(path="data/published/reviews_labelled"),
     tolerance=Tolerance(error=0.2),  # of the rows; more, and the day is not published
     start="2026-11-01",
-    schedule="15 2 * * *",  # UTC; enriches yesterday
+    # schedule="15 2 * * *",  # UTC; enriches yesterday, once your days arrive
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from sample import DAY, REVIEWS, ModelServer, becomes, model_service, right_answer, write_reviews
+from sample import DAY, REVIEWS, ModelServer, becomes, model_service, right_answer, write_day
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -31,7 +31,7 @@ class ReviewsTest(unittest.TestCase):
     def test_every_review_has_its_label_and_the_costs_are_the_invoice(self) -> None:
         with tempfile.TemporaryDirectory() as name, model_service() as server:
             folder = Path(name)
-            write_reviews(folder)
+            write_day(folder)
             run = ("run", "reviews", "--day", DAY, "--engine", "local")
             self.assertIn("published", tidegate(folder, *run, server=server))
             month = f"{datetime.now(UTC):%Y-%m}"

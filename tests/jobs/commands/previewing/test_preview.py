@@ -324,7 +324,8 @@ def test_without_java_an_expression_is_one_sentence_before_the_first_call(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == (
-        "Spark needs Java 17 or newer: JAVA_HOME is /no/java, which has no bin/java. Nothing was "
+        "Spark needs Java 17 or newer: JAVA_HOME is /no/java, which has no bin/java. "
+        "TIDEGATE_ENGINE=local runs days without it. Nothing was "
         "called.\n"
     )
     assert service.log == []

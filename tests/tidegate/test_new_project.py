@@ -1,0 +1,56 @@
+"""`tidegate init`: a new project is never WRONG, and its `.env` is read as others read it."""
+
+import os
+import random
+import re
+import sys
+from io import StringIO
+
+import pytest
+from dotenv import dotenv_values
+
+from tidegate.__main__ import main
+from tidegate.env_file import read_env_file
+
+
+@pytest.mark.usefixtures("modules_of_others")
+@pytest.mark.parametrize("kind", [[], ["--with", "model"]])
+def test_check_finds_nothing_wrong_in_a_new_project(tmp_path, monkeypatch, capsys, kind):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", *kind, "shop"]) == 0
+    monkeypatch.chdir(tmp_path / "shop")
+    monkeypatch.delenv("TIDEGATE_LIMITS_URL", raising=False)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "shop"), *sys.path])
+    assert main(["check"]) == 3  # nothing listens yet
+    said = capsys.readouterr().out
+    assert "STOPS" in said
+    assert "WRONG" not in said
+
+
+PIECES = ["a", "B_1", " ", "  ", "=", "#", "'", '"', "é", ":", "/", "\t"]
+
+
+@pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.proof)])
+def test_variables_have_the_values_that_dotenv_reads(tmp_path, monkeypatch, rounds):
+    draw = random.Random(5)
+    for _ in range(rounds):
+        line = "".join(draw.choices(PIECES, k=draw.randrange(9)))
+        written = draw.choice(["X=", "export X=", " X = ", ""]) + line
+        (tmp_path / ".env").write_text(f"{written}\n")
+        theirs = dotenv_values(stream=StringIO(f"{written}\n"), interpolate=False)
+        monkeypatch.setattr(os, "environ", {})
+        read_env_file(tmp_path)
+        kept = {
+            k: v
+            for k, v in theirs.items()
+            if v is not None and re.fullmatch(r"[A-Za-z_]\w*", k, re.ASCII)
+        }
+        assert os.environ == kept, written
+
+
+def test_a_variable_that_is_set_keeps_its_value(tmp_path, monkeypatch):
+    (tmp_path / ".env").write_text("CREDIT_URL=http://127.0.0.1:8099\n")
+    monkeypatch.setattr(os, "environ", {"CREDIT_URL": "http://credit"})
+    read_env_file(tmp_path)
+    assert os.environ == {"CREDIT_URL": "http://credit"}

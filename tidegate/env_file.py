@@ -1,0 +1,28 @@
+"""Reads the file `.env` of the current folder, as `dagster dev` does."""
+
+import os
+import re
+from pathlib import Path
+
+LINE = re.compile(
+    r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*="
+    r"(?:\s+#.*|\s*(?:(?:'([^']*)'|\"([^\"\\]*)\")\s*(?:#.*)?|([^'\"\s].*?|)(?:\s+#.*)?\s*))"
+)
+
+
+def read_env_file(folder: Path) -> None:
+    """Set the variables of the folder's `.env`, a NAME=VALUE per line, that are not set yet.
+
+    Comments, quotes and `export` are as in a shell; lines of another form are ignored.
+    """
+    try:
+        lines = (folder / ".env").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    values = {}
+    for line in lines:
+        if match := LINE.fullmatch(line):
+            name, *forms = match.groups()
+            values[name] = next(filter(None, forms), "")
+    for name, value in values.items():
+        os.environ.setdefault(name, value)
