@@ -28,3 +28,16 @@ def work_folder(table: str) -> Path:
     if not is_url(table):
         return Path(table)
     return Path(os.environ.get(VARIABLE) or DEFAULT, table.rstrip("/").replace("://", "/"))
+
+
+def moved_here(folder: str) -> str:
+    """Return where a folder of this project is now, if the project was moved since it was noted.
+
+    It looks below the current folder for the longest end of the path. A folder that is still
+    there, or nowhere, stays as it is.
+    """
+    path = Path(folder)
+    if not folder or is_url(folder) or path.is_dir():
+        return folder
+    ends = (Path(*path.parts[start:]) for start in range(1, len(path.parts)))
+    return next((str(end.resolve()) for end in ends if end.is_dir()), folder)

@@ -15,6 +15,7 @@ from typing import TypeVar
 from jobs.errors import TidegateError
 from jobs.schema.records import DayRecord, RunBill, UnwrittenRun
 from jobs.storage import durable
+from jobs.storage.work_folders import moved_here
 from jobs.tables.records import record_copies
 
 ROOT = Path("data/runs")
@@ -111,9 +112,7 @@ def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
     """Returns all records of an enrichment, or of a day of it, oldest first. A record whose
     figures a later batch's record includes is left out.
     """
-    found = [
-        record for path in _files(enrichment, day) if (record := _read(path, DayRecord)) is not None
-    ]
+    found = [record for path in _files(enrichment, day) if (record := _record(path)) is not None]
     added = {record.adds_to for record in found}  # a kill may have left both
     records = [record for record in found if record.facts.run_id not in added]
     return sorted(records, key=lambda record: (record.facts.day, *record.order))
@@ -159,8 +158,37 @@ def _read(path: Path, kind: type[Record]) -> Record | None:
         return None
 
 
+def _record(path: Path) -> DayRecord | None:
+    """Reads a record, with its files where they are now, also after the project was moved."""
+    record = _read(path, DayRecord)
+    return None if record is None else _located(record)
+
+
+def _bill(path: Path) -> RunBill | None:
+    bill = _read(path, RunBill)
+    return None if bill is None else dataclasses.replace(bill, folder=moved_here(bill.folder))
+
+
+def _located(record: DayRecord) -> DayRecord:
+    facts = record.facts
+    folder = moved_here(facts.folder)
+    if folder == facts.folder:
+        return record
+
+    def moved(files: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(file.replace(facts.folder, folder, 1) for file in files)
+
+    windows = tuple(
+        dataclasses.replace(one, files=moved(one.files), dropped_files=moved(one.dropped_files))
+        for one in facts.windows
+    )
+    files, kept = moved(facts.files), moved(facts.kept_files)
+    there = dataclasses.replace(facts, folder=folder, files=files, kept_files=kept, windows=windows)
+    return dataclasses.replace(record, facts=there)
+
+
 def of_run(enrichment: str, day: str, run_id: str) -> DayRecord | None:
-    return _read(folder(enrichment, day) / f"{run_id}.json", DayRecord)
+    return _record(folder(enrichment, day) / f"{run_id}.json")
 
 
 def latest(enrichment: str) -> list[DayRecord]:
@@ -192,12 +220,12 @@ def bill_file(enrichment: str, day: str, run_id: str) -> Path:
 def bill_of(run_id: str, enrichment: str = "*", day: str = "*") -> RunBill | None:
     """Returns the bill of a run, by default of any enrichment and day; None if it is not here."""
     path = next(ROOT.glob(f"{enrichment}/{day}/{glob.escape(run_id)}{BILL}"), None)
-    return None if path is None else _read(path, RunBill)
+    return None if path is None else _bill(path)
 
 
 def bills(enrichment: str, day: str = "*") -> list[RunBill]:
     """Returns the bills of runs without a record: stopped, killed, or at work."""
     found = sorted((ROOT / enrichment).glob(f"{day}/*{BILL}"))
     paths = (path for path in found if path.name[0] != ".")
-    read = (_read(path, RunBill) for path in paths if not path.with_suffix(".json").exists())
+    read = (_bill(path) for path in paths if not path.with_suffix(".json").exists())
     return [bill for bill in read if bill is not None]

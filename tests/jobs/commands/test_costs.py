@@ -61,6 +61,14 @@ def test_the_runs_of_a_month_are_added_up_to_the_last_digit_and_no_other(capsys)
     )
 
 
+def test_the_bill_of_a_killed_run_counts_after_the_project_moved(tmp_path, monkeypatch):
+    killed("2026-11-05", "e", "2026-11-06T02:00:00+00:00", 5)
+    there = tmp_path.with_name(f"{tmp_path.name}-moved")
+    tmp_path.rename(there)
+    monkeypatch.chdir(there)
+    assert list_costs("2026-11").totals() == {"USD": Decimal("0.0200")}
+
+
 @pytest.mark.parametrize("read", ["bills", "load"])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_run_that_ends_while_the_costs_are_read_counts_once(monkeypatch, read, first):
