@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from jobs.arrow_values import readable_rows
-from jobs.commands.replaying.replay import held_back_letters
+from jobs.commands.replaying.replay import held_back_letters, removed_letters
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.keys import HIDDEN as HASHED
@@ -95,10 +95,7 @@ def find_dead_letters(
             rows = readable_rows(own)
         removed = record.dead_letters if record.state == "held back" and not rows else 0
         if removed and day is not None:
-            raise DeclarationError(
-                f"{name}: vacuum removed the files of {of}, with its {removed:,} dead letters. "
-                "Run the day again."
-            )
+            raise DeclarationError(f"{name}: {removed_letters(record)}")
         rows = [
             row
             for row in rows

@@ -38,6 +38,7 @@ from jobs.tables.delivery import with_rows
 from jobs.tables.delta.asked_keys import files_of_days, names_keys
 from jobs.tables.records import run_records
 from jobs.tables.rows_beside import letters
+from jobs.wording import counted
 
 # fields of a lookup that change its answers without another request
 MAPPING = ("returns", "paths", "error_when", "miss_when", "answer_when", "required", "answer")
@@ -47,7 +48,7 @@ OPTIONS = ("--ignore-ttl",)  # of the Spark program: use answers of any age
 def find_letters(enrichment: Enrichment, day: str) -> pa.Table:
     """Return `_lookup` and `_key` of the dead letters of the day's held-back or published run.
 
-    Raises DeclarationError if the day has no run record.
+    Raises DeclarationError if the day has no run record, or the files of that run are removed.
     """
     last = last_run(enrichment, day)
     if last is None:
@@ -58,6 +59,8 @@ def find_letters(enrichment: Enrichment, day: str) -> pa.Table:
     if last.state == "held back":
         columns = ["_lookup", "_key"]
         batches = [batch.select(columns) for batch in held_back_letters(last)]
+        if last.dead_letters and not any(batch.num_rows for batch in batches):
+            raise DeclarationError(f"{enrichment.name}: {removed_letters(last)}")
         schema = pa.schema([(name, pa.string()) for name in columns])
         return pa.Table.from_batches(batches, schema)
     return dead_letters.of_day(enrichment.output.path, enrichment.input.partition, day)
@@ -67,6 +70,14 @@ def held_back_letters(run: DayRecord) -> Iterator[pa.RecordBatch]:
     """Yield the dead letters in the files of a held-back run; none if vacuum removed the files."""
     if all(map(is_there, run.facts.published_files)):
         yield from letters(with_rows(run.facts), run.facts)
+
+
+def removed_letters(run: DayRecord) -> str:
+    """Return a sentence about the letters of a held-back run whose files are removed."""
+    return (
+        f"vacuum removed the files of {run.facts.day}, with its "
+        f"{counted(run.dead_letters, 'dead letter')}. Run the day again."
+    )
 
 
 def replay(pipeline: DayPipeline, day: str) -> Iterator[DayEvent] | None:
