@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,15 +19,17 @@ from jobs.process.day_options import DayOptions
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import is_there
+from jobs.storage.urls import path_from_spark
+from jobs.storage.work_folders import RUNS
 from jobs.tables.delta.delta_log import table_at
-from jobs.tables.records.published_runs import last_published
+from jobs.tables.delta.published_files import days_of
 from jobs.wording import counted
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.process.day_events import DayEvent
     from jobs.process.day_pipeline import DayPipeline
-    from jobs.schema.records import DayRecord, DeclaredFacts
+    from jobs.schema.records import DayFacts, DayRecord, DeclaredFacts
 
 OPTIONS = ("--no-calls", "--ignore-ttl")  # of the Spark program
 ANSWERED = (*schema.HAS_ANSWER, "miss")
@@ -69,52 +72,77 @@ def remap(pipeline: DayPipeline, days: Sequence[str]) -> Iterator[DayEvent]:
 
 def why_answers_are_lost(record: DayRecord) -> str:
     """Return why a day would lose answers of the published day; empty if it would not."""
-    facts = record.facts
-    table = facts.declared.table
-    before = last_published(facts.declared.enrichment, facts.day, table=table)
-    return explain_lost_answers(before, record)
+    return explain_lost_answers(_files_that_readers_see(record.facts), record)
 
 
 def why_calls_lose_answers(record: DayRecord) -> str:
     """Return why failed calls take answers away from readers, as a replayed vendor's where the next
     vendor had answered; empty if they do not, or if the rows cannot be compared.
     """
-    facts = record.facts
-    before = last_published(facts.declared.enrichment, facts.day, table=facts.declared.table)
-    names = facts.declared.row_id
-    if before is None or names != before.facts.declared.row_id:
-        return ""
-    if names == schema.SOURCE_IDENTITY and before.facts.input_files != facts.input_files:
+    published = _files_that_readers_see(record.facts)
+    names = _identity(published, record)
+    if _why_not_comparable(published, names, record):
         return ""
     which = "that a failed call would hide"
     answered = schema.HAS_ANSWER
-    return _first_loss(before, record, names, schema.FAILED, answered=answered, which=which)
+    return _first_loss(published, record, names, schema.FAILED, answered=answered, which=which)
 
 
-def explain_lost_answers(before: DayRecord | None, now: DayRecord) -> str:
-    if before is None:
-        return ""
-    names = now.facts.declared.row_id
-    if not names or names != before.facts.declared.row_id:
-        names = schema.SOURCE_IDENTITY
+def _files_that_readers_see(facts: DayFacts) -> list[str]:
+    """Return the files of a run's day in the table.
+
+    No record names them all: several batches of a stream, another machine or an enrichment of
+    another name may have written them.
+    """
+    table = table_at(facts.declared.table)
+    found = () if table is None else days_of(table, facts.declared).get(facts.day, ())
+    return [file.place for file in found]
+
+
+def explain_lost_answers(published: Sequence[str], now: DayRecord) -> str:
+    """Return why rows would lose answers; empty if none would.
+
+    Args:
+        published: The files that readers see.
+        now: The run that would replace them.
+    """
+    names = _identity(published, now)
     for lookup in now.figures.lookups:
-        if (
-            lookup.outcomes.get("not_asked", 0)
-            and names == schema.SOURCE_IDENTITY
-            and (gone := set(before.facts.input_files) - set(now.facts.input_files))
+        if lookup.outcomes.get("not_asked", 0) and (
+            why := _why_not_comparable(published, names, now)
         ):
-            return (
-                f"lookup {lookup.name}: some rows have no stored response, and the input was "
-                f"written again since the day was published ({min(gone)} is gone), so that rows "
-                "cannot be compared. Run the day instead, or declare row_id."
-            )
+            return f"lookup {lookup.name}: some rows have no stored response, and {why}"
     which = "whose response the ledger does not hold"
-    loss = _first_loss(before, now, names, ("not_asked",), answered=ANSWERED, which=which)
+    loss = _first_loss(published, now, names, ("not_asked",), answered=ANSWERED, which=which)
     return loss and f"{loss} Run the day instead, which asks for them."
 
 
+def _identity(published: Sequence[str], now: DayRecord) -> Sequence[str]:
+    """Return the columns that identify a row in all files: `row_id`, else its source."""
+    names = now.facts.declared.row_id
+    columns = [{name.lower() for name in _columns(file)} for file in published]
+    has_ids = all(known.issuperset(map(str.lower, names)) for known in columns)
+    return names if names and has_ids else schema.SOURCE_IDENTITY
+
+
+def _why_not_comparable(published: Sequence[str], names: Sequence[str], now: DayRecord) -> str:
+    if any(PurePosixPath(file).parent.parent.name != RUNS for file in published):
+        return (
+            "another program wrote files of the published day, as OPTIMIZE does, so that rows "
+            "cannot be compared. Run the day instead."
+        )
+    if names == schema.SOURCE_IDENTITY and (
+        gone := _sources(published) - set(now.facts.input_files)
+    ):
+        return (
+            f"the input was written again since the day was published ({min(gone)} is gone), so "
+            "that rows cannot be compared. Run the day instead, or declare row_id."
+        )
+    return ""
+
+
 def _first_loss(
-    before: DayRecord,
+    published: Sequence[str],
     now: DayRecord,
     names: Sequence[str],
     outcomes: Sequence[str],
@@ -125,20 +153,40 @@ def _first_loss(
     """Return a sentence about rows that have one of the outcomes at a lookup, and no longer the
     answer of that or another lookup; empty without such rows.
     """
+    written = written_files(now)
     unasked: set[tuple[Any, ...]] = set()
     for lookup in now.figures.lookups:
         if any(lookup.outcomes.get(outcome, 0) for outcome in outcomes):
-            unasked.update(row_ids(now, names, schema.status(lookup.name), outcomes))
+            unasked.update(row_ids(written, names, schema.status(lookup.name), outcomes))
     for whose, status in _statuses(now.facts.declared) if unasked else ():
         # a lookup above one that was not asked is skipped
-        without = unasked.intersection(row_ids(now, names, status, (*outcomes, "skipped")))
-        lost = sum(row in without for row in row_ids(before, names, status, answered))
+        without = unasked.intersection(row_ids(written, names, status, (*outcomes, "skipped")))
+        lost = sum(row in without for row in row_ids(published, names, status, answered))
         if lost:
             return (
                 f"{whose}: {counted(lost, 'row has', 'rows have')} an answer in the published day "
                 f"{which}, and would lose it."
             )
     return ""
+
+
+def written_files(run: DayRecord) -> list[str]:
+    """Return the files of a run; a store has none without rows."""
+    return [file for file in run.facts.published_files if is_there(file)]
+
+
+def _columns(file: str) -> list[str]:
+    names: list[str] = pq.read_schema(parquet_source(file)).names
+    return names
+
+
+def _sources(files: Iterable[str]) -> set[str]:
+    """Return the input's files whose rows are in these files."""
+    found: set[str] = set()
+    for file in files:
+        rows = pq.read_table(parquet_source(file), columns=[schema.SOURCE_FILE], partitioning=None)
+        found.update(map(path_from_spark, pc.unique(rows[schema.SOURCE_FILE]).to_pylist()))
+    return found
 
 
 def _statuses(declared: DeclaredFacts) -> Iterator[tuple[str, str]]:
@@ -150,11 +198,11 @@ def _statuses(declared: DeclaredFacts) -> Iterator[tuple[str, str]]:
 
 
 def row_ids(
-    record: DayRecord, names: Sequence[str], column: str, outcomes: Sequence[str]
+    files: Iterable[str], names: Sequence[str], column: str, outcomes: Sequence[str]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the ids of the rows with these outcomes in the column of a status."""
-    for file in filter(is_there, record.facts.published_files):  # vacuum removes files without rows
-        by_lower_name = {name.lower(): name for name in pq.read_schema(parquet_source(file)).names}
+    for file in files:
+        by_lower_name = {name.lower(): name for name in _columns(file)}
         status = by_lower_name.get(column.lower())
         if status is not None:
             rows = pq.read_table(

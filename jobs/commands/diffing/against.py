@@ -70,7 +70,7 @@ def run_against(
         red = [verdict for verdict in record.verdicts if verdict.holds_back]
         return Tested(
             f"{red[0].check}: {red[0].sentence}" if red else "",
-            explain_lost_answers(before.record, record),
+            explain_lost_answers(before.files, record),
             compare(enrichment, day, before, after),
         )
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
-from jobs.commands.remap import row_ids, why_answers_are_lost
+from jobs.commands.remap import row_ids, why_answers_are_lost, written_files
 from jobs.commands.replaying.dead_letters import find_dead_letters
 from jobs.commands.replaying.replay import OPTIONS, failed_answers, refuse_other_requests
 from jobs.declare.chains import places_read
@@ -180,5 +180,6 @@ def _rows_left(record: DayRecord, lookup: LookupFacts, outcomes: Mapping[str, in
     choice = next((one for one in record.facts.declared.choices if one.name == lookup.choice), None)
     if not left or choice is None:
         return left
-    failed = row_ids(record, names, choice.status, (*schema.FAILED, "not_asked"))
-    return len({*row_ids(record, names, schema.status(lookup.name), LEFT)}.intersection(failed))
+    files = written_files(record)
+    failed = row_ids(files, names, choice.status, (*schema.FAILED, "not_asked"))
+    return len({*row_ids(files, names, schema.status(lookup.name), LEFT)}.intersection(failed))

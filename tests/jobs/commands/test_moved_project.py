@@ -1,0 +1,85 @@
+"""Commands after what a project may live through: another folder, lost records, other programs."""
+
+import json
+import shutil
+
+import pytest
+from deltalake import DeltaTable
+
+from tidegate.__main__ import main
+
+DAY = "2013-01-10"
+TABLE = "data/published/towns"
+
+
+@pytest.fixture
+def move(tmp_path, monkeypatch, towns):
+    """Moves the current project to another folder."""
+
+    def move():
+        there = tmp_path.with_name(f"{tmp_path.name}-moved")
+        tmp_path.rename(there)
+        monkeypatch.chdir(there)
+        monkeypatch.syspath_prepend(there)
+        towns.declare()
+
+    return move
+
+
+def run(command, *arguments):
+    return main([command, "towns", "--package", "declared", *arguments])
+
+
+def held_back(local_days):
+    local_days.write_input(DAY, ["a", "b"])
+    local_days.fails = {"b": 500}
+    assert local_days.run(DAY) == 1
+    local_days.fails = {}
+    local_days.calls.clear()
+
+
+def test_a_held_back_day_of_a_moved_project_is_replayed(local_days, move, capsys):
+    held_back(local_days)
+    move()
+    capsys.readouterr()
+    assert run("dead-letters", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["letters"], said["removed"]) == (1, 0)
+    assert local_days.run(DAY, command="replay") == 0
+    assert [town for _, town, _ in local_days.calls] == ["b"]
+    assert DeltaTable(TABLE).to_pyarrow_table().num_rows == 2
+
+
+def test_a_replay_of_a_day_whose_files_are_removed_is_refused(local_days, capsys):
+    held_back(local_days)
+    assert run("vacuum", "--keep-days", "0") == 0
+    capsys.readouterr()
+    assert local_days.run(DAY, command="replay") == 2
+    said = capsys.readouterr().err
+    assert f"vacuum removed the files of {DAY}, with its 1 dead letter. Run the day again." in said
+    assert local_days.run(DAY) == 0
+
+
+def lose_records(local_days):
+    shutil.rmtree("data/runs")
+
+
+def rename(local_days):
+    local_days.towns.declare_too("towns = replace(towns, name='other', summaries=[])")
+
+
+def optimize(local_days):
+    DeltaTable(TABLE).optimize.z_order(["number"])
+    DeltaTable(TABLE).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+
+@pytest.mark.parametrize("change", ["move", lose_records, rename, optimize])
+def test_a_remap_without_stored_answers_takes_none_away(local_days, move, change):
+    local_days.towns.declare_too("towns = replace(towns, summaries=[])")
+    local_days.write_input(DAY, ["a", "b"])
+    assert local_days.run(DAY) == 0
+    move() if change == "move" else change(local_days)
+    shutil.rmtree("data/ledger")
+    name = local_days.towns.enrichment.name
+    assert main(["remap", name, "--package", "declared", "--from", DAY]) == 1
+    assert set(DeltaTable(TABLE).to_pyarrow_table()["weather_status"].to_pylist()) == {"ok"}
