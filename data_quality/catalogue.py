@@ -4,7 +4,7 @@ Loads without Great Expectations, Spark or pandas, so that Dagster can build its
 it.
 """
 
-from collections import Counter
+import itertools
 from dataclasses import dataclass, replace
 
 from data_quality.check import Check, Cure, LookupCheck
@@ -65,8 +65,7 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
 
 def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
     """Returns the user's expectations by check names: `<type>__<column>`, numbered if equal."""
-    seen: Counter[str] = Counter()
-    named = []
+    named: dict[str, ExpectationFacts] = {}
     for expectation in declared.expectations:
         columns = [
             str(expectation.arguments[key])
@@ -79,9 +78,12 @@ def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
                 *("".join(c if c.isalnum() else "_" for c in column) for column in columns),
             ]
         )
-        seen[name] += 1
-        named.append((name if seen[name] == 1 else f"{name}_{seen[name]}", expectation))
-    return named
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        # a column may end with a number, too
+        named[next(one for one in itertools.chain([name], numbered) if one not in named)] = (
+            expectation
+        )
+    return list(named.items())
 
 
 def _in_words(expectation: ExpectationFacts) -> str:

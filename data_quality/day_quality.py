@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.schema.records import DayRecord, UnwrittenRun
+from jobs.schema.records import DayRecord, DeclaredFacts, UnwrittenRun
 
 CHECKS = f"{__package__}.day:check"  # the package has another name in the wheel
 LOCAL_CHECKS = f"{__package__}.local_day:check"  # of the local engine
@@ -17,13 +17,18 @@ class DayQuality:
     checks: str = CHECKS
     batch_checks: str = BATCH_CHECKS
 
-    def unready(self, enrichment: str) -> str:
-        """Returns a sentence why verdicts or the report cannot be stored; empty if they can."""
+    def unready(self, declared: DeclaredFacts) -> str:
+        """Returns a sentence why a declared check is unknown, or why verdicts or the report cannot
+        be stored; else empty.
+        """
         from data_quality import report, verdict_store
+        from data_quality.declared_checks import wrong_severity
 
+        if wrong := wrong_severity(declared):
+            return wrong
         try:
             verdict_store.require()
-            report.require(REPORTS / enrichment)
+            report.require(REPORTS / declared.enrichment)
         except verdict_store.VerdictsRefused as error:
             return str(error)
         except OSError as error:

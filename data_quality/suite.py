@@ -129,6 +129,12 @@ def _build_expectation(spec: CheckSpec, judge: str) -> Any:
     return ExpectPromiseToHold(judge=judge, check=spec.name, **common)
 
 
+def find_refusal(wanted: ExpectationFacts) -> str:
+    """Returns why Great Expectations refuses a declared expectation; else empty."""
+    made = _user_expectation(wanted, {})
+    return made if isinstance(made, str) else ""
+
+
 def _user_expectation(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
     kind = getattr(gxe, "".join(part.capitalize() for part in wanted.type.split("_")), None)
     if kind is None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import Discovered, declared_in, list_modules
@@ -11,6 +11,7 @@ from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, RunStopped, TidegateError
 from jobs.input.day import last_day
 from jobs.run.plan.preflight import find_day, steps
+from jobs.schema.records import DeclaredFacts
 from jobs.tables.records import run_records
 from jobs.wording import counted
 
@@ -24,8 +25,21 @@ class Finding(enum.Enum):
     STOPS = "STOPS"
 
 
+# returns a sentence for each declared check that cannot be made; it gets the input's columns, if
+# they are known
+FindWrong = Callable[[DeclaredFacts, Sequence[str] | None], Sequence[str]]
+
+
+def _none(*_: object) -> Sequence[str]:
+    return ()
+
+
 def check_package(
-    package: str, day: str | None = None, engine: str | None = None
+    package: str,
+    day: str | None = None,
+    engine: str | None = None,
+    *,
+    find_wrong: FindWrong = _none,
 ) -> Iterator[tuple[str, str, Finding]]:
     """Yield each enrichment's name, a sentence, and the finding, also after a fault.
 
@@ -33,6 +47,7 @@ def check_package(
         package: The package of the declarations.
         day: The day or hour of the input; by default the last of each enrichment.
         engine: The engine that runs the days; by default the environment chooses it.
+        find_wrong: Finds wrong declarations of checks.
 
     Raises:
         DeclarationError: The package does not exist.
@@ -50,13 +65,18 @@ def check_package(
                 checked.append(one)
                 name = one.enrichment.name
                 yield from (
-                    (name, *line) for line in _checked(one.enrichment, day, message, engine)
+                    (name, *line)
+                    for line in _checked(one.enrichment, day, message, engine, find_wrong)
                 )
                 yield from ((name, wrong, Finding.WRONG) for wrong in _lost(one.enrichment))
 
 
 def _checked(
-    enrichment: Enrichment, day: str | None, conflict: str | None, engine: str | None
+    enrichment: Enrichment,
+    day: str | None,
+    conflict: str | None,
+    engine: str | None,
+    find_wrong: FindWrong,
 ) -> Iterator[tuple[str, Finding]]:
     """Yield all faults, a sentence each, with the conflict; or a sentence that all is right."""
     # imports deltalake, which declarations do not need
@@ -72,6 +92,10 @@ def _checked(
     for step in steps(enrichment, input_day, day, engine, published):
         with _noting(enrichment, faults):
             step()
+    with _noting(enrichment, faults):
+        columns = None if input_day is None else input_day.names
+        for wrong in find_wrong(enrichment.facts(), columns):
+            faults.setdefault(wrong, Finding.WRONG)
     if faults:
         yield from faults.items()
     elif input_day is not None:

@@ -81,7 +81,7 @@ class DayPipeline:
         if not days:
             return
         name = self.enrichment.name
-        if why := self.quality.unready(name):
+        if why := self.quality.unready(self.enrichment.facts()):
             raise DeclarationError(f"{name}: {why} Nothing was called.")
         yield from _Run(self, days, options or DayOptions(), run_id or uuid.uuid4().hex).events()
         if why := self.render():

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from jobs.errors import PublishConflict
-from jobs.schema.records import DayRecord, UnwrittenRun
+from jobs.schema.records import DayRecord, DeclaredFacts, UnwrittenRun
 from jobs.tables.leases.day_leases import Lease
 from jobs.tables.records import run_records
 from jobs.tables.records.killed_runs import killed_runs, with_costs
@@ -23,8 +23,10 @@ class Quality(Protocol):
     def batch_checks(self) -> str:
         """module:function for a micro-batch of a stream."""
 
-    def unready(self, enrichment: str) -> str:
-        """Returns why verdicts or the report could not be stored, in a sentence; or empty."""
+    def unready(self, declared: DeclaredFacts) -> str:
+        """Returns why a declared check is unknown, or why verdicts or the report could not be
+        stored, in a sentence; or empty.
+        """
 
     def keep(self, record: DayRecord) -> object:
         """Stores the verdicts of a run. Raises an exception with a user-facing sentence."""

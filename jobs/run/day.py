@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 Report = Callable[[dict[str, Any]], None]
 
+WRONG_EXPECTATIONS = "declared_checks:wrong_expectations"  # in the package of the checks
 ROWS_OF_ONE_TASK = 5_000  # of a micro-batch in a single file
 
 
@@ -180,6 +181,7 @@ class DayRun:
         """Writes, counts and judges the files. Returns the saved record."""
         started_at, began = _now(), self.clock()
         on_store = self._writes_on_store()
+        self._require_expectations()
         importing = _import_meanwhile(self.checks)
         try:
             with RunProgress(self.engine.coordinator, self.input_day.rows, self.report) as progress:
@@ -203,6 +205,18 @@ class DayRun:
         if self.checks:
             self._show("checked", record)
         return record
+
+    def _require_expectations(self) -> None:
+        """Refuse expectations that cannot be evaluated, before any call. It waits for the import of
+        Great Expectations.
+
+        Raises:
+            DeclarationError: One is unknown, or its arguments are wrong.
+        """
+        if self.checks and self.enrichment.expectations:
+            find_wrong = named(f"{self.checks.rpartition('.')[0]}.{WRONG_EXPECTATIONS}")
+            if wrong := find_wrong(self.enrichment.facts(), self.input_day.names):
+                raise DeclarationError(f"{self.enrichment.name}: {wrong[0]}")
 
     def _writes_on_store(self) -> bool:
         """Whether tasks write on the store that the table is on.

@@ -84,7 +84,7 @@ def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[Stream
         )
     if pipeline.submit.engine == LOCAL:
         raise DeclarationError(f"{name}: a stream needs Spark; {ENGINE} is {LOCAL!r}.")
-    if why := pipeline.quality.unready(name):
+    if why := pipeline.quality.unready(enrichment.facts()):
         raise DeclarationError(f"{name}: {why} Nothing was called.")
     quality = type(pipeline.quality)
     given = [

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from honest_day import PLANE, WEATHER, declare
 
-from data_quality.catalogue import checks
+from data_quality.catalogue import checks, further
 from data_quality.checks import OF_A_LOOKUP, OF_A_WATERFALL, OF_A_WINDOW, OF_THE_ROW
 from data_quality.checks.calls_reconciled import CallsReconciled
 from data_quality.rows.written_day import WrittenDay
@@ -115,6 +115,14 @@ def test_the_users_expectations_are_named_by_type_and_column_each_once():
         ("expect_column_values_to_be_between__distance_2", "error"),
         ("expect_table_row_count_to_be_between", "error"),
     ]
+
+
+def test_each_expectation_has_a_name_of_its_own():
+    facts = [
+        ExpectationFacts("expect_column_to_exist", {"column": one}) for one in ["x", "x", "x_2"]
+    ]
+    found = further(declare(expectations=tuple(facts)))
+    assert len({name for name, _ in found}) == len(found)
 
 
 def test_names_are_what_dagster_allows():

@@ -18,13 +18,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from data_quality.declared_checks import find_wrong_checks
     from jobs.commands.check import Finding, check_package
 
     if options.day and not is_day(options.day, "hour"):
         require_day(options.day)
     spark_submit_from_environment(options.engine, options.conf)  # refuses what a run would refuse
     findings = set()
-    for name, message, finding in check_package(options.package, options.day, options.engine):
+    found = check_package(
+        options.package, options.day, options.engine, find_wrong=find_wrong_checks
+    )
+    for name, message, finding in found:
         print(f"{name:30} {finding.value}   {message}")
         findings.add(finding)
     if not findings:

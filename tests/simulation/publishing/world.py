@@ -33,7 +33,7 @@ class Quality:
 
     checks = batch_checks = "tests.simulation:checks"
 
-    def unready(self, _enrichment: str) -> str:
+    def unready(self, _declared: object) -> str:
         return ""
 
     def keep(self, _record: DayRecord) -> None:
