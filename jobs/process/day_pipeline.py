@@ -80,12 +80,16 @@ class DayPipeline:
         """
         if not days:
             return
+        run = _Run(self, days, options or DayOptions(), run_id or uuid.uuid4().hex)
+        yield from run.events()
+        if run.has_news and (why := self.render()):
+            yield DaysWarning(days[-1], why)
+
+    def require_ready(self) -> None:
+        """Raises DeclarationError if the verdicts or the report cannot be stored."""
         name = self.enrichment.name
         if why := self.quality.unready(self.enrichment.facts()):
             raise DeclarationError(f"{name}: {why} Nothing was called.")
-        yield from _Run(self, days, options or DayOptions(), run_id or uuid.uuid4().hex).events()
-        if why := self.render():
-            yield DaysWarning(days[-1], why)
 
     def record(self, outcome: DayOutcome, began: str) -> DayOutcome:
         """Records the end of a run without files, for the report; warns if it cannot.
@@ -102,6 +106,10 @@ class DayPipeline:
             began,
             now(),
         )
+        return self.saved(run, outcome)
+
+    def saved(self, run: UnwrittenRun, outcome: DayOutcome) -> DayOutcome:
+        """Saves how a run of this outcome ended; warns if it cannot."""
         table = self.enrichment.output.path
         warning = or_warning(
             lambda: run_records.save_unwritten(run, table), "how it ended is not kept"
@@ -129,8 +137,14 @@ class _Run:
         self._progress: dict[str, Mapping[str, Any]] = {}  # the last progress of each day
         self._code: int | None = None  # exit status of the Spark program
         self._began = now()
+        self._as_before: set[str] = set()  # days that wait, and whose record says why
         ignore_ttl, elsewhere = "--ignore-ttl" in options.program, pipeline.submit.is_elsewhere
         self._before = BeforeSpark(pipeline.enrichment, ignore_ttl=ignore_ttl, elsewhere=elsewhere)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the report has anything to tell of the run."""
+        return len(self._as_before) < len(self._ids)
 
     def events(self) -> Iterator[DayEvent]:
         with contextlib.ExitStack() as held:
@@ -141,6 +155,8 @@ class _Run:
                 self._see_earlier_runs()
             yield from self._unchanged()
             yield from self._waiting()
+            if self._leases:
+                self._pipeline.require_ready()
             all_published = True
             for event in self._with_spark() if self._leases else ():
                 all_published &= not isinstance(event, DayOutcome) or event.is_published
@@ -201,7 +217,21 @@ class _Run:
                 reason, state, code = str(error), FAILED, WRONG if wrong else FAILED_STATUS
             if reason:
                 del self._leases[day]  # no longer run, but held until the end
-                yield self._unwritten(DayOutcome(day, self._ids[day], state, reason, code=code))
+                outcome = DayOutcome(day, self._ids[day], state, reason, code=code)
+                before = run_records.waiting(self._name, day) if code == WAITING else None
+                if before is not None:
+                    yield self._still_waiting(outcome, before)
+                else:
+                    yield self._unwritten(outcome)
+
+    def _still_waiting(self, outcome: DayOutcome, before: UnwrittenRun) -> DayOutcome:
+        """Renews the reason of the run since which the day waits, in place of a further record."""
+        outcome = self._advised(outcome)
+        if before.reason == outcome.reason:
+            self._as_before.add(outcome.day)
+            return outcome
+        run = replace(before, reason=outcome.reason, ended_at=now())
+        return self._pipeline.saved(run, outcome)
 
     def _with_spark(self) -> Iterator[DayEvent]:
         days = list(self._leases)
@@ -365,11 +395,14 @@ class _Run:
         return self._unwritten(replace(outcome, progress=self._progress.get(day)))
 
     def _unwritten(self, outcome: DayOutcome) -> DayOutcome:
-        advise = self._pipeline.advise
-        outcome = advise(outcome) if advise else replace(outcome, next_step=self._again(outcome))
+        outcome = self._advised(outcome)
         return (
             outcome if outcome.state == NOT_STARTED else self._pipeline.record(outcome, self._began)
         )
+
+    def _advised(self, outcome: DayOutcome) -> DayOutcome:
+        advise = self._pipeline.advise
+        return advise(outcome) if advise else replace(outcome, next_step=self._again(outcome))
 
     def _again(self, outcome: DayOutcome) -> str:
         when = "Later" if outcome.code == WAITING else "Once that is fixed"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from jobs.errors import TidegateError
+from jobs.errors import RunWaits, TidegateError
 from jobs.schema.records import DayRecord, RunBill, UnwrittenRun
 from jobs.storage import durable
 from jobs.storage.work_folders import moved_here
@@ -211,6 +211,16 @@ def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:
         run for path in _ends(enrichment, day) if (run := _read(path, UnwrittenRun)) is not None
     ]
     return sorted(found, key=lambda run: (run.day, run.ended_at))
+
+
+def waiting(enrichment: str, day: str) -> UnwrittenRun | None:
+    """Returns the run since which the day waits; None if its last run did not wait."""
+    found = unwritten(enrichment, day)
+    if not found or found[-1].state != RunWaits.state:
+        return None
+    last = found[-1]
+    is_over = any(one.facts.started_at > last.started_at for one in load(enrichment, day))
+    return None if is_over else last
 
 
 def bill_file(enrichment: str, day: str, run_id: str) -> Path:

@@ -143,13 +143,18 @@ class Reviews:
 
     def run_killed(self, day, point):
         """Runs the day in a process that kills itself at this point; its exit status."""
-        program = [sys.executable, "-m", "tests.support.killed_job_run", point]
-        command = ["run", "reviews", "--package", "declared", "--day", day, "--engine", LOCAL]
+        program = ["-m", "tests.support.killed_job_run", point]
+        return self.run_elsewhere(day, *program, options=["--engine", LOCAL])
+
+    def run_elsewhere(self, day, *program, options=()):
+        """Runs the day by this program in a process; its exit status."""
+        command = ["run", "reviews", "--package", "declared", "--day", day, *options]
         root = Path(__file__).parents[3]
         path = {"PYTHONPATH": os.pathsep.join([str(root), str(Path.cwd())])}
         done = subprocess.run(
-            [*program, *command], env=os.environ | path, capture_output=True, text=True, check=False
-        )
+            [sys.executable, *program, *command], env=os.environ | path, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
         self.output = done.stdout + done.stderr
         return done.returncode
 

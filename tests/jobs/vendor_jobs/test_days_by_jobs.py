@@ -29,6 +29,41 @@ def test_a_day_waits_for_its_jobs_and_is_then_published(reviews, capsys):
     assert reviews.bill == reviews.vendor.invoice
 
 
+def test_looks_that_find_nothing_new_leave_one_record_and_no_report(reviews, capsys):
+    reviews.vendor.looks = 2
+    reviews.write_input(DAY, TEXTS[:3])
+    assert reviews.run(DAY) == WAITING
+    (record,) = Path("data/runs/reviews", DAY).glob("*.unwritten")
+    began = json.loads(record.read_text())["started_at"]
+    pages = Path("data/reports/reviews/index.html")
+    pages.unlink()
+    assert reviews.run(DAY) == reviews.run(DAY) == WAITING
+    assert [*Path("data/runs/reviews", DAY).glob("*.unwritten")] == [record]
+    assert not pages.exists()
+    assert json.loads(record.read_text())["started_at"] == began  # since when it waits
+    assert reviews.run(DAY) == 0
+    assert pages.exists()
+
+
+LOOK = """
+import sys
+from tidegate.__main__ import main
+status = main(sys.argv[1:])
+print(sorted({"aiohttp", "jinja2", "pandas", "pyspark", "sqlalchemy"} & set(sys.modules)))
+sys.exit(status)
+"""
+
+
+@pytest.mark.proof
+@pytest.mark.process
+def test_a_look_imports_only_what_asks_the_vendor(reviews):
+    reviews.vendor.looks = 9
+    reviews.write_input(DAY, TEXTS[:3])
+    assert reviews.run(DAY) == WAITING
+    assert reviews.run_elsewhere(DAY, "-c", LOOK) == WAITING
+    assert "['aiohttp']" in reviews.output
+
+
 def test_results_may_be_shuffled_doubled_foreign_and_torn(reviews):
     foreign = {"id": "of nobody here", "answer": {"label": "foreign"}}
     wrong = {"id": "A" * 22, "answer": {"label": "foreign"}}
