@@ -35,6 +35,7 @@ def merged_project(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.proof
 def test_dagsters_own_commands_check_and_list_the_merged_project_without_a_warning(merged_project):
     said = checked_and_listed(merged_project)
     names = (

@@ -12,6 +12,7 @@ from aiohttp import web
 from deltalake import DeltaTable
 
 from jobs.process.spark_submit import SparkSubmit
+from jobs.run.engines.engine import ENGINE, LOCAL
 from jobs.tables.leases.day_leases import leased
 from tests.support.program_here import in_this_session
 from tidegate.__main__ import main
@@ -27,6 +28,13 @@ def asked(towns, monkeypatch, service):
     monkeypatch.setenv("WEATHER_URL", service.url)
     towns.write_input(DAY, range(10))
     return service
+
+
+@pytest.fixture
+def locally(monkeypatch):
+    """Days run by the local engine, in this process."""
+    monkeypatch.setenv(ENGINE, LOCAL)
+    monkeypatch.setattr(SparkSubmit, "started", in_this_session)
 
 
 def tidegate(*arguments):
@@ -58,9 +66,9 @@ def failing_for(*towns):
     return answer
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("locally")
 def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_nothing_else(
-    towns, asked, capsys, spark, monkeypatch
+    asked, capsys
 ):
     asked.answer = failing_for("town-8")
     assert tidegate("run", "towns", "--from", DAY, "--to", "2013-01-13") == 2
@@ -76,9 +84,6 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
     assert letters() == [(8, '["town-8"]', "error")]
     before = len(asked.log)
 
-    # its process was seen to do its work
-    monkeypatch.setattr(SparkSubmit, "started", in_this_session)
-    monkeypatch.setitem(spark.sparkContext.environment, "WEATHER_URL", asked.url)
     asked.answer = failing_for()
     assert tidegate("replay", "towns", "--day", DAY) == 0
     assert asked.log[before:] == ["/v1/town-8"]
@@ -95,12 +100,8 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
     assert len(asked.log) == before + 1
 
 
-@pytest.mark.spark
-def test_a_report_that_cannot_be_written_after_all_is_a_warning_and_the_day_is_published(
-    towns, asked, capsys, spark, monkeypatch
-):
-    monkeypatch.setattr(SparkSubmit, "started", in_this_session)
-    monkeypatch.setitem(spark.sparkContext.environment, "WEATHER_URL", asked.url)
+@pytest.mark.usefixtures("asked", "locally")
+def test_a_report_that_cannot_be_written_after_all_is_a_warning_and_the_day_is_published(capsys):
     Path("data/reports/towns/index.html").mkdir(parents=True)  # in the way of the page
     assert tidegate("run", "towns", "--day", DAY) == 0
     first, second = capsys.readouterr().out.splitlines()

@@ -48,6 +48,11 @@ def url(tmp_path, monkeypatch):
     return url
 
 
+@pytest.fixture
+def given_back_soon(monkeypatch):
+    monkeypatch.setattr("jobs.task.lease.window_limits.GIVEN_BACK_WITHIN", 0.5)
+
+
 # -- the book
 # --------------------------------------------------------------------------------------------------
 
@@ -181,10 +186,8 @@ def test_a_budget_of_tokens_is_reserved_at_the_highest_price_and_settled_by_the_
     assert Decimal("9.70") <= billing.bill <= Decimal(10)
 
 
-def test_a_budget_is_not_used_up_while_a_pause_keeps_a_call_from_spending_it(
-    url, service, monkeypatch
-):
-    monkeypatch.setattr("jobs.task.lease.window_limits.GIVEN_BACK_WITHIN", 0.5)
+@pytest.mark.usefixtures("given_back_soon")
+def test_a_budget_is_not_used_up_while_a_pause_keeps_a_call_from_spending_it(url, service):
     came = []
 
     async def answer(request):
@@ -211,10 +214,8 @@ def test_a_budget_is_not_used_up_while_a_pause_keeps_a_call_from_spending_it(
     assert len(came) == 7, "six rows and a refusal"
 
 
-def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_request(
-    url, service, monkeypatch
-):
-    monkeypatch.setattr("jobs.task.lease.window_limits.GIVEN_BACK_WITHIN", 0.5)
+@pytest.mark.usefixtures("given_back_soon")
+def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_request(url, service):
     sizes = []
 
     async def answer(request):
@@ -232,10 +233,8 @@ def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_requ
     assert str(run.errors[0]).startswith("the budget of geo, 1.00 USD per day, is used up")
 
 
-def test_no_key_counts_as_asked_whose_batch_the_budget_left_unsent(
-    url, service, monkeypatch, tmp_path
-):
-    monkeypatch.setattr("jobs.task.lease.window_limits.GIVEN_BACK_WITHIN", 0.5)
+@pytest.mark.usefixtures("given_back_soon")
+def test_no_key_counts_as_asked_whose_batch_the_budget_left_unsent(url, service, tmp_path):
 
     async def answer(request):
         return web.json_response([{"first_x": 1}] * len(await request.json()))
@@ -257,6 +256,7 @@ def test_no_key_counts_as_asked_whose_batch_the_budget_left_unsent(
     assert {one.key for one in stored if one.outcome == "asked"} == answered
 
 
+@pytest.mark.usefixtures("given_back_soon")
 def test_the_next_day_has_its_own_budget_and_a_month_holds_over_days(url, service):
     service.answer = billing = Billing("1.00")
     declared = priced(
@@ -274,6 +274,7 @@ def test_the_next_day_has_its_own_budget_and_a_month_holds_over_days(url, servic
     assert bills == [10, 20, 25, 25]
 
 
+@pytest.mark.usefixtures("given_back_soon")
 def test_a_run_that_needs_less_than_the_budget_ends_well_and_leaves_the_rest_to_others(
     url, service
 ):
@@ -285,6 +286,7 @@ def test_a_run_that_needs_less_than_the_budget_ends_well_and_leaves_the_rest_to_
     assert billing.bill == 30
 
 
+@pytest.mark.usefixtures("given_back_soon")
 def test_limits_shows_what_is_spent_of_a_budget_in_its_currency(url, service, capsys):
     service.answer = Billing("1.00")
     run = Run(url, priced(service.url, "1.50 USD", Budget("6 USD", per="day")), "a run", tasks=1)
@@ -296,6 +298,7 @@ def test_limits_shows_what_is_spent_of_a_budget_in_its_currency(url, service, ca
     assert line[:6] == ["USD", "on", "2026-11-25", "ended", "runs", "6.00"]
 
 
+@pytest.mark.usefixtures("given_back_soon")
 def test_a_budget_of_an_enrichment_is_of_its_runs_only(url, service):
     service.answer = billing = Billing("1.00")
     declared = priced(service.url, "1 USD", Budget("25 USD", per="day"))
@@ -365,10 +368,8 @@ def test_a_budget_where_runs_do_not_meet_is_refused_before_anything_starts(monke
             )
 
 
-def test_a_raised_budget_holds_at_once_and_a_lower_one_for_the_runs_that_declare_it(
-    url, service, monkeypatch
-):
-    monkeypatch.setattr("jobs.task.lease.window_limits.GIVEN_BACK_WITHIN", 0.5)
+@pytest.mark.usefixtures("given_back_soon")
+def test_a_raised_budget_holds_at_once_and_a_lower_one_for_the_runs_that_declare_it(url, service):
     service.answer = billing = Billing("1.00")
     first = Run(url, priced(service.url, "1 USD", Budget("5 USD", per="day")), "killed", tasks=1)
     first.start(lambda: batches(100))

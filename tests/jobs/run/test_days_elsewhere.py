@@ -302,9 +302,8 @@ def rows_of(files):
     )
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 12))]
-)
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", range(12))
 def test_windows_on_a_store_alone_are_those_of_a_folder(
     place, spark, service, *, monkeypatch, tmp_path, seed
 ):

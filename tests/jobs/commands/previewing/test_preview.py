@@ -294,6 +294,7 @@ def test_personal_keys_and_what_was_asked_with_them_are_shown_only_when_asked_fo
     assert "places/main%20st" in capsys.readouterr().out
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_key_that_is_an_expression_starts_spark_and_one_line_on_stderr_says_so(project, service):
     command = [
@@ -335,6 +336,17 @@ def test_without_java_an_expression_is_one_sentence_before_the_first_call(
 def quiet(spark, monkeypatch):
     """The session of the tests, as silent as one that the command starts."""
     monkeypatch.setattr(PySparkLogger.getLogger("SQLQueryContextLogger"), "disabled", True)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("project", "quiet")
+def test_a_key_that_is_an_expression_is_evaluated_by_spark(service, capsys):
+    assert main(["try", "declared_for_trial:expression", "--rows", "3"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert sorted(service.log) == ["/bX", "/main%20st", "/nowheX"]
+    assert "q=nowheX" in printed.out
+    assert "[{'seats': 149}]" in printed.out
 
 
 @pytest.mark.spark

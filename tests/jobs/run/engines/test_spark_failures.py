@@ -82,11 +82,27 @@ def test_a_colon_in_the_name_of_a_file_is_refused_before_spark_starts(raw):
         find_input(scored, DAY)
 
 
+def damage(file):
+    damaged = bytearray(file.read_bytes())
+    damaged[200:2000] = bytes(1800)
+    file.write_bytes(damaged)
+
+
+@pytest.mark.spark
+def test_a_damaged_page_is_reported_with_its_file_the_cause_and_the_cure(raw, spark):
+    damage(raw)
+    with pytest.raises(Exception, match="FAILED_TO_UNCOMPRESS") as failed:
+        spark.read.parquet(str(raw.absolute())).agg({"k": "sum"}).collect()
+    assert explain_error(failed.value) == (
+        f"input: {raw.absolute()} cannot be read: java.io.IOException: FAILED_TO_UNCOMPRESS(5). "
+        "Write the file again."
+    )
+
+
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_damaged_page_is_reported_with_its_file_the_cause_the_cure_and_the_log(raw):
-    damaged = bytearray(raw.read_bytes())
-    damaged[200:2000] = bytes(1800)
-    raw.write_bytes(damaged)
+    damage(raw)
     how = run(f"damaged-{os.getpid()}", "local[1,1]")
     assert how.code == 1
     assert how.reason == (
