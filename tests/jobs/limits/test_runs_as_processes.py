@@ -103,6 +103,9 @@ def url(request, tmp_path):
     return store_url(request.getfixturevalue("postgres"))
 
 
+@pytest.mark.parametrize(
+    "url", ["file", pytest.param("postgresql", marks=pytest.mark.proof)], indirect=True
+)
 def test_three_runs_at_once_share_one_limit_and_one_pause(url, counting):
     with runs(url, counting, 3) as processes:
         for _ in range(5):  # on a busy machine the third run begins late
