@@ -180,7 +180,7 @@ def _day(enrichment: Enrichment, name: str, day: Day | None, now: dt.datetime) -
         found = replace(found, version=shown.published_version, published_at=shown.published_at)
     if day.record is None:
         return found
-    counts = figures(day.record)
+    counts = figures(day.record) | {"rows": day.record.rows_published}
     times = [lookup.latency_p99_ms or 0.0 for lookup in day.record.figures.lookups]
     slowest = max(times, default=0.0) or None
     return replace(found, p99_ms=slowest, **{name: counts[name] for name in FIGURES})

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.commands.status import recent_runs, scheduled_days
-from jobs.schema.records import RunBill, UnwrittenRun
+from jobs.schema.records import RowChanges, RunBill, UnwrittenRun
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from orchestration.common.table_status import read_table
@@ -89,6 +89,12 @@ def test_a_day_that_readers_of_the_declared_table_do_not_see_is_missing(towns, c
         "missing",
         "it was published to data/published/towns, which is gone",
     )
+
+
+def test_rows_that_a_run_kept_are_rows_of_its_day(towns):
+    counts = {"new": 2, "changed": 0, "expired": 0, "gone": 0, "kept": 5}
+    towns.publish("2013-01-19", [1, 2], changes=RowChanges(**counts))
+    assert read_table(towns.enrichment, 1, NOW).last.rows == 7
 
 
 def test_each_day_has_the_state_that_was_planted(towns):
