@@ -1,9 +1,11 @@
 """`tidegate init`: makes a new project with an enrichment that runs."""
 
 import argparse
+import json
 import re
 import runpy
 from collections.abc import Collection
+from datetime import UTC, datetime
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -22,7 +24,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", type=Path, metavar="FOLDER", help="to be made; its name is the project's"
     )
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--openapi", type=Path, metavar="FILE", help="one that asks the service this describes"
+    )
     parser.add_argument(
+        "--operation", metavar="NAME", help="with --openapi: the operationId, or 'GET /path/{id}'"
+    )
+    kind.add_argument(
         "--with", dest="kind", choices=sorted(KINDS), help="model: one that asks a language model"
     )
 
@@ -36,6 +45,10 @@ def _run(options: argparse.Namespace) -> int:
         )
     if folder.exists() and any(folder.iterdir()):
         raise DeclarationError(f"{folder} is not empty; name a folder that is, or none.")
+    if options.operation and not options.openapi:
+        raise DeclarationError("--operation is a part of the document that --openapi names.")
+    if options.openapi:
+        return _from_openapi(options.openapi, options.operation, folder, name)
     added, replaced = KINDS.get(options.kind, (None, ()))
     package = resources.files("tidegate")
     _copy(package / "template", folder, name, without=replaced)
@@ -46,6 +59,32 @@ def _run(options: argparse.Namespace) -> int:
     print(
         f"{folder} is a project with one enrichment, enrichments/{first}.py. Next: cd {folder} "
         "&& make demo"
+    )
+    return RIGHT
+
+
+def _from_openapi(document: Path, operation: str | None, folder: Path, name: str) -> int:
+    from jobs.commands.describing.openapi_declaration import describe
+    from jobs.commands.describing.openapi_document import OpenApi
+
+    made = describe(OpenApi(document), operation)
+    template = resources.files("tidegate") / "template"
+    samples = ("orders.py", "tests", "sample.py", "Makefile", "README.md", "env")
+    _copy(template, folder, name, without=samples)
+    (folder / "enrichments" / f"{made.name}.py").write_text(made.code)
+    lines = [f"{variable}={value}\n" for variable, value in made.variables.items()]
+    (folder / ".env").write_text("".join(lines))
+    day = folder / "data" / "raw" / made.name / f"date={datetime.now(UTC):%Y-%m-%d}"
+    day.mkdir(parents=True)
+    (day / "part-0.jsonl").write_text(f"{json.dumps(made.row)}\n")
+    print(f"{folder} is a project with enrichments/{made.name}.py, which asks {made.asks}.")
+    if made.others:
+        print(f"Other operations, for --operation: {', '.join(made.others)}")
+    if unset := [variable for variable, value in made.variables.items() if not value]:
+        print(f"Write {' and '.join(unset)} into {folder}/.env.")
+    print(
+        f"Write keys of your own into {day}/part-0.jsonl. Next: cd {folder} && tidegate check && "
+        f"tidegate try {made.name}"
     )
     return RIGHT
 

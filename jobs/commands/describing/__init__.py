@@ -1,0 +1,1 @@
+"""Declarations from what a service says of itself."""

@@ -1,0 +1,172 @@
+"""`tidegate init --openapi`: six documents, each to its first answer from a real server."""
+
+import base64
+import importlib
+import json
+import os
+import re
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from jobs.commands.describing.openapi_declaration import describe
+from jobs.commands.describing.openapi_document import OpenApi
+from tidegate.__main__ import main
+
+DOCUMENTS = Path(__file__).parent / "documents"
+BASIC = f"Basic {base64.b64encode(b'secret:secret').decode()}"
+# by document: the only request that the service answers, the header it wants, its answer, and what
+# `try` shows of it
+SERVICES = {
+    "pets.yaml": (
+        "/api/v3/pet/10",
+        ("api_key", "secret"),
+        {"id": 10, "name": "Rex", "category": {"id": 3, "name": "dogs"}, "status": "sold"},
+        "name=Rex  category_id=3  category_name=dogs  status=sold",
+    ),
+    "payments.json": (
+        "/v1/customers/cus_9s6",
+        ("Authorization", BASIC),
+        {"id": "cus_9s6", "created": 1_700_000_000, "livemode": False, "address": {"city": "Bonn"}},
+        "address_city=Bonn",
+    ),
+    "code_hosting.json": (
+        "/repos/octocat/hello-world",
+        ("X-Api-Version", "2022-11-28"),
+        {"id": 7, "full_name": "octocat/hello-world", "pushed_at": "2026-11-19T07:00:00Z",
+         "license": None, "stargazersCount": 80},
+        "stargazers_count=80  id=7  full_name=octocat/hello-world",
+    ),
+    "weather.yaml": (
+        "/data/2.5/forecast?appid=secret&lat=52.52&lon=-13.5&units=metric",
+        None,
+        {"coord": {"lat": 52.52, "lon": -13.5}, "main": {"temp": 3, "feels-like": 1.5}, "dt": 9},
+        "main_temp=3.0  main_feels_like=1.5",
+    ),
+    "companies.json": (
+        "/company/00000006",
+        ("Authorization", "Bearer granted"),
+        {"company_name": "MARINE", "companyNumber": "00000006", "date_of_creation": "1862-10-25",
+         "registered_office_address": {"x-lines.1": "1 Quay"}},
+        "company_name=MARINE  date_of_creation=1862-10-25",
+    ),
+    "geocoder.json": (
+        "/v1/search?format=jsonv2&q=1%20Main%20St%2C%20Berlin",
+        None,
+        {"results": [{"formatted_address": "Berlin", "geometry": {"location": {"lat": 52.5}}}]},
+        "formatted_address=Berlin  geometry_location_lat=52.5",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def serve():
+    """Starts a service that answers one request, and a token's; returns its address and log."""
+    servers = []
+
+    def start(request, header, answer):
+        log = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                path, _, query = self.path.partition("?")
+                log.append("?".join(filter(None, [path, "&".join(sorted(query.split("&")))])))
+                allowed = header is None or self.headers.get(header[0]) == header[1]
+                status = 401 if not allowed else 200 if log[-1] == request else 404
+                self.answer(status, answer if status == 200 else {"message": "no"})
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.answer(200, {"access_token": "granted", "expires_in": 600})
+
+            def answer(self, status, body):
+                body = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *arguments):
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}", log
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.usefixtures("modules_of_others")
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_document_becomes_a_declaration_whose_first_row_has_the_answer(
+    tmp_path, monkeypatch, capsys, serve, name
+):
+    request, header, answer, shown = SERVICES[name]
+    url, log = serve(request, header, answer)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    assert main(["init", "--openapi", str(DOCUMENTS / name), "shop"]) == 0
+    monkeypatch.chdir("shop")
+    monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
+    importlib.invalidate_caches()
+    variables = re.sub(r"https?://[^/\n]*", url, Path(".env").read_text())
+    Path(".env").write_text(variables.replace("=\n", "=secret\n"))
+    (declared,) = [path for path in Path("enrichments").glob("*.py") if path.stem != "__init__"]
+    declared.write_text(declared.read_text().replace("https://register.example", url))
+    assert max(map(len, declared.read_text().splitlines())) <= 100
+    assert main(["check"]) == 0, capsys.readouterr().out
+    assert log == []
+    assert main(["try", declared.stem]) == 0
+    printed = capsys.readouterr().out
+    assert shown in re.sub(r"\n +", "  ", printed)
+    assert "secret" not in printed
+    assert log == [request]
+
+
+def written(operation, name):
+    return describe(OpenApi(DOCUMENTS / name), operation).code
+
+
+def test_a_list_below_an_id_becomes_columns_of_lists_over_its_pages():
+    code = written("officers", "companies.json")
+    assert '"name ARRAY<STRING>, "' in code
+    assert '"appointed_on ARRAY<DATE>"' in code
+    assert '"name": "$.items[*].name"' in code
+    pages = 'Pages(next="$.meta.nextPageToken", parameter="page_token", items="$.items"'
+    assert pages in re.sub(r"\s+", " ", code)
+
+
+def test_a_search_takes_the_first_item_and_none_is_a_miss():
+    assert 'miss_when=[404, "length($.data) == 0"]' in written("GetCustomers", "payments.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"swagger": "2.0"}', "is no OpenAPI document of version 3 (openapi: '')"),
+        ("[", "cannot be read"),
+        ('{"openapi": "3.0.0", "paths": {"/a": {"$ref": "b.json"}}}', "bundle it into one file"),
+        ('{"openapi": "3.0.0", "paths": {"/a": {"$ref": "#/paths/~1a"}}}', "leads to itself"),
+        ('{"openapi": "3.0.0", "paths": {}}', "no GET operation that asks by a key for JSON"),
+    ],
+)
+def test_a_document_without_a_lookup_is_one_sentence(tmp_path, capsys, text, message):
+    (tmp_path / "spec.json").write_text(text)
+    assert main(["init", "--openapi", str(tmp_path / "spec.json"), str(tmp_path / "shop")]) == 2
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
+    assert not (tmp_path / "shop").exists()
+
+
+def test_an_unknown_operation_is_answered_with_the_closest():
+    with pytest.raises(Exception, match="Did you mean 'officers'"):
+        written("oficers", "companies.json")
