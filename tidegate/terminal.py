@@ -1,6 +1,7 @@
 """Escapes what commands print, so that texts from outside cannot control the terminal."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
@@ -8,6 +9,7 @@ from typing import Any, TextIO
 from jobs.wording import printable
 
 CLEAR_LINE = "\r\x1b[K"
+RED, GREEN, YELLOW = 31, 32, 33
 
 
 class PrintableOutput:
@@ -23,8 +25,8 @@ class PrintableOutput:
         for line in lines:
             self.write(line)
 
-    def clear_line(self) -> None:
-        self._stream.write(CLEAR_LINE)
+    def control(self, sequence: str) -> None:
+        self._stream.write(sequence)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -32,7 +34,21 @@ class PrintableOutput:
 
 def clear_line(stream: TextIO) -> None:
     """Erase the last line of a terminal."""
-    stream.clear_line() if isinstance(stream, PrintableOutput) else stream.write(CLEAR_LINE)
+    _control(stream, CLEAR_LINE)
+
+
+def write_coloured(stream: TextIO, text: str, colour: int | None) -> None:
+    """Write a text, in a terminal in a colour unless NO_COLOR is set."""
+    shown = colour and stream.isatty() and not os.environ.get("NO_COLOR")
+    if shown:
+        _control(stream, f"\x1b[{colour}m")
+    stream.write(text)
+    if shown:
+        _control(stream, "\x1b[0m")
+
+
+def _control(stream: TextIO, sequence: str) -> None:
+    stream.control(sequence) if isinstance(stream, PrintableOutput) else stream.write(sequence)
 
 
 @contextlib.contextmanager

@@ -3,16 +3,22 @@ characters escaped.
 """
 
 import contextlib
+import os
+import pty
 import random
 import shutil
+import sys
 import unicodedata
+from pathlib import Path
 
 import pytest
 
+from jobs.process.day_events import DayOutcome, DayStage
 from jobs.wording import printable
 from tidegate.__main__ import main
+from tidegate.commands.days import tell
 from tidegate.commands.stages import Stages
-from tidegate.terminal import printable_output
+from tidegate.terminal import PrintableOutput, printable_output
 
 PIECES = (
     "\x1b]0;owned\x07",
@@ -88,3 +94,76 @@ def test_the_line_of_a_running_day_is_still_updated_in_place(capsys):
     with printable_output():
         Stages(in_place=True).clear()
     assert capsys.readouterr().err == "\r\x1b[K"
+
+
+@contextlib.contextmanager
+def a_terminal(monkeypatch, columns):
+    """What is printed in a terminal of so many columns, as a list with one text after the body."""
+    master, slave = pty.openpty()
+    printed = []
+    with os.fdopen(slave, "w", encoding="utf-8") as stream, printable_output():
+        for name in ("stdout", "stderr"):
+            monkeypatch.setattr(sys, name, PrintableOutput(stream))
+        monkeypatch.setenv("COLUMNS", str(columns))
+        yield printed
+        stream.write("\0")
+        stream.flush()
+        text = ""
+        while not text.endswith("\0"):
+            text += os.read(master, 1 << 16).decode()
+        printed.append(text[:-1])
+        monkeypatch.undo()
+    os.close(master)
+
+
+PROGRESS = {"kind": "progress", "unit": "rows", "rows": 30, "rows_total": 40, "rows_per_s": 2,
+            "in_flight": 2, "left_s": 5}  # fmt: skip
+
+
+def day_events(name):
+    page = Path("data/reports") / name / "2013-01-10" / "index.html"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text("<p>")
+    yield DayStage("2013-01-10", "r1", "progress", PROGRESS)
+    yield DayOutcome("2013-01-10", "r1", "failed", "it is red\x1b[2J", record=object())
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_a_run_in_a_terminal_ends_with_a_colour_and_the_address_of_its_report(
+    tmp_path, monkeypatch, no_color
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "tidegate.commands.days.line", lambda one: f"{one.day}  failed  {one.reason}"
+    )
+    monkeypatch.setattr("tidegate.commands.days.cost_so_far", lambda *run: f"1.20 USD of {run[0]}")
+    monkeypatch.setenv("NO_COLOR", no_color)
+    with a_terminal(monkeypatch, 200) as printed:
+        assert tell("things", day_events("things")) == 1
+    (text,) = printed
+    word = "failed" if no_color else "\x1b[31mfailed\x1b[0m"
+    assert f"2013-01-10  {word}  it is red\\x1b[2J\r\n" in text
+    page = (tmp_path / "data/reports/things/2013-01-10/index.html").as_uri()
+    assert text.endswith(f"report: {page}\r\n")
+    assert "[###############     ] 30 of 40 rows (75%), 2 rows/s" in text
+    assert "5 s left, 1.20 USD of r1" in text
+
+
+def test_the_line_of_progress_is_never_longer_than_the_terminal(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with a_terminal(monkeypatch, 30) as printed:
+        stages = Stages(in_place=True)
+        stages.show(DayStage("2013-01-10", "r1", "progress", PROGRESS))
+    assert printed == ["\r\x1b[K[###############     ] 30 of "]
+
+
+def test_without_a_terminal_no_run_prints_a_colour_or_an_address(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "tidegate.commands.days.line", lambda one: f"{one.day}  failed  {one.reason}"
+    )
+    with printable_output():
+        tell("things", day_events("things"))
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out + printed.err
+    assert "report:" not in printed.out + printed.err

@@ -7,6 +7,9 @@ from jobs.declare.values.calendar import is_day, require_day
 from jobs.process.spark_submit import spark_submit_from_environment
 from tidegate.commands.command import RIGHT, STOPPED, WRONG, Command, add_package
 from tidegate.commands.days import add_engine
+from tidegate.terminal import GREEN, RED, YELLOW, write_coloured
+
+COLOURS = {"right": GREEN, "STOPS": YELLOW, "WRONG": RED}
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +32,9 @@ def _run(options: argparse.Namespace) -> int:
         options.package, options.day, options.engine, find_wrong=find_wrong_checks
     )
     for name, message, finding in found:
-        print(f"{name:30} {finding.value}   {message}")
+        sys.stdout.write(f"{name:30} ")
+        write_coloured(sys.stdout, finding.value, COLOURS[finding.value])
+        print(f"   {message}")
         findings.add(finding)
     if not findings:
         print(f"{options.package} holds no Enrichment.", file=sys.stderr)

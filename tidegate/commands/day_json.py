@@ -27,7 +27,8 @@ def tell_as_asked(
     options: argparse.Namespace, pipeline: DayPipeline, events: Iterable[DayEvent]
 ) -> int:
     """Run days and print a line for each, or with --json an object. Returns the exit status."""
-    return tell_as_json(pipeline.enrichment.name, events) if options.json else tell(events)
+    shown = tell_as_json if options.json else tell
+    return shown(pipeline.enrichment.name, events)
 
 
 def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:

@@ -25,9 +25,11 @@ from jobs.run.enrich_day import WAITING as FOR_JOBS
 from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
 from jobs.schema.records import DayRecord
 from jobs.tables.leases.day_leases import WAIT
+from jobs.tables.records.run_bills import cost_so_far
 from jobs.wording import counted, listed
 from tidegate.commands.command import FAILED, RIGHT, STOPPED, WAITING, WRONG, named
 from tidegate.commands.stages import Stages
+from tidegate.terminal import GREEN, RED, YELLOW, write_coloured
 
 PAUSE_GROWS, LONGEST_PAUSE = 1.5, 20  # factors: of the pause between looks, of the first pause
 
@@ -140,10 +142,16 @@ def add_conf(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def tell(events: Iterable[DayEvent]) -> int:
-    """Print progress and finished days. Returns the first unpublished day's exit status."""
-    stages = Stages(in_place=sys.stderr.isatty())
-    status = RIGHT
+def tell(enrichment: str, events: Iterable[DayEvent]) -> int:
+    """Print progress and finished days. Returns the first unpublished day's exit status.
+
+    In a terminal it ends with the address of the report.
+    """
+    stages = Stages(
+        in_place=sys.stderr.isatty(),
+        cost_so_far=lambda event: cost_so_far(event.run_id, enrichment, event.day),
+    )
+    status, reported = RIGHT, []
     for event in events:
         match event:
             case DayStage():
@@ -152,13 +160,25 @@ def tell(events: Iterable[DayEvent]) -> int:
                 print(event.reason, file=sys.stderr)
             case DayOutcome():
                 stages.clear()
-                print(line(event), flush=True)
+                _print(event)
+                reported += [event.day] if event.record else []
                 warn(event.day, *event.warnings, *event.unmade_summaries)
             case DaysWarning():
                 warn(event.day, event.sentence)
         if isinstance(event, DayOutcome):
             status = status or _status(event)
+    if reported and sys.stdout.isatty():
+        page = REPORTS / enrichment / (reported[0] if len(reported) == 1 else "") / "index.html"
+        print(f"report: {page.resolve().as_uri()}")
     return status
+
+
+def _print(outcome: DayOutcome) -> None:
+    text, after = line(outcome), f"{outcome.day}  {outcome.state}"
+    colour = GREEN if outcome.is_published else YELLOW if outcome.code == FOR_JOBS else RED
+    sys.stdout.write(f"{outcome.day}  ")
+    write_coloured(sys.stdout, outcome.state, colour)
+    print(text.removeprefix(after), flush=True)
 
 
 def warn(day: str, *sentences: str) -> None:

@@ -20,6 +20,7 @@ from jobs.clients.request_counter import DAY, UNKNOWN_USE
 from jobs.declare.limits.budgets import most_parts, parts_of
 from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.values.prices import SENT, cost_of, in_force, priced_units, reported_units
+from jobs.schema.costs import sum_by_currency
 from jobs.schema.records import (
     Billed,
     BilledUnit,
@@ -33,7 +34,7 @@ from jobs.storage import durable
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables.records import run_records
-from jobs.wording import counted
+from jobs.wording import counted, priced
 
 NOTHING: Mapping[str, int] = MappingProxyType({})
 FRAME = "frame"  # in place of a day: of `enrich`, `try` and `eval`, which write no record
@@ -124,6 +125,16 @@ def charges(bill: RunBill) -> Mapping[str, Billed]:
         for lookup in bill.lookups
         if lookup.name in usage
     }
+
+
+def cost_so_far(run_id: str, enrichment: str, day: str) -> str:
+    """Returns what a run at work was billed so far, as `1.20 USD`; empty without prices."""
+    try:
+        bill = run_records.bill_of(run_id, enrichment, day)
+        billed = charges(bill).values() if bill else ()
+    except (OSError, ValueError):  # the run ended meanwhile, or a task writes its count
+        return ""
+    return priced(sum_by_currency((one.currency, Decimal(one.cost)) for one in billed))
 
 
 def with_bill(

@@ -163,7 +163,7 @@ def test_a_summary_that_cannot_be_made_is_named_and_the_days_are_published(towns
     outcomes = run_days(towns, DAYS[:2])
     assert [one.state for one in outcomes] == ["published", "published"]
     assert [name for one in outcomes for name, _ in one.unmade] == ["none", "none"]
-    assert tell(outcomes) == 1
+    assert tell("towns", outcomes) == 1
     warning = f"{DAYS[0]}  warning     towns: summary none of {DAYS[0]} is not made: "
     assert warning in capsys.readouterr().out
 
@@ -218,7 +218,10 @@ def test_postgresql_stores_a_sentence_with_a_nul_and_half_a_character(towns, pos
 def test_a_warning_stands_below_the_line_of_its_day(towns, monkeypatch, capsys):
     damaged(monkeypatch)
     record = decided(towns)
-    tell([DayOutcome(DAY, "r1", record.state, record.reason, record, warnings=record.warnings)])
+    tell(
+        "towns",
+        [DayOutcome(DAY, "r1", record.state, record.reason, record, warnings=record.warnings)],
+    )
     first, second = capsys.readouterr().out.splitlines()
     assert first == line(DayOutcome(DAY, "r1", record.state, record.reason, record))
     assert second == f"{DAY}  warning     {record.warnings[0]}"
