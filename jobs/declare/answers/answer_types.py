@@ -39,7 +39,7 @@ def read_ddl(ddl: str, where: str = "returns") -> tuple[AnswerColumn, ...]:
     for column in columns:
         try:
             _quoted(column.name)
-            spark_type, arrow_type = _read_type(column.args["kind"])
+            spark_type, arrow_type = _read_field(column)
         except ValueError as error:
             raise DeclarationError(f"{where}: {column.name}: {error} {cure}") from error
         read.append(AnswerColumn(column.name, spark_type, arrow_type))
@@ -51,11 +51,31 @@ def read_ddl(ddl: str, where: str = "returns") -> tuple[AnswerColumn, ...]:
     return tuple(read)
 
 
+def _read_field(field: exp.Expr) -> tuple[str, pa.DataType]:
+    """Return the type of a column or field. Raises ValueError for what no run would check."""
+    if "kind" not in field.args:
+        raise ValueError(f"{field.sql(dialect='spark')} in a STRUCT needs a name and a type.")
+    unchecked = [
+        rule.sql(dialect="spark")
+        for rule in field.args.get("constraints") or ()
+        if not isinstance(rule.kind, exp.CommentColumnConstraint)
+    ]
+    if unchecked:
+        raise ValueError(
+            f"{unchecked[0]} is not checked. Leave it out; required=[...] of a lookup names "
+            "columns that an answer must fill."
+        )
+    return _read_type(field.args["kind"])
+
+
 def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType]:
     """Return Spark's and Arrow's type. Raises ValueError for a type that an answer cannot have."""
     match kind.this:
         case simple if simple in _BY_NAME:
-            return _BY_NAME[simple]
+            spark_type, arrow_type = _BY_NAME[simple]
+            if kind.expressions:
+                raise ValueError(f"the length in {kind.sql()} is not checked; write {spark_type}.")
+            return spark_type, arrow_type
         case exp.DType.DECIMAL:
             precision, scale = (
                 ([int(size.name) for size in kind.expressions] + [0])[:2]
@@ -74,7 +94,7 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType]:
         case exp.DType.STRUCT if kind.expressions:
             if len({field.name.lower() for field in kind.expressions}) < len(kind.expressions):
                 raise ValueError(f"{kind.sql(dialect='spark')} names a field twice.")
-            fields = {field.name: _read_type(field.args["kind"]) for field in kind.expressions}
+            fields = {field.name: _read_field(field) for field in kind.expressions}
             inner = ", ".join(f"{_quoted(name)}: {read[0]}" for name, read in fields.items())
             arrow = pa.struct([(name, read[1]) for name, read in fields.items()])
             return f"STRUCT<{inner}>", arrow

@@ -58,6 +58,24 @@ driver_values = (
 )
 
 
+@pytest.mark.parametrize(
+    ("ddl", "message"),
+    [
+        ("a INT NOT NULL", "NOT NULL is not checked"),
+        ("a INT DEFAULT 5", "DEFAULT 5 is not checked"),
+        ("a STRUCT<b: INT NOT NULL>", "NOT NULL is not checked"),
+        ("a VARCHAR(3)", r"the length in VARCHAR\(3\) is not checked; write STRING"),
+        ("a ARRAY<CHAR(4)>", r"the length in CHAR\(4\) is not checked; write STRING"),
+        ("a FLOAT(53)", r"the length in FLOAT\(53\) is not checked; write FLOAT"),
+        ("a STRUCT<INT>", "INT in a STRUCT needs a name and a type"),
+    ],
+)
+def test_what_no_run_would_check_is_refused_in_ddl(ddl, message):
+    with pytest.raises(DeclarationError, match=message):
+        read_ddl(ddl)
+    assert read_ddl("a INT COMMENT 'in C', b VARCHAR")[1].spark_type == "STRING"
+
+
 class Grade(enum.Enum):
     GOOD = "good"
     FIRST = 1
