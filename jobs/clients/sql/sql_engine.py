@@ -34,6 +34,7 @@ USELESS = (
 )  # fmt: skip
 INTERRUPTED_EVERY = 0.02  # s
 LOCKED = 5.0  # s; SQLite's longest wait for a lock
+UNDECODABLE = "Could not decode to UTF-8"  # sqlite3's message, for want of a code
 SQLITE_PASSING = (5, 6, 10, 14)  # busy, locked, I/O, cannot open: transient
 
 
@@ -185,11 +186,14 @@ def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFai
 def is_about_a_value(error: Exception) -> bool:
     """Return whether a single key may be at fault: the driver or the database rejects a value."""
     state = sql_state(error)
-    return (
-        state.startswith("22")
-        if state is not None
-        else not isinstance(error, OperationalError | OSError)
-    )
+    if state is not None:
+        return state.startswith("22")
+    return _is_undecodable(error) or not isinstance(error, OperationalError | OSError)
+
+
+def _is_undecodable(error: Exception) -> bool:
+    """Return whether SQLite holds a text that is not UTF-8, and Python's driver refuses it."""
+    return str(getattr(error, "orig", "")).startswith(UNDECODABLE)
 
 
 def sql_state(error: Exception) -> str | None:
@@ -208,6 +212,8 @@ def may_pass(error: Exception) -> bool:
     code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
     if isinstance(code, int):
         return code & 0xFF in SQLITE_PASSING  # the low byte is the primary code
+    if _is_undecodable(error):
+        return False
     # asyncpg's InterfaceError (not SQLAlchemy's): the connection was closed during a call
     return (
         isinstance(error, OperationalError | InterfaceError)

@@ -127,6 +127,16 @@ def test_a_value_that_the_driver_refuses_is_the_error_of_its_own_key(database):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
+def test_a_text_that_is_not_utf8_costs_only_its_own_row(database, batch_size):
+    with contextlib.closing(sqlite3.connect(database)) as planes, planes:
+        planes.execute("INSERT INTO planes VALUES ('N9', CAST(x'636166e9' AS TEXT), 1)")
+    answers = ask(lookup(database, batch_size=batch_size), ("N1",), ("N9",), ("N2",))
+    assert (answers[0], answers[2]) == (("BOEING", 149), (None, None))
+    assert "Could not decode to UTF-8 column 'maker'" in str(answers[1])
+    assert not answers[1].passing
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
 def test_sqlite_refuses_a_timestamp_as_key_rather_than_a_silent_miss(database, batch_size):
     declared = lookup(
         database, table="every", keys={"at": "at"}, returns="n INT", batch_size=batch_size
