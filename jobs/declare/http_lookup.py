@@ -322,13 +322,11 @@ class HttpLookup(Lookup):
         for column, json_path in self.paths.items():
             JsonPath(f"paths: {column}", json_path, lenient=True)
         for name in (column.name for column in self.columns if column.name not in self.paths):
-            try:
-                JsonPath("returns", f"$.{name}", lenient=True)
-            except DeclarationError as error:
+            if not _is_member(name):  # as x.y, which is the member y of x
                 raise DeclarationError(
-                    f"returns: $.{name} is not a JSON path; declare the path of {name!r} in paths, "
-                    f"as \"$['{name}']\"."
-                ) from error
+                    f"returns: $.{name} is not the path of a member {name!r}; declare its path in "
+                    f'paths, as "$[{name!r}]".'
+                )
         if isinstance(self.cut_when, str):
             object.__setattr__(self, "cut_when", (self.cut_when,))
         if statuses := Conditions("cut_when", self.cut_when).statuses:
@@ -447,3 +445,11 @@ def _placeholders(request: str, path: str) -> set[str]:
                 f"request {request!r}: {literal!r} cannot be in a URL; write it %-escaped."
             )
     return {name for _, name in parts if name is not None}
+
+
+def _is_member(name: str) -> bool:
+    """Return whether `$.name` is the path of the member with that name, and nothing else."""
+    try:
+        return JsonPath("returns", f"$.{name}", lenient=True).steps == [name]
+    except DeclarationError:
+        return False

@@ -331,7 +331,19 @@ WRONG_LOOKUPS = {
     ),
     "a column whose path is none": (
         {"returns": "`a b` INT", "paths": {}},
-        "returns: $.a b is not a JSON path; declare the path of 'a b' in paths, as \"$['a b']\".",
+        "$.a b is not the path of a member 'a b'; declare its path in paths, as \"$['a b']\".",
+    ),
+    "a column whose path is another member's": (
+        {"returns": "`x.y` INT", "paths": {}},
+        "$.x.y is not the path of a member 'x.y'; declare its path in paths, as \"$['x.y']\".",
+    ),
+    "a column whose path is an item": (
+        {"returns": "`a[0]` INT", "paths": {}},
+        "returns: $.a[0] is not the path of a member 'a[0]'",
+    ),
+    "a column whose path is any member": (
+        {"returns": "`*` INT", "paths": {}},
+        "returns: $.* is not the path of a member '*'",
     ),
     "a method it cannot make": (
         {"request": "PATCH /v1/{q}"},
