@@ -1,5 +1,6 @@
 """The user's function: its base class, the checks before the first record, and its results."""
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
@@ -151,10 +152,22 @@ def as_results(method: str, returned: Any) -> list[Any]:
 
 
 async def call_hook(function: Any, name: str, *arguments: Any) -> None:
-    """Call open or close if the function has it, and await an awaitable result."""
+    """Call open or close if the function has it, and await an awaitable result.
+
+    Raises:
+        RuntimeError: The hook raised CancelledError, but nobody cancelled its task.
+    """
     hook = getattr(function, name, None)
     if hook is None:
         return
-    returned = hook(*arguments)
-    if isinstance(returned, Awaitable):
-        await returned
+    try:
+        returned = hook(*arguments)
+        if isinstance(returned, Awaitable):
+            await returned
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError(
+            f"{type(function).__name__}.{name} awaited something that was cancelled"
+        ) from error

@@ -36,20 +36,22 @@ class FunctionClient:
         self._called = f"{type(self._function).__qualname__}.async_invoke"
 
     async def open(self) -> None:
-        try:
-            await self._lifecycle("open", None)
-        except TidegateError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise _failed(self._lookup, "opened", error) from error
+        await self._lifecycle("open", "opened", None)
 
     async def close(self) -> None:
-        await self._lifecycle("close")
+        await self._lifecycle("close", "closed")
 
-    async def _lifecycle(self, step: str, *arguments: Any) -> None:
+    async def _lifecycle(self, step: str, done: str, *arguments: Any) -> None:
         method = getattr(self._function, step, None)
-        if method is not None and inspect.isawaitable(result := method(*arguments)):
-            await result
+        try:
+            if method is not None and inspect.isawaitable(result := method(*arguments)):
+                await result
+        except TidegateError:
+            raise
+        except asyncio.CancelledError as error:
+            raise _failed(self._lookup, done, failed_by_cancel(error)) from error
+        except (Exception, SystemExit) as error:
+            raise _failed(self._lookup, done, error) from error
 
     async def call(self, key: Key) -> Any | None:
         names = self._names
@@ -112,7 +114,6 @@ class FunctionClient:
 
 
 def _failed(lookup: AsyncFunctionLookup, step: str, error: BaseException) -> TidegateError:
+    kind = "" if isinstance(error, CallFailed) else f"{type(error).__name__}: "
     message = " ".join(str(error).split())
-    return TidegateError(
-        f"lookup {lookup.name}: its function cannot be {step}: {type(error).__name__}: {message}"
-    )
+    return TidegateError(f"lookup {lookup.name}: its function cannot be {step}: {kind}{message}")

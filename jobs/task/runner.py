@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +42,7 @@ from jobs.task.task_limits import TaskLimits
 from jobs.task.threads.call_threads import ENDS_WITHIN, CallThreads, run_to_its_end
 from jobs.task.threads.loop_watch import LoopWatch
 from jobs.task.threads.read_ahead import InputWindow
+from jobs.wording import one_line
 
 PREFETCH_ROWS = 4000  # beyond what the operators hold
 PREFETCH_BYTES = 64 << 20
@@ -233,7 +235,11 @@ class PartitionRun:
             with rare_collections():
                 self._unfinished += run_to_its_end(loop, self._enrich(), CallThreads())
         except asyncio.CancelledError:
-            pass
+            if not self._left:
+                end = TaskFailed(
+                    "the task was cancelled from within, so rows are missing: a lookup's function "
+                    "may cancel only tasks that it began itself."
+                )
         except BaseException as error:  # noqa: BLE001  # whatever it is, Spark's thread raises it
             end = user_facing_error(error)
         if self._stopped is not None:
@@ -307,7 +313,7 @@ class PartitionRun:
                 self._progress, self._plan.lookups, chained, self._attempts, self.now_us
             )
             for lookup, operator in zip(self._plan.lookups, chained.operators, strict=True):
-                stack.push_async_callback(self._close, lookup, operator)
+                stack.push_async_exit(partial(self._close, lookup, operator))
                 await operator.open()
             try:
                 async with asyncio.TaskGroup() as group:
@@ -333,17 +339,27 @@ class PartitionRun:
                 self._limits.give_back()
             self._report(reporter)  # the last report, with all rows
 
-    async def _close(self, lookup: Lookup, operator: AsyncWaitOperator) -> None:
-        """Close the operator within ENDS_WITHIN s.
+    async def _close(
+        self,
+        lookup: Lookup,
+        operator: AsyncWaitOperator,
+        _kind: type[BaseException] | None,
+        failure: BaseException | None,
+        _trace: object,
+    ) -> None:
+        """Close the operator within ENDS_WITHIN s. Its error must not hide the task's failure.
 
         A call that swallows its cancellation, or the function's `close`, may not end.
         """
+        self._main = None  # closing ends by itself; cancelling would leave operators open
         closing = asyncio.create_task(operator.close(), name="tidegate close")
         done, _ = await asyncio.wait([closing], timeout=ENDS_WITHIN)
-        if done:
-            closing.result()
-        else:
+        if not done:
             self._unfinished.append(f"lookup {lookup.name}: its function")
+        elif failure is None or closing.cancelled():
+            closing.result()
+        elif (error := closing.exception()) is not None:
+            logging.getLogger("tidegate").warning("%s", one_line(str(user_facing_error(error))))
 
     def _surroundings(self, stack: AsyncExitStack) -> Surroundings:
         """Open the ledgers, which close after the operators, and make the task's budget."""

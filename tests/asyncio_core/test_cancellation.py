@@ -14,7 +14,7 @@ from asyncio_core import (
     StreamRecord,
     fixed_delay,
 )
-from asyncio_core.testing import Hang, Reply, ScriptedFunction, run_virtual
+from asyncio_core.testing import Fail, Hang, Reply, ScriptedFunction, run_virtual
 
 
 def now():
@@ -291,3 +291,37 @@ def test_an_operator_never_closed_does_not_hang_the_end_of_the_loop():
         await asyncio.sleep(1.0)
 
     run_virtual(main)
+
+
+def cancelled_from_outside(*_context):
+    raise asyncio.CancelledError
+
+
+def test_an_open_that_awaits_something_cancelled_fails():
+    class Slip(ScriptedFunction):
+        open = cancelled_from_outside
+
+    async def main():
+        operator = AsyncWaitOperator(Slip(), print, mode=OutputMode.ORDERED, timeout=1.0)
+        await operator.open()
+
+    with pytest.raises(RuntimeError, match=r"Slip\.open awaited something that was cancelled"):
+        run_virtual(main)
+
+
+def test_a_close_that_awaits_something_cancelled_fails_and_hides_no_error():
+    class Slip(ScriptedFunction):
+        close = cancelled_from_outside
+
+    async def main(script):
+        operator = AsyncWaitOperator(Slip(script), print, mode=OutputMode.ORDERED, timeout=1.0)
+        await operator.open()
+        await operator.process_element(StreamRecord(1))
+        await asyncio.sleep(0.5)
+        await operator.close()
+
+    with pytest.raises(RuntimeError, match=r"Slip\.close awaited something that was cancelled"):
+        run_virtual(main({1: Reply([])}))
+    with pytest.raises(AsyncInvokeError, match="boom") as failure:
+        run_virtual(main({1: Fail(ValueError("boom"))}))
+    assert "awaited something that was cancelled" in failure.value.__notes__[0]
