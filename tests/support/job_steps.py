@@ -16,6 +16,7 @@ from jobs.run.keys.key_texts import TASK
 from jobs.run.keys.registration import registered
 from jobs.run.keys.waits import WaitingDay, Waits
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
+from jobs.storage.urls import is_url
 
 DAY = "2013-01-10"
 
@@ -52,10 +53,10 @@ def source_of(texts, lookup):
     return types.SimpleNamespace(names=names, lookup=lookup, distinct=keys.distinct)
 
 
-def settle(lookup, run_id, texts, *, day=DAY, root=None, **options):
+def settle(lookup, run_id, texts, *, day=DAY, root="data/ledger", **options):
     """A run of a day; its waiting ends once nothing is open."""
     plan = LedgerPlan(
-        root=root or str(Path("data/ledger").resolve()), lookup=lookup.name,
+        root=root if is_url(root) else str(Path(root).resolve()), lookup=lookup.name,
         fingerprint=request_fingerprint(lookup), run_id=run_id, ttl=lookup.ttl, flush_rows=1,
         flush_seconds=1.0,
     )  # fmt: skip

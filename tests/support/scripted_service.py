@@ -30,7 +30,7 @@ class ScriptedService:
             self._in_flight -= 1
 
     async def _start(self):
-        application = web.Application()
+        application = web.Application(client_max_size=64 << 20)
         application.router.add_get(r"/{path:[\s\S]*}", self._serve, allow_head=False)
         application.router.add_post(r"/{path:[\s\S]*}", self._serve)
         application.router.add_put(r"/{path:[\s\S]*}", self._serve)

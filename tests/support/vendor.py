@@ -51,6 +51,7 @@ class Vendor:
         self.looks, self.end = looks, end
         self.fails, self.misses, self.drops = Counter(), set(), Counter()
         self.mangle = lambda lines: lines
+        self.label = "label of {}".format
         self.lose = set()
         self.refuse = None
         self.hidden_looks = 0  # how often a list does not show a job yet
@@ -150,7 +151,7 @@ class Vendor:
             return {"id": name, "error": f"cannot read {text}", "final": self.fails[text] < 0}
         if text in self.misses:
             return {"id": name, "answer": None}
-        return {"id": name, "answer": {"label": f"label of {text}"}}
+        return {"id": name, "answer": {"label": self.label(text)}}
 
     async def _results(self, request, job):
         lines = list(job.results)

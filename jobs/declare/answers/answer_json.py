@@ -54,7 +54,8 @@ def dump(answer: Any) -> bytes:
     object an `Unstorable`.
     """
     try:
-        data = orjson.dumps(answer, _converted, _OPTIONS)
+        # the copy frees the 4 KB that orjson's bytes keep
+        data = bytes(memoryview(orjson.dumps(answer, _converted, _OPTIONS)))
     except orjson.JSONEncodeError:
         return _written(answer)
     # a tag or a similar name is possible; or null for NaN or infinity, which equal nothing

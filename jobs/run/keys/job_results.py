@@ -5,10 +5,8 @@ done.json is created once.
 """
 
 import asyncio
-import base64
 import contextlib
 import datetime as dt
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +23,7 @@ from jobs.ledger.answers import StoredAnswer, StoredOutcome
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
 from jobs.run.keys.waits import GOES_ON
+from jobs.run.keys.job_items import item_id
 from jobs.schema.records import PriceFacts
 from jobs.wording import counted, one_line
 
@@ -33,12 +32,6 @@ BYTES_AT_ONCE = 8 << 20  # of their answers
 GIVEN_UP = "given up"
 
 _log = logging.getLogger("tidegate.jobs")
-
-
-def item_id(key: str) -> str:
-    """Return the id of a key in every job: 22 characters of A-Z, a-z, 0-9, - and _."""
-    digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 class Priced(Protocol):
@@ -55,6 +48,7 @@ class Look:
     Attributes:
         still_open: The jobs that are not over.
         done: Finished items of them, as the vendor tells.
+        items: Their items.
         until: When the last of them is given up, in s since the epoch.
         notes: Why jobs could not be looked at, a sentence each.
         taken: The number of jobs whose results were stored.
@@ -79,8 +73,8 @@ class Look:
 class _Results:
     """The results of a job while they are read."""
 
-    keys: dict[str, str]  # by the item's id
-    seen: set[str] = field(default_factory=set)
+    keys: dict[str, str | None]  # by the item's id; None once its result was read
+    seen: int = 0
     answered: int = 0
     failed: int = 0
     billed: int = 0
@@ -184,11 +178,11 @@ class JobWatch:
         reading = await self._read(job, intent, results)
         units, before = reading.billed, -1
         # what ends without a mark of HTTP may be cut: read it again until that brings nothing
-        while not reading.is_whole and before < len(results.seen) < len(results.keys):
-            before = len(results.seen)
+        while not reading.is_whole and before < results.seen < len(results.keys):
+            before = results.seen
             reading = await self._read(job, intent, results)
             units |= reading.billed
-        missing = [key for item, key in results.keys.items() if item not in results.seen]
+        missing = [key for key in results.keys.values() if key is not None]
         why = f"job {job.id} ended ({one_line(reason)}) without this item"
         if missing:
             self.files.store(job.token, self._failures(missing, "timeout", why, intent.run_id))
@@ -230,14 +224,14 @@ class JobWatch:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
             raise self.vendor.wrong("results must yield pairs of an item's id and its answer")
         item, answer = pair
-        key = results.keys.get(item)
-        if key is None:
+        if item not in results.keys:
             results.unknown += 1
             return None
-        if item in results.seen:
+        key = results.keys[item]
+        if key is None:
             results.doubled += 1
             return None
-        results.seen.add(item)
+        results.keys[item], results.seen = None, results.seen + 1
         outcome: StoredOutcome = "ok"
         response: bytes | None = None
         if isinstance(answer, Failed):

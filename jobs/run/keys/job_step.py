@@ -19,11 +19,9 @@ import pyarrow.compute as pc
 from jobs.arrow_values import one_chunk
 from jobs.clients.vendor_session import InDoubt, NotNow, NotSubmitted, VendorSession
 from jobs.declare.answers.answer_json import dump
-from jobs.declare.coroutine_lookup import Row
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.vendor_jobs import Item, JobLookup
 from jobs.errors import BudgetExhausted, DeclarationError, LedgerError
-from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.answers import ANSWERS, SCHEMA
 from jobs.ledger.job_files import KEY, NEVER_SENT, Intent, Job, JobFiles
 from jobs.ledger.plan import CallCap, LedgerPlan
@@ -33,7 +31,8 @@ from jobs.run.keys.claims import DEAD_AFTER
 from jobs.run.keys.day_keys import KeySource
 from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.hits import Hits, open_folder
-from jobs.run.keys.job_results import GIVEN_UP, JobWatch, Look, describe, item_id, waiting_sentence
+from jobs.run.keys.job_items import JobItems
+from jobs.run.keys.job_results import GIVEN_UP, JobWatch, Look, describe, waiting_sentence
 from jobs.run.keys.key_texts import TEXT
 from jobs.run.keys.waits import Waits
 from jobs.schema.columns import NOT_REPEATED
@@ -291,24 +290,16 @@ class _JobStep:
             ) from error
         return None
 
-    def _items(self, intent: Intent) -> list[Item] | None:
+    def _items(self, intent: Intent) -> Sequence[Item] | None:
         """Returns the items of a job in order; None if this run does not know their keys."""
-        texts = intent.keys[KEY].to_pylist()
-        names = [name for name in intent.keys.column_names if name.startswith(COLUMN)]
-        if names:
-            keys = _tuples(intent.keys, names)
-        else:
-            known = self._values(intent.keys[KEY])
-            by_text = dict(
-                zip(known[TEXT].to_pylist(), _tuples(known, self._hits.names), strict=True)
-            )
-            if any(text not in by_text for text in texts):
+        keys = intent.keys
+        if keys.num_columns == 1:  # personal keys
+            known = self._values(keys[KEY])
+            places = pc.index_in(keys[KEY], value_set=one_chunk(known[TEXT]))
+            if places.null_count:
                 return None
-            keys = [by_text[text] for text in texts]
-        return [
-            Item(item_id(text), Row(dict(zip(self._lookup.keys, key, strict=True))))
-            for text, key in zip(texts, keys, strict=True)
-        ]
+            keys = known.select([TEXT, *self._hits.names]).take(places)
+        return JobItems(keys, tuple(self._lookup.keys))
 
     def _own_jobs(self) -> list[Mapping[str, Any]]:
         """Returns the facts of the jobs that the day submitted since it waits."""
@@ -330,19 +321,21 @@ class _JobStep:
         now = self._clock()
         self._search.update(round(now * 1e6))
         declared, waited = self._plan.ttl, dt.timedelta(seconds=max(0.0, now - self._since))
+        waited += dt.timedelta(milliseconds=1)  # an answer as old as a limit is too old
         at_least = {
             name: None if value is None else max(value, waited)
             for name, value in vars(declared).items()
         }
         ttl = Ttl(**at_least)
         found = self._search.selected(now_us=round(now * 1e6), ttl=ttl).answers
-        found = found.filter(pc.not_equal(found["outcome"], "asked"))
         is_answer = pc.is_in(found["outcome"], value_set=pa.array(ANSWERS))
         since = pa.scalar(round(self._since * 1e6), pa.timestamp("us", "UTC"))
         is_older = pc.less(found["answered_at"], since)
         is_final = pc.equal(found["outcome"], "error")
         is_spent = pc.is_in(found["key"], value_set=self._sent_enough())
-        return found.filter(pc.or_(pc.or_(is_answer, is_older), pc.or_(is_final, is_spent)))
+        settles = pc.or_(pc.or_(is_answer, is_older), pc.or_(is_final, is_spent))
+        settles = pc.and_(settles, pc.not_equal(found["outcome"], "asked"))
+        return found if pc.all(settles).as_py() else found.filter(settles)  # which copies it
 
     def _sent_enough(self) -> pa.Array:
         """Returns the keys that were sent as often as retries allow since the day waits."""
@@ -501,10 +494,3 @@ class _JobStep:
         for job, intent in intents:
             found.is_open(job, intent, job.until(intent, self._lookup.give_up))
         self._waits.sentences.append(waiting_sentence(self._lookup, found))
-
-
-def _tuples(table: pa.Table, names: Sequence[str]) -> list[tuple[object, ...]]:
-    found: list[tuple[object, ...]] = []
-    for batch in table.to_batches():
-        found += read_key_tuples(batch, names)
-    return found

@@ -67,7 +67,7 @@ reviews = Enrichment(
     input=Input(path="data/raw/reviews", row_id=["number"]),
     lookups=[Labels],
     output=Output(path="data/published/reviews"),
-    ledger=Ledger("data/ledger"),
+    ledger=Ledger("{ledger}"),
     tolerance=Tolerance(error=1.0, timeout=1.0),
     pii={pii},
 )
@@ -101,6 +101,8 @@ CANCEL = """
 class Reviews:
     """Days of `reviews`, their vendor, and what its ledger says."""
 
+    ledger = "data/ledger"  # its place
+
     def __init__(self, vendor):
         self.vendor = vendor
 
@@ -115,6 +117,7 @@ class Reviews:
             recovery=recovery, max_items=max_items, open_jobs=open_jobs, retries=retries,
             give_up=give_up, more=more, price=PRICE, pii=list(pii),
             poll_every=poll_every, attempt_timeout=attempt_timeout, ttl=ttl,
+            ledger=self.ledger,
         )  # fmt: skip
         if second:
             text = text.replace("lookups=[Labels]", "lookups=[Labels, Others]")
@@ -164,7 +167,7 @@ class Reviews:
 
     @property
     def files(self):
-        return JobFiles(LedgerFolder("data/ledger", "labels", request_fingerprint(self.lookup)))
+        return JobFiles(LedgerFolder(self.ledger, "labels", request_fingerprint(self.lookup)))
 
     @property
     def bill(self):

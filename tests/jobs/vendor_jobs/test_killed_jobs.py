@@ -12,14 +12,26 @@ KILLED = -9
 
 def run_killed_at(reviews, point, recovery):
     """The statuses of the runs: one is killed at this point, the others continue."""
-    reviews.declare(recovery)
+    # a killed submission may still arrive 4 times so long afterwards
+    reviews.declare(recovery, attempt_timeout=1, poll_every=0.5)
     reviews.write_input(DAY, TEXTS)
     if point not in NEVER_KNOWN | {"id stored"}:
         assert reviews.run(DAY) == 10
         reviews.vendor.jobs["job-1"].looks = 1 if point == "polling" else 0
     killed = reviews.run_killed(DAY, point)
     assert killed == KILLED, reviews.output
-    assert reviews.run_until_over(DAY) == 0
+    assert reviews.run(DAY, "--wait-for-jobs", "60") == 0
+
+
+@pytest.mark.proof
+@pytest.mark.process
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_run_with_a_ledger_on_an_object_store_pays_no_job_twice(reviews, s3, point):
+    reviews.ledger = f"{s3.bucket}/ledger"
+    run_killed_at(reviews, point, "list")
+    assert {status for status, _ in reviews.rows().values()} == {"ok"}
+    assert set(reviews.vendor.submits.values()) == {1}
+    assert reviews.bill == reviews.vendor.invoice
 
 
 @pytest.mark.process

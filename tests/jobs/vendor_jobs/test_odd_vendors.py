@@ -44,8 +44,9 @@ def refuse(status, *, only=None, most=99, **headers):
     return answer
 
 
-def is_paid_once(reviews):
-    return set(reviews.vendor.submits.values()) == {1} and reviews.bill == reviews.vendor.invoice
+def check_paid_once(reviews):
+    assert set(reviews.vendor.submits.values()) == {1}
+    assert reviews.bill == reviews.vendor.invoice
 
 
 # -- submissions -----------------------------------------------------------------------------------
@@ -58,7 +59,7 @@ def test_a_refusal_for_now_takes_no_job(steps, recovery, status):
     assert step.sentence.startswith(f"lookup labels: vendor takes no job now: {status} ")
     assert "1970" not in step.sentence
     assert steps.run_until_over().outcomes == {"ok": 3}
-    assert is_paid_once(steps.reviews)
+    check_paid_once(steps.reviews)
 
 
 @pytest.mark.parametrize("recovery", all_but("token", "list", "none"))
@@ -99,7 +100,7 @@ def test_a_listed_job_of_a_submission_refused_later_is_found(steps):
     reviews.lookup.function.submit = submit_and_start
     reviews.vendor.odd = second_is_refused
     assert steps.run_until_over().outcomes == {"ok": 3}
-    assert is_paid_once(reviews)
+    check_paid_once(reviews)
 
 
 def test_a_submission_that_arrives_late_is_found(steps):
@@ -108,13 +109,13 @@ def test_a_submission_that_arrives_late_is_found(steps):
     assert "its submission may still arrive" in steps.run().sentence
     steps.reviews.vendor.take(*steps.reviews.vendor.delayed.pop())
     assert steps.run_until_over().outcomes == {"ok": 3}
-    assert is_paid_once(steps.reviews)
+    check_paid_once(steps.reviews)
 
 
 def test_a_submission_that_never_arrives_is_made_again(steps):
     steps.reviews.vendor.delays = 1
     assert steps.run_until_over().outcomes == {"ok": 3}
-    assert is_paid_once(steps.reviews)
+    check_paid_once(steps.reviews)
     assert [job.done["state"] for job in steps.reviews.files.jobs()].count("never submitted") == 1
 
 
@@ -162,7 +163,7 @@ def test_a_run_that_lost_the_lock_submits_nothing(steps, monkeypatch):
     with pytest.raises(LedgerError):
         steps.run()
     assert steps.run_until_over().outcomes == {"ok": 3}
-    assert is_paid_once(reviews)
+    check_paid_once(reviews)
 
 
 def test_jobs_of_a_day_that_is_never_run_again_free_their_slots(steps):
@@ -193,7 +194,7 @@ def test_a_job_in_doubt_stays_in_doubt_while_its_recovery_is_refused(
             steps.run()
         reviews.declare("token")
     assert steps.run_until_over().outcomes == {"ok": 3}
-    assert is_paid_once(reviews)
+    check_paid_once(reviews)
 
 
 def test_a_lost_job_of_a_vendor_without_recovery_holds_no_slot(steps):
@@ -228,7 +229,7 @@ def test_a_job_that_is_being_cancelled_still_gives_its_results(steps):
     steps.run()
     steps.now += HOUR
     assert steps.run_until_over().outcomes == {"ok": 3}
-    assert is_paid_once(reviews)
+    check_paid_once(reviews)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_results_that_the_connection_cut_are_read_again(steps, size):
     reviews = steps.reviews
     reviews.vendor.cut_after = [size]
     assert steps.run_until_over().outcomes == {"ok": 3}
-    assert is_paid_once(reviews)
+    check_paid_once(reviews)
     assert {job.done["missing"] for job in reviews.files.jobs()} == {0}
 
 
@@ -278,7 +279,21 @@ def test_items_that_stay_missing_from_unmarked_results_go_again(steps):
 def test_answers_hold_while_the_day_waits_for_others(steps):
     steps.reviews.declare(max_items=1, open_jobs=1, give_up=HOUR, ttl="Ttl(ok=timedelta(hours=1))")
     assert steps.run_until_over(pause=HOUR / 2).outcomes == {"ok": 3}
-    assert is_paid_once(steps.reviews)
+    check_paid_once(steps.reviews)
+
+
+def test_a_day_of_waiting_keeps_its_misses_and_the_next_day_asks_them_again(steps):
+    reviews, vendor = steps.reviews, steps.reviews.vendor
+    reviews.declare(max_items=2, give_up=26 * HOUR, ttl="Ttl(miss=timedelta(hours=1))")
+    vendor.misses, vendor.looks = {"text 1"}, 25
+    steps.run()
+    vendor.jobs["job-1"].looks = 0
+    step = steps.run_until_over(most=30, pause=HOUR)
+    assert step.outcomes == {"ok": 2, "miss": 1}
+    assert steps.now >= 1_700_000_000 + 24 * HOUR
+    check_paid_once(reviews)
+    assert steps.run_until_over(day=NEXT, most=30, pause=HOUR).outcomes == {"ok": 2, "miss": 1}
+    assert vendor.submits == {"text 1": 2, "text 2": 1, "text 3": 1}
 
 
 # -- bills -----------------------------------------------------------------------------------------
@@ -297,7 +312,7 @@ def test_the_record_has_the_jobs_of_a_run_that_stopped(steps):
     steps.now += 60
     done = steps.run_until_over().waits.done["labels"]
     assert sum(job["billed"] for job in done) == 3
-    assert is_paid_once(reviews)
+    check_paid_once(reviews)
 
 
 def test_a_refused_job_is_listed(steps):

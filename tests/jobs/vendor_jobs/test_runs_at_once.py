@@ -20,7 +20,10 @@ def run_twice_at_once(reviews, seed):
     def run(number):
         begin.wait()
         for again in range(20):
-            step = settle(lookup, f"{seed}-{number}-{again}", own[number], day=str(number))
+            step = settle(
+                lookup, f"{seed}-{number}-{again}", own[number], day=str(number),
+                root=reviews.ledger,
+            )  # fmt: skip
             if not step.waits.sentences:
                 return step.answers
         raise AssertionError("it waits for ever")
@@ -30,6 +33,12 @@ def run_twice_at_once(reviews, seed):
     for answers, wanted in zip(found, own, strict=True):
         assert sorted(answers["key"].to_pylist()) == sorted(f'["{text}"]' for text in wanted)
         assert set(answers["outcome"].to_pylist()) == {"ok"}
+
+
+@pytest.mark.proof
+def test_runs_at_once_on_an_object_store_submit_each_key_once(reviews, s3):
+    reviews.ledger = f"{s3.bucket}/ledger"
+    test_runs_at_once_submit_each_key_once(reviews, rounds=5)
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(100, marks=pytest.mark.proof)])
