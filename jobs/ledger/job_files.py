@@ -257,8 +257,17 @@ class JobFiles:
     # -- days that wait ----------------------------------------------------------------------------
     def waiting(self, enrichment: str, day: str) -> dict[str, Any]:
         """Return `since` and `tokens` of a day that waits; empty for any other day."""
+        return self._read_waiting(_waiting(enrichment, day))
+
+    def days_waiting(self, enrichment: str) -> list[dict[str, Any]]:
+        """Return `waiting`, with `day`, of each day of an enrichment that waits."""
+        start = len(self.folder.path) + 1
+        found = (self._read_waiting(info.path[start:]) for info in self.folder.files(WAITING))
+        return [facts for facts in found if facts.get("enrichment") == enrichment]
+
+    def _read_waiting(self, name: str) -> dict[str, Any]:
         try:
-            found = json.loads(self.folder.read_bytes(_waiting(enrichment, day)))
+            found = json.loads(self.folder.read_bytes(name))
         except (FileNotFoundError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}

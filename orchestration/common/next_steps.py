@@ -32,13 +32,14 @@ def run_again(enrichment: Enrichment) -> str:
 def after(enrichment: Enrichment, day: str, state: str) -> str:
     if state == NOT_STARTED:
         return f"Wait for that run, or cancel it; then {run_again(enrichment)}"
-    if state not in (RunStopped.state, WAITING):
+    if state == WAITING:
+        return "Nothing: the vendor is asked every minute; once its jobs are over, the day goes on."
+    if state != RunStopped.state:
         return f"{CURES.get(state, 'Once that is fixed')}, {run_again(enrichment)}"
     start = next_start(enrichment, day, dt.datetime.now(dt.UTC))
     if start is None:
         return (
-            f"Once {'its jobs are over' if state == WAITING else 'the service answers again'}, "
-            f"{run_again(enrichment)} "
+            f"Once the service answers again, {run_again(enrichment)} "
             "It is not restarted automatically: its deadline has passed, or it has none."
         )
     until = f"{enrichment.publish_by} {enrichment.zone}"

@@ -56,7 +56,7 @@ def _headline(tables: Sequence[TableStatus]) -> str:
         return f"{len(wrong)} of {count} {lack} last day: {listed(wrong)}."
     waiting = [table for table in tables if table.last and table.last.state != "published"]
     idle = [table for table in tables if not table.last]
-    states = ((len(waiting), "not due yet, or running"), (len(idle), "never run"))
+    states = ((len(waiting), "not due yet, running, or waiting"), (len(idle), "never run"))
     more = [f"{number} {text}" for number, text in states if number]
     published = len(tables) - len(waiting) - len(idle)
     whole = f"The last day of {published} of {count} is published"
@@ -101,7 +101,7 @@ def _wrong(table: TableStatus, reports: Path) -> dict[str, Any]:
 
 
 def _earlier(table: TableStatus, reports: Path) -> dict[str, Any]:
-    days = [day for day in reversed(table.bad) if day is not table.last]
+    days = [day for day in reversed(table.unpublished) if day.waits or day is not table.last]
     return {
         "name": table.enrichment,
         "days": [(day.day, day.state, day.reason, _page(table, day, reports)) for day in days],

@@ -46,6 +46,11 @@ class DayStatus(Facts):
         return self.state in FINE
 
     @property
+    def waits(self) -> bool:
+        """Whether a run of it waits for jobs of a vendor."""
+        return self.state == WAITING and bool(self.next_step)
+
+    @property
     def is_missing(self) -> bool:
         return self.state == MISSING
 
@@ -80,6 +85,11 @@ class TableStatus(Facts):
     @property
     def bad(self) -> list[DayStatus]:
         return [day for day in self.days if not day.is_fine]
+
+    @property
+    def unpublished(self) -> list[DayStatus]:
+        """The days to tell of: bad, or waiting for jobs of a vendor."""
+        return [day for day in self.days if day.waits or not day.is_fine]
 
     @property
     def seen(self) -> DayStatus | None:
@@ -212,6 +222,8 @@ def day_state(enrichment: Enrichment, day: Day) -> tuple[str, str, str]:
     if day.state == PUBLISHED and day.record is not None:
         unseen = why_unseen(day.record, enrichment.output.path)
         return (MISSING, unseen, again) if unseen else (PUBLISHED, day.reason, "")
+    if day.state == WAITING and day.unwritten is not None:
+        return day.state, day.reason, day.unwritten.next_step
     if day.state in FINE:
         return day.state, day.reason, ""
     if day.unwritten is None and day.record is not None:

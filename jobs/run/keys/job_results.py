@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,8 +23,8 @@ from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer, StoredOutcome
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
-from jobs.run.keys.waits import GOES_ON
 from jobs.run.keys.job_items import item_id
+from jobs.run.keys.waits import GOES_ON
 from jobs.schema.records import PriceFacts
 from jobs.wording import counted, one_line
 
@@ -47,8 +48,9 @@ class Look:
 
     Attributes:
         still_open: The jobs that are not over.
-        done: Finished items of them, as the vendor tells.
         items: Their items.
+        done: Finished items of them, as the vendor tells.
+        since: When the first of them was submitted, in s since the epoch.
         until: When the last of them is given up, in s since the epoch.
         notes: Why jobs could not be looked at, a sentence each.
         taken: The number of jobs whose results were stored.
@@ -57,6 +59,7 @@ class Look:
     still_open: list[Job] = field(default_factory=list)
     items: int = 0
     done: int = 0
+    since: float = math.inf
     until: float = 0.0
     notes: list[str] = field(default_factory=list)
     taken: int = 0
@@ -66,6 +69,7 @@ class Look:
         self.still_open.append(job)
         self.items += intent.keys.num_rows
         self.done += done or 0
+        self.since = min(self.since, intent.at)
         self.until = max(self.until, until)
 
 
@@ -137,6 +141,23 @@ class JobWatch:
                 f"lookup {self.lookup.name}: {self.lookup.service_name} refused job {job.id}: "
                 f"{one_line(reason)}. Nothing of it was billed; correct the class, and run again."
             )
+        return found
+
+    async def ask(self, jobs: Sequence[tuple[Job, Intent]]) -> Look:
+        """Ask the vendor for each of these accepted jobs, and read no results.
+
+        Raises AccessRefused, and TidegateError if the class is wrong.
+        """
+        found = Look()
+        for job, intent in jobs:
+            until = job.until(intent, self.lookup.give_up)
+            try:
+                state = await self.vendor.state(job.id)
+            except NotNow as error:
+                found.notes.append(f"job {job.id}: {error}")
+                state = Running()
+            if isinstance(state, Running) and self.clock() < until:
+                found.is_open(job, intent, until, state.done)
         return found
 
     async def find(self, job: Job, intent: Intent) -> Job | None:
@@ -310,12 +331,14 @@ def waiting_sentence(lookup: JobLookup, look: Look) -> str:
         return " ".join(
             (f"lookup {lookup.name}:", *(f"{note.rstrip('.')}." for note in look.notes))
         )
-    when = f"{dt.datetime.fromtimestamp(look.until, dt.UTC):%F %H:%M} UTC"
+    since, until = (
+        f"{dt.datetime.fromtimestamp(at, dt.UTC):%F %H:%M} UTC" for at in (look.since, look.until)
+    )
     done = f", {look.done:,} of them done" if look.done else ""
     found = (
         f"lookup {lookup.name}: {counted(jobs, 'job')} with {counted(look.items, 'item')} at "
-        f"{lookup.service_name} {'is' if jobs == 1 else 'are'} open{done}, until {when} at the "
-        "latest."
+        f"{lookup.service_name} {'is' if jobs == 1 else 'are'} open{done}, since {since}, "
+        f"until {until} at the latest."
     )
     return " ".join((found, *(f"{note.rstrip('.')}." for note in look.notes)))
 
@@ -325,14 +348,16 @@ def look_again(
     day: str,
     *,
     may_submit: bool = True,
+    stores: bool = True,
     clock: Callable[[], float] = time.time,
 ) -> str:
-    """Look at the jobs that a day waits for, and store what is over.
+    """Look at the jobs that a day waits for.
 
     Args:
         enrichment: As declared.
         day: The day.
         may_submit: Whether a run of the day may submit items.
+        stores: Read and store the results of jobs that are over.
         clock: Seconds since the epoch.
 
     Returns:
@@ -353,7 +378,7 @@ def look_again(
         tokens = waiting.get("tokens", [])
         jobs = [job for job in map(files.job, tokens) if job.is_open]
         if jobs:
-            look = asyncio.run(_look(enrichment, lookup, files, jobs, clock))
+            look = asyncio.run(_look(enrichment, lookup, files, jobs, clock, stores=stores))
             if look is None:
                 return ""
             has_room = len(look.still_open) < lookup.service.max_concurrency
@@ -369,6 +394,8 @@ async def _look(
     files: JobFiles,
     jobs: Sequence[Job],
     clock: Callable[[], float],
+    *,
+    stores: bool,
 ) -> Look | None:
     """Return what a look at these jobs found; None if a run must recover one of them first."""
     accepted, unlisted = list[tuple[Job, Intent]](), list[tuple[Job, Intent, str]]()
@@ -389,8 +416,20 @@ async def _look(
                 if known is None:
                     return None
             accepted.append((known, intent))
-        look = await watch.look(accepted)
+        look = await (watch.look(accepted) if stores else watch.ask(accepted))
     for job, intent, why in unlisted:
         look.is_open(job, intent, job.until(intent, lookup.give_up))
         look.notes.append(f"job {job.token}: {why}")
     return look
+
+
+def days_waiting(enrichment: Enrichment) -> dict[str, bool]:
+    """Return the days that wait, with whether all their keys are submitted. Raises LedgerError."""
+    found: dict[str, bool] = {}
+    for lookup in enrichment.lookups:
+        folder = declared_folder(enrichment, lookup)
+        if isinstance(lookup, JobLookup) and folder is not None:
+            for facts in JobFiles(folder).days_waiting(enrichment.name):
+                day = facts["day"]
+                found[day] = found.get(day, True) and not facts.get("unsent")
+    return found

@@ -9,9 +9,13 @@ import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
 from jobs.errors import RunStopped, RunWaits, TidegateError
-from orchestration.common.deadlines import day_awaited, next_start
+from orchestration.common.deadlines import AGAIN_AFTER, day_awaited, next_start
 from orchestration.common.modes import REFRESHED, TAG
-from orchestration.dagster.assets.day_status import latest_status, unfinished_runs
+from orchestration.dagster.assets.day_status import (
+    StatusEvent,
+    latest_status,
+    unfinished_runs,
+)
 from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.maintenance import DAYS_TO_RUN, REFRESH
 from orchestration.dagster.schedules import Job
@@ -45,8 +49,9 @@ def starts_days(
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            "Starts yesterday again when a service that was down had stopped it, or jobs of a "
-            "vendor were open, every quarter of an hour until the day's publish_by; days whose "
+            "Starts yesterday again when a service that was down had stopped it, "
+            "every quarter of an hour until the day's publish_by; days that wait for jobs of a "
+            "vendor, once the vendor says that all are over; days whose "
             "answers were refreshed; days whose input files are new "
             "or changed, if among "
             f"the last {DAYS} (files count once they are {QUIET:.0f} s old; a new enrichment is "
@@ -61,6 +66,8 @@ def starts_days(
         requests = [
             again for declared in all_declared if (again := _again(context.instance, declared, at))
         ]
+        for declared in all_declared:
+            requests += _waited(context.instance, declared, at)
         refreshes = _refreshes(context.instance, all_declared, at)
         for run in refreshes:
             if run.run_id not in cursor.get(ASKED, ()):
@@ -93,17 +100,46 @@ def _again(
 ) -> dg.RunRequest | None:
     day = day_awaited(declared.enrichment, now)
     word = latest_status(instance, declared, day) if day else None
-    if day is None or word is None or word.state not in (RunStopped.state, RunWaits.state):
+    if day is None or word is None or word.state != RunStopped.state:
         return None
     start = next_start(declared.enrichment, day, word.at)
     if start is None or now < start or unfinished_runs(instance, declared, day):
         return None
+    return _after(declared, word)
+
+
+def _after(declared: Declared, word: StatusEvent) -> dg.RunRequest:
     return dg.RunRequest(
-        run_key=f"{declared.name} {day} after {word.run_id}",  # a single run follows a stopped run
+        # a single run follows a stopped run
+        run_key=f"{declared.name} {word.day} after {word.run_id}",
         job_name=declared.job_name,
-        partition_key=day,
+        partition_key=word.day,
         tags={"tidegate/again_after": word.run_id},
     )
+
+
+def _waited(
+    instance: dg.DagsterInstance, declared: Declared, now: dt.datetime
+) -> Iterator[dg.RunRequest]:
+    """Yields the days whose jobs of vendors are over. Asks the vendors; the run reads the results.
+
+    A vendor that takes no more jobs is left alone for a while, as a service that is down.
+    """
+    from jobs.run.keys.job_results import days_waiting, look_again  # imports aiohttp
+
+    for day, are_submitted in days_waiting(declared.enrichment).items():
+        word = latest_status(instance, declared, day)
+        if word is None or word.state != RunWaits.state:
+            continue
+        is_early = not are_submitted and now < word.at + AGAIN_AFTER
+        if is_early or unfinished_runs(instance, declared, day):
+            continue
+        try:
+            waits = look_again(declared.enrichment, day, stores=False)
+        except TidegateError:  # the run says so
+            waits = ""
+        if not waits:
+            yield _after(declared, word)
 
 
 def _refreshes(

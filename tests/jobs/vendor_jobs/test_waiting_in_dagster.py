@@ -1,0 +1,109 @@
+"""A day that waits for jobs of a vendor: what its pages show, and how Dagster continues it."""
+
+import dataclasses
+import datetime as dt
+import importlib
+import logging
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterEvent, DagsterEventType, EventLogEntry
+from dagster._core.events import AssetObservationData
+
+from jobs.run.keys.job_results import days_waiting
+from orchestration.common.start_page import describe
+from orchestration.common.table_status import read_tables
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.definitions import build_definitions
+from orchestration.dagster.resources import SparkProgram
+from orchestration.dagster.schedules import day_job
+from orchestration.dagster.sensors.starts_days import starts_days
+
+DAY = "2013-01-10"
+TEXTS = ["text 1", "text 2", "text 3"]
+WAITING = 10
+WHAT = "lookup labels: 1 job with 3 items at vendor is open, since 2"
+
+
+class Nights:
+    """Dagster's sensor over `reviews`, by the clock of the test."""
+
+    def __init__(self, instance):
+        declared = importlib.import_module("declared.reviews").reviews
+        self.instance = instance
+        self.declared = Declared(
+            "declared.reviews:reviews", dataclasses.replace(declared, start="2013-01-01")
+        )
+        self.now = dt.datetime.now(dt.UTC)
+
+    def tell(self, state, run_id):
+        """The word of a run of the day."""
+        word = dict.fromkeys(("reason", "next_step", "cause", "readers_see"), "as told")
+        observation = dg.AssetObservation(
+            self.declared.key, partition=DAY, metadata=word | {"state": state}
+        )
+        event = DagsterEvent(
+            DagsterEventType.ASSET_OBSERVATION.value, self.declared.job_name,
+            event_specific_data=AssetObservationData(observation),
+        )  # fmt: skip
+        entry = EventLogEntry(
+            None, logging.INFO, "", run_id, self.now.timestamp(), dagster_event=event
+        )
+        self.instance.handle_new_event(entry)
+
+    def requests(self):
+        """The keys of the runs that the sensor asks for because a day waited."""
+        sensor = starts_days([self.declared], [day_job(self.declared)], lambda: self.now)
+        context = dg.build_sensor_context(
+            instance=self.instance,
+            definitions=build_definitions([self.declared], SparkProgram()),
+        )
+        found = sensor(context).run_requests
+        return [one.run_key for one in found if "tidegate/again_after" in one.tags]
+
+
+@pytest.fixture
+def nights(reviews):
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Nights(instance)
+
+
+def test_a_waiting_day_is_started_once_when_the_vendor_is_done(reviews, nights):
+    reviews.vendor.looks = 3
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    nights.tell("waiting", "run-1")
+    assert days_waiting(nights.declared.enrichment) == {DAY: True}
+    reviews.vendor.log.clear()
+    assert [nights.requests() for _ in range(3)] == [[], [], []]
+    again = [f"reviews {DAY} after run-1"]
+    assert nights.requests() == nights.requests() == again  # Dagster starts a run per key
+    assert {path for _, path in reviews.vendor.log} == {"/jobs/job-1"}  # no results are read
+    assert reviews.run(DAY) == 0
+    nights.tell("published", "run-2")
+    assert nights.requests() == []
+    assert days_waiting(nights.declared.enrichment) == {}
+
+
+def test_a_vendor_that_takes_no_jobs_is_left_alone_for_a_while(reviews, nights):
+    reviews.vendor.refuse = 429
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    nights.tell("waiting", "run-1")
+    assert nights.requests() == []
+    nights.now += dt.timedelta(minutes=15)
+    assert nights.requests() == [f"reviews {DAY} after run-1"]
+
+
+def test_the_pages_say_what_a_day_waits_for_since_when_and_until_when(reviews):
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    page = Path("data/reports/reviews", DAY, "index.html").read_text()
+    assert WHAT in page
+    assert "UTC at the latest" in page
+    now = dt.datetime(2013, 1, 11, 7, tzinfo=dt.UTC)
+    (table,) = describe(read_tables("declared", 14, now), now, Path("data/reports"))["earlier"]
+    ((day, state, reason, href),) = table["days"]
+    assert (day, state, bool(href)) == (DAY, "waiting", True)
+    assert WHAT in reason
