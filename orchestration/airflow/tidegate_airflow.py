@@ -24,6 +24,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from airflow.plugins_manager import AirflowPlugin
+from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import (
     DAG,
     Asset,
@@ -70,10 +71,11 @@ class TidegateDay(BaseOperator):
     """Runs a day of an enrichment by Tidegate's command.
 
     Published: the task succeeds, with events of the table, its dead letters and its summaries. No
-    input, or nothing to do in a replay or remap: skipped. A service that is down, or another run of
-    the day: retried every again_after_s of the manifest until the next publish_by after the run
-    began; without publish_by, failed. A crash: retried once. Anything else fails at once, with the
-    reason.
+    input, or nothing to do in a replay or remap: skipped. Jobs of a vendor are open: deferred for
+    again_after_s of the manifest, as often as they are open, without a worker or a slot of the
+    pool; the command asks the vendor before it starts Spark. A service that is down, or another run
+    of the day: retried every again_after_s until the next publish_by after the run began; without
+    publish_by, failed. A crash: retried once. Anything else fails at once, with the reason.
 
     Args:
         enrichment: Its entry in the manifest.
@@ -118,10 +120,11 @@ class TidegateDay(BaseOperator):
         self.env = dict(env or {})
         self.report = ""
 
-    def execute(self, context: Any) -> None:
+    def execute(self, context: Any, event: Any = None) -> None:  # noqa: ARG002  # of the trigger
         """Runs the day.
 
         Raises:
+            TaskDeferred: Jobs of a vendor are open.
             AirflowSkipException: There is no input, or nothing to do.
             LaterAgain: A service is down, or another run has the day.
             DayCrashed: The day's process or its Spark was killed.
@@ -246,7 +249,10 @@ class TidegateDay(BaseOperator):
                 raise AirflowSkipException(_sentence(red))
             case "crashed":
                 raise DayCrashed(_sentence(red))
-            case "stopped: service" | "not started" | "waiting" if self._goes_on(began):
+            case "waiting":
+                self.log.info("%s", _sentence(red))
+                self.defer(trigger=TimeDeltaTrigger(self.again_after), method_name="execute")
+            case "stopped: service" | "not started" if self._goes_on(began):
                 raise LaterAgain(_sentence(red))
             case _:
                 raise AirflowFailException(_sentence(red))
