@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
@@ -62,7 +62,8 @@ class Lookup:
         when: Spark SQL condition over what keys may read. A row for which it is false or null makes
             no call and ends as `skipped`, whatever `on_null_key` is.
         choice: Set by a waterfall of which the lookup is a vendor.
-        source: Set by an enrichment with a waterfall: the lookup as the user wrote it.
+        source: Set by an enrichment with a waterfall: the lookup, or its waterfall, as the user
+            wrote it.
     """
 
     name: str
@@ -82,7 +83,7 @@ class Lookup:
     version: int = 1
     when: str | None = field(default=None, metadata=WHERE_DECLARED)
     choice: ChoiceFacts | None = field(default=None, metadata=WHERE_DECLARED, repr=False)
-    source: Lookup | None = field(default=None, metadata=NOT_IN_FINGERPRINT, repr=False)
+    source: Any = field(default=None, metadata=NOT_IN_FINGERPRINT, repr=False)
 
     kind = "lookup"
     model: ClassVar[str | None] = None  # whose prices hold
@@ -193,7 +194,8 @@ class Lookup:
     @property
     def as_written(self) -> Lookup:
         """The lookup with the keys and the condition that the user wrote, for texts to users."""
-        return self.source or self
+        written: Sequence[Lookup] = getattr(self.source, "of", [self.source or self])
+        return next(one for one in written if one.name == self.name)
 
     @property
     def key_sql(self) -> dict[str, str]:

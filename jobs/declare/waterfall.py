@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from jobs.declare.lookup import NAME, Lookup
@@ -90,7 +91,7 @@ class Waterfall:
         for vendor in self.of:
             own = [] if vendor.when is None else [f"({vendor.when})"]
             when = " AND ".join([*conditions, *own])
-            yield replace(vendor, when=when or None, choice=choice, source=vendor.as_written)
+            yield replace(vendor, when=when or None, choice=choice, source=self)
             conditions.append(self._leaves_open(vendor))
 
     def _accepted(self, vendor: Lookup) -> str:
@@ -154,4 +155,25 @@ def read_choices(lookups: Sequence[Lookup | Waterfall]) -> Sequence[Lookup]:
 def _reading(lookup: Lookup, names: dict[str, str]) -> Lookup:
     keys = {part: renamed(text, names) for part, text in lookup.keys.items()}
     when = None if lookup.when is None else renamed(lookup.when, names)
-    return replace(lookup, keys=keys, when=when, source=lookup.as_written)
+    return replace(lookup, keys=keys, when=when, source=lookup.source or lookup)
+
+
+def with_variant(lookups: Sequence[Lookup], variant: Lookup) -> list[Lookup | Waterfall]:
+    """Return the lookups as the user wrote them up to the lookup of this name, and a variant in its
+    place; of its waterfall only the vendors before it.
+    """
+    own = variant.as_written
+    variant = replace(variant, keys=own.keys, when=own.when, choice=None, source=None)
+    found: list[Lookup | Waterfall] = []
+    for lookup in lookups:
+        written = lookup.source or lookup
+        if isinstance(written, Waterfall) and lookup.name == variant.name:
+            before = [*takewhile(lambda one: one.name != variant.name, written.of)]
+            written = replace(written, of=[*before, variant]) if before else variant
+        elif lookup.name == variant.name:
+            written = variant
+        if all(one is not written for one in found):
+            found = [one for one in found if one is not lookup.source] + [written]
+        if lookup.name == variant.name:
+            return found
+    raise AssertionError(variant.name)

@@ -24,6 +24,7 @@ from jobs.declare.chains import with_lookups_read
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import cost_of, in_force
+from jobs.declare.waterfall import with_variant
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import as_answers
 from jobs.ledger.declared_folder import declared_folder
@@ -157,8 +158,11 @@ class _Side:
 
     def answers(self, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """Return outcome and answer of each row."""
-        rows = self.asked.rows
-        names = (schema.status(self.lookup.name), *columns)
+        rows, lookup = self.asked.rows, self.lookup
+        written = {
+            one.name: own.name for one, own in zip(lookup.columns, lookup.written, strict=True)
+        }
+        names = (schema.status(lookup.name), *(written[name] for name in columns))
         return list(zip(*[readable_values(rows[name]) for name in names], strict=True))
 
     def facts(self, as_labelled: dict[str, int], all_as_labelled: int | None) -> Variant:
@@ -210,14 +214,17 @@ def _ask(
     rows: pa.Table,
     report: Callable[[str, dict[str, Any]], None],
 ) -> _Side:
-    lookups = [variant if one.name == variant.name else one for one in enrichment.lookups]
-    needed = with_lookups_read(lookups, lookups.index(variant))
-    declared = replace(enrichment, lookups=needed)
+    declared = replace(enrichment, lookups=with_variant(enrichment.lookups, variant))
+    place = [one.name for one in declared.lookups].index(variant.name)
+    declared = replace(declared, lookups=with_lookups_read(declared.lookups, place))
     audit = [column(variant.name) for column in (
         schema.status, schema.attempts, schema.latency_ms, schema.key,
     )]  # fmt: skip
+    (lookup,) = (one for one in declared.lookups if one.name == variant.name)
+    if lookup.choice is not None:  # readers do not see a vendor's columns
+        audit += [column.name for column in lookup.written]
     asked = ask_rows(rows, declared, audit, lambda event: report(name, event))
-    return _Side(name, variant, declared, asked)
+    return _Side(name, lookup, declared, asked)
 
 
 @dataclass(frozen=True)
