@@ -8,10 +8,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from jobs.declare.finding.extras import require_extra
-from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
+from jobs.errors import TidegateError
 from jobs.wording import did_you_mean
 from tidegate.commands import COMMANDS, GROUPS
-from tidegate.commands.command import FAILED, STOPPED, WRONG
+from tidegate.commands.command import FAILED, WRONG
+from tidegate.commands.exit_status import exit_status
 from tidegate.commands.lines import entry
 from tidegate.env_file import read_env_file
 from tidegate.terminal import printable_output
@@ -100,23 +101,13 @@ def _run(arguments: list[str] | None, *, owns_process: bool) -> int:
         return INTERRUPTED
     except TidegateError as error:
         print(error, file=sys.stderr)
-        return _exit_status(options, error)
+        return exit_status(options, error)
     except OSError as error:
         if error.errno not in OF_THE_DISK:
             raise
         print(f"{error}. Fix that, then run the same command again: it continues.", file=sys.stderr)
         return FAILED
     return status
-
-
-def _exit_status(options: argparse.Namespace, error: TidegateError) -> int:
-    if getattr(options, "json", False):
-        from tidegate.commands.day_json import tell_error
-
-        return tell_error(options, error)
-    if isinstance(error, DeclarationError):
-        return WRONG
-    return STOPPED if isinstance(error, RunStopped | RowFailed) else FAILED
 
 
 def program() -> int:

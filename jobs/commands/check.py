@@ -3,9 +3,11 @@
 import contextlib
 import enum
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import Discovered, declared_in, list_modules
+from jobs.declare.finding.upstreams import find_upstream
 from jobs.declare.values.calendar import is_day
 from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, RunStopped, TidegateError
@@ -53,22 +55,23 @@ def check_package(
         DeclarationError: The package does not exist.
     """
     checked: list[Discovered] = []
+    modules = dict[str, list[Discovered]]()
     for module in list_modules(package):
         try:
-            found = declared_in(module)
+            modules[module] = declared_in(module)
         except DeclarationError as error:
             yield module, str(error).removeprefix(f"{module} "), Finding.WRONG
-            continue
-        for one in found:
-            if not any(one.enrichment is other.enrichment for other in checked):
-                message = find_conflict(one, checked)
-                checked.append(one)
-                name = one.enrichment.name
-                yield from (
-                    (name, *line)
-                    for line in _checked(one.enrichment, day, message, engine, find_wrong)
-                )
-                yield from ((name, wrong, Finding.WRONG) for wrong in _lost(one.enrichment))
+    declared = [one.enrichment for found in modules.values() for one in found]
+    for one in chain.from_iterable(modules.values()):
+        if not any(one.enrichment is other.enrichment for other in checked):
+            message = find_conflict(one, checked)
+            checked.append(one)
+            name, upstream = one.enrichment.name, find_upstream(one.enrichment, declared)
+            lines = _checked(
+                one.enrichment, day, message, engine, upstream=upstream, find_wrong=find_wrong
+            )
+            yield from ((name, *line) for line in lines)
+            yield from ((name, wrong, Finding.WRONG) for wrong in _lost(one.enrichment))
 
 
 def _checked(
@@ -76,17 +79,24 @@ def _checked(
     day: str | None,
     conflict: str | None,
     engine: str | None,
+    *,
+    upstream: Enrichment | None,
     find_wrong: FindWrong,
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield all faults, a sentence each, with the conflict; or a sentence that all is right."""
+    """Yield all faults, a sentence each, with the conflict; or a sentence that all is right.
+
+    upstream: The enrichment that publishes the input.
+    """
     # imports deltalake, which declarations do not need
     from jobs.tables.delta.type_check import published_table
 
     faults: dict[str, Finding] = {conflict: Finding.WRONG} if conflict else {}
+    day = day if day and is_day(day, enrichment.input.every) else None
+    waits = "" if upstream is None else _why_input_waits(upstream, day)
     with _noting(enrichment, faults):
-        day = day if day and is_day(day, enrichment.input.every) else last_day(enrichment.input)
+        day = day if day or waits else last_day(enrichment.input)
     input_day, published = None, published_table(enrichment)
-    if day is not None:
+    if day is not None and not waits:
         with _noting(enrichment, faults):
             input_day = find_day(enrichment, day, published)
     for step in steps(enrichment, input_day, day, engine, published):
@@ -98,6 +108,8 @@ def _checked(
             faults.setdefault(wrong, Finding.WRONG)
     if faults:
         yield from faults.items()
+    elif waits:
+        yield f"{waits}; the rest is checked", Finding.RIGHT
     elif input_day is not None:
         lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
         there = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
@@ -105,6 +117,17 @@ def _checked(
     for lookup in enrichment.lookups:
         if lookup.trusts is not None:
             yield f"lookup {lookup.name}: {lookup.trusts}", Finding.RIGHT
+
+
+def _why_input_waits(upstream: Enrichment, day: str | None) -> str:
+    """Return a clause if the enrichment that publishes an input has not published it yet."""
+    from jobs.tables.delta.asked_keys import files_of_days  # imports deltalake
+
+    with contextlib.suppress(TidegateError):
+        days = {published for published, _ in files_of_days(upstream)}
+        if day not in days if day else not days:
+            return f"{upstream.name} has not published {day or 'a day'} yet, which is the input"
+    return ""
 
 
 @contextlib.contextmanager

@@ -1,15 +1,14 @@
 """An enrichment as Dagster knows it: the names of its assets, its jobs and its days."""
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 import dagster as dg
 
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import Discovered, discover
+from jobs.declare.finding.upstreams import input_folders, output_folders
 from jobs.declare.values.calendar import HOUR, day_begin
 from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
@@ -93,30 +92,6 @@ class Declared:
     @property
     def job_name(self) -> str:
         return self.names.job(self.enrichment)
-
-
-def list_parent_folders(path: str) -> tuple[str, ...]:
-    """Returns the folders of a path, from the root down; the same for two spellings of a path."""
-    return Path(os.path.abspath(path)).parts  # noqa: PTH100  # Path.absolute leaves `..` in
-
-
-def input_folders(enrichment: Enrichment) -> tuple[str, ...]:
-    """Returns the folders of an input, or the names of catalog, namespace and Iceberg table."""
-    return (
-        tuple(enrichment.input.table.split("."))
-        if enrichment.input.table
-        else list_parent_folders(enrichment.input.path)
-    )
-
-
-def output_folders(enrichment: Enrichment) -> Iterator[tuple[str, ...]]:
-    """Yields the folders of each place where the published table can be an input of others."""
-    output = enrichment.output
-    yield list_parent_folders(output.path)
-    if output.iceberg:
-        yield tuple(output.iceberg.split("."))
-    if output.parquet:
-        yield list_parent_folders(output.parquet)
 
 
 def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:

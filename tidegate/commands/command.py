@@ -44,10 +44,13 @@ def no_arguments(_parser: argparse.ArgumentParser) -> None:
     """Add no arguments, for a command without arguments."""
 
 
-def add_enrichment(parser: argparse.ArgumentParser) -> None:
+def add_enrichment(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """Add the argument that names an enrichment; read it with `named`."""
     parser.add_argument(
-        "enrichment", metavar="ENRICHMENT", help="its name, the name of its file, or module:name"
+        "enrichment",
+        metavar="ENRICHMENT",
+        nargs="?" if optional else None,
+        help="its name, the name of its file, or module:name",
     )
     add_package(parser)
 

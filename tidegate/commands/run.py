@@ -1,16 +1,33 @@
 """`tidegate run`: runs days of an enrichment with the rules of the nightly job, without Dagster."""
 
 import argparse
+import sys
 
+from jobs.declare.finding.discovery import discover
+from jobs.declare.finding.upstreams import find_upstream, upstream_first
+from jobs.errors import DeclarationError, TidegateError
 from jobs.process.day_options import DayOptions
 from jobs.run.plan.options import RunOptions
-from tidegate.commands.command import Command, add_days, add_enrichment, days_of
-from tidegate.commands.day_json import add_json, tell_as_asked
+from tidegate.commands.command import (
+    RIGHT,
+    WRONG,
+    Command,
+    add_days,
+    add_enrichment,
+    days_of,
+)
+from tidegate.commands.day_json import add_json, tell_as_asked, words
 from tidegate.commands.days import add_engine, add_wait, open_pipeline, waiting_for_jobs
+from tidegate.commands.exit_status import exit_status
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_enrichment(parser)
+    add_enrichment(parser, optional=True)
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="every enrichment of the package, each after the one that publishes its input",
+    )
     add_days(parser)
     parser.add_argument(
         "--max-calls",
@@ -34,6 +51,41 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.all == (options.enrichment is not None):
+        raise DeclarationError("write the name of an enrichment, or --all for every one.")
+    return _run_all(options) if options.all else _run_one(options)
+
+
+def _run_all(options: argparse.Namespace) -> int:
+    """Run all enrichments of the package; not those whose input another one did not publish."""
+    found = upstream_first(discover(options.package))
+    enrichments = [one.enrichment for one in found]
+    for one in enrichments:
+        days_of(options, one)  # refuses a wrong day before the first run
+    failed, status = set[str](), RIGHT if found else WRONG
+    for reference, enrichment in found:
+        name, upstream = enrichment.name, find_upstream(enrichment, enrichments)
+        print(name, file=words(options), flush=True)
+        own = argparse.Namespace(**vars(options) | {"enrichment": reference})
+        if upstream is not None and upstream.name in failed:
+            ended = _tell(own, name, TidegateError(f"not run: {upstream.name} did not publish."))
+        else:
+            try:
+                ended = _run_one(own)
+            except TidegateError as error:
+                ended = _tell(own, name, error)
+        failed |= {name} if ended else set()
+        status = status or ended
+    return status
+
+
+def _tell(options: argparse.Namespace, name: str, error: TidegateError) -> int:
+    print(error, file=sys.stderr)
+    options.enrichment = name
+    return exit_status(options, error)
+
+
+def _run_one(options: argparse.Namespace) -> int:
     # refuses an invalid cap before Spark starts
     RunOptions(max_calls=options.max_calls, max_cost=options.max_cost)
     caps = {"--max-calls": options.max_calls, "--max-cost": options.max_cost}
