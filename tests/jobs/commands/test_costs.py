@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import datetime as dt
 import io
+import json
 from decimal import Decimal
 
 import pytest
@@ -107,6 +108,25 @@ def test_a_forget_adds_nothing_to_the_costs(local_days):
         assert list_costs(month).totals() == {"USD": Decimal(3)}
         work = read_table(local_days.towns.enrichment, 14, dt.datetime.now(dt.UTC)).this_month
         assert (work.calls, work.cost) == (3, {"USD": 3.0})
+
+
+@pytest.mark.parametrize("every", ["day", "hour"])
+def test_a_try_is_no_day_of_the_table(local_days, every, capsys):
+    days = {"day": "2013-01-10", "hour": "2013-01-10T05Z"}
+    local_days.towns.declare_too(
+        "from tidegate import Price",
+        "priced = replace(weather.service, prices=[Price('1 USD')])",
+        f"towns = replace(towns, input=replace(towns.input, every='{every}'), summaries=[],",
+        "    lookups=[replace(weather, service=priced)])",
+    )
+    local_days.write_input(days[every], ["a"])
+    assert local_days.run(days[every]) == 0
+    assert main(["try", "towns", "--package", "declared", "--discard"]) == 0
+    capsys.readouterr()
+    assert main(["status", "--package", "declared", "--json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert [day["day"] for day in table["days"]] == [days[every]]
+    assert table["last_24_hours"]["cost"] == {"USD": 2.0}
 
 
 def test_the_csv_has_a_line_per_day_and_lookup_in_columns_of_focus(tmp_path):
