@@ -21,6 +21,7 @@ from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import is_there
 from jobs.storage.urls import path_from_spark
 from jobs.storage.work_folders import RUNS
+from jobs.tables.delta.asked_keys import files_of_days
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import days_of
 from jobs.wording import counted
@@ -40,9 +41,7 @@ def published_days(enrichment: Enrichment, first: str, last: str | None = None) 
 
     Partitions that are names have no order: then only `first`.
     """
-    table = table_at(enrichment.output.path)
-    partitions = [] if table is None else table.partitions()
-    days = {str(partition[enrichment.input.partition]) for partition in partitions}
+    days = {day for day, _ in files_of_days(enrichment)}
     if not isinstance(enrichment.input.every, str):
         return [day for day in (first,) if day in days]
     zone = enrichment.zone

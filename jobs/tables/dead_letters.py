@@ -18,6 +18,7 @@ from jobs.storage.stored_files import open_filesystem
 from jobs.tables.delivery import with_rows
 from jobs.tables.delta import by_run
 from jobs.tables.delta.delta_log import table_at
+from jobs.tables.delta.published_files import require_partition
 from jobs.tables.rows_beside import OWN_COLUMNS, letters
 
 
@@ -45,6 +46,7 @@ def of_day(table: str, partition: str, day: str) -> pa.Table:
     found = table_at(table_of(table))
     if found is None:
         return pa.table({field.name: pa.array([], field.type) for field in OWN_COLUMNS})
+    require_partition(found, partition)
     filesystem, path = open_filesystem(table_of(table))
     # deltalake's filesystem is written in Python: Arrow's threads may still free its buffers when
     # the interpreter ends, which aborts the process (apache/arrow#34314)

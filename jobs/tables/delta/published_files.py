@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from jobs.errors import DeclarationError
 from jobs.schema.records import DayFacts, DeclaredFacts
 from jobs.storage.urls import below, is_url
 
@@ -76,7 +77,21 @@ def days_of(published: DeltaTable, declared: DeclaredFacts) -> Days:
 
 
 def facts_by_day(table: DeltaTable, partition: str, *names: str) -> Iterator[tuple[Any, ...]]:
-    """Returns the day of each file of a table, with these facts of the file by Delta's names."""
+    """Returns the day of each file of a table, with these facts of the file by Delta's names.
+
+    Raises DeclarationError if the table is partitioned by another column.
+    """
+    require_partition(table, partition)
     actions = pa.table(table.get_add_actions(flatten=True))
     days = map(str, actions[f"partition.{partition}"].to_pylist())
     return zip(days, *(actions[name].to_pylist() for name in names), strict=True)
+
+
+def require_partition(table: DeltaTable, partition: str) -> None:
+    """Raises DeclarationError unless the table is partitioned by this column of the input."""
+    there = table.metadata().partition_columns
+    if partition not in there:
+        raise DeclarationError(
+            f"output: the table is partitioned by {there[0] if there else 'nothing'}, the input by "
+            f"{partition}. Publish to another path."
+        )

@@ -83,3 +83,27 @@ def test_a_remap_without_stored_answers_takes_none_away(local_days, move, change
     name = local_days.towns.enrichment.name
     assert main(["remap", name, "--package", "declared", "--from", DAY]) == 1
     assert set(DeltaTable(TABLE).to_pyarrow_table()["weather_status"].to_pylist()) == {"ok"}
+
+
+def test_a_table_of_another_partition_column_is_refused(local_days, capsys):
+    local_days.towns.declare_too("towns = replace(towns, tolerance=Tolerance(error=1.0))")
+    local_days.fails = {"b": 500}
+    local_days.write_input(DAY, ["a", "b"])
+    assert local_days.run(DAY) == 0
+    local_days.towns.declare_too(
+        "towns = replace(towns, input=replace(towns.input, partition='day'))"
+    )
+    for arguments in (
+        ("dead-letters", "towns"),
+        ("diff", "towns", DAY),
+        ("explain", "towns", "--row", "number=0"),
+        ("forget", "weather", "--key", "town=a"),
+        ("refresh", "weather", "--where", "stored.outcome = 'ok'"),
+        ("remap", "towns", "--from", DAY),
+        ("replay", "towns", "--day", DAY),
+        ("test", "towns", "--against", DAY),
+    ):
+        capsys.readouterr()
+        assert main([*arguments, "--package", "declared"]) == 2
+        said = "output: the table is partitioned by date, the input by day. Publish to another"
+        assert said in capsys.readouterr().err
