@@ -35,7 +35,6 @@ class Check(ABC):
 
     name: ClassVar[str]
     severity: ClassVar[Severity] = "error"  # unless declared otherwise
-    red_when: ClassVar[str]  # for the documentation
     cure: ClassVar[Cure] = Cure.RUN_AGAIN
     whole_day: ClassVar[bool] = False  # not meaningful for part of a day, such as a micro-batch
     in_driver: ClassVar[bool] = False  # its partial results have all rows

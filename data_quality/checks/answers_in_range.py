@@ -18,11 +18,6 @@ from jobs.schema.columns import HAS_ANSWER, OUTCOMES
 
 class AnswersInRange(LookupCheck):
     name = "answers_in_range"
-    red_when = (
-        "an answer has a type other than declared, is out of range, is in a row whose outcome has "
-        "none, or too many "
-        "are null"
-    )
     promise = (
         "Answers have the declared columns and types, are in range, are null no more often than "
         "declared, and occur "

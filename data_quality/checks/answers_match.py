@@ -47,11 +47,6 @@ class Answers:
 
 class AnswersMatch(LookupCheck):
     name = "answers_match"
-    red_when = (
-        "the key in the audit differs from the declared expressions over the input row; the answer "
-        "is not the stored "
-        "one of that key and time; or its status, source or time is not that of the call"
-    )
 
     @property
     def wanted(self) -> bool:

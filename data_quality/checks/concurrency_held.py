@@ -37,11 +37,6 @@ class Peak:
 
 class ConcurrencyHeld(LookupCheck):
     name = "concurrency_held"
-    red_when = (
-        "a task had more calls in flight than its share at that moment, or the shares together "
-        "exceeded the limit; "
-        "for batches, more requests, as counted when they were sent"
-    )
 
     @property
     def promise(self) -> str:

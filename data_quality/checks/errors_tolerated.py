@@ -7,7 +7,6 @@ from data_quality.rows.written_day import WrittenDay
 
 class ErrorsTolerated(ToleranceCheck):
     name = "errors_tolerated"
-    red_when = "the share of rows with outcome `error` or `unknown` exceeds the declared tolerance"
     outcomes = ("error", "unknown")
     cure = Cure.REPLAY
 

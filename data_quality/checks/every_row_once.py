@@ -52,10 +52,6 @@ class Runs:
 
 class EveryRowOnce(Check):
     name = "every_row_once"
-    red_when = (
-        "a row of the input is missing or duplicated, or a row is not in the input; by source file "
-        "and row number"
-    )
     promise = "Every row of the input is in the files exactly once: none lost, none duplicated."
     expected = "each row of the input exactly once, by source file and row number"
     needs = SOURCE_IDENTITY

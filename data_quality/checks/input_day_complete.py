@@ -16,11 +16,6 @@ class InputDayComplete(Check):
     name = "input_day_complete"
     severity = "warn"
     whole_day = True
-    red_when = (
-        f"the day has less than {FEWEST} or more than {MOST} times the rows of the same weekday in "
-        "the "
-        f"{WEEKS_OF_HISTORY} weeks before"
-    )
     promise = (
         f"The day has about as many rows as the same weekday of the {WEEKS_OF_HISTORY} weeks "
         "before."

@@ -18,7 +18,6 @@ from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTIT
 
 class InputUnchanged(Check):
     name = "input_unchanged"
-    red_when = "a carried column of a row differs from the input in value or type, or is missing"
     promise = "Every carried column of every row has its value of the input."
     expected = "every carried value as in the input"
     needs = SOURCE_IDENTITY

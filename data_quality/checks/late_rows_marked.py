@@ -21,7 +21,6 @@ class LateRows:
 
 class LateRowsMarked(EventTimeCheck):
     name = "late_rows_marked"
-    red_when = "a row is marked late but is not, or is late but not marked"
     promise = "Exactly the rows that are late by their event times are marked late."
 
     def judged(self, rows: TaskRows, marks: TrueMarks) -> LateRows:

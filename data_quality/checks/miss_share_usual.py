@@ -14,10 +14,6 @@ from data_quality.rows.written_day import WrittenDay
 class MissShareUsual(LookupCheck):
     name = "miss_share_usual"
     severity = "warn"
-    red_when = (
-        "the share of misses changed by more than declared against the published days of the last "
-        f"{DAYS_OF_HISTORY}"
-    )
 
     @property
     def wanted(self) -> bool:

@@ -12,11 +12,6 @@ OVER_HTTP = ("http", "coroutine")
 
 class OneAnswerPerRequest(LookupCheck):
     name = "one_answer_per_request"
-    red_when = (
-        "a connection to the service brought more responses than requests, so that its answers may "
-        "belong to other "
-        "keys ([lookups](lookups.md)); for HTTP lookups and coroutines, by the tasks' counts"
-    )
 
     @property
     def wanted(self) -> bool:

@@ -35,11 +35,6 @@ class Order:
 
 class OrderHeld(Check):
     name = "order_held"
-    red_when = (
-        "`ordered`: the rows of a task do not follow the order of the input; `key_ordered`: the "
-        "rows of one key in one"
-        " segment do not; or `_output_seq` differs from the files"
-    )
 
     @property
     def wanted(self) -> bool:

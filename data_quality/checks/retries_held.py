@@ -14,11 +14,6 @@ from data_quality.rows.written_day import WrittenDay
 
 class RetriesHeld(LookupCheck):
     name = "retries_held"
-    red_when = (
-        "a row made more attempts than declared (without throttled ones, and failures while the "
-        "service was down), or "
-        "one too soon after the last"
-    )
 
     @property
     def promise(self) -> str:

@@ -27,12 +27,6 @@ class Times:
 
 class TimeLimitHeld(LookupCheck):
     name = "time_limit_held"
-    red_when = (
-        "on its own clock a row exceeded the limit and the slack, or timed out before the limit, "
-        "or its latency "
-        "contradicts its attempts (a row that joined another row's call may end after its own "
-        "attempts)"
-    )
 
     @property
     def wanted(self) -> bool:

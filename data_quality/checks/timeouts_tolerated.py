@@ -5,7 +5,6 @@ from data_quality.checks.tolerance import ToleranceCheck
 
 class TimeoutsTolerated(ToleranceCheck):
     name = "timeouts_tolerated"
-    red_when = "the share of rows that timed out exceeds the declared tolerance"
     outcomes = ("timeout",)
 
     @property

@@ -27,10 +27,6 @@ class Chosen:
 
 class VendorChosen(Check):
     name = "vendor_chosen"
-    red_when = (
-        "the published answer, status or vendor of a waterfall is not that of its first accepted "
-        "answer, by its vendors' statuses in the audit"
-    )
 
     def __init__(self, declared: DeclaredFacts, choice: ChoiceFacts) -> None:
         super().__init__(declared)

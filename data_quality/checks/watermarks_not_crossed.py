@@ -43,10 +43,6 @@ class Segments:
 
 class WatermarksNotCrossed(EventTimeCheck):
     name = "watermarks_not_crossed"
-    red_when = (
-        "a row is on the wrong side of a watermark, or a watermark is not where the event "
-        "times put it"
-    )
     promise = "No row crosses a watermark, and the watermarks are where the event times put them."
 
     def judged(self, rows: TaskRows, marks: TrueMarks) -> Segments:

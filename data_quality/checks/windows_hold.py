@@ -52,12 +52,6 @@ class WindowsHold(Check):
     name = "windows_hold"
     in_driver = True
     whole_day = True
-    red_when = (
-        "a window, or a firing of one, is missing, is there twice, is not one that the rows make, "
-        "or has another "
-        "number of rows; or the rows in windows, the dropped ones and those without an event time "
-        "are not the day's"
-    )
 
     def __init__(self, declared: DeclaredFacts, window: WindowFacts) -> None:
         super().__init__(declared)
