@@ -103,7 +103,7 @@ def _save_published(
         else:
             both = together(before.figures, record.figures)
             run_records.save(dataclasses.replace(record, figures=both, adds_to=before.facts.run_id))
-            run_records.remove(name, record.facts.declared.table, run_records.path_of(before))
+            run_records.remove(name, record.facts.declared.table, run_records.record_path(before))
     return published
 
 

@@ -36,7 +36,7 @@ def remove_uncommitted(table: str, *, older_than: timedelta, now: float) -> None
         # in this order, because a run holds its lease until its rows are in the table
         old = [name for name, changed in _list(beside) if changed <= before]
         working = at_work(table)
-        left = [name for name in old if _run_of(name) not in working]
+        left = [name for name in old if _run_id(name) not in working]
         if left:
             named = named_files(beside)
             _remove(beside, [name for name in left if name not in named])
@@ -47,12 +47,12 @@ def _list(beside: str) -> list[tuple[str, float]]:
     with storing(beside):
         if is_url(beside):
             found = objects.listed(beside)
-            return [(one.name, one.changed.timestamp()) for one in found if _run_of(one.name)]
+            return [(one.name, one.changed.timestamp()) for one in found if _run_id(one.name)]
         paths = Path(beside).glob(f"*/{RUN}=*/*")
         return [(path.relative_to(beside).as_posix(), path.stat().st_mtime) for path in paths]
 
 
-def _run_of(name: str) -> str:
+def _run_id(name: str) -> str:
     """Returns the run of a file; empty for a file of the log."""
     folder = name.split("/")[-2] if "/" in name else ""
     return unquote(folder.removeprefix(f"{RUN}=")) if folder.startswith(f"{RUN}=") else ""

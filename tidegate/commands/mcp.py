@@ -63,14 +63,14 @@ async def read_object(package: str, command: str, *arguments: str) -> dict[str, 
     return found
 
 
-def name_of(enrichment: str) -> str:
+def known_name(enrichment: str) -> str:
     """Return the name of an enrichment. Raises RefusedError for an option or `module:name`."""
     if not enrichment.isidentifier():
         raise RefusedError(f"{enrichment!r} is no name of an enrichment; `ls` lists the names.")
     return enrichment
 
 
-def day_of(text: str) -> str:
+def checked(text: str) -> str:
     """Return a day. Raises RefusedError for an option."""
     if text.startswith("-"):
         raise RefusedError(f"day is {text!r}; write it as 2013-01-10.")
@@ -94,13 +94,13 @@ class Tools:
 
     async def status(self, enrichment: str = "", days: int = 3) -> dict[str, Any]:
         """Tell the state of the last days of every table, or of one: why, next step, cost."""
-        named = [name_of(enrichment)] if enrichment else []
+        named = [known_name(enrichment)] if enrichment else []
         return await read_object(self._package, "status", *named, f"--days={days}")
 
     async def show(self, enrichment: str, day: str = "") -> dict[str, Any]:
         """Show an enrichment as declared; or a day, as 2013-01-10: its runs, checks, lookups."""
-        days = [day_of(day)] if day else []
-        return await read_object(self._package, "show", name_of(enrichment), *days)
+        days = [checked(day)] if day else []
+        return await read_object(self._package, "show", known_name(enrichment), *days)
 
     async def explain(
         self, enrichment: str, row: dict[str, str | int | float], column: str = "", day: str = ""
@@ -114,7 +114,7 @@ class Tools:
             raise RefusedError('row names columns and values of one row, as {"order_id": 17}.')
         options = given(column=column, day=day)
         return await read_object(
-            self._package, "explain", name_of(enrichment), *options, "--row", *pairs
+            self._package, "explain", known_name(enrichment), *options, "--row", *pairs
         )
 
     async def diff(
@@ -122,17 +122,19 @@ class Tools:
     ) -> dict[str, Any]:
         """Compare two versions of a published day: cells, rows, outcomes, checks, cost."""
         options = given(**{"from": from_version, "to": to_version})
-        return await read_object(self._package, "diff", name_of(enrichment), day_of(day), *options)
+        return await read_object(
+            self._package, "diff", known_name(enrichment), checked(day), *options
+        )
 
     async def dead_letters(self, enrichment: str, day: str = "", where: str = "") -> dict[str, Any]:
         """List the rows that got no answer, by reason; of a day, or with a text in the reason."""
         options = given(day=day, where=where)
-        return await read_object(self._package, "dead-letters", name_of(enrichment), *options)
+        return await read_object(self._package, "dead-letters", known_name(enrichment), *options)
 
     async def plan(self, enrichment: str, first_day: str, last_day: str = "") -> str:
         """Tell what a run of days would ask, why, and what that would cost; it asks nothing."""
         options = given(**{"from": first_day, "to": last_day})
-        return await read(self._package, "plan", name_of(enrichment), *options)
+        return await read(self._package, "plan", known_name(enrichment), *options)
 
 
 def make_server(package: str) -> MCPServer:

@@ -74,7 +74,7 @@ def find_published(enrichment: Enrichment, day: str) -> DayVersion:
     """Return the day as readers see it. Raises DeclarationError if it is not published."""
     table = table_at(enrichment.output.path)
     if table is not None:
-        found = _of_version(enrichment, table, day, table.version(), day)
+        found = _read_version(enrichment, table, day, table.version(), day)
         if found.files:
             return found
     raise DeclarationError(f"{enrichment.name}: {day} is not published: nothing to compare.")
@@ -94,7 +94,7 @@ def _find(
 ) -> DayVersion:
     run_records.fetch(enrichment.name, enrichment.output.path)
     if named.isdigit() and len(named) < DIGITS:
-        return _of_version(enrichment, table, day, int(named), option)
+        return _read_version(enrichment, table, day, int(named), option)
     records = run_records.load(enrichment.name, day)
     found = [one for one in records if one.facts.run_id.startswith(named)]
     if len(found) != 1:
@@ -109,7 +109,7 @@ def _find(
     return DayVersion(record.published_version, record.facts.run_id, tuple(files), record)
 
 
-def _of_version(
+def _read_version(
     enrichment: Enrichment, table: DeltaTable, day: str, version: int, option: str
 ) -> DayVersion:
     try:

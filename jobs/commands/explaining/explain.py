@@ -184,7 +184,7 @@ def _explained(
         latency_ms=row.get(schema.latency_ms(name)),
         answered_at=None if at is None else shown_json(at),
         run_id=run_id,
-        run_of=_run_of(run_id),
+        run_of=_day_and_run(run_id),
         price="" if at is None else price_text(in_force(lookup.prices, at.date().isoformat())),
         response=record["response"] if record and shows else None,
         stored=stored,
@@ -233,7 +233,7 @@ def _find_answer(
     return None, f"not stored any more: {why}"
 
 
-def _run_of(run_id: str | None) -> str | None:
+def _day_and_run(run_id: str | None) -> str | None:
     """Return enrichment and day of a run whose record is here."""
     place = run_id and next(run_records.ROOT.glob(f"*/*/{glob.escape(run_id)}.json"), None)
     return f"{place.parent.parent.name} {place.parent.name}" if place else None

@@ -75,13 +75,13 @@ def batches_of_tasks(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yields the rows of each task, with the columns that these lookups' keys need."""
     assert plan.reads is not None
-    reads = _columns_of(plan.reads, plan, places)
+    reads = _with_needed_columns(plan.reads, plan, places)
     for task in range(len(reads.parts)):
         for batch in reads.of(task):
             yield task, batch
 
 
-def _columns_of(reads: FileRows, plan: PartitionPlan, places: Sequence[int]) -> FileRows:
+def _with_needed_columns(reads: FileRows, plan: PartitionPlan, places: Sequence[int]) -> FileRows:
     """Returns the same rows with the columns that these lookups' keys need."""
     names = {name for place in places for name in plan.layout.keys[place]}
     keys = {name: values for name, values in reads.keys.items() if name in names}

@@ -74,7 +74,7 @@ def any_run(enrichment: str) -> bool:
     return (ROOT / enrichment).is_dir()
 
 
-def path_of(record: DayRecord) -> Path:
+def record_path(record: DayRecord) -> Path:
     facts = record.facts
     return folder(facts.declared.enrichment, facts.day) / f"{facts.run_id}.json"
 
@@ -84,7 +84,7 @@ def save(record: DayRecord) -> DayRecord:
     facts = record.facts
     table = facts.declared.table if record.state != "written" else ""
     record_copies.save(
-        table, ROOT / facts.declared.enrichment, path_of(record), record.to_json().encode()
+        table, ROOT / facts.declared.enrichment, record_path(record), record.to_json().encode()
     )
     return record
 
