@@ -39,6 +39,9 @@ def arguments() -> argparse.Namespace:
         "--publishing", action="store_true", help="nights of publishing, in place of calls"
     )
     parser.add_argument(
+        "--jobs", action="store_true", help="nights of vendor jobs, in place of calls"
+    )
+    parser.add_argument(
         "--shorten",
         action="store_true",
         help="of the first night: leave out what it fails without",
@@ -61,6 +64,12 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--first", action="store_true", help="end with the first night that fails")
     return parser.parse_args()
+
+
+def chosen(options: argparse.Namespace) -> list[str]:
+    """The kinds of nights that are played, in order; kept nights of two kinds in one process."""
+    named = [name for name in KINDS if getattr(options, name, False)]
+    return named or (["jobs", "calls"] if options.kept else ["calls"])
 
 
 def nights(options: argparse.Namespace, kind: Kind) -> Iterator[Night]:
@@ -116,8 +125,9 @@ def main() -> int:
     options = arguments()
     if options.planted is not None:
         return try_faults(options.planted)
-    kind = KINDS["publishing" if options.publishing else "calls"]()
-    kind.install()
+    kinds = [KINDS[name]() for name in chosen(options)]
+    for kind in kinds:
+        kind.install()
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -131,7 +141,8 @@ def main() -> int:
             report(night, outcome, trace=options.trace)
             print(night.as_json())
             return 1
-        for night in nights(options, kind):
+        played = ((one, night) for one in kinds for night in nights(options, one))
+        for kind, night in played:
             # something real was waited for
             faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
             outcome = kind.play(night, pathlib.Path(base), trace=options.trace)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
-from tests.simulation.http_service import MemoryTransport
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.scheduler import EPOCH, SimulatedThread
 from tests.simulation.threads import Future, ThreadPoolExecutor
@@ -139,7 +138,7 @@ class Loop(asyncio.SelectorEventLoop):
         """
         named["sock"].close()
         protocol = protocol_factory()
-        transport = MemoryTransport(self, protocol)
+        transport = scheduler().network.connection(self, protocol)
         protocol.connection_made(transport)
         return transport, protocol
 

@@ -14,7 +14,10 @@ from urllib.parse import unquote
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.vendor import Request
 
-_REASONS = {200: "OK", 404: "Not Found", 429: "Too Many Requests", 500: "Internal Server Error"}
+_REASONS = {
+    200: "OK", 403: "Forbidden", 404: "Not Found", 409: "Conflict", 410: "Gone",
+    429: "Too Many Requests", 500: "Internal Server Error",
+}  # fmt: skip
 _END = b"\r\n\r\n"
 AGAIN_WITHIN = 0.02  # s after an answer that comes twice
 
@@ -122,7 +125,7 @@ class MemoryTransport(asyncio.Transport):
         if kind == "dropped":
             self._end()
         elif kind == "throttled":
-            if is_heard:
+            if is_heard and not request.is_overtaken:  # else the call was cancelled
                 vendor.closed_until[request.process, request.lookup] = night.now + value
                 vendor.throttled_at[request.process, request.lookup] = night.now
             self._arrive(_response(429, {"error": "slow down"}, f"Retry-After: {value}\r\n"))

@@ -1,5 +1,5 @@
-"""The kinds of nights: of calls, and of publishing. Each loads only the part of the product that it
-drives.
+"""The kinds of nights: of calls, of publishing, and of vendor jobs. Each loads only the part of the
+product that it drives.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,4 +49,13 @@ def publishing() -> Kind:
     )  # fmt: skip
 
 
-KINDS = {"calls": calls, "publishing": publishing}
+def jobs() -> Kind:
+    from tests.simulation.vendor_jobs import night, product, stage
+
+    return Kind(
+        night.draw_night, night.JobsNight.of_json, product.install, stage.play,
+        Path(stage.__file__).with_name("seeds.txt"), "jobs",
+    )  # fmt: skip
+
+
+KINDS = {"calls": calls, "publishing": publishing, "jobs": jobs}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tests.simulation.planting import FAULTS_FILES, ROOT, planted_faults
 
-FIRST_SEEDS = {"calls": 2000, "publishing": 10_000}  # by the kind of nights
+FIRST_SEEDS = {"calls": 2000, "publishing": 10_000, "jobs": 2000}  # by the kind of nights
 MOST = 1000  # nights for one fault
 HEAD = """# Deliberate faults, and how many nights it took to find each
 
@@ -64,7 +64,7 @@ def try_fault(name: str, most: int) -> Found:
         seeds,
         "--first",
     ]
-    command += ["--publishing"] if kind == "publishing" else []
+    command += [f"--{kind}"] if kind != "calls" else []
     played = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     failed = re.search(r"^NIGHT (\d+) FAILED at [\d.]+: (.*)", played.stdout, re.MULTILINE)
     if failed:

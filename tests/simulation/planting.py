@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FAULTS_FILES = {  # by the kind of the nights that find them
     "calls": Path(__file__).with_name("faults.toml"),
     "publishing": Path(__file__).parent / "publishing" / "faults.toml",
+    "jobs": Path(__file__).parent / "vendor_jobs" / "faults.toml",
 }
 
 

@@ -253,13 +253,16 @@ class Stage:
         keys = self._some_keys(act)
         for key in keys:
             self.rules.unwanted(act.lookup, key)
-        runs, busy = len(self.runs), self._is_busy()
+        runs, busy, began = len(self.runs), self._is_busy(), self.scheduler.now
         if self._as_command(
             "forget", partial(forget, ledger_folder(act.lookup), [text_of((key,)) for key in keys])
         ):
             if not busy and len(self.runs) == runs:  # it does not cover runs at work
+                # one that was killed meanwhile leaves the file that it was writing (docs/ledger.md)
                 compacts = any(
-                    one.name == "compact" and not one.has_ended for one in self.scheduler.processes
+                    one.name == "compact"
+                    and (not one.has_ended or (one.was_cut and one.died_at >= began))
+                    for one in self.scheduler.processes
                 )
                 self.rules.check_forgotten(act.lookup, keys, is_compacting=compacts)
             for key in keys:

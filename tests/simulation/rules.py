@@ -232,6 +232,7 @@ class Rules:
         timed_out = charge.due_at - charge.began_at > _timeout(run, request.lookup)
         # it failed visibly: a dropped connection, another key's answer; errors are not kept
         failed = not charge.arrived and request.sent_at >= charge.failed_at
+        failed |= self._failed_halfway(charge)
         # a part that was not synced was lost with the power
         lost_by_the_disk = self.last_power_cut >= charge.charged_at
         # Spark runs a task twice at once: each copy calls for what the other has in flight
@@ -247,6 +248,14 @@ class Rules:
             or self._is_open_again(run, request.lookup, charge.key, charge.due_at)
             or self._settled_as_error(charge) or self._seemed_dead(charge, request)
         )  # fmt: skip
+
+    def _failed_halfway(self, charge: Charge) -> bool:
+        """Whether the second request of a coroutine failed, so that the first answer is lost."""
+        answer = self._vendor.answer(charge.lookup, charge.key, charge.version)
+        if charge.lookup != "score" or len(charge.key) > 1 or "odd" not in (answer or ()):
+            return False
+        more = self._vendor.charges(charge.lookup, (*charge.key, "more"))
+        return not any(one.process is charge.process and one.arrived for one in more)
 
     def _was_stored_in_time(self, charge: Charge) -> bool:
         """Whether the process lived so long after the answer that it must have stored it."""

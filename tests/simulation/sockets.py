@@ -11,14 +11,12 @@ import os
 import selectors
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.simulation.faults import Faults
+from tests.simulation.http_service import MemoryTransport
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.scheduler import Process, SimulatedThread
-
-if TYPE_CHECKING:
-    from tests.simulation.http_service import MemoryTransport
 
 DELAY = 0.005  # s
 PARTITION = 60.0  # s at most; longer than the link's deadlines
@@ -26,10 +24,13 @@ FIRST_PORT, FIRST_DESCRIPTOR = 20_000, 1 << 24
 
 
 class Network:
-    """The listening sockets of a night, by port, and the clients' connections, by descriptor."""
+    """The listening sockets of a night, by port, and the clients' connections, by descriptor.
 
-    def __init__(self, faults: Faults) -> None:
-        self.faults = faults
+    connection: Of a client to the vendor of this kind of nights.
+    """
+
+    def __init__(self, faults: Faults, connection: type[MemoryTransport] = MemoryTransport) -> None:
+        self.faults, self.connection = faults, connection
         self.listening: dict[int, SimulatedSocket] = {}
         self.draws = scheduler().stream("network")
         self.cut_until = 0.0  # nothing arrives before

@@ -81,7 +81,9 @@ def test_nights_of_publishing_that_once_failed_keep_every_promise():
 
 @pytest.mark.proof
 @pytest.mark.process
-@pytest.mark.parametrize("kind", [(), ("--publishing",)], ids=["calls", "publishing"])
+@pytest.mark.parametrize(
+    "kind", [(), ("--publishing",), ("--jobs",)], ids=["calls", "publishing", "jobs"]
+)
 def test_nights_are_the_same_in_two_processes(kind):
     nights, last = (simulate(*kind, "--seeds", seeds, "--trace") for seeds in ("20:60", "50:60"))
     assert nights.returncode == 0, nights.stdout[-2000:]

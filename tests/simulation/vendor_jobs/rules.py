@@ -1,0 +1,290 @@
+"""What must hold in every night of jobs, checked where it happens."""
+
+import json
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.ledger.job_files import NEVER_SENT
+from jobs.ledger.keys import key_text
+from jobs.run.keys.job_results import GIVEN_UP
+from tests.simulation.disk import Disk
+from tests.simulation.night_at_work import scheduler
+from tests.simulation.scheduler import Process
+from tests.simulation.vendor_jobs.declared import LEDGER, folder_of
+from tests.simulation.vendor_jobs.dialects import DIALECTS
+from tests.simulation.vendor_jobs.night import GIVE_UP, JobsNight
+from tests.simulation.vendor_jobs.vendor import (
+    ITEM,
+    MOST_TOKENS,
+    TOKEN,
+    JobVendor,
+    VendorJob,
+    truth,
+)
+
+FORGOTTEN = "forgotten"
+SETTLED = ("ok", "miss", "skipped")
+# how far a run had come when it was killed
+BEGUN, INTENDED, TAKEN, STORED_ID = "begun", "intent", "taken", "id stored"
+READ, STORED, DONE = "results read", "results stored", "job done"
+AFTER = {"write_intent": INTENDED, "write_submitted": STORED_ID, "store": STORED, "finish": DONE}
+
+
+class JobRules:
+    """Watches the vendor, the ledger and the rows of a night, and reports each broken promise.
+
+    Attributes:
+        submitting: The process whose request the vendor takes now.
+        reached: By process, how far it has come.
+    """
+
+    submitting: Process
+
+    def __init__(self, night: JobsNight, vendor: JobVendor, disk: Disk) -> None:
+        self._night, self._vendor, self._disk = night, vendor, disk
+        self._dialect = DIALECTS[night.dialect]
+        self._jobs = f"{folder_of(night).path}/jobs"
+        self._forgotten: dict[str, float] = {}  # by text, when it was last forgotten
+        self._known: dict[str, float] = {}  # by token, when its id was stored
+        self._intended: dict[str, float] = {}  # by token, when its intent was there
+        self.reached: dict[Process, str] = {}
+        self.clock_was_set = False
+        vendor.on_accept = self.check_accepted
+
+    # -- what the product tells --------------------------------------------------------------------
+    def task_begins(self, worker: Process) -> None:
+        pass
+
+    def are_stored_now(self, lookup: str, answers: Any) -> None:
+        pass
+
+    stored = are_stored_now
+
+    def watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches
+
+    def has_done(self, step: str, token: str, facts: Any) -> None:
+        """A process has written a file of a job."""
+        self.reached[scheduler().me().process] = AFTER[step]
+        if step == "write_submitted":
+            self._known.setdefault(token, scheduler().now)
+        if step == "write_intent":
+            self._intended.setdefault(token, scheduler().now)
+        if step == "finish" and facts["state"] == NEVER_SENT and not self._is_early(token):
+            for job in self._of_token(token):
+                if job in self._vendor.accepted():
+                    scheduler().fail(f"called never submitted, and taken: {job.name} {token}")
+
+    def reads(self, process: Process) -> None:
+        self.reached[process] = READ
+
+    def forgets(self, texts: Sequence[str]) -> None:
+        """These keys are being forgotten: they may be asked again."""
+        self._forgotten |= dict.fromkeys(texts, scheduler().now)
+
+    def _is_early(self, token: str) -> bool:
+        """Whether a clock that was set made a job seem older than any submission takes."""
+        done = self.done(token)
+        is_listed = self._dialect.recovery == "list" and self.clock_was_set
+        return is_listed and done is not None and done["state"] == NEVER_SENT
+
+    # -- jobs --------------------------------------------------------------------------------------
+    def _of_token(self, token: str) -> list[VendorJob]:
+        return [job for job in self._vendor.jobs.values() if job.token == token]
+
+    def done(self, token: str) -> dict[str, Any] | None:
+        """What the ledger says became of a job; None while it is open."""
+        file = self._disk.files.get(f"{self._jobs}/{token}/done.json")
+        return None if file is None else json.loads(file.data)
+
+    def check_accepted(self, job: VendorJob) -> None:
+        """A key that is in a job of the vendor, or has an answer, is taken by no other job."""
+        night = scheduler()
+        self.reached[self.submitting] = TAKEN
+        done = None if self._is_early(job.token) else self.done(job.token)
+        if done is not None and done["state"] == FORGOTTEN:
+            return  # its request was under way: a person lets its keys go to another job
+        if done is not None:
+            night.fail(f"taken after the ledger had it as {done['state']!r}: {job.token}")
+        accepted = self._vendor.accepted()
+        if any(one.token == job.token for one in accepted):
+            night.fail(f"taken twice: the job {job.token}")
+        for before in accepted:
+            for item in sorted(job.items.keys() & before.items.keys()):
+                # of a job in doubt whose key was forgotten and asked again, the vendor still has it
+                if self._was_forgotten(job, item):
+                    continue
+                if why := self._is_covered(before, item):
+                    night.fail(
+                        f"taken twice: {job.items[item]} in {job.name} and {before.name}, {why}"
+                    )
+                    return
+        self._check_open([one for one in accepted if not one.is_over])
+
+    def _is_covered(self, job: VendorJob, item: str) -> str:
+        """Why no other job may have an item of this job; empty if another may."""
+        if self._was_forgotten(job, item) or self._is_early(job.token):
+            return ""
+        done = self.done(job.token)
+        if done is None:
+            return "which is open"
+        if done["state"] in (FORGOTTEN, GIVEN_UP):
+            return ""
+        return "which answered it" if job.outcomes.get(item) == "ok" else ""
+
+    def _was_forgotten(self, job: VendorJob, item: str) -> bool:
+        """Whether a person had the ledger forget an item of this job since its intent."""
+        since = self._intended.get(job.token, 0.0)
+        return self._forgotten.get(job.items[item], -1.0) >= since
+
+    def _check_open(self, still_open: Sequence[VendorJob]) -> None:
+        """The vendor has no more open jobs than are allowed; lost jobs hold no place, nor do jobs
+        in doubt that seem older than give_up.
+        """
+        if self._dialect.recovery == "none" or self.clock_was_set:
+            return
+        known = [
+            job for job in still_open if self.done(job.token) is None
+            and (self._has(job.token, "submitted.json") or not self._is_old(job.token))
+        ]  # fmt: skip
+        if len(known) >= self._night.most_open:
+            scheduler().fail(f"{len(known) + 1} open jobs, where {self._night.most_open} may be")
+
+    # -- rows --------------------------------------------------------------------------------------
+    def check_day(self, run: str, texts: Sequence[str | None], files: Sequence[str]) -> bool:
+        """Each row once, with what the vendor answered. Returns whether a further run asks
+        nothing: no row is an error, or in doubt.
+        """
+        night = scheduler()
+        found = pa.concat_tables([pq.read_table(file, partitioning=None) for file in files])
+        rows = {row["id"]: row for row in found.to_pylist()}
+        if sorted(rows) != [*range(len(texts))] or found.num_rows != len(texts):
+            night.fail(f"{run}: {found.num_rows} rows instead of {len(texts)}, or one twice")
+            return True
+        for number, text in enumerate(texts):
+            if fault := self._fault_of(rows[number], text):
+                night.fail(f"{run}: {text} is {rows[number]['_labels_status']}: {fault}")
+        return all(row["_labels_status"] in SETTLED for row in rows.values())
+
+    def _fault_of(self, row: dict[str, Any], text: str | None) -> str:
+        """What is wrong with a row; empty if it is right."""
+        status, label = row["_labels_status"], row["label"]
+        if text is None:
+            return "" if status == "skipped" else "it has no key"
+        jobs = [
+            (job, item) for job in self._vendor.accepted() for item, one in job.items.items()
+            if one == text
+        ]  # fmt: skip
+        if status in ("ok", "miss"):
+            is_right = label == truth(text) and (status == "ok") == (label is not None)
+            answered = any(item in job.answered for job, item in jobs)
+            return (
+                "" if is_right and answered else f"{label!r}, not {truth(text)!r}, or not answered"
+            )
+        if status == "unknown":
+            return "" if self._is_lost(text) else "no job of it is lost"
+        if status not in ("error", "timeout"):
+            return "no such status is expected"
+        if any(self._was_let_go(job) or job.outcomes.get(item) == "final" for job, item in jobs):
+            return ""
+        tries = [
+            job for job, item in jobs if job.outcomes.get(item) != "ok" and job.state != "refused"
+        ]
+        least = self._night.retries + 1
+        return (
+            ""
+            if len(tries) >= least
+            else f"tried {len(tries)} times, not {least}: {row['_labels_error']}"
+        )
+
+    def _is_lost(self, text: str) -> bool:
+        """Whether a job of this key is in doubt, for ever or for longer than give_up; another run
+        may have learned since that the vendor has no such job.
+        """
+        key = key_text((text,), hidden=self._night.personal)
+        for token in self._intended:
+            if not self._is_old(token, self._known.get(token)):
+                continue
+            done = self.done(token)
+            is_open = done is None or done["state"] == NEVER_SENT or token in self._known
+            intent = self._disk.files.get(f"{self._jobs}/{token}/intent.parquet")
+            if is_open and intent is not None:
+                keys = pq.read_table(pa.BufferReader(intent.data), columns=["key"])["key"]
+                if key in keys.to_pylist():
+                    return True
+        return False
+
+    def _is_old(self, token: str, until: float | None = None) -> bool:
+        """Whether the job was in doubt for longer than give_up. until: Its id was stored then."""
+        if until is None and (self._dialect.recovery == "none" or self.clock_was_set):
+            return True
+        now = scheduler().now if until is None else until
+        return now >= self._intended.get(token, 0.0) + GIVE_UP
+
+    def _has(self, token: str, name: str) -> bool:
+        return f"{self._jobs}/{token}/{name}" in self._disk.files
+
+    def is_all_known(self) -> bool:
+        """Whether no job is open of which the vendor can tell more."""
+        return all(self.done(job.token) is not None for job in self._vendor.accepted())
+
+    def _was_let_go(self, job: VendorJob) -> bool:
+        done = self.done(job.token)
+        return done is not None and done["state"] in (FORGOTTEN, GIVEN_UP)
+
+    # -- money -------------------------------------------------------------------------------------
+    def check_bills(self) -> None:
+        """What the ledger says of each job is what the vendor bills, to the cent."""
+        night = scheduler()
+        for job in self._vendor.accepted():
+            done, bill = self.done(job.token), sum(job.bill.values(), Decimal(0))
+            if not any(path.startswith(f"{self._jobs}/{job.token}/") for path in self._disk.files):
+                night.fail(f"a job without a file: {job.name} {job.token}")
+            if done is None or done["state"] == NEVER_SENT:
+                continue
+            cost = Decimal(done.get("cost", "0"))
+            if done["state"] in (FORGOTTEN, GIVEN_UP):
+                most = done["items"] * (
+                    ITEM + (MOST_TOKENS * TOKEN if self._dialect.by_token else 0)
+                )
+                if cost != most:
+                    night.fail(f"{job.name} was let go at {cost}, not at its most, {most}")
+                continue
+            erased = [item for item in job.items if self._was_forgotten(job, item)]
+            least = bill - sum((job.bill.get(item, Decimal(0)) for item in erased), Decimal(0))
+            if not least <= cost <= bill:
+                night.fail(f"{job.name} ({done['state']}) is billed {bill}, the ledger has {cost}")
+
+    # -- files -------------------------------------------------------------------------------------
+    def check_forgotten(self, texts: Sequence[str]) -> None:
+        """No file of the ledger contains a forgotten key."""
+        hidden = self._night.personal
+        keys = {key_text((text,), hidden=hidden) for text in texts} | set(texts)
+        for path, file in self._disk.files.items():
+            if path.startswith(LEDGER) and (found := keys & _values_in(path, file.data)):
+                scheduler().fail(f"forgotten and still there: {sorted(found)[:3]} in {path}")
+
+    def check_hidden(self) -> None:
+        """No file of the ledger contains a personal key."""
+        texts = {f"t{number}" for number in range(self._night.keys)}
+        for path, file in self._disk.files.items():
+            if path.startswith(LEDGER) and (found := texts & _values_in(path, file.data)):
+                scheduler().fail(f"personal and in the ledger: {sorted(found)[:3]} in {path}")
+
+
+def _values_in(path: str, data: bytes) -> set[str]:
+    """The texts in a file of Parquet."""
+    if not path.endswith(".parquet"):
+        return set()
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+    except pa.ArrowInvalid:
+        return set()
+    return {
+        value for column in table.columns if pa.types.is_string(column.type)
+        for value in column.to_pylist() if value is not None
+    }  # fmt: skip
