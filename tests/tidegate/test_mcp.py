@@ -4,8 +4,10 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import sys
 from contextlib import asynccontextmanager
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -83,8 +85,11 @@ def test_an_agent_reads_what_the_commands_print_and_nothing_is_called_or_changed
             return tools, found, plan
 
     tools, found, plan = asyncio.run(ask())
-    assert set(tools) == {*questions, "diff", "plan"}
-    assert all(tool.annotations.read_only_hint for tool in tools.values())
+    spending = {"run", "replay"}
+    assert set(tools) == {*questions, "diff", "plan", "price", *spending}
+    assert all(
+        tool.annotations.read_only_hint for tool in tools.values() if tool.name not in spending
+    )
     for name, (_, command) in questions.items():
         capsys.readouterr()
         main([*command, "--package", "declared", "--json"])
@@ -94,6 +99,7 @@ def test_an_agent_reads_what_the_commands_print_and_nothing_is_called_or_changed
     assert (files(), len(service.log)) == (before, calls)
 
 
+NOBODY = f"Nobody approved the plan '{'0' * 16}'. Ask a person for: tidegate approve towns"
 REFUSED = (
     ("status", {"enrichment": "--help"}, "'--help' is no name of an enrichment"),
     ("show", {"enrichment": "os:path"}, "'os:path' is no name of an enrichment"),
@@ -101,12 +107,18 @@ REFUSED = (
     ("explain", {"enrichment": "towns", "row": {"--show-personal": ""}}, "row names columns"),
     ("explain", {"enrichment": "towns", "row": {}}, "row names columns"),
     ("diff", {"enrichment": "towns", "day": "-h"}, "day is '-h'"),
-    ("run", {"enrichment": "towns", "day": DAY}, "run"),
-    ("replay", {"enrichment": "towns"}, "replay"),
+    ("run", {"enrichment": "towns", "day": DAY}, "plan"),
+    ("run", {"enrichment": "towns", "day": DAY, "plan": "0" * 16, "price": "free"}, NOBODY),
+    ("run", {"enrichment": "towns", "day": "-h", "plan": "../x", "price": "free"}, "day is '-h'"),
+    (
+        "replay",
+        {"enrichment": "towns", "day": DAY, "where": "500", "plan": "../x", "price": "free"},
+        "Nobody approved the plan '../x'",
+    ),
 )
 
 
-def test_no_argument_is_an_option_and_no_tool_runs_or_replays(days):
+def test_no_argument_is_an_option_and_no_tool_calls_without_an_approved_plan(days):
     async def ask():
         said = []
         async with agent() as client:
@@ -125,3 +137,95 @@ def test_no_argument_is_an_option_and_no_tool_runs_or_replays(days):
         assert sentence in text
     assert "no enrichment is named 'town'. Did you mean 'towns'?" in wrong
     assert files().keys() == {"declared/__init__.py", "declared/towns.py"}
+
+
+PRICED = (
+    "from tidegate import Price",
+    "service = replace(towns.lookups[0].service, prices=[Price('0.0500 USD')])",
+    "lookup = replace(towns.lookups[0], service=service)",
+    "towns = replace(towns, lookups=[lookup], tolerance=Tolerance(error=1.0))",
+)
+
+
+async def use(client, refused, tool, **arguments):
+    """What a tool answers; None if it refuses, whose sentence is added to the list."""
+    found = await client.call_tool(tool, {"enrichment": "towns", "day": DAY, **arguments})
+    if found.is_error:
+        refused.append(found.content[0].text)
+        return None
+    return found.structured_content
+
+
+def approved(*options):
+    main(["approve", "towns", "--day", DAY, "--package", "declared", *options])
+
+
+@pytest.mark.proof
+def test_an_approved_plan_is_run_once_at_its_price_and_no_other_is(days, service):
+    days.towns.declare_too(*PRICED)
+    days.write_input(DAY, ["alpha", "beta", "gamma"])
+    refused, calls = [], []
+
+    async def ask():
+        async with agent() as client:
+
+            async def run(plan, price):
+                answer = await use(client, refused, "run", plan=plan, price=price)
+                calls.append(len(service.log))
+                return answer
+
+            priced = await use(client, refused, "price")
+            mine = {"plan": priced["plan"], "price": priced["price"]}
+            await run(**mine)
+            approved("--yes")
+            await run(mine["plan"], "0.0500 USD")
+            shutil.move(f"data/raw/towns/date={DAY}", "kept")
+            days.write_input(DAY, ["alpha", "beta", "gamma", "delta"])
+            await run(**mine)
+            shutil.rmtree(f"data/raw/towns/date={DAY}")
+            shutil.move("kept", f"data/raw/towns/date={DAY}")
+            ran = await run(**mine)
+            await run(**mine)
+            return priced, json.loads(ran["result"])
+
+    priced, ran = asyncio.run(ask())
+    assert (priced["calls"], priced["price"]) == (3, "0.1500 USD")
+    assert ran["state"] == "published"
+    assert calls == [0, 0, 0, 3, 3]
+    assert ["Nobody approved" in refused[0], "Nobody approved" in refused[3]] == [True, True]
+    assert f"The plan {priced['plan']} is towns {DAY}  for 0.1500 USD." in refused[1]
+    assert "The plan has changed: 4 calls, 0.2000 USD now." in refused[2]
+
+
+@pytest.mark.proof
+def test_an_approved_replay_asks_for_its_letters_once(days, service, capsys):
+    days.towns.declare_too(*PRICED)
+    days.write_input(DAY, ["alpha", "beta"])
+    days.fails = {"beta": 500}
+    assert days.run(DAY) == 0
+    days.fails = {}
+    approved("--where", "500", "--yes")
+    capsys.readouterr()
+    approved("--where", "500", "--json")
+    priced = json.loads(capsys.readouterr().out)
+    assert (priced["calls"], priced["price"]) == (1, "0.0500 USD")
+    again = {"where": "500", "plan": priced["plan"], "price": priced["price"]}
+    before, refused = len(service.log), []
+
+    async def ask():
+        async with agent() as client:
+            replayed = await use(client, refused, "replay", **again)
+            await use(client, refused, "replay", **again)
+            return json.loads(replayed["result"])
+
+    assert asyncio.run(ask())["state"] == "published"
+    assert len(service.log) == before + 1
+    assert "Nobody approved the plan" in refused[0]
+
+
+def test_without_a_person_nothing_is_approved(days, capsys, monkeypatch):
+    days.write_input(DAY, ["alpha"])
+    monkeypatch.setattr(sys, "stdin", StringIO("yes\n"))
+    approved()
+    assert "Nothing is approved: a person must say so" in capsys.readouterr().err
+    assert not Path("data/approved").exists()

@@ -2,6 +2,7 @@
 
 from tidegate.commands import (
     against,
+    approve,
     check,
     compact,
     costs,
@@ -65,6 +66,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         ui.COMMAND,
         reports.COMMAND,
         mcp.COMMAND,
+        approve.COMMAND,
     ),
 }
 COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 PATIENCE = 600.0  # s; `plan` of many days
 INSTRUCTIONS = (
     "Nightly tables that Tidegate enriches from paid services. Begin with `status`: what is wrong, "
-    "why, and what to do next. No tool makes a call to a service, runs a day or changes anything; "
-    "a person runs the commands that `next_step` names. `plan` says what a day would ask and cost. "
-    "Personal values are ***."
+    "why, and what to do next. Only `run` and `replay` call a service, and only with the hash and "
+    "the price of a plan that a person approved: `price` tells both, ask the person for `tidegate "
+    "approve`. Other commands that `next_step` names a person runs. Personal values are ***."
 )
 
 
@@ -32,8 +32,10 @@ class RefusedError(ValueError):
     """What an agent cannot have, in a sentence for it."""
 
 
-async def read(package: str, command: str, *arguments: str) -> str:
-    """Run a command that reads in a new process, which loads the declarations as they are.
+async def read(
+    package: str, command: str, *arguments: str, patience: float | None = PATIENCE
+) -> str:
+    """Run a command in a new process, which loads the declarations as they are.
 
     Returns:
         What it prints.
@@ -48,7 +50,7 @@ async def read(package: str, command: str, *arguments: str) -> str:
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        out, error = await asyncio.wait_for(process.communicate(), PATIENCE)
+        out, error = await asyncio.wait_for(process.communicate(), patience)
     finally:
         if process.returncode is None:
             process.kill()
@@ -136,9 +138,47 @@ class Tools:
         options = given(**{"from": first_day, "to": last_day})
         return await read(self._package, "plan", known_name(enrichment), *options)
 
+    async def price(self, enrichment: str, day: str, where: str = "") -> dict[str, Any]:
+        """Price a run of a day, or with `where` a replay of its letters: plan (a hash), price."""
+        options = given(day=checked(day), where=where)
+        return await read_object(self._package, "approve", known_name(enrichment), *options)
+
+    async def run(self, enrichment: str, day: str, plan: str, price: str) -> str:
+        """Run a day by a plan that a person approved; `price` tells plan and price."""
+        return await self._approved(enrichment, day, "", plan, price)
+
+    async def replay(self, enrichment: str, day: str, where: str, plan: str, price: str) -> str:
+        """Ask again for the dead letters with a reason, by a plan that a person approved."""
+        return await self._approved(enrichment, day, where, plan, price)
+
+    async def _approved(self, enrichment: str, day: str, where: str, plan: str, price: str) -> str:
+        from jobs.commands.approving import approved, use
+
+        cure = f"Ask a person for: tidegate approve {known_name(enrichment)} --day {checked(day)}"
+        cure += f" --where {where!r}" if where else ""
+        found = approved(plan)
+        if found is None:
+            raise RefusedError(f"Nobody approved the plan {plan!r}. {cure}.")
+        asked = (enrichment, day, where, price)
+        if asked != (found.enrichment, found.day, found.where, found.price):
+            raise RefusedError(
+                f"The plan {plan} is {found.enrichment} {found.day} {found.where} for "
+                f"{found.price}. {cure}."
+            )
+        options = given(day=day, where=where, **{"max-cost": price if found.capped else ""})
+        now = await read_object(self._package, "approve", enrichment, *options)
+        if now["plan"] != plan:
+            raise RefusedError(
+                f"The plan has changed: {now['calls']} calls, {now['price']} now. {cure}."
+            )
+        if not use(found):
+            raise RefusedError(f"Another run used the approval of {plan}. {cure}.")
+        command, *arguments = found.command
+        return await read(self._package, command, *arguments, "--json", patience=None)
+
 
 def make_server(package: str) -> MCPServer:
-    """Return a server with a tool for each command that reads."""
+    """Return a server with a tool for each command that reads, and for approved runs."""
     from mcp.server import MCPServer
     from mcp.types import ToolAnnotations
 
@@ -147,8 +187,20 @@ def make_server(package: str) -> MCPServer:
     )
     add = server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
     of = Tools(package)
-    for tool in (of.ls, of.status, of.show, of.explain, of.diff, of.dead_letters, of.plan):
+    for tool in (
+        of.ls,
+        of.status,
+        of.show,
+        of.explain,
+        of.diff,
+        of.dead_letters,
+        of.plan,
+        of.price,
+    ):
         add(_with_reasons(tool))
+    spend = server.tool(annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False))
+    for spending in (of.run, of.replay):
+        spend(_with_reasons(spending))
     return server
 
 
@@ -173,7 +225,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     "mcp",
-    "serve the commands that read to an agent, on stdin and stdout; it can run and pay nothing",
+    "serve the commands that read to an agent, on stdin and stdout; it pays approved plans only",
     add_package,
     _run,
     needs=("mcp",),

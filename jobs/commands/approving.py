@@ -1,0 +1,129 @@
+"""Plans that a person approves with their price before an agent may have them run, each once."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from jobs.commands.plan import plan
+from jobs.commands.replaying.replay_where import choose_letters
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.values.prices import read_money
+from jobs.errors import DeclarationError
+from jobs.schema.facts import Facts
+from jobs.storage import durable
+
+ROOT = Path("data/approved")
+FREE = "free"  # the price without a declared price
+
+
+@dataclass(frozen=True)
+class PricedPlan(Facts):
+    """What a day, or a replay of some of its dead letters, asks for and costs at most.
+
+    Attributes:
+        plan: Hash of the declaration, of what is asked for, and of the price.
+        enrichment: Its name.
+        day: The day.
+        where: The reason of the letters of a replay; empty for a run.
+        calls: Requests, without those that repeat a failed one.
+        price: As `0.20 USD`, or `free`.
+        capped: Whether the person named the price, in place of the planned cost.
+    """
+
+    plan: str
+    enrichment: str
+    day: str
+    where: str
+    calls: int
+    price: str
+    capped: bool = False
+
+    @property
+    def command(self) -> list[str]:
+        """The arguments of the command that does it and stops at its price or calls."""
+        if self.where:
+            return [
+                "replay",
+                self.enrichment,
+                f"--day={self.day}",
+                f"--where={self.where}",
+                "--run",
+            ]
+        most = f"--max-cost={self.price}"
+        if self.price == FREE:
+            most = f"--max-calls={max(1, self.calls)}"
+        return ["run", self.enrichment, f"--day={self.day}", most]
+
+
+def price_plan(
+    enrichment: Enrichment, day: str, where: str = "", max_cost: str | None = None
+) -> PricedPlan:
+    """Price a run of a day, or with `where` a replay of its letters with this reason; no call.
+
+    Raises:
+        DeclarationError: The cost cannot be known before, and no `max_cost` is given.
+    """
+    if where and max_cost is not None:
+        raise DeclarationError("max_cost is for a run; a replay asks for its letters only.")
+    asked = []
+    if where:
+        for chosen in choose_letters(enrichment, where, day):
+            asked += [(one.lookup, one.requests, one.cost) for one in chosen.priced]
+    else:
+        asked += [
+            (one.name, one.requests + one.unknown, one.cost_at_most or one.cost)
+            for one in plan(enrichment, [day]).lookups
+        ]
+    if max_cost is None:
+        price = _price(enrichment, asked)
+    else:
+        most = read_money("max_cost", max_cost)
+        price = f"{most.amount:f} {most.currency}"
+    content = [enrichment.facts().to_json(), day, where, asked, price]
+    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+    calls = sum(requests for _, requests, _ in asked)
+    return PricedPlan(digest, enrichment.name, day, where, calls, price, max_cost is not None)
+
+
+def _price(enrichment: Enrichment, asked: list[tuple[str, int, str | None]]) -> str:
+    prices = {lookup.name: lookup.prices for lookup in enrichment.lookups}
+    costs: dict[str, Decimal] = {}
+    for name, requests, cost in asked:
+        if not prices[name] or not requests:
+            continue
+        if cost is None:
+            raise DeclarationError(
+                f"lookup {name}: its cost is not known before its answers; give --max-cost."
+            )
+        currency = prices[name][0].currency
+        costs[currency] = costs.get(currency, Decimal(0)) + Decimal(cost)
+    if len(costs) > 1:
+        raise DeclarationError(f"the cost has several currencies: {', '.join(costs)}.")
+    return next((f"{cost:f} {currency}" for currency, cost in costs.items()), FREE)
+
+
+def approve(priced: PricedPlan) -> None:
+    """Let the plan be carried out once."""
+    durable.write(ROOT / f"{priced.plan}.json", priced.to_json().encode())
+
+
+def approved(plan: str) -> PricedPlan | None:
+    """Return the approved plan of this hash; None if nobody approved it, or it was used."""
+    if not re.fullmatch(r"[0-9a-f]{16}", plan):
+        return None
+    try:
+        return PricedPlan.from_json((ROOT / f"{plan}.json").read_text())
+    except FileNotFoundError:
+        return None
+
+
+def use(priced: PricedPlan) -> bool:
+    """Use up the approval; return whether no one else did."""
+    try:
+        (ROOT / f"{priced.plan}.json").unlink()
+    except FileNotFoundError:
+        return False
+    return True
