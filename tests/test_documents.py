@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import tidegate
 from jobs.declare.enrichment import load
 from jobs.run.plan.preflight import check_columns
 from tests.support.sources import statements
@@ -106,3 +107,23 @@ def test_the_example_of_the_readme_is_a_whole_enrichment(tmp_path, monkeypatch):
 def test_ci_calls_the_commands_of_the_readme(command):
     assert command in (ROOT / ".ci/run").read_text()
     assert command in (ROOT / "README.md").read_text()
+
+
+REST = """    name="actions",
+    input=Input(path="data/raw/actions", row_id=["at"]),
+    lookups=[HttpLookup(name="kind", service=Service(name="kinds", url="http://k", max_concurrency=1),
+                        request="GET /{k}", keys={"k": "action"}, returns="kind STRING", timeout=1.0)],
+    output=Output(path="data/published/actions"),
+"""
+
+
+@pytest.mark.parametrize(
+    ("page", "blocks"), [("inputs", 2), ("outputs", 2), ("windows", 1), ("limits", 3)]
+)
+def test_each_declaration_of_a_page_is_accepted(page, blocks):
+    text = (ROOT / f"docs/{page}.md").read_text()
+    found = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(found) == blocks
+    for block in found:
+        names = {name: getattr(tidegate, name) for name in tidegate.__all__}
+        exec(block.replace("    ...,\n", REST), names)
