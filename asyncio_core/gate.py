@@ -18,13 +18,13 @@ class Gate:
 
     While the gate is closed, its operators start no attempt and their time limits stand still;
     running calls continue. A new gate is open. A gate is for one event loop: another loop may use
-    it only after the operators of the first loop ended.
+    it only while it is open, after the operators of the first loop ended.
     """
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: dict[GateListener, None] = {}
-        self._closed_before = 0.0  # seconds, without the current closure
+        self._past_closed_seconds = 0.0  # without the current closure
         self._closed_at: float | None = None
         self._opens_at = -math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -37,9 +37,9 @@ class Gate:
     def closed_seconds(self) -> float:
         """Total seconds that the gate was closed so far, including the current closure."""
         if self._closed_at is None:
-            return self._closed_before
+            return self._past_closed_seconds
         assert self._loop is not None
-        return self._closed_before + self._loop.time() - self._closed_at
+        return self._past_closed_seconds + self._loop.time() - self._closed_at
 
     def close(self, seconds: float | None = None) -> None:
         """Close for this many seconds from now, or until open() is called. Needs the running loop.
@@ -52,7 +52,7 @@ class Gate:
 
         Raises:
             ValueError: The seconds are negative.
-            RuntimeError: The gate is in use on another event loop.
+            RuntimeError: The gate is in use, or closed, on another event loop.
         """
         if seconds is not None and not seconds >= 0:
             raise ValueError(f"seconds must be None or at least 0, got {seconds!r}")
@@ -69,20 +69,24 @@ class Gate:
         if self._closed_at is None:
             self._closed_at = loop.time()
             for listener in list(self._listeners):
+                if self.is_open:  # by an earlier listener
+                    break
                 listener.gate_closed()
 
     def open(self) -> None:
         """Open the gate, regardless of earlier closures. An open gate stays open."""
         if self._closed_at is None:
             return
-        self._closed_before = self.closed_seconds
+        self._past_closed_seconds = self.closed_seconds
         self._closed_at = None
         self._opens_at = -math.inf
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for listener in list(self._listeners):
-            listener.gate_opened(self._closed_before)
+            if not self.is_open:  # closed again by an earlier listener
+                break
+            listener.gate_opened(self._past_closed_seconds)
 
     def subscribe(self, listener: GateListener) -> None:
         """Notify the listener of every later change.
@@ -91,7 +95,7 @@ class Gate:
             listener: Has gate_closed() and gate_opened(closed_seconds).
 
         Raises:
-            RuntimeError: The gate is in use on another event loop.
+            RuntimeError: The gate is in use, or closed, on another event loop.
         """
         self._bind()
         self._listeners[listener] = None
@@ -104,8 +108,8 @@ class Gate:
         if self._loop is not loop:
             if self._loop is not None and (self._listeners or not self.is_open):
                 raise RuntimeError(
-                    "a gate belongs to one event loop, and this one is in use on another; make a "
-                    "new Gate"
+                    "a gate belongs to one event loop, and this one is closed, or in use, on "
+                    "another; make a new Gate"
                 )
             self._loop = loop
         return loop

@@ -535,3 +535,38 @@ def test_the_timeout_handler_may_close_the_gate_for_the_others(opened):
             return run.times
 
     assert run_virtual(main) == [1.0, 11.0]
+
+
+class Hears:
+    """Notes what the gate says; `does` is done once, at the word that it waits for."""
+
+    def __init__(self, waits_for="", does=None):
+        self.heard, self.waits_for, self.does = [], waits_for, does
+
+    def _hear(self, word):
+        self.heard.append(word)
+        if word == self.waits_for:
+            self.waits_for = ""
+            self.does()
+
+    def gate_closed(self):
+        self._hear("closed")
+
+    def gate_opened(self, _seconds):
+        self._hear("opened")
+
+
+@pytest.mark.parametrize("word", ["opened", "closed"])
+def test_the_last_word_of_a_gate_is_true_though_a_listener_closes_or_opens_it(word):
+    async def main():
+        gate = Gate()
+        turns = {"opened": lambda: gate.close(5.0), "closed": gate.open}
+        listeners = [Hears(), Hears(word, turns[word]), Hears()]
+        for listener in listeners:
+            gate.subscribe(listener)
+        gate.close(5.0)
+        gate.open()
+        is_open = "opened" if gate.is_open else "closed"
+        return {listener.heard[-1] for listener in listeners} == {is_open}
+
+    assert run_virtual(main)
