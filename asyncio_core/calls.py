@@ -186,6 +186,8 @@ class Calls:
         backlog, due, undecided = self.backlog, self._due, self._undecided
         pool, invoke, time, on_completed = self._pool, self._invoke, self._time, self._on_completed
         limited, judges_results = self._limit is not None, self._strategy.on_result is not None
+        if not hasattr(worker, "task"):  # an eager task factory runs this within wake()
+            await next_turn()
         pool.arrived(worker)
         cancelling = worker.task.cancelling
         while True:

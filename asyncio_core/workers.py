@@ -91,9 +91,6 @@ class WorkerPool:
 
     def arrived(self, worker: Worker) -> None:
         """Mark that a new worker has started and looks for work."""
-        task = asyncio.current_task()
-        assert task is not None
-        worker.task = task  # an eager task factory runs this before create_task() has returned
         worker.arrived = True
         self.looking -= 1
 

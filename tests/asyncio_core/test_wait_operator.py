@@ -1,6 +1,7 @@
 """Life cycle, capacity, concurrency, order and errors of the operator."""
 
 import asyncio
+import types
 
 import pytest
 
@@ -8,6 +9,7 @@ from asyncio_core import (
     AsyncFunction,
     AsyncInvokeError,
     AsyncWaitOperator,
+    Gate,
     OutputMode,
     StreamRecord,
     Watermark,
@@ -501,3 +503,47 @@ def test_a_retry_that_comes_due_while_an_idle_worker_looks_for_records_is_made()
         return [element.value for element in emitted[:2]]
 
     assert run_virtual(main) == ["second", "first"]
+
+
+def eagerly(loop, coroutine, **named):
+    """Runs a worker's first step at once, as asyncio.eager_task_factory does in Python 3.12."""
+    if not coroutine.__qualname__.endswith("._work"):
+        return asyncio.Task(coroutine, loop=loop, **named)
+    awaited = coroutine.send(None)
+
+    @types.coroutine
+    def rest():
+        yield awaited
+        return (yield from coroutine)
+
+    return asyncio.Task(rest(), loop=loop, **named)
+
+
+EAGERLY = getattr(asyncio, "eager_task_factory", eagerly)
+
+
+def test_a_loop_with_eager_tasks_calls_all_records_and_refuses_close_within_a_call():
+    class Closes(ScriptedFunction):
+        async def async_invoke(self, value):
+            with pytest.raises(RuntimeError, match="from within the function"):
+                await operator.close()
+            return [value]
+
+    async def main():
+        nonlocal operator
+        asyncio.get_running_loop().set_task_factory(EAGERLY)
+        gate, out = Gate(), []
+        operator = AsyncWaitOperator(
+            Closes(), out.append, mode=OutputMode.ORDERED, timeout=1.0, capacity=2000, gate=gate
+        )
+        await operator.open()
+        gate.close()
+        for number in range(2000):
+            await operator.process_element(StreamRecord(number))
+        gate.open()
+        await operator.end_input()
+        await operator.close()
+        return [record.value for record in out]
+
+    operator = None
+    assert run_virtual(main) == [*range(2000)]
