@@ -1,7 +1,7 @@
 """Keeps the watermark of a stream from batch to batch in the checkpoint's folder.
 
-A task begins each batch without a watermark, so `_late` compares a row only with the rows of its
-task. This module counts rows that are late against the watermark of the batches before.
+A task begins each batch without a watermark, so the column `_late` is true only for rows late
+within their own task. This module counts the rows that are late against the batches before, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE = "watermark.json"
 
 
 class StreamWatermark:
-    """The greatest event time of all published batches.
+    """The greatest event time of all published batches, in the declared column.
 
     Args:
         event_time: As declared; None: no row is late.
@@ -37,21 +37,27 @@ class StreamWatermark:
         self._event_time, self._file = event_time, checkpoint / FILE
         self._greatest = NEVER
         if durable.is_there(self._file):
-            self._greatest = int(json.loads(self._file.read_text())["greatest_event_time_ms"])
+            stored = json.loads(self._file.read_text())
+            if event_time is not None and stored.get("column") == event_time.column.lower():
+                self._greatest = int(stored["greatest_event_time_ms"])
 
     def advance(self, records: Sequence[DayRecord]) -> int:
         """Adds the rows of a published batch. Returns how many of them were late, for their task or
-        for the stream. Adding the same batch again changes nothing.
+        for the stream. Adding the same batch again leaves the watermark as it is.
         """
         if self._event_time is None:
             return 0
         bound = round(self._event_time.max_out_of_orderness.total_seconds() * 1000)
-        before, late, greatest = self._greatest - bound - 1, 0, self._greatest
-        for times, marked in _rows(records, self._event_time.column):
-            late += int((marked | ((times > NEVER) & (times <= before))).sum())
+        latest_late = self._greatest - bound - 1
+        late = 0
+        greatest = self._greatest
+        column = self._event_time.column.lower()
+        for times, marked in _rows(records, column):
+            late += int((marked | ((times > NEVER) & (times <= latest_late))).sum())
             greatest = max(greatest, int(times.max(initial=NEVER)))
         if greatest > self._greatest:
-            durable.write(self._file, json.dumps({"greatest_event_time_ms": greatest}).encode())
+            stored = {"column": column, "greatest_event_time_ms": greatest}
+            durable.write(self._file, json.dumps(stored).encode())
             self._greatest = greatest
         return late
 
@@ -59,11 +65,18 @@ class StreamWatermark:
 def _rows(
     records: Sequence[DayRecord], column: str
 ) -> Iterator[tuple[Millis, np.typing.NDArray[np.bool_]]]:
-    """Yields event times, and whether the row is late for its task."""
+    """Yields event times, and whether the row is late for its task.
+
+    A killed process may have published files without these columns, before event_time was declared.
+    """
     for file in (file for record in records for file in record.facts.files):
         with pq.ParquetFile(file) as opened:
             # a declaration ignores case
             names = {name.lower(): name for name in opened.schema_arrow.names}
-            for batch in opened.iter_batches(columns=[names[column.lower()], schema.LATE]):
-                times, late = batch.column(names[column.lower()]), batch.column(schema.LATE)
-                yield event_times_ms(times), late.to_numpy(zero_copy_only=False).astype(bool)
+            wanted = [names[name] for name in (column, schema.LATE) if name in names]
+            for batch in opened.iter_batches(columns=wanted) if column in names else ():
+                times = event_times_ms(batch.column(names[column]))
+                late = np.zeros(len(times), np.bool_)
+                if schema.LATE in names:
+                    late = batch.column(schema.LATE).to_numpy(zero_copy_only=False).astype(bool)
+                yield times, late
