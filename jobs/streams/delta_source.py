@@ -1,8 +1,8 @@
 """Reads a Delta table as the input of a stream: the files that its commits added, without a jar.
 
-Spark's file source watches the table's log, where a file is a commit. It orders files by time, and
-times may be equal; so a batch covers all versions after the last version of the batches before it,
-up to its last version.
+Spark's file source watches the table's log; each file there is a commit. Spark orders them by
+modification time, which may be equal for two commits. So a batch covers whole version ranges: all
+versions after the last version of the batches before it, up to its own last version.
 """
 
 import json
@@ -36,7 +36,7 @@ class DeltaSource:
             checkpoint,
         )
         self._published = PublishedSources(enrichment)
-        self._done = (NONE_BEFORE, NONE_BEFORE)  # the last requested batch, and its last version
+        self._last_number = self._last_version = NONE_BEFORE  # of the last requested batch
 
     def watched(self) -> Watched:
         """Returns the commits in the table's log."""
@@ -46,14 +46,14 @@ class DeltaSource:
     def batch(self, number: int) -> Batch:
         before = self._last_before(number)
         last = max([before, *map(commit_version, files_of_batch(self._checkpoint, number))])
-        self._done = number, last
+        self._last_number, self._last_version = number, last
         table = self._opened(last)
         self._require_same_table(table)
         return _DeltaBatch(self._enrichment, table, before, self._published)
 
     def _last_before(self, number: int) -> int:
-        if self._done[0] == number - 1 >= 0:
-            return self._done[1]
+        if self._last_number == number - 1 >= 0:
+            return self._last_version
         return max(map(commit_version, files_before(self._checkpoint, number)), default=NONE_BEFORE)
 
     def _opened(self, version: int | None = None) -> DeltaInput:
@@ -87,7 +87,7 @@ def _named(enrichment: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _DeltaBatch:
-    """The versions after `before` up to that of `table`; all rows if `before` is NONE_BEFORE."""
+    """The versions after `before`, up to `table.version`; all rows if `before` is NONE_BEFORE."""
 
     enrichment: Enrichment
     table: DeltaInput
@@ -98,7 +98,8 @@ class _DeltaBatch:
     @property
     def days(self) -> Sequence[str]:
         if self.before == NONE_BEFORE:
-            return self.table.days()
+            with _named(self.enrichment.name):
+                return self.table.days()
         return sorted(
             {day for one in self._after(self.before) for day in (*one.added, *one.removed)}
         )
@@ -126,8 +127,8 @@ class _DeltaBatch:
         return [self.read[one] for one in versions]
 
     def _published_version(self, day: str) -> int:
-        """Returns the version of the input table that readers see: a day's run may be ahead of the
-        stream, or of a new checkpoint.
+        """Returns the input version that the day's published rows come from. A run of the day may
+        have read further than the stream.
         """
         record = last_published(self.enrichment.name, day, table=self.enrichment.output.path)
         if (

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, TidegateError
+from jobs.run.plan.preflight import PATTERN
 from jobs.storage.urls import is_url
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ def check_streamable(enrichment: Enrichment) -> None:
             f"{enrichment.name}: input: a stream reads folders of Parquet files or a Delta table, "
             "on a disk, and this "
             f"one {what}. Run its days: `tidegate run {enrichment.name} --day ...`."
+        )
+    if pattern := PATTERN.search(folder := str(Path(declared.path).absolute())):
+        raise DeclarationError(
+            f"{enrichment.name}: input: {folder} has {pattern[0]!r}, which Spark takes for a "
+            "pattern, so it would watch other folders. Rename it."
         )
     if not isinstance(declared.every, str):
         raise DeclarationError(

@@ -15,7 +15,7 @@ PARQUET = "*.[pP][aA][rR][qQ][uU][eE][tT]"
 
 @dataclass(frozen=True)
 class Watched:
-    """The places where Spark's file source looks for files, each seen once. names: a glob."""
+    """Where Spark's file source looks for files, each seen once. Both are globs."""
 
     folders: str
     names: str
@@ -32,7 +32,7 @@ class Batch(Protocol):
         """Returns the files that readers do not see yet; the caller has the day's lease."""
 
     def rows_of(self, files: Sequence[Path]) -> InputDay:
-        """Returns the rows of new files of a day, maybe none."""
+        """Returns the rows of these files; it may have no rows."""
 
 
 class StreamSource(Protocol):

@@ -265,6 +265,9 @@ def test_skipping_changes_is_for_delta_and_a_stream_for_parquet_and_delta_on_a_d
             match="a stream reads folders of Parquet files or a Delta table, on a disk",
         ):
             check_streamable(replace(MOODS, input=wrong))
+    for path in ("[x]", "{a,b}", "a*", "a?", r"a\b"):
+        with pytest.raises(DeclarationError, match="which Spark takes for a pattern"):
+            check_streamable(replace(MOODS, input=Input(path=f"raw/{path}/in")))
     with pytest.raises(
         DeclarationError, match="each batch of a stream would write the whole day to plain anew"
     ):
