@@ -37,7 +37,11 @@ _UNKNOWN: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A batch of a query. query: Spark's id, not our name: a new checkpoint begins at batch 0."""
+    """A batch of a query.
+
+    Attributes:
+        query: Spark's query id, which a new checkpoint changes; batch numbers then begin at 0.
+    """
 
     query: str
     number: int
@@ -48,9 +52,10 @@ class MicroBatch:
         return f"{self.query}-{self.number}-"
 
 
-def is_published(table: str, batch: MicroBatch) -> bool:
+def last_batch(table: str, query: str) -> int | None:
+    """Returns the number of the last published batch of a query."""
     there = table_at(table)
-    return there is not None and _has(there, batch)
+    return None if there is None else there.transaction_version(query)
 
 
 def complete_records(
@@ -168,8 +173,11 @@ def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) 
     """Commits the rows on top of the loaded `table`. Returns the version."""
     declared = records[0].facts.declared
     for _ in range(COMMIT_TRIES):
-        if _has(table, batch):
-            break
+        if (last := table.transaction_version(batch.query)) is not None and last >= batch.number:
+            raise PublishConflict(
+                f"batch {batch.number} of {declared.enrichment} is published by another process "
+                "meanwhile."
+            )
         for record in records:
             add_columns(table, delta_schema(record.facts))
         actions = [action for record in records for action in actions_of_run(record.facts)]
@@ -184,13 +192,9 @@ def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) 
         else:
             return table.version() + 1
     raise PublishConflict(
-        f"batch {batch.number} of {declared.enrichment} is published by another process meanwhile."
+        f"batch {batch.number} of {declared.enrichment} is not published: other programs committed "
+        f"to {declared.table} during each of {COMMIT_TRIES} tries; start the stream again."
     )
-
-
-def _has(table: DeltaTable, batch: MicroBatch) -> bool:
-    version = table.transaction_version(batch.query)
-    return version is not None and version >= batch.number
 
 
 def _properties(

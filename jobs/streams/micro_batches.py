@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.errors import TidegateError
+from jobs.errors import PublishConflict, TidegateError
 from jobs.process.publish_decision import Quality, held_back_by, kept
 from jobs.run.day import run_files
 from jobs.run.plan.preflight import check_input
-from jobs.streams.batch_publishing import MicroBatch, complete_records, is_published, publish_batch
+from jobs.streams.batch_publishing import MicroBatch, complete_records, last_batch, publish_batch
 from jobs.streams.delta_source import DeltaSource
 from jobs.streams.stream_compaction import StreamCompaction
 from jobs.streams.stream_files import query_id
@@ -73,12 +73,17 @@ class MicroBatches:
         self.error: Exception | None = None  # of the batch that failed, which Spark wraps
 
     def __call__(self, _frame: DataFrame, number: int) -> None:
-        """Processes a batch, unless it is published: a kill kept Spark from noting that."""
+        """Processes a batch. Skips it if it was published before a kill, so that Spark did not note
+        that.
+        """
         try:
             batch = MicroBatch(query_id(self._checkpoint), number)
             with kept_open(self._tables):
-                if not self._began and is_published(self._enrichment.output.path, batch):
-                    self._watermark.advance(complete_records(self._enrichment, batch))
+                last = last_batch(self._enrichment.output.path, batch.query)
+                if not self._began and last is not None and last >= number:
+                    records = complete_records(self._enrichment, batch)
+                    self._refuse_older_checkpoint(batch, last)
+                    self._watermark.advance(records)
                 else:
                     self._do(batch)
             self._began = True
@@ -86,6 +91,23 @@ class MicroBatches:
         except Exception as error:
             self.error = error
             raise
+
+    def _refuse_older_checkpoint(self, batch: MicroBatch, last: int) -> None:
+        """Raises PublishConflict for a batch that is not the published batch of its number: Spark
+        forms another after an older checkpoint was restored.
+        """
+        if last > batch.number or self._has_new_rows(batch):
+            raise PublishConflict(
+                f"{self._enrichment.name}: batch {batch.number} is formed anew, but the table has "
+                f"this stream's batches up to {last}: an older checkpoint was restored. Delete "
+                f"{self._checkpoint} and start the stream again: a new checkpoint leaves out the "
+                "files that the table has rows of."
+            )
+
+    def _has_new_rows(self, batch: MicroBatch) -> bool:
+        new = self.source.batch(batch.number)
+        files = (file for day in new.days for file in new.new_files(day) if file.exists())
+        return any(new.rows_of([file]).rows for file in files)
 
     def _do(self, batch: MicroBatch) -> None:
         with ExitStack() as held:

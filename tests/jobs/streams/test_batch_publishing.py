@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from jobs.errors import PublishConflict
 from jobs.ledger.keys import key_text
 from jobs.schema import columns as schema
 from jobs.schema.records import Billed, BilledUnit, LookupFacts, LookupMetrics, RowChanges
+from jobs.streams import batch_publishing
 from jobs.streams.batch_publishing import MicroBatch, publish_batch
 from jobs.tables import publishing
 from jobs.tables.delta.asked_keys import KeysOf
@@ -160,3 +162,21 @@ def test_a_key_is_removed_from_a_day_of_batches_before_and_after_a_new_column():
     rows = DeltaTable(TABLE).to_pyarrow_table().sort_by("flight")
     assert rows["flight"].to_pylist() == [2, 7]
     assert rows["wind_ms"].to_pylist() == [None, 5.0]
+
+
+def test_a_batch_that_always_loses_to_other_commits_says_that_it_is_not_published(monkeypatch):
+    publishing.publish(run("day", FIRST, [1]))
+    commit = DeltaTable.create_write_transaction
+
+    def loses(table, *arguments, **named):
+        test_publishing.committed_by_another(TABLE)
+        commit(table, *arguments, **named)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", loses)
+    monkeypatch.setattr(batch_publishing, "COMMIT_TRIES", 2)
+    with (
+        leased(TABLE, FIRST, "query-0-a") as lease,
+        pytest.raises(PublishConflict, match=r"is not published: other programs .* of 2 tries"),
+    ):
+        publish_batch([run("query-0-a", FIRST, [7])], MicroBatch("query", 0), [lease])
+    assert test_publishing.published() == [1]
