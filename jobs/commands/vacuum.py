@@ -29,7 +29,10 @@ def vacuum(
     """Remove old versions and unpublished runs from all tables; safe beside running jobs.
 
     Also marks records as published whose runs readers see, but which a crash left as written.
+
+    Raises TidegateError if the published table has lost its log.
     """
+    leftovers.require_log(enrichment)
     tables = [written.path for written in enrichment.tables()]
     leftovers.save_published_records(enrichment)
     run_records.remove_drafts(

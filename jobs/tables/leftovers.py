@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jobs.errors import TidegateError
+from jobs.storage.stored_files import is_there
+from jobs.storage.urls import absolute, below
 from jobs.tables import audit, dead_letters
 from jobs.tables.delta import by_run
 from jobs.tables.delta.asked_keys import days_without_runs, runs_in_table
+from jobs.tables.delta.copied_log import LOG
 from jobs.tables.delta.delta_log import sync_log, table_at
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.records import run_records
@@ -52,3 +56,24 @@ def save_published_records(enrichment: Enrichment) -> None:
 
 def _left_as_written(enrichment: Enrichment) -> list[DayRecord]:
     return [record for record in run_records.load(enrichment.name) if record.state == "written"]
+
+
+def require_log(enrichment: Enrichment) -> None:
+    """Refuse a folder with files of published days and without a log, by which they would count as
+    files of unpublished runs.
+
+    Raises TidegateError.
+    """
+    table = enrichment.output.path
+    if table_at(table) is not None:
+        return
+    for record in run_records.load(enrichment.name):
+        is_of_table = absolute(record.facts.declared.table) == absolute(table)
+        is_published = is_of_table and record.state == "published"
+        if is_published and any(map(is_there, record.facts.published_files)):
+            raise TidegateError(
+                f"{enrichment.name}: {below(table, LOG)} is missing, and files of published days "
+                f"are there, as of {record.facts.day}; nothing was removed. Restore the log from a "
+                "copy; without one move the table away and run its days again, with the ledger's "
+                "answers."
+            )

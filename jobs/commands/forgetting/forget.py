@@ -29,7 +29,7 @@ from jobs.tables.delta.asked_keys import KeysOf, files_of_days
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import at_work, last_runs, leased
-from jobs.tables.leftovers import delete_what_crashes_left
+from jobs.tables.leftovers import delete_what_crashes_left, require_log
 from jobs.tables.records import record_copies, run_records
 from jobs.tables.records.published_runs import last_published
 
@@ -142,6 +142,7 @@ def forget(
 
 
 def _require_rewritable_days(enrichment: Enrichment) -> None:
+    require_log(enrichment)
     for run_id, day in at_work(enrichment.output.path).items():
         raise DayTaken(
             f"{enrichment.name}: {day} is being run by run {run_id}; nothing was forgotten. Wait "

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -58,6 +59,20 @@ def test_a_replay_of_a_day_whose_files_are_removed_is_refused(local_days, capsys
     said = capsys.readouterr().err
     assert f"vacuum removed the files of {DAY}, with its 1 dead letter. Run the day again." in said
     assert local_days.run(DAY) == 0
+
+
+def test_a_table_that_lost_its_log_loses_no_file(local_days, capsys):
+    local_days.write_input(DAY, ["a", "b"])
+    assert local_days.run(DAY) == 0
+    log, elsewhere = Path(TABLE, "_delta_log"), Path("log")
+    log.rename(elsewhere)
+    forget = ("forget", "weather", "--key", "town=a")
+    for command in (("vacuum", "towns", "--keep-days", "0"), forget):
+        capsys.readouterr()
+        assert main([*command, "--package", "declared"]) == 1
+        assert f"{log} is missing, and files of published days" in capsys.readouterr().err
+    elsewhere.rename(log)
+    assert DeltaTable(TABLE).to_pyarrow_table().num_rows == 2
 
 
 def lose_records(local_days):
