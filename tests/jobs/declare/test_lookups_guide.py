@@ -383,3 +383,28 @@ def test_a_coroutine_of_your_own_asks_the_service_as_it_likes(service, monkeypat
     assert [attempt["throttled"] for attempt in of_nice] == [True, False]
     assert set(heard) == {"s3cr3t-Zq9"}
     assert declared.version == 3
+
+
+def test_a_graphql_list_is_asked_page_by_page(service):
+    names = [f"repository-{number}" for number in range(5)]
+
+    async def graph(request):
+        asked = (await request.json())["variables"]
+        if asked["org"] == "broken" and asked["after"]:
+            return web.json_response({"data": None, "errors": [{"message": "a deadline"}]})
+        if asked["org"] == "nobody":
+            return web.json_response({"data": {"organization": None}})
+        first = int(asked["after"] or 0)
+        nodes = [{"name": name, "stars": 1} for name in names[first : first + 2]]
+        info = {"hasNextPage": first + 2 < len(names), "endCursor": str(first + 2)}
+        page = {"nodes": nodes, "pageInfo": info}
+        return web.json_response({"data": {"organization": {"repositories": page}}})
+
+    service.answer = graph
+    declared = example("A GraphQL list, page by page", SERVICE_URL=service.url)
+    whole, nobody, broken = enriched(declared, ("acme",), ("nobody",), ("broken",))
+    assert [one["name"] for one in whole["repositories"]] == names
+    assert (nobody["repositories_status"], broken["repositories_status"]) == ("miss", "error")
+    assert broken["repositories"] is None
+    assert "a deadline" in broken["_repositories_error"]
+    assert len(service.log) == 3 + 1 + 2
