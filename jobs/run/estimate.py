@@ -31,6 +31,7 @@ from jobs.run.keys.key_texts import ROWS, TEXT
 from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.run.plan.preflight import check_chained, check_columns, check_event_time, find_day
 from jobs.run.planned_keys import CALLS, PlannedKeys
+from jobs.run.rungs import WaterfallEstimate, forecast_rungs, render_waterfall
 from jobs.schema.facts import Facts
 from jobs.storage.locked_folders import temporary_folder
 from jobs.tables.records import run_records
@@ -97,6 +98,7 @@ class Estimate(Facts):
     lookups: tuple[LookupEstimate, ...]
     # new, changed, expired, gone and kept rows of a table without days
     changes: tuple[tuple[str, int], ...] = ()
+    waterfalls: tuple[WaterfallEstimate, ...] = ()  # with enough stored answers
 
     def render(self) -> str:
         first, last = self.days[0], self.days[-1]
@@ -119,6 +121,8 @@ class Estimate(Facts):
         )
         for lookup in self.lookups:
             lines += _rendered(lookup, has_ledger=self.ledger is not None)
+        for waterfall in self.waterfalls:
+            lines += render_waterfall(waterfall)
         return "\n".join(lines)
 
 
@@ -197,6 +201,7 @@ def estimate(
         ledger=None if enrichment.ledger is None else enrichment.ledger.path,
         lookups=tuple(lookups),
         changes=tuple(changes.items()),
+        waterfalls=forecast_rungs(enrichment, tuple(found.values()), plans, clock() // 1000),
     )
 
 

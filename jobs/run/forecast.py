@@ -78,7 +78,7 @@ def _read_sample(
 ) -> tuple[Numbers, Numbers]:
     """Returns the lengths of keys and the costs of what a run stored for each."""
     found: dict[tuple[str, str], float] = {}  # by key and run; a repaired answer is the second
-    for table in read_contents(folder, lambda there: list(_read_tables(folder, there))):
+    for table in read_latest(folder, SAMPLE):
         columns = [table[name].to_pylist() for name in ("key", "run_id", "response")]
         for key, run, response in zip(*columns, strict=True):
             used = None if response is None else usage.read(load(response.encode()))
@@ -91,15 +91,27 @@ def _read_sample(
     return sample[:, 0], sample[:, 1]
 
 
-def _read_tables(folder: LedgerFolder, there: Contents) -> Iterator[pa.Table]:
-    """Yields stored records until they are a sample: the latest parts, then what is compacted."""
+def read_latest(folder: LedgerFolder, most: int) -> list[pa.Table]:
+    """Returns stored records, the latest parts first, then what is compacted.
+
+    Args:
+        folder: The ledger's folder.
+        most: No further file is read after so many records.
+
+    Raises:
+        LedgerError: The ledger cannot be read.
+    """
+    return read_contents(folder, lambda there: list(_read_tables(folder, there, most)))
+
+
+def _read_tables(folder: LedgerFolder, there: Contents, most: int) -> Iterator[pa.Table]:
     rows = 0
     for part in reversed(there.parts):
-        if rows < SAMPLE:
+        if rows < most:
             yield (table := folder.read([part]))
             rows += table.num_rows
     for file in there.generation.files if there.generation else ():
-        if rows < SAMPLE:
+        if rows < most:
             with suppress(ForeignFile), folder.open(f"{COMPACTED}/{file.name}") as stored:
                 yield (table := stored.read_row_group(stored.num_row_groups // 2))
                 rows += table.num_rows

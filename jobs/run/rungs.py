@@ -1,0 +1,276 @@
+"""Forecasts what the vendors of a waterfall are asked, cost and fill, from stored answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.clients.registry import client_for
+from jobs.declare.answers.answer_json import load
+from jobs.declare.values.prices import cost_of, in_force, reported_units
+from jobs.input.keys.arrow_expressions import arrow_keys, evaluate
+from jobs.input.keys.key_columns import FILE, ROW, read_keys
+from jobs.ledger.answers import ANSWERS
+from jobs.ledger.selection import select
+from jobs.run.forecast import FEWEST, read_latest
+from jobs.run.keys.hits import open_folder
+from jobs.run.keys.judged_answers import needing_no_call
+from jobs.run.keys.key_texts import key_texts
+from jobs.schema.facts import Facts
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.lookup import Lookup
+    from jobs.input.day import InputDay
+    from jobs.ledger.plan import LedgerPlan
+    from jobs.schema.records import ChoiceFacts
+
+SAMPLE = 20_000  # stored answers of a vendor
+MOST_ORDERED = 5  # vendors: every order of them is priced
+NO_KEY = -1
+Numbers = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rung(Facts):
+    """What is expected of a vendor. Calls are of keys without a stored answer."""
+
+    vendor: str
+    calls: float
+    cost: str | None  # decimal; None without a price per item or request
+    fill: float  # of all rows, those whose answer is this vendor's and accepted
+    sample: int  # stored answers from which that is forecast
+
+
+@dataclass(frozen=True)
+class WaterfallEstimate(Facts):
+    """What is expected of a waterfall's vendors, if the next answers are like the stored ones.
+
+    Attributes:
+        name: The waterfall.
+        rungs: Its vendors, in order.
+        currency: Of the costs; empty without a common one.
+        cheapest: Vendors in the order with the lowest cost; empty if that is the declared one, or
+            unknown. Any order fills as many rows.
+        cheapest_cost: The cost in that order.
+    """
+
+    name: str
+    rungs: tuple[Rung, ...]
+    currency: str = ""
+    cheapest: tuple[str, ...] = ()
+    cheapest_cost: str = ""
+
+
+@dataclass(frozen=True)
+class _Vendor:
+    """A vendor with its keys in the days' rows.
+
+    Attributes:
+        lookup: The lookup.
+        codes: By row: the number of its key, or NO_KEY.
+        leaves_open: By number of a key: the probability that its answer is not accepted; the last
+            is that of NO_KEY.
+        is_known: By number of a key: whether its answer is stored, likewise.
+        sample: The stored answers from which the probability of the other keys is made.
+        price: Of a call; None if unknown.
+    """
+
+    lookup: Lookup
+    codes: Codes
+    leaves_open: Numbers
+    is_known: npt.NDArray[np.bool_]
+    sample: int
+    price: Decimal | None
+
+
+def forecast_rungs(
+    enrichment: Enrichment,
+    days: Sequence[InputDay],
+    plans: Sequence[LedgerPlan | None],
+    now_us: int,
+) -> tuple[WaterfallEstimate, ...]:
+    """Return what is expected of the waterfalls for which that can be told.
+
+    Args:
+        enrichment: The enrichment.
+        days: The days.
+        plans: By lookup, its ledger.
+        now_us: µs since the epoch.
+
+    Raises:
+        LedgerError: The ledger cannot be read.
+    """
+    forecast = _Forecast(enrichment, days, plans, now_us)
+    found = map(forecast.of, enrichment.choices)
+    return tuple(one for one in found if one is not None)
+
+
+@dataclass(frozen=True)
+class _Forecast:
+    enrichment: Enrichment
+    days: Sequence[InputDay]
+    plans: Sequence[LedgerPlan | None]
+    now_us: int
+
+    def of(self, choice: ChoiceFacts) -> WaterfallEstimate | None:
+        """Return what is expected; None if vendors have no or few stored answers, or keys that
+        Arrow cannot make of the input alone.
+        """
+        found = [self._vendor(choice, place) for place in range(len(choice.vendors))]
+        vendors = [vendor for vendor in found if vendor is not None]
+        if len(vendors) < len(found):
+            return None
+        rows = sum(day.rows for day in self.days)
+        rungs, cost = _expect(vendors, rows)
+        currencies = {price.currency for one in vendors for price in one.lookup.prices}
+        estimated = WaterfallEstimate(
+            choice.name, rungs, currencies.pop() if len(currencies) == 1 else ""
+        )
+        if cost is None or not estimated.currency or len(vendors) > MOST_ORDERED:
+            return estimated
+        priced = [(_expect(order, rows)[1] or cost, order) for order in permutations(vendors)]
+        least, order = min(priced, key=lambda one: one[0])
+        if least >= cost * Decimal("0.99"):
+            return estimated
+        names = tuple(vendor.lookup.name for vendor in order)
+        return WaterfallEstimate(choice.name, rungs, estimated.currency, names, f"{least:.2f}")
+
+    def _vendor(self, choice: ChoiceFacts, place: int) -> _Vendor | None:
+        names = [lookup.name for lookup in self.enrichment.lookups]
+        number = names.index(choice.vendors[place])
+        lookup, plan = self.enrichment.lookups[number], self.plans[number]
+        texts = None if plan is None else self._texts(lookup)
+        if texts is None or plan is None:
+            return None
+        latest: dict[str, bool] = {}
+        for table in read_latest(open_folder(plan), SAMPLE):
+            latest = _accepts(lookup, choice.accepted[place], table) | latest
+        if len(latest) < FEWEST:
+            return None
+        encoded = texts.dictionary_encode()
+        selected = select(
+            open_folder(plan), encoded.dictionary, now_us=self.now_us, ttl=plan.ttl
+        ).answers
+        answers, _ = needing_no_call(lookup, plan, selected, self.now_us)
+        known = _accepts(lookup, choice.accepted[place], answers)
+        share = 1 - sum(latest.values()) / len(latest)
+        keys = encoded.dictionary.to_pylist()
+        today = datetime.fromtimestamp(self.now_us / 1e6, UTC).date().isoformat()
+        prices = in_force(lookup.prices, today)
+        price = None
+        if prices and not reported_units(lookup.prices):
+            full = {"item": lookup.batch_size, "request": 1}
+            price = Decimal(cost_of(prices, full)) / lookup.batch_size
+        return _Vendor(
+            lookup,
+            encoded.indices.fill_null(NO_KEY).to_numpy(zero_copy_only=False).astype(np.int64),
+            np.array([float(not known[key]) if key in known else share for key in keys] + [1.0]),
+            np.array([key in known for key in keys] + [True]),
+            len(latest),
+            price,
+        )
+
+    def _texts(self, lookup: Lookup) -> pa.Array | None:
+        """Return the vendor's key in each row, null without a key; None if only Spark knows it."""
+        written, hidden = lookup.as_written, self.enrichment.has_personal_key(lookup)
+        parts, found = [f"__part_{n}" for n in range(len(written.keys))], []
+        for day in self.days:
+            values = arrow_keys(written, parts, day.schema)
+            rows = None if values is None else read_keys(day, values)
+            if rows is None:
+                return None
+            ends = np.cumsum([0, *map(sum, day.groups)])
+            places = ends[rows[FILE].to_numpy()] + rows[ROW].to_numpy()
+            batches = rows.select(parts).combine_chunks().to_batches()
+            texts = pa.concat_arrays(
+                [
+                    pa.array([], pa.string()),
+                    *(key_texts(one, parts, hidden=hidden) for one in batches),
+                ]
+            )
+            lines = np.full(day.rows, NO_KEY)
+            lines[places] = np.arange(len(texts))
+            found.append(texts.take(pa.array(lines, mask=lines < 0)))
+        return pa.concat_arrays(found)
+
+
+def _accepts(lookup: Lookup, accepted: str, answers: pa.Table) -> dict[str, bool]:
+    """Return by key whether the waterfall accepts a stored answer; a miss is not accepted."""
+    answers = answers.filter(pc.is_in(answers["outcome"], value_set=pa.array(ANSWERS)))
+    caller, rows = client_for(lookup, 1), []
+    for response in answers["response"].to_pylist():
+        columns = None
+        with suppress(ValueError, TypeError, LookupError, AttributeError):
+            columns = None if response is None else caller.columns(load(response.encode()))
+        rows.append(columns)
+    written = [(one.name, one.arrow_type) for one in lookup.written]
+    table = pa.table(
+        [
+            pa.array([None if row is None else row[n] for row in rows], kind)
+            for n, (_, kind) in enumerate(written)
+        ],
+        names=[name for name, _ in written],
+    )
+    holds = evaluate(accepted, table)
+    assert holds is not None  # check_chained has compiled it
+    flags = [
+        row is not None and bool(flag) for row, flag in zip(rows, holds.to_pylist(), strict=True)
+    ]
+    return dict(zip(answers["key"].to_pylist(), flags, strict=True))
+
+
+def _expect(vendors: Sequence[_Vendor], rows: int) -> tuple[tuple[Rung, ...], Decimal | None]:
+    """Return what is expected of vendors in this order, and their cost; None if it is unknown.
+
+    Rows with the same keys share their answers, and all other answers are independent.
+    """
+    keys, weight = np.unique(
+        np.column_stack([vendor.codes for vendor in vendors]), axis=0, return_counts=True
+    )
+    turn, rungs, cost = np.ones(len(keys)), list[Rung](), Decimal(0)
+    is_priced = all(vendor.price is not None for vendor in vendors)
+    for place, vendor in enumerate(vendors):
+        codes = keys[:, place]
+        # rows that differ only in the keys of later vendors come to their turn together
+        _, first = np.unique(keys[:, : place + 1], axis=0, return_index=True)
+        first = first[codes[first] != NO_KEY]
+        never = np.ones(len(vendor.is_known))
+        np.multiply.at(never, codes[first], 1 - turn[first])
+        calls = float((1 - never)[~vendor.is_known].sum())
+        leaves = vendor.leaves_open[codes]
+        fill = float((weight * turn * (1 - leaves)).sum()) / max(1, rows)
+        turn *= leaves
+        price = None if vendor.price is None else vendor.price * Decimal(calls)
+        shown = None if price is None else f"{price:.2f}"
+        rungs.append(Rung(vendor.lookup.name, calls, shown, fill, vendor.sample))
+        cost += price or 0
+    return tuple(rungs), cost if is_priced else None
+
+
+def render_waterfall(found: WaterfallEstimate) -> list[str]:
+    lines = [f"{found.name}   expected, if answers are as the stored ones"]
+    for rung in found.rungs:
+        cost = "" if rung.cost is None else f"   {rung.cost} {found.currency}".rstrip()
+        fill = f"   fills {rung.fill:.1%} of the rows"
+        sample = f"   from {rung.sample:,} stored answers"
+        lines.append(f"  {rung.vendor:<18} about {rung.calls:,.0f} calls{cost}{fill}{sample}")
+    if found.cheapest:
+        declared = sum(Decimal(rung.cost or 0) for rung in found.rungs)
+        both = f"{found.cheapest_cost} {found.currency} instead of {declared} {found.currency}"
+        lines.append(
+            f"  cheapest order     {', '.join(found.cheapest)}: {both}, if their answers do not "
+            "depend on each other"
+        )
+    return lines
