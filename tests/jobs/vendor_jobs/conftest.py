@@ -147,7 +147,7 @@ class Reviews:
     def run_killed(self, day, point):
         """Runs the day in a process that kills itself at this point; its exit status."""
         program = ["-m", "tests.support.killed_job_run", point]
-        return self.run_elsewhere(day, *program, options=["--engine", LOCAL])
+        return self.run_elsewhere(day, *program, options=["--engine", os.environ[ENGINE]])
 
     def run_elsewhere(self, day, *program, options=()):
         """Runs the day by this program in a process; its exit status."""

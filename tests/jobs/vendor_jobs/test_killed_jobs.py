@@ -2,6 +2,7 @@
 
 import pytest
 
+from jobs.run.engines.engine import ENGINE, SPARK
 from tests.support.killed_job_run import POINTS
 
 DAY = "2013-01-10"
@@ -48,6 +49,21 @@ def test_a_killed_run_with_a_ledger_on_an_object_store_pays_no_job_twice(reviews
 )
 def test_a_killed_run_pays_no_job_twice(reviews, point, recovery):
     run_killed_at(reviews, point, recovery)
+    check_paid_once(reviews, point, recovery)
+
+
+@pytest.mark.proof
+@pytest.mark.process
+@pytest.mark.spark
+@pytest.mark.parametrize("recovery", ["list", "token", "none"])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_run_on_spark_pays_no_job_twice(reviews, spark, monkeypatch, point, recovery):
+    monkeypatch.setenv(ENGINE, SPARK)
+    run_killed_at(reviews, point, recovery)
+    check_paid_once(reviews, point, recovery)
+
+
+def check_paid_once(reviews, point, recovery):
     rows = reviews.rows()
     submits = reviews.vendor.submits
     assert set(submits.values()) == {1}
