@@ -128,7 +128,10 @@ def cancel_job(package: str, token: str) -> str:
     """
     found = _open_job(package, token)
     if not found.job.id:
-        raise DeclarationError(f"job {token}: its submission is not confirmed; run the day again.")
+        raise DeclarationError(
+            f"job {token}: its submission is not confirmed; run the day again, or let go of it: "
+            f"`tidegate jobs forget {token}`."
+        )
     try:
         is_cancelled = asyncio.run(_cancel(found))
     except NotNow as error:
@@ -158,7 +161,8 @@ def forget_job(package: str, token: str, clock: Callable[[], float] = time.time)
     found = _open_job(package, token)
     assert found.intent is not None
     facts = let_go(FORGOTTEN, found.lookup, found.job, found.intent, clock())
-    found.files.finish(token, facts)
+    if not found.files.finish(token, facts):
+        raise DeclarationError(f"job {token} has just ended; its results are not let go.")
     return (
         f"job {token} is forgotten: its {found.intent.keys.num_rows:,} items count as billed, and "
         "the next run that needs them submits them again."

@@ -59,13 +59,16 @@ class Over:
 
 @dataclass(frozen=True)
 class Refused:
-    """The vendor refused the job as a whole and billed nothing: a fault of the request.
+    """The vendor refused the job as a whole and billed nothing.
 
     Attributes:
         reason: The vendor's first error.
+        later: The vendor takes it later, as after a limit on what it enqueues: the items are
+            submitted again, in place of an end of the run by a fault of the request.
     """
 
     reason: str
+    later: bool = False
 
 
 @dataclass(frozen=True)

@@ -194,16 +194,23 @@ class JobFiles:
 
         Results of an erased key count as those of an unknown item. Raises LedgerError.
         """
-        erased = 0
-        for job in self.jobs():
-            with contextlib.suppress(FileNotFoundError):  # a job whose intent is gone has no key
-                intent = self.intent(job.token)
-                is_wanted = pc.is_in(intent.keys[KEY], value_set=keys)
-                if pc.any(is_wanted).as_py():
-                    rest = intent.keys.filter(pc.invert(is_wanted))
-                    self.write_intent(job.token, replace(intent, keys=rest))
-                    erased += 1
-        return erased
+        jobs = self.jobs()
+        if not jobs:
+            return 0
+        with self.locked():  # no run may list the jobs while an intent is replaced
+            return sum(self._erase(job.token, keys) for job in jobs)
+
+    def _erase(self, token: str, keys: pa.Array) -> bool:
+        try:
+            intent = self.intent(token)
+        except FileNotFoundError:  # a job whose intent is gone has no key
+            return False
+        is_wanted = pc.is_in(intent.keys[KEY], value_set=keys)
+        if not pc.any(is_wanted).as_py():
+            return False
+        rest = intent.keys.filter(pc.invert(is_wanted))
+        self.write_intent(token, replace(intent, keys=rest))
+        return True
 
     # -- the lock ----------------------------------------------------------------------------------
     @contextlib.contextmanager

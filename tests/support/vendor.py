@@ -137,7 +137,8 @@ class Vendor:
             return web.json_response({"status": "running", "done": 0, "total": len(job.items)})
         if job.status == "running":
             job.status = job.end
-            job.results = [line for line in map(self._line, job.items) if line is not None]
+            items = () if job.end in ("rejected", "full") else job.items
+            job.results = [line for line in map(self._line, items) if line is not None]
             job.billed = sum("answer" in line for line in job.results)
         return web.json_response({"status": job.status, "done": len(job.results)})
 

@@ -118,7 +118,7 @@ class JobWatch:
                 if isinstance(state, Refused):
                     facts = describe(f"refused: {state.reason}", job, intent, self.clock())
                     facts["billed"] = 0
-                    if self.files.finish(job.token, facts):
+                    if self.files.finish(job.token, facts) and not state.later:
                         refused.append((job, state.reason))
                 elif isinstance(state, Over):
                     await self._take(job, intent, state.reason)

@@ -49,6 +49,8 @@ class Labels:
         match found["status"]:
             case "running":
                 return Running(found["done"], found.get("total"))
+            case "full":
+                return Refused("too many tokens are enqueued", later=True)
             case "rejected":
                 return Refused("line 1 is no item")
             case reason:

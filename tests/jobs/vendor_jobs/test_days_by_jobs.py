@@ -277,6 +277,7 @@ def test_no_file_of_jobs_has_a_personal_key(reviews):
     assert reviews.rows() == labels(TEXTS)
 
 
+@pytest.mark.proof
 def test_a_command_may_wait_for_jobs_itself(reviews, capsys):
     reviews.declare(poll_every=0.05)
     reviews.vendor.drops["text 3"] = 1

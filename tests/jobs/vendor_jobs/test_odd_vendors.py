@@ -204,6 +204,17 @@ def test_a_lost_job_of_a_vendor_without_recovery_holds_no_slot(steps):
     assert steps.run_until_over(["another"], NEXT).outcomes == {"ok": 1}
 
 
+def test_a_job_refused_for_now_is_submitted_again(steps):
+    steps.reviews.declare(retries=0)
+    steps.reviews.vendor.end, steps.reviews.vendor.looks = "full", 0
+    assert steps.run().sentence
+    assert steps.run().sentence
+    steps.reviews.vendor.end = "completed"
+    assert steps.run_until_over().outcomes == {"ok": 3}
+    assert steps.reviews.bill == steps.reviews.vendor.invoice
+    assert set(steps.reviews.vendor.submits.values()) == {3}
+
+
 def test_a_refused_job_uses_up_no_retry(steps):
     steps.reviews.declare(retries=0)
     steps.reviews.vendor.end = "rejected"
@@ -285,14 +296,14 @@ def test_answers_hold_while_the_day_waits_for_others(steps):
 def test_a_day_of_waiting_keeps_its_misses_and_the_next_day_asks_them_again(steps):
     reviews, vendor = steps.reviews, steps.reviews.vendor
     reviews.declare(max_items=2, give_up=26 * HOUR, ttl="Ttl(miss=timedelta(hours=1))")
-    vendor.misses, vendor.looks = {"text 1"}, 25
+    vendor.misses, vendor.looks = {"text 1"}, 5
     steps.run()
     vendor.jobs["job-1"].looks = 0
-    step = steps.run_until_over(most=30, pause=HOUR)
+    step = steps.run_until_over(pause=6 * HOUR)
     assert step.outcomes == {"ok": 2, "miss": 1}
     assert steps.now >= 1_700_000_000 + 24 * HOUR
     check_paid_once(reviews)
-    assert steps.run_until_over(day=NEXT, most=30, pause=HOUR).outcomes == {"ok": 2, "miss": 1}
+    assert steps.run_until_over(day=NEXT, pause=6 * HOUR).outcomes == {"ok": 2, "miss": 1}
     assert vendor.submits == {"text 1": 2, "text 2": 1, "text 3": 1}
 
 
