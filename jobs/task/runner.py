@@ -1,9 +1,9 @@
 """The bridge from a Spark partition to the operators: an event loop beside Spark's generator.
 
-It has three threads. The reader pulls Spark's input, bounded in rows and bytes. The loop runs an
-operator per lookup, chained. The generator runs in Spark's thread and only yields. The window
-slides over the whole partition, across batches. Where a lookup is a function, a fourth thread
-notices that the function blocks the loop.
+It has three threads, and a watch. The reader pulls Spark's input, bounded in rows and bytes. The
+loop runs an operator per lookup, chained. The generator runs in Spark's thread and only yields. The
+window slides over the whole partition, across batches. Where a lookup is a function, the watch, a
+fourth thread, notices that the function blocks the loop.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ def run_partition(
 
 
 class PartitionRun:
-    """An attempt of a task. A failure of any thread ends all three and is raised to Spark.
+    """An attempt of a task. A failure of any thread ends all threads and is raised to Spark.
 
     Attributes:
         driver: Receives the task's messages.
@@ -106,20 +106,20 @@ class PartitionRun:
         self._input = RowInput(plan, self._ledgers, elements, self._limits)
         self._output = RowOutput(plan, partition, self._ledgers, elements)
         self._main: asyncio.Task[None] | None = None
-        self._spent = asyncio.Event()  # set when another task is at the cap on calls
-        self._drained = asyncio.Event()  # set when no call is to start
-        self._drained_by = ""  # the reason
-        self._left = False
-        self._loop_ended = threading.Event()  # or was left behind in a function that blocks it
-        self._is_left_behind = self._all_written = False
+        self._cap_reached = asyncio.Event()  # set when another task is at the cap on calls
+        self._drain_requested = asyncio.Event()  # set when no call is to start
+        self._drain_reason = ""  # the reason
+        self._is_cancelled = False
+        self._loop_ended = threading.Event()  # or was abandoned in a function that blocks it
+        self._is_abandoned = self._all_written = False
         self._unfinished: list[str] = []  # functions that did not end after the last row
         limits = {
             one.name: one.timeout
             for one in plan.lookups
             if isinstance(one, AsyncFunctionLookup | CoroutineLookup)
         }
-        self._watch = LoopWatch(limits, self._leave_loop_behind) if limits else None
-        self._stopped: Exception | None = None  # to raise, if Spark did not leave
+        self._watch = LoopWatch(limits, self._abandon_loop) if limits else None
+        self._stopped: Exception | None = None  # the driver's error; replaces the task's
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches, as Spark pulls them.
@@ -141,9 +141,9 @@ class PartitionRun:
                 self._window.give_back(batch.num_rows)
         finally:
             self._window.end()
-            self._call_soon(self._leave)
+            self._call_soon(self._cancel)
             self._loop_ended.wait()
-            if not self._is_left_behind:
+            if not self._is_abandoned:
                 loop_thread.join()
 
     def _rows_ahead(self, share: Sequence[int]) -> int:
@@ -189,18 +189,18 @@ class PartitionRun:
     def fail(self, error: Exception) -> None:
         """Stop, and raise this error."""
         self._stopped = error
-        self._left = True
+        self._is_cancelled = True
         self._window.end()
-        self._call_soon(self._leave)
+        self._call_soon(self._cancel)
 
     def drain(self, reason: str) -> None:
         """Start no call, store the answers of calls in flight, and then fail."""
-        self._drained_by = reason
-        self._call_soon(self._drained.set)
+        self._drain_reason = reason
+        self._call_soon(self._drain_requested.set)
 
     def end_calls(self) -> None:
         """Start no call, and fail by the cap once no call is in flight: another task reached it."""
-        self._call_soon(self._spent.set)
+        self._call_soon(self._cap_reached.set)
 
     def _call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
         if self._loop is None:  # not begun
@@ -235,7 +235,7 @@ class PartitionRun:
             with rare_collections():
                 self._unfinished += run_to_its_end(loop, self._enrich(), CallThreads())
         except asyncio.CancelledError:
-            if not self._left:
+            if not self._is_cancelled:
                 end = TaskFailed(
                     "the task was cancelled from within, so rows are missing: a lookup's function "
                     "may cancel only tasks that it began itself."
@@ -259,21 +259,21 @@ class PartitionRun:
         self._end(end)
 
     def _end(self, error: BaseException | None) -> None:
-        """End the output: the loop ended or is left behind, so no more rows come."""
+        """End the output: the loop ended or is abandoned, so no more rows come."""
         if not self._loop_ended.is_set():
             if self._watch is not None:
                 self._watch.end()
             self._loop_ended.set()
             self._output.batches.put(error)
 
-    def _leave_loop_behind(self, error: Exception | None) -> None:
+    def _abandon_loop(self, error: Exception | None) -> None:
         """End the task without the loop, which a function blocks for good.
 
         Args:
             error: Fails the task. None if only a `close` blocks, which fails it unless all rows are
                 written.
         """
-        self._is_left_behind = True
+        self._is_abandoned = True
         if error is None and not self._all_written:
             error = TaskFailed("the close() of a lookup's function blocks the event loop.")
         if error is None:
@@ -291,8 +291,8 @@ class PartitionRun:
                 "time limit of its own.", name, ENDS_WITHIN,
             )  # fmt: skip
 
-    def _leave(self) -> None:
-        self._left = True
+    def _cancel(self) -> None:
+        self._is_cancelled = True
         if self._main is not None:
             self._main.cancel()
 
@@ -301,7 +301,7 @@ class PartitionRun:
         if self._watch is not None:
             self._watch.begin(asyncio.get_running_loop())
         async with AsyncExitStack() as stack:
-            if self._left:
+            if self._is_cancelled:
                 return
             output = self._output
             task = self._surroundings(stack)
@@ -319,7 +319,7 @@ class PartitionRun:
                 async with asyncio.TaskGroup() as group:
                     beside = [
                         self._tick(reporter),
-                        self._end_when_spent(task.allowance),
+                        self._end_at_cap(task.allowance),
                         self._drain(chained),
                     ]
                     until_the_end = [
@@ -375,18 +375,18 @@ class PartitionRun:
             self._client_for, on_pause=limits.report_pause, ask_soon=limits.ask_soon,
         )  # fmt: skip
 
-    async def _end_when_spent(self, allowance: CallBudget | None) -> None:
+    async def _end_at_cap(self, allowance: CallBudget | None) -> None:
         if allowance is not None:
-            await self._spent.wait()
+            await self._cap_reached.wait()
             await allowance.end()
 
     async def _drain(self, chained: Chain) -> None:
         """Once the task is to drain, pause all services, let calls in flight end, and fail."""
-        await self._drained.wait()
+        await self._drain_requested.wait()
         self._limits.pause_all(FOR_GOOD)
         while chained.running():  # noqa: ASYNC110  # an event would cost each call something
             await asyncio.sleep(LOOK_EVERY)
-        self.stop(self._drained_by)
+        self.stop(self._drain_reason)
 
     async def _tick(self, reporter: ProgressReporter) -> None:
         """Report to the driver and flush finished rows, four times a second.
