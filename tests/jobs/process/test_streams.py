@@ -32,7 +32,7 @@ from jobs.commands.replaying.replay import prepare
 from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError
 from jobs.run.day import run_day
-from jobs.run.enrich_day import WRONG
+from jobs.run.enrich_day import FAILED, WRONG
 from jobs.run.plan.options import RunOptions
 from jobs.streams import stream_state
 from jobs.streams.enrich_stream import Stream, Trigger, main
@@ -344,6 +344,27 @@ def test_a_red_batch_stops_the_stream_before_it_is_published_and_is_done_anew(
     service.answer = service.weather
     assert project.run().last_batch == 0
     assert project.rows() == [1, 2]
+
+
+@pytest.mark.proof
+def test_a_restored_older_checkpoint_is_refused_and_a_new_one_loses_no_file(project, spark, capsys):
+    checkpoint = Path(stream_state.checkpoint_path(TABLE))
+    project.put("a", [1])
+    project.run()
+    shutil.copytree(checkpoint, "older")
+    for number in (2, 3):
+        project.put(f"f{number}", [number])
+        project.run()
+    shutil.rmtree(checkpoint)
+    shutil.copytree("older", checkpoint)
+    project.put("new", [4])
+    project.run(status=FAILED)
+    assert "an older checkpoint was restored. Delete" in capsys.readouterr().err
+    assert project.rows() == [1, 2, 3]
+    shutil.rmtree(checkpoint)
+    project.run()
+    assert project.rows() == [1, 2, 3, 4]
+    assert set(project.calls().values()) == {1}
 
 
 def test_a_stream_over_spark_connect_is_refused_before_it_starts(project, monkeypatch, capsys):
