@@ -12,6 +12,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import InputDay
 from jobs.input.delta import nullable
+from jobs.input.types import LOCAL
 from jobs.tables.delta.column_types import extends, type_name
 from jobs.tables.delta.delta_log import day_type, log_at
 
@@ -33,13 +34,15 @@ def check_types(enrichment: Enrichment, day: InputDay, published: OpenTable | No
     """
     path = enrichment.output.path
     try:
-        types = _published_types(enrichment, (published or published_table(enrichment))())
+        table = (published or published_table(enrichment))()
+        types = _published_types(enrichment, table)
     except DeclarationError as error:
         raise DeclarationError(f"{enrichment.name}: {error}") from error.__cause__
     wrong = (
         *_in_other_case(enrichment, day, types),
         *_wrong_answers(enrichment, types),
         *_wrong_input(day, types, path),
+        *_hidden_times(day, table),
     )
     DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
 
@@ -140,3 +143,30 @@ def _wrong_input(day: InputDay, published: Mapping[str, Any], path: str) -> Iter
                 f"it is {type_name(known)}. A column keeps its type: write it with that type, or "
                 "under another name."
             )
+
+
+def _hidden_times(day: InputDay, table: DeltaTable | None) -> Iterator[str]:
+    """Yields columns whose times without a zone only a map holds.
+
+    deltalake overlooks those: it would commit a table without the feature `timestampNtz`, which no
+    reader opens.
+    """
+    kinds = [column.kind for column in day.columns]
+    if any(_holds_local_times(kind, in_maps=False) for kind in kinds) or (
+        table is not None and "timestampNtz" in (table.protocol().reader_features or ())
+    ):
+        return
+    for column in day.columns:
+        if _holds_local_times(column.kind, in_maps=True):
+            yield (
+                f"input: {column.name!r} in {column.file} is {column.kind}, a map with times "
+                "without a zone, which would make the table unreadable. Write the times with a "
+                "zone, or leave the column out."
+            )
+
+
+def _holds_local_times(kind: pa.DataType, *, in_maps: bool) -> bool:
+    if pa.types.is_map(kind) and not in_maps:
+        return False
+    inner = (kind.field(number).type for number in range(kind.num_fields))
+    return bool(kind == LOCAL) or any(_holds_local_times(one, in_maps=in_maps) for one in inner)

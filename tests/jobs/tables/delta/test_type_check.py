@@ -3,11 +3,16 @@ anything is called.
 """
 
 import datetime as dt
+import tempfile
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import DeltaError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jobs.errors import DeclarationError
 from jobs.input.day import of_files
@@ -95,6 +100,52 @@ def test_a_column_that_the_table_has_with_another_type_is_named_with_both(tmp_pa
 def test_a_column_that_the_table_has_not_yet_may_join_it(tmp_path, published):
     publish(published, id=[1], score=[0.5])
     check(tmp_path, published, id=[1], new=["x"])
+
+
+KINDS = st.recursive(
+    st.sampled_from([pa.int32(), pa.timestamp("us"), pa.timestamp("us", "UTC")]),
+    lambda inner: (
+        inner.map(pa.list_)
+        | inner.map(lambda kind: pa.map_(pa.string(), kind))
+        | st.lists(inner, min_size=1, max_size=2).map(
+            lambda kinds: pa.struct([(f"f{place}", kind) for place, kind in enumerate(kinds)])
+        )
+    ),
+    max_leaves=3,
+)
+
+
+@pytest.mark.parametrize("there", [{}, {"id": 1}, {"at": dt.datetime(2013, 1, 9)}])  # noqa: DTZ001
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(kinds=st.lists(KINDS, min_size=1, max_size=2))
+def test_a_day_that_would_make_the_table_unreadable_is_refused(kinds, there):
+    """The judge is deltalake, which opens the table after it took the columns."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, table, tried = Path(folder, "day.parquet"), f"{folder}/table", f"{folder}/tried"
+        columns = {f"c{place}": pa.array([None], kind) for place, kind in enumerate(kinds)}
+        pq.write_table(pa.table(columns), file)
+        for path in [table, tried] if there else []:
+            publish(path, **{name: [value] for name, value in there.items()})
+        declared = Enrichment(
+            name="things", input=Input(path=folder), lookups=[mood], output=Output(path=table)
+        )
+        day = of_files([file])
+        refused = ""
+        try:
+            check_types(declared, day)
+        except DeclarationError as error:
+            refused = str(error)
+        fields = Schema.from_arrow(day.schema).fields
+        try:
+            if there:
+                DeltaTable(tried).alter.add_columns(fields)
+            else:
+                DeltaTable.create(tried, Schema(fields))
+            DeltaTable(tried).schema()
+        except DeltaError:
+            assert "a map with times without a zone, which would make the table unread" in refused
+        else:
+            assert "unreadable" not in refused
 
 
 def test_a_table_whose_days_are_no_dates_is_refused(tmp_path, published):
