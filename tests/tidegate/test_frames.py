@@ -297,6 +297,22 @@ def test_a_spark_frame_is_asked_once_however_often_it_is_used(towns, service, sp
     assert len(service.log) == 4
 
 
+@pytest.mark.spark
+def test_keys_of_a_spark_frame_are_evaluated_in_utc_in_any_session(towns, service, spark):
+    (weather,) = towns.lookups
+    hourly = dataclasses.replace(weather, keys={"town": "date_format(at, 'yyyyMMddHH')"})
+    zone = "spark.sql.session.timeZone"
+    frame = spark.sql("SELECT timestamp_micros(0) AS at")
+    spark.conf.set(zone, "America/New_York")
+    try:
+        enrich(frame, dataclasses.replace(towns, lookups=[hourly]))
+        assert service.log == ["/1970010100"]
+        assert spark.conf.get(zone) == "America/New_York"
+    finally:
+        spark.conf.set(zone, "UTC")
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

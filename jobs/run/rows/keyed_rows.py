@@ -1,6 +1,7 @@
 """The rows as tasks read them, with identity and keys of every lookup; and as tasks write them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,11 +15,14 @@ from jobs.declare.chains import levels
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.key_expressions import named_column
 from jobs.errors import DeclarationError
+from jobs.run.engines.spark_facts import is_remote
 from jobs.run.rows.chained_keys import compile_chained, key_expressions
 from jobs.run.rows.choices import compile_choices
 from jobs.schema import columns as schema
 from jobs.task.rows.arrow_batches import BatchLayout
 
+ZONE = "spark.sql.session.timeZone"
+UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00")
 KEY_TYPES = (
     T.NumericType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampType,
     T.TimestampNTZType, T.NullType,
@@ -65,15 +69,42 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
         columns |= {name: F.expr(text) for name, text in expressions.items()}
         texts += expressions.values()
     try:
-        if not all(map(named_column, texts)):
-            # inside a struct, an expression that makes rows, such as explode, is an error
-            df.select(*map(F.struct, columns.values()))
-        keyed = df.withColumns(columns)
+        if all(map(named_column, texts)):
+            keyed = df.withColumns(columns)
+        else:
+            with _in_utc(df, enrichment):
+                # inside a struct, an expression that makes rows, such as explode, is an error
+                df.select(*map(F.struct, columns.values()))
+                keyed = df.withColumns(columns)
     except AnalysisException as error:
         message = next(line for line in str(error).splitlines() if line.strip())
         raise DeclarationError(f"{enrichment.name}: keys: Spark refuses them: {message}") from error
     check_key_types(enrichment, layout, keyed.schema)
     return keyed, layout
+
+
+@contextmanager
+def _in_utc(df: DataFrame, enrichment: Enrichment) -> Iterator[None]:
+    """Resolve expressions in UTC, as runs of days do, whatever the zone of a user's session.
+
+    Raises:
+        DeclarationError: The session is Spark Connect's, which resolves them later, in its zone.
+    """
+    settings = df.sparkSession.conf
+    zone = settings.get(ZONE) or "UTC"
+    if zone in UTC_NAMES:
+        yield
+        return
+    if is_remote(df.sparkSession):
+        raise DeclarationError(
+            f"{enrichment.name}: keys: runs evaluate them in UTC, and the session's zone is "
+            f'{zone}. Call spark.conf.set("{ZONE}", "UTC").'
+        )
+    settings.set(ZONE, "UTC")
+    try:
+        yield
+    finally:
+        settings.set(ZONE, zone)
 
 
 def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout:
