@@ -206,7 +206,7 @@ class JobRules:
         may have learned since that the vendor has no such job.
         """
         key = key_text((text,), hidden=self._night.personal)
-        for token in self._intended:
+        for token in self._intents():
             if not self._is_old(token, self._known.get(token)):
                 continue
             done = self.done(token)
@@ -217,6 +217,11 @@ class JobRules:
                 if key in keys.to_pylist():
                     return True
         return False
+
+    def _intents(self) -> list[str]:
+        """The tokens with an intent on the disk, also of who was killed right there."""
+        files = (path for path in self._disk.files if path.startswith(f"{self._jobs}/"))
+        return [path.split("/")[-2] for path in files if path.endswith("/intent.parquet")]
 
     def _is_old(self, token: str, until: float | None = None) -> bool:
         """Whether the job was in doubt for longer than give_up. until: Its id was stored then."""
