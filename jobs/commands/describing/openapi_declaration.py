@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+from urllib.parse import quote, urljoin
 
 from jobs.commands.describing.openapi_document import OpenApi, Operation, constant_of
 from jobs.errors import DeclarationError
@@ -56,8 +57,20 @@ def describe(document: OpenApi, chosen: str | None = None) -> Described:
     """Return the declaration of an operation: of the chosen name, or the one most like a lookup.
 
     Raises:
-        DeclarationError: There is no such operation.
+        DeclarationError: There is no such operation, or the document is invalid.
     """
+    try:
+        return _describe(document, chosen)
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        if isinstance(error, DeclarationError):
+            raise
+        raise DeclarationError(
+            f"the document is not valid OpenAPI ({type(error).__name__}: {error}). Validate it "
+            "first."
+        ) from error
+
+
+def _describe(document: OpenApi, chosen: str | None) -> Described:
     operations = document.operations()
     names = [operation.name for operation in operations]
     if not operations:
@@ -79,7 +92,10 @@ def plain_name(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", spaced.lower()).strip("_")
 
 
-def quoted(value: Any) -> str:
+def quoted(value: str) -> str:
+    """Return the code of a text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -103,14 +119,13 @@ class _Declaration:
             )
 
     def describe(self, others: list[str]) -> Described:
-        auth, secrets = self._auth()
-        url = self.document.address
-        url = url if url.startswith("http") else f"http://localhost{url}"
+        auth, variables = self._auth()
+        url = self._absolute(self.document.address)
         row = {key: self._example(one, self.types[key]) for key, one in self.keys.items()}
         return Described(
             self.name,
             "".join(f"{line}\n" for line in self._lines(auth)),
-            {f"{self.prefix}_URL": url, **dict.fromkeys(secrets, "")},
+            {f"{self.prefix}_URL": url, **variables},
             row,
             f"GET {self.operation.path}",
             others,
@@ -148,7 +163,7 @@ class _Declaration:
         if paths:
             yield from self._table("paths", paths)
         if sure := [column.name for column in self.columns if column.sure][:1]:
-            yield f"    required={quoted(sure)},  # an answer without it is an error"
+            yield f"    required=[{quoted(sure[0])}],  # an answer without it is an error"
         if self.array is not None and not self._all_items:
             yield f"    miss_when=[404, {quoted(f'length({self.array}) == 0')}],"
         if self.pages:
@@ -183,7 +198,7 @@ class _Declaration:
             else:
                 query.append(f"{one['name']}={{{key}}}")
         query += [
-            f"{one['name']}={constant_of(one)}"
+            f"{one['name']}={_sent(constant_of(one))}"
             for one in self.operation.parameters
             if one["in"] == "query" and one.get("required") and constant_of(one) is not None
         ]
@@ -198,30 +213,38 @@ class _Declaration:
             if value and name.lower() not in ("accept", "authorization", "content-type")
         }
 
-    def _auth(self) -> tuple[str | None, list[str]]:
+    def _auth(self) -> tuple[str | None, Mapping[str, str]]:
         """Return the code of the first scheme that Tidegate knows, and its secret variables."""
         for scheme in self.document.security(self.operation):
             kind, name = scheme.get("type"), f"{self.prefix}_KEY"
             if kind == "apiKey" and scheme["in"] in ("header", "query"):
-                return f"ApiKey(Env({quoted(name)}), {scheme['in']}={quoted(scheme['name'])})", [
-                    name
-                ]
+                return (
+                    f"ApiKey(Env({quoted(name)}), {scheme['in']}={quoted(scheme['name'])})",
+                    _unset(name),
+                )
             if kind == "http" and scheme["scheme"].lower() == "basic":
                 both = [f"{self.prefix}_USER", f"{self.prefix}_PASSWORD"]
-                return f"Basic(Env({quoted(both[0])}), Env({quoted(both[1])}))", both
+                return f"Basic(Env({quoted(both[0])}), Env({quoted(both[1])}))", _unset(*both)
             flow = scheme.get("flows", {}).get("clientCredentials")
             if flow:
                 both = [f"{self.prefix}_CLIENT_ID", f"{self.prefix}_CLIENT_SECRET"]
                 return (
                     "OAuth2ClientCredentials(\n"
-                    f"            token_url={quoted(flow['tokenUrl'])},\n"
+                    f"            token_url=Env({quoted(self.prefix + '_TOKEN_URL')}),\n"
                     f"            client_id=Env({quoted(both[0])}),\n"
                     f"            client_secret=Env({quoted(both[1])}),\n"
                     "        )"
-                ), both
+                ), {f"{self.prefix}_TOKEN_URL": self._absolute(flow["tokenUrl"]), **_unset(*both)}
             if kind in ("http", "oauth2", "openIdConnect"):
-                return f"Bearer(Env({quoted(self.prefix + '_TOKEN')}))", [f"{self.prefix}_TOKEN"]
-        return None, []
+                return f"Bearer(Env({quoted(self.prefix + '_TOKEN')}))", _unset(
+                    f"{self.prefix}_TOKEN"
+                )
+        return None, {}
+
+    def _absolute(self, address: str) -> str:
+        """Return an address of the document; a relative one begins at the first server's."""
+        given = urljoin(f"{self.document.address}/", quoted(address)[1:-1])
+        return given if given.startswith("http") else f"http://localhost{given}"
 
     @property
     def _all_items(self) -> bool:
@@ -341,6 +364,17 @@ class _Declaration:
         ]
         value = next(one for one in given if one is not None)
         return str(value) if kind == "STRING" else value
+
+
+def _sent(value: Any) -> str:
+    """Return a value of a query, escaped."""
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"{value!r} is not a value of a query")
+    return quote(str(value).lower() if isinstance(value, bool) else str(value), safe="")
+
+
+def _unset(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "")
 
 
 def _child(path: str, name: str) -> str:

@@ -1,6 +1,7 @@
 """Reads OpenAPI documents: resolves references, and lists the operations that can be lookups."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,8 @@ class OpenApi:
                 f"{path} is no OpenAPI document of version 3 (openapi: {version!r}). Convert an "
                 "older one first."
             )
-        self.title = str(self._whole.get("info", {}).get("title", path.stem))
+        info = self._whole.get("info")
+        self.title = str(info.get("title", path.stem) if isinstance(info, dict) else path.stem)
 
     def resolve(self, value: Any) -> Any:
         """Return a value, or that to which its reference leads."""
@@ -112,7 +114,8 @@ class OpenApi:
                 (one["name"], one["in"]): one for one in map(self.resolve, reversed(both))
             }
             operation = Operation(path, declared, list(reversed(parameters.values())), answer)
-            if operation.asked_for:
+            in_path = {one["name"] for one in operation.asked_for if one["in"] == "path"}
+            if operation.asked_for and in_path == set(re.findall(r"\{([^}]*)\}", path)):
                 yield operation
 
     def _rank(self, operation: Operation) -> tuple[Any, ...]:
