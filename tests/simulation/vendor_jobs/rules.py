@@ -210,7 +210,9 @@ class JobRules:
             if not self._is_old(token, self._known.get(token)):
                 continue
             done = self.done(token)
-            is_open = done is None or done["state"] == NEVER_SENT or token in self._known
+            is_open = (
+                done is None or done["state"] in (NEVER_SENT, FORGOTTEN) or token in self._known
+            )
             intent = self._disk.files.get(f"{self._jobs}/{token}/intent.parquet")
             if is_open and intent is not None:
                 keys = pq.read_table(pa.BufferReader(intent.data), columns=["key"])["key"]
