@@ -78,7 +78,6 @@ class _Results:
     """The results of a job while they are read."""
 
     keys: dict[str, str | None]  # by the item's id; None once its result was read
-    seen: int = 0
     answered: int = 0
     failed: int = 0
     billed: int = 0
@@ -194,16 +193,19 @@ class JobWatch:
         return state
 
     async def _take(self, job: Job, intent: Intent, reason: str) -> None:
-        """Store the results of a job that is over, then mark it done."""
+        """Store the results of a job that is over, then mark it done.
+
+        Raises NotNow while items are missing from results that the connection may have cut.
+        """
         results = _Results({item_id(key): key for key in intent.keys[KEY].to_pylist()})
         reading = await self._read(job, intent, results)
-        units, before = reading.billed, -1
-        # what ends without a mark of HTTP may be cut: read it again until that brings nothing
-        while not reading.is_whole and before < results.seen < len(results.keys):
-            before = results.seen
-            reading = await self._read(job, intent, results)
-            units |= reading.billed
         missing = [key for key in results.keys.values() if key is not None]
+        if missing and not reading.is_whole:
+            # the vendor may have answered and billed these items, so they must not go again
+            raise NotNow(
+                f"{counted(len(missing), 'item')} of {len(results.keys):,} are missing from its "
+                "results, which the connection may have cut"
+            )
         why = f"job {job.id} ended ({one_line(reason)}) without this item"
         if missing:
             self.files.store(job.token, self._failures(missing, "timeout", why, intent.run_id))
@@ -212,7 +214,7 @@ class JobWatch:
                 "lookup %s: job %s brought %d results with ids of no item; they are ignored",
                 self.lookup.name, job.id, results.unknown,
             )  # fmt: skip
-        units |= {"item": results.billed, "request": 1}
+        units = reading.billed | {"item": results.billed, "request": 1}
         facts = describe(reason, job, intent, self.clock()) | {
             "answered": results.answered,
             "failed": results.failed,
@@ -224,8 +226,7 @@ class JobWatch:
         self.files.finish(job.token, facts)
 
     async def _read(self, job: Job, intent: Intent, results: _Results) -> Reading:
-        """Read the results, and store those that were not seen yet."""
-        results.unknown = results.doubled = 0
+        """Read the results, and store the first of each item."""
         reading, part, size = Reading(), list[StoredAnswer](), 0
         async for pair in self.vendor.results(job.id, reading):
             stored = self._record(results, pair, intent.run_id)
@@ -252,7 +253,7 @@ class JobWatch:
         if key is None:
             results.doubled += 1
             return None
-        results.keys[item], results.seen = None, results.seen + 1
+        results.keys[item] = None
         outcome: StoredOutcome = "ok"
         response: bytes | None = None
         if isinstance(answer, Failed):
@@ -283,8 +284,10 @@ class JobWatch:
     def _give_up(self, job: Job, intent: Intent, last: str = "") -> None:
         """Let go of a job that takes too long: its items are errors, and count as billed."""
         hours = self.lookup.give_up.total_seconds() / 3600
-        why = f"job {job.id} was not over after {hours:g} h (give_up)" + (
-            f": {last}" if last else ""
+        why = (
+            f"job {job.id} did not give all its results within {hours:g} h (give_up): {last}"
+            if last
+            else f"job {job.id} was not over after {hours:g} h (give_up)"
         )
         keys = intent.keys[KEY].to_pylist()
         self.files.store(job.token, self._failures(keys, "error", why, intent.run_id))

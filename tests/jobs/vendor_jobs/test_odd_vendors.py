@@ -281,10 +281,29 @@ def test_results_that_the_connection_cut_are_read_again(steps, size):
     assert {job.done["missing"] for job in reviews.files.jobs()} == {0}
 
 
-def test_items_that_stay_missing_from_unmarked_results_go_again(steps):
-    steps.reviews.vendor.cut_after = [0, 0]
+@pytest.mark.parametrize("size", all_but(LINE, 0, 2 * LINE))
+def test_results_cut_at_the_same_place_again_are_waited_for(steps, size):
+    reviews = steps.reviews
+    reviews.vendor.cut_after = 3 * [size]
     assert steps.run_until_over().outcomes == {"ok": 3}
-    assert set(steps.reviews.vendor.submits.values()) == {2}
+    check_paid_once(reviews)
+    assert {job.done["doubled"] for job in reviews.files.jobs()} == {0}
+
+
+def test_items_missing_from_cut_results_to_the_end_are_errors_and_billed(steps):
+    reviews = steps.reviews
+    reviews.declare(give_up=HOUR)
+    reviews.vendor.cut_after = 9 * [LINE]
+    for _ in range(3):
+        step = steps.run()
+    assert "2 items of 3 are missing from its results" in step.sentence
+    steps.now += 2 * HOUR
+    step = steps.run_until_over()
+    assert step.outcomes == {"ok": 1, "error": 2}
+    words = [one for one in step.answers["response"].to_pylist() if "give_up" in one]
+    assert len(words) == 2
+    assert "did not give all its results within 1 h (give_up): 2 items of 3 are" in words[0]
+    check_paid_once(reviews)
 
 
 def test_answers_hold_while_the_day_waits_for_others(steps):
