@@ -1,5 +1,6 @@
 """`tidegate init --openapi`: six documents, each to its first answer from a real server."""
 
+import ast
 import base64
 import importlib
 import json
@@ -137,11 +138,9 @@ def written(operation, name):
     return describe(OpenApi(DOCUMENTS / name), operation).code
 
 
-def test_a_list_below_an_id_becomes_columns_of_lists_over_its_pages():
+def test_a_list_below_an_id_becomes_one_column_of_objects_over_its_pages():
     code = written("officers", "companies.json")
-    assert '"name ARRAY<STRING>, "' in code
-    assert '"appointed_on ARRAY<DATE>"' in code
-    assert '"name": "$.items[*].name"' in code
+    assert '"items ARRAY<STRUCT<"\n        "name: STRING, "\n        "appointed_on: DATE>>"' in code
     pages = 'Pages(next="$.meta.nextPageToken", parameter="page_token", items="$.items"'
     assert pages in re.sub(r"\s+", " ", code)
 
@@ -172,6 +171,135 @@ def test_a_document_without_a_lookup_is_one_sentence(tmp_path, capsys, text, mes
 def test_an_unknown_operation_is_answered_with_the_closest():
     with pytest.raises(Exception, match="Did you mean 'officers'"):
         written("oficers", "companies.json")
+
+
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+
+
+def of(*required, **properties):
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def rows_of(**fields):
+    return {"type": "array", "items": of(**fields)}
+
+
+def parameter(name, place="path", schema=TEXT, **more):
+    return {"name": name, "in": place, "required": True, "schema": schema, **more}
+
+
+def declared(folder, path, parameters, answer, *, title="Shop", summary="It"):
+    """The declaration of a document with one operation, the lookup as loaded, and the row."""
+    get = {
+        "summary": summary,
+        "parameters": parameters,
+        "responses": {"200": {"content": {"application/json": {"schema": answer}}}},
+    }
+    whole = {"openapi": "3.0.0", "info": {"title": title}, "paths": {path: {"get": get}}}
+    (folder / "spec.json").write_text(json.dumps(whole))
+    made = describe(OpenApi(folder / "spec.json"))
+    loaded = {}
+    exec(made.code, loaded)
+    return made.code, loaded[made.name], made.row
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"""+__import__("os").putenv("A", "b")+"""', "\\N \\", 'a"', "a\0b\nimport os", "\ud800"],
+)
+def test_no_text_of_a_document_becomes_code(tmp_path, text):
+    answer, code = of(**{text: TEXT, "name": TEXT}), ""
+    inputs = [
+        parameter("id", example=text),
+        parameter("X-A", "header", {**TEXT, "default": "b"}),
+        parameter(f"q{text}", "query", {**TEXT, "default": text}),
+    ]
+    for title, summary, path in ((text, "It", "/a/{id}"), ("Shop", text, "/a/{id}")):
+        code, _, _ = declared(
+            tmp_path, path, inputs[:2], of(name=TEXT), title=title, summary=summary
+        )
+        first, *others = ast.parse(code).body
+        assert isinstance(first.value, ast.Constant)
+        assert {type(one) for one in others} == {ast.ImportFrom, ast.Assign}
+    try:
+        code, _, _ = declared(tmp_path, "/a/{id}", inputs, answer)
+    except DeclarationError:  # refused by name; a lookup never has such a field or parameter
+        return
+    called = {one.func.id for one in ast.walk(ast.parse(code)) if isinstance(one, ast.Call)}
+    assert called == {"Enrichment", "Env", "HttpLookup", "Input", "Output", "Service"}
+
+
+def test_each_item_of_a_list_keeps_its_fields_together(tmp_path):
+    answer = {"type": "array", "items": of("sku", sku=TEXT, discount={"type": "number"})}
+    _, lookup, _ = declared(tmp_path, "/users/{user_id}/lines", [parameter("user_id")], answer)
+    assert lookup.returns == "items ARRAY<STRUCT<sku: STRING, discount: DOUBLE>>"
+    assert lookup.paths == {"items": "$"}
+
+
+def test_an_object_with_a_list_is_not_taken_for_the_list(tmp_path):
+    answer = of("no", no=TEXT, name=TEXT, addresses=rows_of(city=TEXT))
+    code, lookup, _ = declared(tmp_path, "/customers", [parameter("email", "query")], answer)
+    assert [column.name for column in lookup.columns] == ["no", "name"]
+    assert lookup.miss_when == (404,)
+    assert '# also in an answer: "addresses"' in code
+
+
+ADDRESS, YES = {**TEXT, "format": "uri"}, {"type": "boolean"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "told", "pages", "errors"),
+    [
+        ("page", {"total_pages": NUMBER}, None, ("$.total_pages > 1",)),
+        ("page", {"has_more": YES}, None, ("$.has_more == true",)),
+        ("offset", {"total": NUMBER}, None, ("length($.data) < $.total",)),
+        ("page", {"next": NUMBER}, "page", ()),
+        ("cursor", {"next": ADDRESS}, "", ()),
+        ("cursor", {"next": TEXT}, None,
+         ("$.next && $.next != null && $.next != '' && $.next != false",)),
+    ],
+)  # fmt: skip
+def test_a_list_follows_its_pages_or_calls_a_part_an_error(tmp_path, sent, told, pages, errors):
+    inputs = [parameter("id"), {"name": sent, "in": "query", "schema": TEXT}]
+    answer = of(data=rows_of(total=TEXT), **told)
+    _, lookup, _ = declared(tmp_path, "/users/{id}/orders", inputs, answer)
+    assert lookup.error_when == errors
+    assert (lookup.pages and (lookup.pages.parameter or "")) == pages
+
+
+def test_a_list_whose_end_nothing_tells_is_refused(tmp_path):
+    inputs = [parameter("id"), {"name": "page", "in": "query", "schema": NUMBER}]
+    with pytest.raises(DeclarationError, match="nothing known in an answer tells whether"):
+        declared(tmp_path, "/users/{id}/orders", inputs, of(data=rows_of(total=TEXT)))
+
+
+def test_an_answer_echoes_its_key_under_the_keys_name_before_id(tmp_path):
+    whose, answer = [parameter("user_id")], of(id=TEXT, user_id=TEXT, name=TEXT)
+    _, lookup, _ = declared(tmp_path, "/users/{user_id}/account", whose, answer)
+    assert lookup.echo == {"user_id": "$.user_id"}
+    _, lookup, _ = declared(tmp_path, "/users/{user_id}/account", whose, of(id=TEXT, name=TEXT))
+    assert lookup.echo == {}
+
+
+def test_only_required_headers_are_sent_and_truth_is_written_small(tmp_path):
+    inputs = [
+        parameter("id", schema=NUMBER, example="42"),
+        parameter("verbose", "query", {"type": "boolean", "default": True}),
+        parameter("X-Dry-Run", "header", {"type": "boolean", "default": False}),
+        {"name": "If-None-Match", "in": "header", "schema": TEXT, "example": '"abc"'},
+    ]
+    _, lookup, row = declared(tmp_path, "/c/{id}", inputs, of(name=TEXT))
+    assert lookup.request == "GET /c/{id}?verbose=true"
+    assert lookup.headers == {"X-Dry-Run": "false"}
+    assert row == {"id": 42}
+
+
+@pytest.mark.parametrize("name", ["date", "class", "2nd", "Date"])
+def test_names_that_a_declaration_cannot_have_are_changed(tmp_path, name):
+    path, at = f"/class/{{{name}}}", [parameter(name)]
+    _, lookup, row = declared(tmp_path, path, at, of(name=TEXT))
+    assert lookup.name == "class_lookup"
+    assert set(row) == set(lookup.keys)
 
 
 def broken(value, draw):
