@@ -121,7 +121,7 @@ def _widen(connection: sa.Connection) -> None:
 
 def _shown(url: str) -> str:
     try:
-        return sa.make_url(url).render_as_string(hide_password=True)
+        return sa.make_url(url).set(query={}).render_as_string()  # a query may hold a password
     except sa.exc.ArgumentError:
         return "the database"
 

@@ -1,9 +1,10 @@
 import threading
 
+import pytest
 import sqlalchemy as sa
 from honest_day import Day, declare
 
-from data_quality.verdict_store import VERDICTS, VerdictsRefused, save
+from data_quality.verdict_store import VERDICTS, VerdictsRefused, require, save
 from jobs.schema.records import DayMetrics, DayRecord, Verdict
 
 RED = Verdict(
@@ -69,3 +70,10 @@ def test_the_first_runs_of_a_machine_may_be_at_once(tmp_path):
     for thread in threads:
         thread.join()
     assert refused == []
+
+
+def test_a_password_in_the_query_of_the_address_is_not_shown():
+    with pytest.raises(VerdictsRefused) as refused:
+        require("postgresql://localhost:1/x?user=u&password=SECRET")
+    assert "SECRET" not in str(refused.value)
+    assert "postgresql://localhost:1/x " in str(refused.value)
