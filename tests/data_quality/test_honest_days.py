@@ -23,9 +23,13 @@ NO_HISTORY = {"input_day_complete": "not run: no earlier day of the same weekday
 
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
-@pytest.mark.parametrize("runs", [8, pytest.param(50, marks=pytest.mark.proof)])
-def test_seeded_runs_of_the_operator_raise_no_alarm(spark, tmp_path, mode, runs):
-    day = operator_day(tmp_path, mode, seeds=range(runs))
+@pytest.mark.parametrize(
+    "seeds",  # 6, 7 and 19 have a row that ends as an error, which is rare
+    [(0, 1, 2, 3, 4, 6, 7, 19), pytest.param(range(50), marks=pytest.mark.proof)],
+    ids=["few", "many"],
+)
+def test_seeded_runs_of_the_operator_raise_no_alarm(spark, tmp_path, mode, seeds):
+    day = operator_day(tmp_path, mode, seeds=seeds)
     facts, figures = day.write()
     found = check(spark, facts, figures, day.ledger()).verdicts
     assert not_passed(found) == NO_HISTORY

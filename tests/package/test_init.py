@@ -15,7 +15,7 @@ def run(*command, folder):
     variables = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("PYSPARK_PYTHON", "PYTHONPATH")
+        if name not in ("PYSPARK_PYTHON", "PYTHONPATH", "TIDEGATE_LIMITS_URL")  # ours
     }
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env=variables
