@@ -112,36 +112,45 @@ class AnswersMatch(LookupCheck):
 
     # -- the row's columns: published as audited, not skipped with a key, answered at the call's end
     def _contradicted(self, rows: TaskRows, facts: DayFacts) -> Flags:
-        hit, asked_now = (
-            rows.one_of(self.status, "ok", "miss"),
-            rows.one_of(self.source, "call", "shared"),
-        )
-        answered, at = rows.one_of(self.status, *HAS_ANSWER, "miss"), rows.numbers(self.answered_at)
-        key = rows.column(self.key)
-        absent = rows.is_null(self.key)
-        for part in key.flatten():
-            absent = absent | part.is_null().to_numpy(zero_copy_only=False)
-        came_at = rows.calls(self.lookup.name).ended
         wrong: Flags = digest([rows.column(self.published)]) != digest([rows.column(self.status)])
-        wrong |= rows.one_of(self.status, *OUTCOMES) & (
-            absent != rows.one_of(self.status, "skipped")
-        )
-        called = rows.calls(self.lookup.name).counts > 0
-        wrong |= rows.one_of(self.status, *HAS_ANSWER, "miss") & np.isnan(at)
-        ended_at = rows.calls(self.lookup.name).begun + 1000 * rows.numbers(
-            schema.latency_ms(self.lookup.name)
-        )
+        return wrong | self._is_skip_wrong(rows) | self._is_time_wrong(rows, facts)
+
+    def _is_skip_wrong(self, rows: TaskRows) -> Flags:
+        """Returns the rows that were skipped with a key, or not skipped without one."""
+        has_no_key = rows.is_null(self.key)
+        for part in rows.column(self.key).flatten():
+            has_no_key = has_no_key | part.is_null().to_numpy(zero_copy_only=False)
+        wrong: Flags = has_no_key != rows.one_of(self.status, "skipped")
+        return wrong & rows.one_of(self.status, *OUTCOMES)
+
+    def _is_time_wrong(self, rows: TaskRows, facts: DayFacts) -> Flags:
+        """Returns the rows whose answer has no time, or a time at which it cannot have come."""
+        answered_at, calls = rows.numbers(self.answered_at), rows.calls(self.lookup.name)
+        has_answer = rows.one_of(self.status, *HAS_ANSWER, "miss")
+        has_call_answer = rows.one_of(self.status, "ok", "miss")  # no fallback
+        by_call, by_other_row = (rows.one_of(self.source, one) for one in ("call", "shared"))
+        called = calls.counts > 0
+        # the row's end, by its latency; that of its last attempt
+        ended_at = calls.begun + 1000 * rows.numbers(schema.latency_ms(self.lookup.name))
+        attempt_ended_at = calls.ended
+        has_time = ~np.isnan(answered_at)
+        wrong: Flags = has_answer & ~has_time
+        wrong |= ~has_answer & ~rows.is_null(self.status) & has_time
         # another row's call, after this row's had failed
-        joined = hit & rows.one_of(self.source, "shared") & called
-        wrong |= joined & ((at == came_at) | (ended_at < at - TICK_US))
-        by_end = answered if self.lookup.timeout is None else rows.one_of(self.status, "fallback")
-        wrong |= (
-            by_end & rows.one_of(self.source, "call") & called & (np.abs(at - ended_at) > TICK_US)
+        joined = has_call_answer & by_other_row & called
+        wrong |= joined & ((answered_at == attempt_ended_at) | (ended_at < answered_at - TICK_US))
+        ends_row = (
+            has_answer if self.lookup.timeout is None else rows.one_of(self.status, "fallback")
         )
-        wrong |= ~answered & ~rows.is_null(self.status) & ~np.isnan(at)
-        wrong |= hit & rows.one_of(self.source, "call") & ~np.isnan(came_at) & (at != came_at)
+        wrong |= ends_row & by_call & called & (np.abs(answered_at - ended_at) > TICK_US)
+        wrong |= (
+            has_call_answer
+            & by_call
+            & ~np.isnan(attempt_ended_at)
+            & (answered_at != attempt_ended_at)
+        )
         begun, ended = _within(facts)
-        wrong |= asked_now & ((at < begun) | (at > ended))
+        wrong |= (by_call | by_other_row) & ((answered_at < begun) | (answered_at > ended))
         return wrong
 
     def _by_row(self, parts: list[Answers]) -> Finding:
@@ -162,8 +171,8 @@ class AnswersMatch(LookupCheck):
     def _by_source(self, count: int, compared: Compared, day: WrittenDay) -> Finding:
         """Judges the source of each answer.
 
-        A run takes its answers from the ledger only where a task ran again, whose first calls are
-        in no file.
+        An answer that this run stored has source `ledger` only if its task was retried: the first
+        attempt's rows are discarded.
         """
         found = compared.foreign.count + compared.called_too.count
         wrong = f"{rows(found)} of {count:,} whose source is not where their answer came from"
