@@ -70,7 +70,7 @@ class FoundJob:
         known = done
         if self.intent is not None and not done:
             known = {
-                **self.intent.facts(), "items": self.intent.keys.num_rows,
+                **self.intent.facts(), "items": self.intent.items,
                 **most_cost(self.lookup, self.intent),
             }  # fmt: skip
         return JobFacts(

@@ -81,6 +81,7 @@ class Intent:
         at: Seconds since the epoch.
         enrichment: Its name.
         day: The day.
+        erased: The number of items whose keys were erased since; the vendor bills them too.
     """
 
     keys: pa.Table
@@ -88,10 +89,17 @@ class Intent:
     at: float
     enrichment: str = ""
     day: str = ""
+    erased: int = 0
+
+    @property
+    def items(self) -> int:
+        """The number of items in the job at the vendor."""
+        return int(self.keys.num_rows) + self.erased
 
     def facts(self) -> dict[str, Any]:
         return {
             "run_id": self.run_id, "at": self.at, "enrichment": self.enrichment, "day": self.day,
+            "erased": self.erased,
         }  # fmt: skip
 
 
@@ -192,7 +200,7 @@ class JobFiles:
     def erase(self, keys: pa.Array) -> int:
         """Rewrite the intents without these keys. Returns how many intents had any of them.
 
-        Results of an erased key count as those of an unknown item. Raises LedgerError.
+        Results of an erased key are not stored, and count as billed. Raises LedgerError.
         """
         jobs = self.jobs()
         if not jobs:
@@ -209,7 +217,7 @@ class JobFiles:
         if not pc.any(is_wanted).as_py():
             return False
         rest = intent.keys.filter(pc.invert(is_wanted))
-        self.write_intent(token, replace(intent, keys=rest))
+        self.write_intent(token, replace(intent, keys=rest, erased=intent.items - rest.num_rows))
         return True
 
     # -- the lock ----------------------------------------------------------------------------------

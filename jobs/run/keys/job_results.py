@@ -67,7 +67,7 @@ class Look:
     def is_open(self, job: Job, intent: Intent, until: float, done: int | None = None) -> None:
         """Count a job that is not over."""
         self.still_open.append(job)
-        self.items += intent.keys.num_rows
+        self.items += intent.items
         self.done += done or 0
         self.since = min(self.since, intent.at)
         self.until = max(self.until, until)
@@ -82,6 +82,7 @@ class _Results:
     failed: int = 0
     billed: int = 0
     unknown: int = 0
+    unknown_billed: int = 0
     doubled: int = 0
 
 
@@ -209,17 +210,20 @@ class JobWatch:
         why = f"job {job.id} ended ({one_line(reason)}) without this item"
         if missing:
             self.files.store(job.token, self._failures(missing, "timeout", why, intent.run_id))
-        if results.unknown:
+        unknown = max(0, results.unknown - intent.erased)
+        if unknown:
             _log.warning(
                 "lookup %s: job %s brought %d results with ids of no item; they are ignored",
-                self.lookup.name, job.id, results.unknown,
+                self.lookup.name, job.id, unknown,
             )  # fmt: skip
-        units = reading.billed | {"item": results.billed, "request": 1}
+        # only their number is left of erased items: the ledger keeps nothing made of their keys
+        billed = results.billed + min(results.unknown_billed, intent.erased)
+        units = reading.billed | {"item": billed, "request": 1}
         facts = describe(reason, job, intent, self.clock()) | {
             "answered": results.answered,
             "failed": results.failed,
             "missing": len(missing),
-            "unknown_ids": results.unknown,
+            "unknown_ids": unknown,
             "doubled": results.doubled,
             **cost(self.lookup, intent, units),
         }
@@ -248,6 +252,7 @@ class JobWatch:
         item, answer = pair
         if item not in results.keys:
             results.unknown += 1
+            results.unknown_billed += answer.billed if isinstance(answer, Failed) else 1
             return None
         key = results.keys[item]
         if key is None:
@@ -302,14 +307,14 @@ def let_go(state: str, lookup: JobLookup, job: Job, intent: Intent, now: float) 
 def describe(state: str, job: Job, intent: Intent, now: float) -> dict[str, Any]:
     """Return the facts of a job that ended, without a bill."""
     return {
-        "state": one_line(state), "job": job.id, "items": intent.keys.num_rows, "ended_at": now,
+        "state": one_line(state), "job": job.id, "items": intent.items, "ended_at": now,
         **intent.facts(),
     }  # fmt: skip
 
 
 def most_cost(lookup: Priced, intent: Intent) -> dict[str, Any]:
     """Return the most that a job may cost."""
-    count = intent.keys.num_rows
+    count = intent.items
     most = {one.unit: (one.at_most or 0) * count for one in lookup.prices}
     return cost(lookup, intent, most | {"item": count, "request": 1})
 

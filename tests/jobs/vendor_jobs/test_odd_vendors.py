@@ -13,6 +13,7 @@ from aiohttp import web
 from jobs.commands import costs
 from jobs.commands.vendor_jobs import find_jobs
 from jobs.errors import DeclarationError, LedgerError
+from jobs.ledger.changes.erasure import forget
 from jobs.ledger.job_files import JobFiles
 from tests.support.job_steps import Steps
 
@@ -327,6 +328,17 @@ def test_a_day_of_waiting_keeps_its_misses_and_the_next_day_asks_them_again(step
 
 
 # -- bills -----------------------------------------------------------------------------------------
+def test_an_item_whose_key_is_erased_while_its_job_is_open_is_billed(steps):
+    steps.run()
+    files = steps.reviews.files
+    forget(files.folder, ['["text 3"]'])
+    steps.texts = TEXTS[:2]
+    assert steps.run_until_over().outcomes == {"ok": 2}
+    check_paid_once(steps.reviews)
+    done = {job.done["erased"]: job.done for job in files.jobs()}
+    assert (done[1]["items"], done[1]["unknown_ids"]) == (len(TEXTS), 0)
+
+
 def test_the_record_has_the_jobs_of_a_run_that_stopped(steps):
     async def second_is_refused(request, _):
         if request.method == "POST" and len(vendor.jobs) == 1:
