@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, get_args
 from jobs.declare.coroutine_lookup import CoroutineLookup, Http, Row
 from jobs.declare.lookup import Lookup
 from jobs.declare.services import Service
+from jobs.declare.values.prices import SENT
 from jobs.errors import DeclarationError
 
 Recovery = Literal["token", "list", "none"]
@@ -202,6 +203,13 @@ class JobLookup(CoroutineLookup):
                 raise DeclarationError(
                     f"service {self.service.name}: {name} is not supported for jobs; give them a "
                     "Service without it."
+                )
+        for price in self.prices:
+            if price.unit not in SENT and price.at_most is None:
+                raise DeclarationError(
+                    f"service {self.service.name}: only results report how many {price.unit}s an "
+                    "item cost, and an open job counts at its most; declare the most of an item "
+                    "in the price, as at_most=2_000."
                 )
 
     def check_in(self, *, has_ledger: bool, budget: bool) -> None:

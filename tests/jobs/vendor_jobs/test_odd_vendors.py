@@ -5,6 +5,7 @@ The runs are the driver's steps, by the clock of the test: no row is written.
 
 import contextlib
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from jobs.errors import DeclarationError, LedgerError
 from jobs.ledger.changes.erasure import forget
 from jobs.ledger.job_files import JobFiles
 from tests.support.job_steps import Steps
+from tidegate import Price
 
 NEXT = "2013-01-11"
 TEXTS = ["text 1", "text 2", "text 3"]
@@ -328,6 +330,13 @@ def test_a_day_of_waiting_keeps_its_misses_and_the_next_day_asks_them_again(step
 
 
 # -- bills -----------------------------------------------------------------------------------------
+def test_a_price_that_bounds_no_open_job_is_refused(steps):
+    lookup = steps.reviews.lookup
+    service = replace(lookup.service, prices=[Price("1 USD", per="1000 output_tokens")])
+    with pytest.raises(DeclarationError, match=r"how many output_tokens .* at_most=2_000"):
+        replace(lookup, service=service)
+
+
 def test_an_item_whose_key_is_erased_while_its_job_is_open_is_billed(steps):
     steps.run()
     files = steps.reviews.files
