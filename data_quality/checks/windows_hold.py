@@ -84,6 +84,7 @@ class WindowsHold(Check):
         keys = rows.table.select([names[key.lower()] for key in self.window.key]).rename_columns(
             list(self.window.key)
         )
+        keys = _without_negative_zeros(keys)
         numbers = np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1).astype(np.int64)
         return Part(files, codes, numbers, times, keys)
 
@@ -226,6 +227,15 @@ def _read(made: WrittenWindows, columns: list[str]) -> pa.Table | None:
     for name in (WINDOW_START, WINDOW_END):
         millis = table[name].cast(MILLIS).cast(pa.int64())
         table = table.set_column(table.column_names.index(name), name, millis)
+    return _without_negative_zeros(table)
+
+
+def _without_negative_zeros(table: pa.Table) -> pa.Table:
+    """Returns the table with 0.0 for -0.0, which a GROUP BY takes for the same key."""
+    for place, column in enumerate(table.columns):
+        if pa.types.is_floating(column.type):
+            zero = pa.scalar(0.0, column.type)
+            table = table.set_column(place, table.column_names[place], pc.add(column, zero))
     return table
 
 

@@ -27,18 +27,26 @@ def moment(seconds):
 
 
 def finding(
-    folder, windows, *, panes="last", counts=(5, 1, 1), listed=LISTED, key="action", rows=ROWS
+    folder,
+    windows,
+    *,
+    panes="last",
+    counts=(5, 1, 1),
+    listed=LISTED,
+    key="action",
+    rows=ROWS,
+    key_type=None,
 ):
     """What the check says of these rows when their files of windows hold `windows`."""
     source = str(folder / "in.parquet")
     keys, times = zip(*rows, strict=True)
     at = pa.array([moment(one) for one in times], pa.timestamp("us", "UTC"))
-    given = pa.table({key.title(): pa.array(keys, pa.string()), "at": at})
+    given = pa.table({key.title(): pa.array(keys, key_type or pa.string()), "at": at})
     pq.write_table(given, source)
     written = given.append_column(schema.SOURCE_FILE, pa.array([f"file:{source}"] * len(rows)))
     written = written.append_column(schema.SOURCE_ROW, pa.array(range(len(rows)), pa.int64()))
-    written = written.take([3, 0, 6, 5, 2, 1, 4])
-    made = write_windows(folder, windows, panes, counts, listed, key=key)
+    written = written.take([at for at in [3, 0, 6, 5, 2, 1, 4] if at < len(rows)])
+    made = write_windows(folder, windows, panes, counts, listed, key=key, key_type=key_type)
     window = WindowFacts("w", "tumbling", 5000, 5000, 0, (key,), "count(*) AS n", panes)
     declared = DeclaredFacts(
         enrichment="e", table="", input_path="", partition="date", mode="unordered", lookups=(),
@@ -52,11 +60,11 @@ def finding(
     return check.finding([check.summarize(read(), day) for read in day.output.parts()], day)
 
 
-def write_windows(folder, windows, panes, counts, listed, *, key):
+def write_windows(folder, windows, panes, counts, listed, *, key, key_type=None):
     columns = list(zip(*windows, strict=True)) or [()] * 6
     times = pa.timestamp("us", "UTC")
     table = {
-        key: pa.array(columns[0], pa.string()),
+        key: pa.array(columns[0], key_type or pa.string()),
         schema.WINDOW_START: pa.array(map(moment, columns[1]), times),
         schema.WINDOW_END: pa.array(map(moment, columns[2]), times),
         "n": pa.array(columns[3], pa.int64()),
@@ -95,6 +103,14 @@ def test_a_key_of_windows_may_have_any_name(tmp_path, key):
     assert finding(tmp_path, HONEST, key=key).success
     (wrong,) = finding(tmp_path, HONEST[1:], key=key).evidence
     assert (wrong[key], wrong["it_is"]) == ("pv", "not written")
+
+
+def test_a_negative_zero_is_the_same_key_as_zero(tmp_path):
+    rows, windows = [(0.0, 0), (-0.0, 1), (1.0, 2)], [(-0.0, 0, 5, 2), (1.0, 0, 5, 1)]
+    found = finding(
+        tmp_path, windows, counts=(3, 0, 0), listed=(), rows=rows, key_type=pa.float64()
+    )
+    assert found.success, found.sentence
 
 
 def test_a_window_outside_of_all_years_is_evidence():
