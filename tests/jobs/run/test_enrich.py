@@ -491,4 +491,5 @@ def test_what_a_function_of_the_users_raises_in_a_task_is_reported_as_theirs(thi
         enrich(things, enrichment(asks))
     message = own_words(failed.value)  # by the driver link, or by Spark: whichever comes first
     reported = str(message) if isinstance(message, TidegateError) else explain_error(message)
-    assert reported.startswith("ConnectionError: nobody listens")
+    cause = "its function cannot be closed: ConnectionError: nobody listens"
+    assert reported.startswith(f"lookup asks: {cause}")

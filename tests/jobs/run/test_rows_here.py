@@ -209,7 +209,7 @@ def test_a_policy_that_fails_the_run_names_the_row_and_leaves_no_file(
     with pytest.raises(
         RowFailed,
         match=(
-            r"a row ended as miss .*on_miss is 'fail'.*row \d+ of "
+            r"a row ended as miss; on_miss is 'fail'.*row \d+ of "
             r".*part-0.parquet"
         ),
     ):

@@ -8,6 +8,7 @@ from collections import Counter
 import pyarrow as pa
 from aiohttp import web
 
+from jobs.clients import request_counter
 from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
@@ -44,6 +45,7 @@ def crossed(plan, first, rows):
         "_source_file": pa.nulls(rows, pa.string()),
         "_source_row": pa.array(range(rows), pa.int64()),
     }
+    request_counter.begin()  # without the meter of a test before
     before = sys.getprofile(), threading.getprofile()
     sys.setprofile(note)
     threading.setprofile(note)
