@@ -52,7 +52,7 @@ def _plan(all_declared: Sequence[Declared]) -> dg.JobDefinition:
     @dg.op(name=shared_name(all_declared, "count_keys"), pool=POOL, out=dg.Out(dg.Nothing))
     def count_keys(context: dg.OpExecutionContext, config: PlannedDays) -> None:
         from jobs.commands.day_range import day_range
-        from jobs.commands.plan import plan
+        from jobs.commands.planning.plan import plan
 
         enrichment = declared_as(all_declared, config.enrichment).enrichment
         days = day_range(

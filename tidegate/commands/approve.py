@@ -20,7 +20,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.approving import approve, price_plan
+    from jobs.commands.planning.approving import approve, price_plan
 
     enrichment = named(options).enrichment
     day = require_day(options.day, "--day", enrichment.input.every)

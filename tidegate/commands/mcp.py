@@ -152,7 +152,7 @@ class Tools:
         return await self._approved(enrichment, day, where, plan, price)
 
     async def _approved(self, enrichment: str, day: str, where: str, plan: str, price: str) -> str:
-        from jobs.commands.approving import approved, use
+        from jobs.commands.planning.approving import approved, use
 
         cure = f"Ask a person for: tidegate approve {known_name(enrichment)} --day {checked(day)}"
         cure += f" --where {where!r}" if where else ""

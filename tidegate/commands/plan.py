@@ -11,7 +11,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.plan import plan
+    from jobs.commands.planning.plan import plan
 
     enrichment = named(options).enrichment
     print(plan(enrichment, days_of(options, enrichment)).render())

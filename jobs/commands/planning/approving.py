@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from jobs.commands.plan import plan
+from jobs.commands.planning.plan import plan
 from jobs.commands.replaying.replay_where import choose_letters
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.prices import read_money

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.commands.plan import plan
+from jobs.commands.planning.plan import plan
 from jobs.errors import SparkFailed
 from jobs.process.before_spark import SMALL_INPUT, BeforeSpark
 from jobs.process.spark_submit import SHORT_RUN, SparkSubmit, ended, java_missing

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jobs.commands.plan import plan
+from jobs.commands.planning.plan import plan
 from jobs.run.rungs import NO_KEY, _expect, _Vendor
 
 PRICED = """
