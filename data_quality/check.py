@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from data_quality.findings import Finding, identity_columns
-from data_quality.rows.run_output import Faults, Flags, More, TaskRows, nothing_more
+from data_quality.rows.task_rows import Faults, Flags, More, TaskRows, nothing_more
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.columns import SOURCE_IDENTITY, Severity

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from data_quality.check import Check
-from data_quality.rows.run_output import Faults, Flags, Floats, Places, TaskRows, whole_number
+from data_quality.rows.task_rows import Faults, Flags, Floats, Places, TaskRows, whole_number
 from jobs.schema.columns import SEGMENT
 
 

@@ -13,7 +13,7 @@ from data_quality.check import Check, Takes
 from data_quality.findings import Finding
 from data_quality.report.pictures import Pictures
 from data_quality.rows.input_rows import NeedsSpark
-from data_quality.rows.run_output import TaskRows
+from data_quality.rows.task_rows import TaskRows
 from data_quality.rows.written_day import Tasks, WrittenDay, guarded, message
 from jobs.schema.records import Verdict
 

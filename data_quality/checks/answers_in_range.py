@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from data_quality.check import Cure, LookupCheck, outcomes, total
 from data_quality.findings import Finding, rows, share
 from data_quality.rows.column_types import declared_name, spark_name
-from data_quality.rows.run_output import Faults, Flags, TaskRows, flags
+from data_quality.rows.task_rows import Faults, Flags, TaskRows, flags
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import HAS_ANSWER, OUTCOMES
 

@@ -19,7 +19,7 @@ from data_quality.rows.answer_groups import (
     merged,
 )
 from data_quality.rows.key_expressions import answers_read, declared_keys, lasting
-from data_quality.rows.run_output import Faults, Flags, TaskRows
+from data_quality.rows.task_rows import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
 from jobs.schema import columns as schema

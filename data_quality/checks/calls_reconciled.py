@@ -2,7 +2,7 @@
 
 from data_quality.check import LookupCheck
 from data_quality.findings import Finding
-from data_quality.rows.run_output import TaskRows
+from data_quality.rows.task_rows import TaskRows
 from data_quality.rows.written_day import WrittenDay
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from data_quality.check import LookupCheck, Takes
 from data_quality.findings import Finding
-from data_quality.rows.run_output import Calls, Faults, Floats, Places, TaskRows
+from data_quality.rows.task_rows import Calls, Faults, Floats, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW
 from jobs.schema.records import DayFacts, ShareGiven

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from data_quality.check import Check, Takes
-from data_quality.rows.run_output import TaskRows
+from data_quality.rows.task_rows import TaskRows
 from data_quality.rows.watermarks import NONE_LOST, TrueMarks, true_marks
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import INPUT_SEQ, LATE, OUTPUT_SEQ, PARTITION, SEGMENT

@@ -12,7 +12,7 @@ import numpy as np
 from data_quality.check import Check
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
 from data_quality.rows.input_rows import by_file
-from data_quality.rows.run_output import Floats, Places, TaskRows, whole_number
+from data_quality.rows.task_rows import Floats, Places, TaskRows, whole_number
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import readable_rows
 from jobs.schema.columns import (

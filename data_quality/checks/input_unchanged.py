@@ -10,7 +10,7 @@ from data_quality.check import Check, total
 from data_quality.findings import Finding, rows
 from data_quality.rows.column_types import spark_name
 from data_quality.rows.input_rows import with_input
-from data_quality.rows.run_output import Faults, Flags, TaskRows, as_array
+from data_quality.rows.task_rows import Faults, Flags, TaskRows, as_array
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import differ, readable_values
 from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY

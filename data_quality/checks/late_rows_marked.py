@@ -5,7 +5,7 @@ from typing import Any
 
 from data_quality.checks.event_time_check import EventTimeCheck
 from data_quality.findings import Finding, rows
-from data_quality.rows.run_output import Faults, TaskRows, flags
+from data_quality.rows.task_rows import Faults, TaskRows, flags
 from data_quality.rows.watermarks import TrueMarks
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import LATE

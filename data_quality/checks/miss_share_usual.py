@@ -7,7 +7,7 @@ from typing import Any
 from data_quality.check import LookupCheck, outcomes, total
 from data_quality.findings import Finding, share
 from data_quality.history import DAYS_OF_HISTORY
-from data_quality.rows.run_output import TaskRows
+from data_quality.rows.task_rows import TaskRows
 from data_quality.rows.written_day import WrittenDay
 
 

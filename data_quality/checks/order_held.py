@@ -8,7 +8,7 @@ import numpy as np
 from data_quality.check import Check, Takes
 from data_quality.findings import Finding, rows
 from data_quality.in_turn import gone_back, out_of_place
-from data_quality.rows.run_output import Faults, Places, TaskRows
+from data_quality.rows.task_rows import Faults, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
 from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SEGMENT

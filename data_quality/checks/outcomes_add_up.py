@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from data_quality.check import Check, outcomes, total
 from data_quality.findings import Finding, rows
-from data_quality.rows.run_output import Faults, Flags, TaskRows, flags
+from data_quality.rows.task_rows import Faults, Flags, TaskRows, flags
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.columns import FAILED, NOT_REPEATED, OUTCOMES, SOURCES

@@ -8,7 +8,7 @@ import numpy as np
 from data_quality.check import LookupCheck
 from data_quality.checks.time_limit_held import TICK_MS
 from data_quality.findings import Finding, rows
-from data_quality.rows.run_output import Calls, Faults, Flags, TaskRows
+from data_quality.rows.task_rows import Calls, Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from data_quality.check import LookupCheck
 from data_quality.findings import Finding, rows
-from data_quality.rows.run_output import Faults, Flags, Floats, TaskRows
+from data_quality.rows.task_rows import Faults, Flags, Floats, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from data_quality.check import LookupCheck, outcomes, total
 from data_quality.findings import Finding, rows, share
-from data_quality.rows.run_output import Faults, Flags, TaskRows
+from data_quality.rows.task_rows import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.personal import http_status

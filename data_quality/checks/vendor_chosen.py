@@ -8,7 +8,7 @@ import pyarrow as pa
 from data_quality.check import Check
 from data_quality.findings import Finding, rows
 from data_quality.rows.key_expressions import as_plain
-from data_quality.rows.run_output import Faults, Flags, Places, TaskRows
+from data_quality.rows.task_rows import Faults, Flags, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
 from jobs.schema.columns import FAILED, HAS_ANSWER, published_status, source

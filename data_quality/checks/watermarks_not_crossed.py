@@ -8,7 +8,7 @@ import numpy as np
 from data_quality.checks.event_time_check import EventTimeCheck
 from data_quality.findings import Finding, rows
 from data_quality.in_turn import gone_back, out_of_place
-from data_quality.rows.run_output import Faults, TaskRows
+from data_quality.rows.task_rows import Faults, TaskRows
 from data_quality.rows.watermarks import TrueMarks
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import OUTPUT_SEQ, SEGMENT

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from data_quality.check import Check
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
 from data_quality.rows.input_rows import by_file
-from data_quality.rows.run_output import Places, TaskRows
+from data_quality.rows.task_rows import Places, TaskRows
 from data_quality.rows.watermarks import NO_TIME, event_times_ms
 from data_quality.rows.window_rules import Arrived, dropped_rows, find_windows
 from data_quality.rows.written_day import WrittenDay

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data_quality.rows.run_output import Floats, Places, TaskRows
+from data_quality.rows.task_rows import Floats, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.columns import OUTCOMES

@@ -19,7 +19,7 @@ from data_quality.rows.answer_groups import (
     number_answers,
     number_places,
 )
-from data_quality.rows.run_output import Flags, Places, as_array, flags
+from data_quality.rows.task_rows import Flags, Places, as_array, flags
 from jobs.arrow_values import Numbers
 from jobs.schema import columns as schema
 from jobs.schema.columns import BY_LEDGER, BY_RUN, GONE

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from data_quality.rows.run_output import Flags, Places, TaskRows, as_array
+from data_quality.rows.task_rows import Flags, Places, TaskRows, as_array
 from jobs.arrow_values import Numbers, digest
 from jobs.schema import columns as schema
 from jobs.schema.columns import INPUT_SEQ, PARTITION

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from data_quality.rows.run_output import Places, TaskRows, as_array
+from data_quality.rows.task_rows import Places, TaskRows, as_array
 from jobs.arrow_values import conform
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.schema.records import DayFacts

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from data_quality.rows.input_rows import NeedsSpark, with_input
-from data_quality.rows.run_output import Places, TaskRows, as_array
+from data_quality.rows.task_rows import Places, TaskRows, as_array
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import published_status
 from jobs.schema.records import DeclaredFacts, LookupFacts

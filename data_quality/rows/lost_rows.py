@@ -11,7 +11,8 @@ from itertools import groupby
 import numpy as np
 
 from data_quality.rows.input_rows import InputRows, by_file
-from data_quality.rows.run_output import Places, RunOutput
+from data_quality.rows.run_output import RunOutput
+from data_quality.rows.task_rows import Places
 from data_quality.rows.watermarks import Lost, event_times_ms
 from jobs.schema.columns import INPUT_SEQ, PARTITION, SOURCE_ROW
 from jobs.schema.records import EventTimeFacts

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_quality.rows.run_output import Flags, Places, TaskRows, as_array
+from data_quality.rows.task_rows import Flags, Places, TaskRows, as_array
 from jobs.schema.columns import INPUT_SEQ
 from jobs.schema.records import EventTimeFacts
 

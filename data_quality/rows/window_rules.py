@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from data_quality.rows.run_output import Flags, Places
+from data_quality.rows.task_rows import Flags, Places
 from data_quality.rows.watermarks import NO_TIME
 from jobs.schema.columns import FIRED_LATE, ON_TIME
 from jobs.schema.records import WindowFacts

@@ -12,7 +12,8 @@ import pyarrow as pa
 from data_quality.history import earlier_days
 from data_quality.rows import lost_rows
 from data_quality.rows.input_rows import InputRows, NeedsSpark
-from data_quality.rows.run_output import RunOutput, TaskRows
+from data_quality.rows.run_output import RunOutput
+from data_quality.rows.task_rows import TaskRows
 from data_quality.rows.watermarks import Lost
 from jobs.schema.records import DayFacts, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
 from jobs.storage.parquet_files import open_parquet

@@ -15,7 +15,7 @@ from jobs.errors import DeclarationError, TidegateError
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.job_files import Intent, Job, JobFiles
 from jobs.ledger.stored_request import versions
-from jobs.run.keys.job_results import let_go, most_cost
+from jobs.run.keys.job_ends import let_go, most_cost
 from jobs.schema.facts import Facts
 
 OPEN, UNSENT = "open", "submission not confirmed"

@@ -4,7 +4,7 @@ from honest_day import honest_day
 
 from data_quality.checks.time_limit_held import TimeLimitHeld, Times
 from data_quality.findings import in_words
-from data_quality.rows.run_output import Faults
+from data_quality.rows.task_rows import Faults
 
 
 def test_only_the_path_of_the_input_file_is_shortened():

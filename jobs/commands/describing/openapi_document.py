@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import yaml  # type: ignore[import-untyped]  # has no types of its own
+import yaml  # type: ignore[import-untyped]  # it is not typed
 
 from jobs.errors import DeclarationError
 

@@ -4,28 +4,21 @@ Any run of the lookup may look at any job: the same results stored twice are the
 done.json is created once.
 """
 
-import asyncio
 import contextlib
-import datetime as dt
 import logging
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from jobs.clients.vendor_session import NotNow, Reading, VendorSession
 from jobs.declare.answers.answer_json import dump
-from jobs.declare.enrichment import Enrichment
-from jobs.declare.values.prices import cost_of, in_force
 from jobs.declare.vendor_jobs import Failed, JobLookup, Over, Refused, Running
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer, StoredOutcome
-from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
+from jobs.run.keys.job_ends import cost, describe, let_go
 from jobs.run.keys.job_items import item_id
-from jobs.run.keys.waits import GOES_ON
-from jobs.schema.records import PriceFacts
 from jobs.wording import counted, one_line
 
 AT_ONCE = 10_000  # results in a part
@@ -33,13 +26,6 @@ BYTES_AT_ONCE = 8 << 20  # of their answers
 GIVEN_UP = "given up"
 
 _log = logging.getLogger("tidegate.jobs")
-
-
-class Priced(Protocol):
-    """A lookup, or its facts."""
-
-    @property
-    def prices(self) -> tuple[PriceFacts, ...]: ...
 
 
 @dataclass
@@ -297,147 +283,3 @@ class JobWatch:
         keys = intent.keys[KEY].to_pylist()
         self.files.store(job.token, self._failures(keys, "error", why, intent.run_id))
         self.files.finish(job.token, let_go(GIVEN_UP, self.lookup, job, intent, self.clock()))
-
-
-def let_go(state: str, lookup: JobLookup, job: Job, intent: Intent, now: float) -> dict[str, Any]:
-    """Return the facts of a job whose results are unknown: all its items count as billed."""
-    return describe(state, job, intent, now) | most_cost(lookup, intent)
-
-
-def describe(state: str, job: Job, intent: Intent, now: float) -> dict[str, Any]:
-    """Return the facts of a job that ended, without a bill."""
-    return {
-        "state": one_line(state), "job": job.id, "items": intent.items, "ended_at": now,
-        **intent.facts(),
-    }  # fmt: skip
-
-
-def most_cost(lookup: Priced, intent: Intent) -> dict[str, Any]:
-    """Return the most that a job may cost."""
-    count = intent.items
-    most = {one.unit: (one.at_most or 0) * count for one in lookup.prices}
-    return cost(lookup, intent, most | {"item": count, "request": 1})
-
-
-def cost(lookup: Priced, intent: Intent, units: Mapping[str, int]) -> dict[str, Any]:
-    """Return what a job cost at the prices of the day of its intent; without a price, its units."""
-    prices = in_force(lookup.prices, f"{dt.datetime.fromtimestamp(intent.at, dt.UTC):%F}")
-    if not prices:
-        return {"billed": units["item"]}
-    used = {one.unit: units.get(one.unit, 0) for one in prices}
-    costs = {one.unit: f"{cost_of([one], used):f}" for one in prices}
-    return {
-        "billed": units["item"], "units": used, "costs": costs,
-        "cost": f"{cost_of(prices, used):f}", "currency": prices[0].currency,
-    }  # fmt: skip
-
-
-def waiting_sentence(lookup: JobLookup, look: Look) -> str:
-    """Return what a lookup waits for and until when."""
-    jobs = len(look.still_open)
-    if not jobs:
-        return " ".join(
-            (f"lookup {lookup.name}:", *(f"{note.rstrip('.')}." for note in look.notes))
-        )
-    since, until = (
-        f"{dt.datetime.fromtimestamp(at, dt.UTC):%F %H:%M} UTC" for at in (look.since, look.until)
-    )
-    done = f", {look.done:,} of them done" if look.done else ""
-    found = (
-        f"lookup {lookup.name}: {counted(jobs, 'job')} with {counted(look.items, 'item')} at "
-        f"{lookup.service_name} {'is' if jobs == 1 else 'are'} open{done}, since {since}, "
-        f"until {until} at the latest."
-    )
-    return " ".join((found, *(f"{note.rstrip('.')}." for note in look.notes)))
-
-
-def look_again(
-    enrichment: Enrichment,
-    day: str,
-    *,
-    may_submit: bool = True,
-    stores: bool = True,
-    clock: Callable[[], float] = time.time,
-) -> str:
-    """Look at the jobs that a day waits for.
-
-    Args:
-        enrichment: As declared.
-        day: The day.
-        may_submit: Whether a run of the day may submit items.
-        stores: Read and store the results of jobs that are over.
-        clock: Seconds since the epoch.
-
-    Returns:
-        What the day still waits for, in sentences; empty if a run of the day can go on: nothing is
-        open, more can be submitted, or only a run can recover an interrupted submission.
-
-    Raises:
-        TidegateError: As `JobWatch.look` does.
-    """
-    found = []
-    for lookup in enrichment.lookups:
-        if not isinstance(lookup, JobLookup) or enrichment.ledger is None:
-            continue
-        folder = declared_folder(enrichment, lookup)
-        assert folder is not None
-        files = JobFiles(folder)
-        waiting = files.waiting(enrichment.name, day)
-        tokens = waiting.get("tokens", [])
-        jobs = [job for job in map(files.job, tokens) if job.is_open]
-        if jobs:
-            look = asyncio.run(_look(enrichment, lookup, files, jobs, clock, stores=stores))
-            if look is None:
-                return ""
-            has_room = len(look.still_open) < lookup.service.max_concurrency
-            if waiting.get("unsent") and has_room and may_submit:
-                return ""
-            found += [waiting_sentence(lookup, look)] if look.still_open else []
-    return " ".join((*found, GOES_ON)) if found else ""
-
-
-async def _look(
-    enrichment: Enrichment,
-    lookup: JobLookup,
-    files: JobFiles,
-    jobs: Sequence[Job],
-    clock: Callable[[], float],
-    *,
-    stores: bool,
-) -> Look | None:
-    """Return what a look at these jobs found; None if a run must recover one of them first."""
-    accepted, unlisted = list[tuple[Job, Intent]](), list[tuple[Job, Intent, str]]()
-    hidden = enrichment.has_personal_key(lookup)
-    async with VendorSession(lookup, hidden=hidden) as vendor:
-        watch = JobWatch(vendor, files, lookup, clock)
-        for job in jobs:
-            intent, known = files.intent(job.token), job if job.id else None
-            if known is None:
-                is_late = clock() >= job.until(intent, lookup.give_up)
-                if lookup.recovery != "list" or is_late:
-                    return None
-                try:
-                    known = await watch.find(job, intent)
-                except NotNow as error:
-                    unlisted.append((job, intent, str(error)))
-                    continue
-                if known is None:
-                    return None
-            accepted.append((known, intent))
-        look = await (watch.look(accepted) if stores else watch.ask(accepted))
-    for job, intent, why in unlisted:
-        look.is_open(job, intent, job.until(intent, lookup.give_up))
-        look.notes.append(f"job {job.token}: {why}")
-    return look
-
-
-def days_waiting(enrichment: Enrichment) -> dict[str, bool]:
-    """Return the days that wait, with whether all their keys are submitted. Raises LedgerError."""
-    found: dict[str, bool] = {}
-    for lookup in enrichment.lookups:
-        folder = declared_folder(enrichment, lookup)
-        if isinstance(lookup, JobLookup) and folder is not None:
-            for facts in JobFiles(folder).days_waiting(enrichment.name):
-                day = facts["day"]
-                found[day] = found.get(day, True) and not facts.get("unsent")
-    return found

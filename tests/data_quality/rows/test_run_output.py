@@ -5,8 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 from honest_day import honest_day
 
-from data_quality.rows import run_output
-from data_quality.rows.run_output import RunOutput, TaskRows
+from data_quality.rows import run_output, task_rows
+from data_quality.rows.run_output import RunOutput
+from data_quality.rows.task_rows import TaskRows
 from jobs.arrow_values import digest
 
 
@@ -41,7 +42,7 @@ def test_a_part_of_long_texts_is_bounded_by_its_bytes(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_texts_that_need_longer_offsets_are_read(monkeypatch, nested):
-    monkeypatch.setattr(run_output, "OFFSETS_END", 10)
+    monkeypatch.setattr(task_rows, "OFFSETS_END", 10)
     kind = pa.struct([("a", pa.list_(pa.string()))]) if nested else pa.string()
     value = {"a": ["x" * 20]} if nested else "x" * 20
     table = pa.table({"key": pa.chunked_array([pa.array([value, None], kind)] * 2)})

@@ -18,7 +18,7 @@ RUN = """
 import os, sys, time
 import pyarrow as pa
 from declared.reviews import reviews
-from jobs.run.keys.job_results import look_again
+from jobs.run.keys.waiting_days import look_again
 from tests.support.job_steps import DAY, settle
 
 def memory(name):

@@ -1,0 +1,271 @@
+"""Reads from an OpenAPI operation what its answer gives: columns, list, pages, the repeated key."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jobs.commands.describing.openapi_document import OpenApi, Operation
+from jobs.commands.describing.openapi_texts import plain_name, quoted
+from jobs.errors import DeclarationError
+
+COLUMNS = 12  # of an answer, at most
+TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "STRING"}
+FORMATS = {"int32": "INT", "date": "DATE", "date-time": "TIMESTAMP"}
+NEXT_PAGE = {"next", "next_page", "next_url", "next_link", "next_page_url", "odata_next_link"}
+NEXT_VALUE = {"cursor", "next_cursor", "next_page_token", "next_token"}
+PAGE_PARAMETERS = {"cursor", "after", "page_token", "next_token", "starting_after"}
+MORE_PAGES = {"has_more", "has_next", "has_next_page"}
+COUNT_OF_PAGES = {"total_pages", "last_page", "page_count", "num_pages"}
+PLACE_PARAMETERS = {"page", "page_number", "page_no", "pagenum", "offset", "skip", "start"}
+# a list is the answer, and not a field of it, if each other name has only these words
+ENVELOPE = frozenset(
+    re.findall(
+        r"\w+",
+        "context count current cursor entries error etag first has href info is items kind last "
+        "limit link links message meta metadata more next no num object odata of offset ok page "
+        "pages pagination paging per prev previous records response results rows self size skip "
+        "start status success token total uri url ",
+    )
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of an answer: its name, type ("" if it has none here) and path.
+
+    sure: Whether each answer has it.
+    """
+
+    name: str
+    type: str
+    path: str
+    sure: bool
+    schema: Mapping[str, Any]
+
+
+class Answer:
+    """What an operation answers, for a lookup with these keys.
+
+    Attributes:
+        array: The path of the list that is the answer; None for an object.
+        pages: The code of the pages; None without.
+        columns: The columns of the lookup.
+        left_out: Names of fields that no column has.
+    """
+
+    def __init__(
+        self, document: OpenApi, operation: Operation, name: str, keys: Mapping[str, Any]
+    ) -> None:
+        """Read the answer of an operation.
+
+        Args:
+            document: The document.
+            operation: The operation.
+            name: The lookup's name.
+            keys: By name of a key, its parameter.
+        """
+        self.document, self.operation, self.name, self.keys = document, operation, name, keys
+        self.array = self._list_in(operation.answer)
+        self.pages = self._pages()
+        self.left_out: list[str] = []
+        self.columns = self._columns()
+
+    @property
+    def all_items(self) -> bool:
+        """Whether the only column is the whole list; else the columns are of its first item."""
+        return self.pages is not None or any(one["in"] == "path" for one in self.keys.values())
+
+    def more(self) -> list[str]:
+        """Return the conditions under which a list has pages that are not asked.
+
+        Raises:
+            DeclarationError: An answer does not tell.
+        """
+        if self.array is None or self.pages or not self.all_items:
+            return []
+        parameters = {plain_name(one["name"]) for one in self.operation.parameters}
+        places = sorted(parameters & (PLACE_PARAMETERS | PAGE_PARAMETERS))
+        found = []
+        for name, column in self._paging() if self.array != "$" else ():
+            path, kind = column.path, schema_type(column.schema)
+            if name in MORE_PAGES and kind == "boolean":
+                found.append(f"{path} == true")
+            elif kind == "integer" and (name in COUNT_OF_PAGES or name.endswith("_total_pages")):
+                found.append(f"{path} > 1")
+            elif name in NEXT_PAGE | NEXT_VALUE:
+                found.append(f"{path} && {path} != null && {path} != '' && {path} != false")
+            elif places and kind == "integer" and name in ("total", "total_count", "total_results"):
+                found.append(f"length({self.array}) < {path}")
+        if places and not found:
+            raise DeclarationError(
+                f"{self.operation.name}: its list comes in pages ({places[0]}), and nothing known "
+                "in an answer tells whether there are more. Choose another with --operation."
+            )
+        return found
+
+    def echo(self) -> dict[str, str]:
+        """Return where an answer repeats its key: as `id`, or under the key's name."""
+        properties = self.operation.answer.get("properties", {}) if self.array is None else {}
+        if len(self.keys) != 1:
+            return {}
+        ((key, one),) = self.keys.items()
+        # `id` is the asked object's, unless the path goes on to another
+        is_last = self.operation.path.rstrip("/").endswith(f"{{{one['name']}}}")
+        named = [name for name in properties if plain_name(name) == key and key != "id"]
+        if is_last and (key == "id" or key.endswith("_id") or f"{key}s" == self.name):
+            named += ["id"] if "id" in properties else []
+        asked = schema_type(self.document.merged(one.get("schema", {})))
+        for name in named if one["in"] == "path" else ():
+            if schema_type(self.document.merged(properties[name])) == asked:
+                return {key: _child("$", name)}
+        return {}
+
+    def _list_in(self, answer: Mapping[str, Any]) -> str | None:
+        """Return the path of the list of objects that is the answer, if it is one."""
+        if schema_type(answer) == "array":
+            return "$"
+        lists = [
+            name
+            for name, value in answer.get("properties", {}).items()
+            if schema_type(known := self.document.merged(value)) == "array"
+            and "properties" in self.document.merged(known.get("items", {}))
+        ]
+        others = {name for name in answer.get("properties", {}) if name not in lists}
+        wraps = all(ENVELOPE.issuperset(plain_name(name).split("_")) for name in others)
+        return _child("$", lists[0]) if len(lists) == 1 and wraps else None
+
+    def _items(self) -> Mapping[str, Any]:
+        if self.array == "$":
+            return self.document.merged(self.operation.answer.get("items", {}))
+        for name, value in self.operation.answer["properties"].items():
+            if _child("$", name) == self.array:
+                return self.document.merged(self.document.merged(value).get("items", {}))
+        raise AssertionError(self.array)
+
+    def _pages(self) -> str | None:
+        """Return the code of the pages, where an answer has a list and what leads to the next."""
+        if self.array in (None, "$"):
+            return None
+        parameters = {plain_name(one["name"]): one["name"] for one in self.operation.parameters}
+        taking = next(
+            (parameters[name] for name in sorted(PAGE_PARAMETERS & set(parameters))), None
+        )
+        for name, column in self._paging():
+            path = column.path
+            page = "page" if schema_type(column.schema) == "integer" else None
+            parameter = parameters.get(page) if page else taking if name in NEXT_VALUE else None
+            if parameter and name in NEXT_PAGE | NEXT_VALUE:
+                return (
+                    f"Pages(next={quoted(path)}, parameter={quoted(parameter)}, "
+                    f"items={quoted(self.array)}, max_pages=20)"
+                )
+            if name in NEXT_PAGE and _is_address(name, column.schema, set(parameters)):
+                return f"Pages(next={quoted(path)}, items={quoted(self.array)}, max_pages=20)"
+        return None
+
+    def _paging(self) -> Iterator[tuple[str, Column]]:
+        """Yield each field outside the list with its name, without a prefix such as `meta_`."""
+        for column in self._fields(self.operation.answer, "$", "", 2, sure=True):
+            if column.type:
+                name = re.sub("^((links|meta|metadata|pagination|paging|page_info)_)+", "",
+                              column.name).removesuffix("_href")  # fmt: skip
+                yield name, column
+
+    def _columns(self) -> list[Column]:
+        taken = set(self.keys) | {f"{self.name}_status", f"{self.name}_answered_at", "date"}
+        found: Iterable[Column]
+        if self.array is None:
+            found = self._fields(self.operation.answer, "$", "", 2, sure=True)
+        elif self.all_items:
+            found = self._whole_list(self.array)
+        else:
+            found = self._fields(self._items(), f"{self.array}[0]", "", 2, sure=True)
+        repeated = self.echo().values()
+        columns: list[Column] = []
+        for column in found:
+            if column.path in repeated:
+                continue
+            name = column.name if column.name not in taken else f"{self.name}_{column.name}"
+            if name in taken or not column.type or len(columns) == COLUMNS:
+                self.left_out.append(column.name)
+                continue
+            taken.add(name)
+            columns.append(replace(column, name=name))
+        return columns
+
+    def _whole_list(self, path: str) -> Iterator[Column]:
+        """Yield the column of all items; a field that an item lacks is null in its STRUCT."""
+        kind, given = self._struct(self._items(), 2), self.operation.answer.get("required", ())
+        named = [name for name in self.operation.answer.get("properties", {}) if
+                 _child("$", name) == path]  # fmt: skip
+        name = plain_name(named[0]) if named else "items"
+        there = path == "$" or named[0] in given
+        if kind:
+            yield Column(name if name[:1].isalpha() else "items", f"ARRAY<{kind}>", path, there, {})
+
+    def _struct(self, schema: Mapping[str, Any], depth: int) -> str:
+        """Return the type of an object; its fields without a type are left out."""
+        fields: dict[str, str] = {}
+        for name, value in schema.get("properties", {}).items():
+            known = self.document.merged(value)
+            plain = schema_type(known)
+            kind = column_type(known, plain) if plain in TYPES else ""
+            if "properties" in known and depth:
+                kind = self._struct(known, depth - 1)
+            same = name.lower() in map(str.lower, fields)
+            if not kind or not name or "`" in name or same or len(fields) == COLUMNS:
+                self.left_out.append(name)
+                continue
+            fields[name] = kind
+        inner = ", ".join(
+            f"{name if re.fullmatch('[A-Za-z_][A-Za-z0-9_]*', name) else f'`{name}`'}: {kind}"
+            for name, kind in fields.items()
+        )
+        return f"STRUCT<{inner}>" if fields else ""
+
+    def _fields(
+        self, schema: Mapping[str, Any], at: str, prefix: str, depth: int, *, sure: bool
+    ) -> Iterator[Column]:
+        for name, value in schema.get("properties", {}).items():
+            known, path = self.document.merged(value), _child(at, name)
+            column = prefix + (plain_name(name) or "field")
+            column = column if column[0].isalpha() else f"_{column}"
+            there = sure and name in schema.get("required", ()) and not _may_be_null(known)
+            if "properties" in known and depth:
+                yield from self._fields(known, path, f"{column}_", depth - 1, sure=there)
+            else:
+                plain = schema_type(known)
+                kind = column_type(known, plain) if plain in TYPES else ""
+                yield Column(column, kind, path, there, known)
+
+
+def _is_address(name: str, schema: Mapping[str, Any], parameters: set[str]) -> bool:
+    """Whether a `next` is an address, and not a value for one of the parameters."""
+    example = str(schema.get("example") or next(iter(schema.get("examples", ())), ""))
+    return schema_type(schema) == "string" and (
+        name not in ("next", "next_page")
+        or schema.get("format", "").startswith("ur")
+        or example.startswith(("http", "/", "?"))
+        or not parameters & (PAGE_PARAMETERS | PLACE_PARAMETERS)
+    )
+
+
+def _child(path: str, name: str) -> str:
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
+    return f"{path}.{name}" if plain else f"{path}[{quoted(name)}]"
+
+
+def schema_type(schema: Mapping[str, Any]) -> str:
+    kind = schema.get("type", "")
+    return next((one for one in kind if one != "null"), "") if isinstance(kind, list) else kind
+
+
+def _may_be_null(schema: Mapping[str, Any]) -> bool:
+    choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
+    nulls = [one for one in choices if one.get("type") == "null"]
+    return bool(schema.get("nullable") or "null" in schema.get("type", "") or nulls)
+
+
+def column_type(schema: Mapping[str, Any], kind: str) -> str:
+    return FORMATS.get(schema.get("format", ""), TYPES.get(kind, "STRING"))

@@ -1,0 +1,51 @@
+"""What is noted of a job that ended: the facts of its end, and its bill."""
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from jobs.declare.values.prices import cost_of, in_force
+from jobs.declare.vendor_jobs import JobLookup
+from jobs.ledger.job_files import Intent, Job
+from jobs.schema.records import PriceFacts
+from jobs.wording import one_line
+
+
+class Priced(Protocol):
+    """A lookup, or its facts."""
+
+    @property
+    def prices(self) -> tuple[PriceFacts, ...]: ...
+
+
+def let_go(state: str, lookup: JobLookup, job: Job, intent: Intent, now: float) -> dict[str, Any]:
+    """Return the facts of a job whose results are unknown: all its items count as billed."""
+    return describe(state, job, intent, now) | most_cost(lookup, intent)
+
+
+def describe(state: str, job: Job, intent: Intent, now: float) -> dict[str, Any]:
+    """Return the facts of a job that ended, without a bill."""
+    return {
+        "state": one_line(state), "job": job.id, "items": intent.items, "ended_at": now,
+        **intent.facts(),
+    }  # fmt: skip
+
+
+def most_cost(lookup: Priced, intent: Intent) -> dict[str, Any]:
+    """Return the most that a job may cost."""
+    count = intent.items
+    most = {one.unit: (one.at_most or 0) * count for one in lookup.prices}
+    return cost(lookup, intent, most | {"item": count, "request": 1})
+
+
+def cost(lookup: Priced, intent: Intent, units: Mapping[str, int]) -> dict[str, Any]:
+    """Return what a job cost at the prices of the day of its intent; without a price, its units."""
+    prices = in_force(lookup.prices, f"{dt.datetime.fromtimestamp(intent.at, dt.UTC):%F}")
+    if not prices:
+        return {"billed": units["item"]}
+    used = {one.unit: units.get(one.unit, 0) for one in prices}
+    costs = {one.unit: f"{cost_of([one], used):f}" for one in prices}
+    return {
+        "billed": units["item"], "units": used, "costs": costs,
+        "cost": f"{cost_of(prices, used):f}", "currency": prices[0].currency,
+    }  # fmt: skip
