@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.fewer import fewer_acts, fewer_kinds, without
+
 LOOKUPS = ("price", "order", "stock", "score")
 
 
@@ -110,21 +112,9 @@ class Night:
         """Nights with one thing less, the largest things first."""
         change = dataclasses.replace
         for number in range(len(self.rounds)):
-            yield change(self, rounds=self.rounds[:number] + self.rounds[number + 1 :])
-        for kind in self.chances:
-            yield change(
-                self,
-                chances={name: chance for name, chance in self.chances.items() if name != kind},
-            )
-        for number, acts in enumerate(self.rounds):
-            for place, act in enumerate(acts):
-                if act.does != "run" or place:
-                    fewer = (
-                        *self.rounds[:number],
-                        acts[:place] + acts[place + 1 :],
-                        *self.rounds[number + 1 :],
-                    )
-                    yield change(self, rounds=fewer)
+            yield change(self, rounds=without(self.rounds, number))
+        yield from fewer_kinds(self)
+        yield from fewer_acts(self, lambda act, place: act.does == "run" and place == 0)
         if len(self.lookups) > 1:
             for lookup in self.lookups:
                 yield change(self, lookups=tuple(name for name in self.lookups if name != lookup))

@@ -72,6 +72,30 @@ class Outcome:
     trace: list[str]
     fault_numbers: int
 
+    @classmethod
+    def of(
+        cls,
+        scheduler: Scheduler,
+        faults: Faults,
+        *,
+        charges: int,
+        file_operations: int,
+        runs: dict[str, str],
+    ) -> "Outcome":
+        """What became of the night of this scheduler."""
+        return cls(
+            failures=list(scheduler.failures),
+            digest=scheduler.digest,
+            faults=faults.struck,
+            charges=charges,
+            steps=scheduler.steps,
+            file_operations=file_operations,
+            seconds=scheduler.now,
+            runs=runs,
+            trace=scheduler.trace or [],
+            fault_numbers=faults.numbers,
+        )
+
 
 class Stage:
     """One night's world. The root thread plays the acts."""
@@ -337,17 +361,12 @@ def play(night: Night, base: pathlib.Path, *, trace: bool = False) -> Outcome:
         stage.play_quiet_end()
     except (Over, Killed):
         pass
-    outcome = Outcome(
-        failures=list(scheduler.failures),
-        digest=scheduler.digest,
-        faults=stage.faults.struck,
+    outcome = Outcome.of(
+        scheduler,
+        stage.faults,
         charges=len(stage.vendor.invoice),
-        steps=scheduler.steps,
         file_operations=stage.disk.operations,
-        seconds=scheduler.now,
         runs=stage.runs,
-        trace=scheduler.trace or [],
-        fault_numbers=stage.faults.numbers,
     )
     scheduler.finish()
     for process in scheduler.processes:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.fewer import fewer_acts, fewer_kinds, without
+
 RETENTIONS = (0, 1, 7)  # days
 
 
@@ -80,27 +82,16 @@ class PublishingNight:
         """Nights with one thing less, the largest things first."""
         change = dataclasses.replace
         for number in range(len(self.rounds)):
-            fewer, ages = _without(self.rounds, number), _without(self.ages, number)
+            fewer, ages = without(self.rounds, number), without(self.ages, number)
             yield change(self, rounds=fewer, ages=ages)
-        for kind in self.chances:
-            yield change(
-                self,
-                chances={name: chance for name, chance in self.chances.items() if name != kind},
-            )
-        for number, acts in enumerate(self.rounds):
-            for place in range(len(acts)):
-                rounds = (*self.rounds[:number], _without(acts, place), *self.rounds[number + 1 :])
-                yield change(self, rounds=rounds)
+        yield from fewer_kinds(self)
+        yield from fewer_acts(self)
         for number, days in enumerate(self.ages):
             if days:
                 yield change(self, ages=(*self.ages[:number], 0, *self.ages[number + 1 :]))
         for name in ("stalls", "shows_folders", "makes_summaries", "sums_up", "new_column_from"):
             if getattr(self, name):
                 yield change(self, **{name: type(getattr(self, name))()})
-
-
-def _without(items: tuple[Any, ...], place: int) -> tuple[Any, ...]:
-    return items[:place] + items[place + 1 :]
 
 
 def draw_night(seed: int) -> PublishingNight:

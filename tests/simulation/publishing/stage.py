@@ -153,17 +153,12 @@ def play(night: PublishingNight, base: Path, *, trace: bool = False) -> Outcome:
         stage.play_quiet_end()
     except (Over, Killed):
         pass
-    outcome = Outcome(
-        failures=list(scheduler.failures),
-        digest=scheduler.digest,
-        faults=world.faults.struck,
+    outcome = Outcome.of(
+        scheduler,
+        world.faults,
         charges=len(world.rules.committed),
-        steps=scheduler.steps,
         file_operations=world.folder.operations,
-        seconds=scheduler.now,
         runs=world.runs,
-        trace=scheduler.trace or [],
-        fault_numbers=world.faults.numbers,
     )
     scheduler.finish()
     night_at_work.end()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.fewer import fewer_acts, fewer_kinds, without
 from tests.simulation.vendor_jobs.dialects import DIALECTS
 
 GIVE_UP = 600.0  # s
@@ -89,25 +90,16 @@ class JobsNight:
         """Nights with one thing less, the largest things first."""
         change = dataclasses.replace
         for number in range(len(self.rounds)):
-            fewer, pauses = _without(self.rounds, number), _without(self.pauses, number)
+            fewer, pauses = without(self.rounds, number), without(self.pauses, number)
             yield change(self, rounds=fewer, pauses=pauses)
-        for kind in self.chances:
-            chances = {name: chance for name, chance in self.chances.items() if name != kind}
-            yield change(self, chances=chances)
-        for number, acts in enumerate(self.rounds):
-            for place in range(len(acts)):
-                rounds = (*self.rounds[:number], _without(acts, place), *self.rounds[number + 1 :])
-                yield change(self, rounds=rounds)
+        yield from fewer_kinds(self)
+        yield from fewer_acts(self)
         for name, least in (("days", 1), ("rows", 3), ("keys", 3)):
             if getattr(self, name) > least:
                 yield change(self, **{name: max(least, getattr(self, name) // 2)})
         for name in ("personal", "hides", "abandoned", "aim"):
             if getattr(self, name):
                 yield change(self, **{name: type(getattr(self, name))()})
-
-
-def _without(items: tuple[Any, ...], place: int) -> tuple[Any, ...]:
-    return items[:place] + items[place + 1 :]
 
 
 def draw_night(seed: int) -> JobsNight:

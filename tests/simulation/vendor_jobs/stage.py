@@ -235,17 +235,12 @@ def play(night: JobsNight, base: Path, *, trace: bool = False) -> Outcome:
         stage.play_quiet_end()
     except (Over, Killed):
         pass
-    outcome = Outcome(
-        failures=list(scheduler.failures),
-        digest=scheduler.digest,
-        faults=world.faults.struck,
+    outcome = Outcome.of(
+        scheduler,
+        world.faults,
         charges=len(world.vendor.accepted()),
-        steps=scheduler.steps,
         file_operations=world.disk.operations,
-        seconds=scheduler.now,
         runs=world.runs,
-        trace=scheduler.trace or [],
-        fault_numbers=world.faults.numbers,
     )
     scheduler.finish()
     vars(world.disk).clear()  # Arrow refers to the disk, and gc does not see it
