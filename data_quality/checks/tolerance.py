@@ -36,7 +36,7 @@ class ToleranceCheck(LookupCheck):
     @functools.cached_property
     def choice(self) -> ChoiceFacts | None:
         """The waterfall of which the lookup is a vendor."""
-        return next((one for one in self.declared.choices if one.name == self.lookup.choice), None)
+        return self.declared.find_choice(self.lookup)
 
     def failures(self, rows: TaskRows) -> Flags:
         """Returns which rows failed; not those to which a later vendor of a waterfall answered."""

@@ -56,14 +56,12 @@ class Task:
                 yield Task(table=self.table.slice(start, ROWS_AT_ONCE))
             return
         part: list[RowGroup] = []
+        rows = size = 0
         for group in self.groups:
-            together = [*part, group]
-            if part and (
-                sum(one.rows for one in together) > ROWS_AT_ONCE
-                or sum(one.bytes for one in together) > BYTES_AT_ONCE
-            ):
+            rows, size = rows + group.rows, size + group.bytes
+            if part and (rows > ROWS_AT_ONCE or size > BYTES_AT_ONCE):
                 yield Task(tuple(part))
-                part = []
+                part, rows, size = [], group.rows, group.bytes
             part.append(group)
         yield Task(tuple(part))
 

@@ -23,7 +23,7 @@ from jobs.storage.urls import path_from_spark
 from jobs.storage.work_folders import RUNS
 from jobs.tables.delta.asked_keys import files_of_days
 from jobs.tables.delta.delta_log import table_at
-from jobs.tables.delta.published_files import days_of
+from jobs.tables.delta.published_files import list_files
 from jobs.wording import counted
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def why_calls_lose_answers(record: DayRecord) -> str:
     """Return why failed calls take answers away from readers, as a replayed vendor's where the next
     vendor had answered; empty if they do not, or if the rows cannot be compared.
     """
+    if _first_with(record, schema.FAILED) is None:
+        return ""
     published = _files_that_readers_see(record.facts)
     names = _identity(published, record)
     if _why_not_comparable(published, names, record):
@@ -94,8 +96,7 @@ def _files_that_readers_see(facts: DayFacts) -> list[str]:
     another name may have written them.
     """
     table = table_at(facts.declared.table)
-    found = () if table is None else days_of(table, facts.declared).get(facts.day, ())
-    return [file.place for file in found]
+    return [] if table is None else list_files(table, facts.declared, facts.day)
 
 
 def explain_lost_answers(published: Sequence[str], now: DayRecord) -> str:
@@ -105,15 +106,22 @@ def explain_lost_answers(published: Sequence[str], now: DayRecord) -> str:
         published: The files that readers see.
         now: The run that would replace them.
     """
+    unasked = _first_with(now, ("not_asked",))
+    if unasked is None:
+        return ""
     names = _identity(published, now)
-    for lookup in now.figures.lookups:
-        if lookup.outcomes.get("not_asked", 0) and (
-            why := _why_not_comparable(published, names, now)
-        ):
-            return f"lookup {lookup.name}: some rows have no stored response, and {why}"
+    if why := _why_not_comparable(published, names, now):
+        return f"lookup {unasked}: some rows have no stored response, and {why}"
     which = "whose response the ledger does not hold"
     loss = _first_loss(published, now, names, ("not_asked",), answered=ANSWERED, which=which)
     return loss and f"{loss} Run the day instead, which asks for them."
+
+
+def _first_with(run: DayRecord, outcomes: Sequence[str]) -> str | None:
+    """Return the first lookup at which rows of a run have one of the outcomes."""
+    return next(
+        (one.name for one in run.figures.lookups if any(map(one.outcomes.get, outcomes))), None
+    )
 
 
 def _identity(published: Sequence[str], now: DayRecord) -> Sequence[str]:

@@ -198,6 +198,10 @@ class DeclaredFacts(Facts):
     choices: tuple[ChoiceFacts, ...] = ()
     personal: tuple[str, ...] = ()  # columns with personal values, in lower case
 
+    def find_choice(self, lookup: LookupFacts) -> ChoiceFacts | None:
+        """Return the waterfall of which a lookup is a vendor."""
+        return next((one for one in self.choices if one.name == lookup.choice), None)
+
     def published_answers(self) -> list[Column]:
         """Return the columns that readers see beside the input's: those of each lookup, and of each
         waterfall once, in place of its last vendor's.

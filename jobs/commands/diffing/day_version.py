@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from jobs.errors import DeclarationError
 from jobs.storage.stored_files import is_there
 from jobs.tables.delta.delta_log import table_at
-from jobs.tables.delta.published_files import days_of
+from jobs.tables.delta.published_files import list_files
 from jobs.tables.records import run_records
 from jobs.wording import listed
 
@@ -118,7 +118,7 @@ def _read_version(
         raise DeclarationError(
             f"{option} {version}: the table has no such version; its last is {table.version()}."
         ) from error
-    files = sorted(file.place for file in days_of(seen, enrichment.facts()).get(day, ()))
+    files = list_files(seen, enrichment.facts(), day)
     _require_files(files, f"{option} {version}")
     run_id = PurePosixPath(files[-1]).parent.name if files else ""
     record = run_records.of_run(enrichment.name, day, run_id) if run_id else None

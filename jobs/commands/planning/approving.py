@@ -12,6 +12,7 @@ from jobs.commands.replaying.replay_where import choose_letters
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.prices import read_money
 from jobs.errors import DeclarationError
+from jobs.schema.costs import sum_by_currency
 from jobs.schema.facts import Facts
 from jobs.storage import durable
 
@@ -90,7 +91,7 @@ def price_plan(
 
 def _price(enrichment: Enrichment, asked: list[tuple[str, int, str | None]]) -> str:
     prices = {lookup.name: lookup.prices for lookup in enrichment.lookups}
-    costs: dict[str, Decimal] = {}
+    spent = []
     for name, requests, cost in asked:
         if not prices[name] or not requests:
             continue
@@ -98,8 +99,8 @@ def _price(enrichment: Enrichment, asked: list[tuple[str, int, str | None]]) -> 
             raise DeclarationError(
                 f"lookup {name}: its cost is not known before its answers; give --max-cost."
             )
-        currency = prices[name][0].currency
-        costs[currency] = costs.get(currency, Decimal(0)) + Decimal(cost)
+        spent.append((prices[name][0].currency, Decimal(cost)))
+    costs = sum_by_currency(spent)
     if len(costs) > 1:
         raise DeclarationError(f"the cost has several currencies: {', '.join(costs)}.")
     return next((f"{cost:f} {currency}" for currency, cost in costs.items()), FREE)

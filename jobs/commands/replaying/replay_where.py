@@ -177,7 +177,7 @@ def leaves_few(record: DayRecord) -> str:
 def _rows_left(record: DayRecord, lookup: LookupFacts, outcomes: Mapping[str, int]) -> int:
     """Return the rows without an answer; not those that a later vendor of a waterfall answered."""
     left, names = sum(outcomes.get(outcome, 0) for outcome in LEFT), record.facts.declared.row_id
-    choice = next((one for one in record.facts.declared.choices if one.name == lookup.choice), None)
+    choice = record.facts.declared.find_choice(lookup)
     if not left or choice is None:
         return left
     files = written_files(record)

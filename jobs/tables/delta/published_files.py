@@ -76,6 +76,11 @@ def days_of(published: DeltaTable, declared: DeclaredFacts) -> Days:
     return {day: frozenset(files) for day, files in days.items()}
 
 
+def list_files(published: DeltaTable, declared: DeclaredFacts, day: str) -> list[str]:
+    """Returns the files of a day in a version of the table, in the order of their names."""
+    return sorted(file.place for file in days_of(published, declared).get(day, ()))
+
+
 def facts_by_day(table: DeltaTable, partition: str, *names: str) -> Iterator[tuple[Any, ...]]:
     """Returns the day of each file of a table, with these facts of the file by Delta's names.
 
