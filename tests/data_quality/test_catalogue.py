@@ -117,7 +117,7 @@ def test_the_users_expectations_are_named_by_type_and_column_each_once():
     ]
 
 
-def test_each_expectation_has_a_name_of_its_own():
+def test_no_two_expectations_share_a_name():
     facts = [
         ExpectationFacts("expect_column_to_exist", {"column": one}) for one in ["x", "x", "x_2"]
     ]

@@ -26,7 +26,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="every enrichment of the package, each after the one that publishes its input",
+        help="every enrichment of the package, publishers of inputs before their readers",
     )
     add_days(parser)
     parser.add_argument(

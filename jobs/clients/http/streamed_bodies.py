@@ -72,7 +72,7 @@ def json_lines(body: BodyFile) -> Iterator[Any]:
 
     Raises:
         CallFailed: The connection cut the last line.
-        ValueError: Another line is no JSON.
+        ValueError: Any other line is not JSON.
     """
     with body.file as file:
         for line in file:

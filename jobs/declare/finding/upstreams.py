@@ -41,7 +41,7 @@ def find_upstream(enrichment: Enrichment, others: Iterable[Enrichment]) -> Enric
 
 
 def upstream_first(found: Sequence[Discovered]) -> list[Discovered]:
-    """Return the enrichments in an order in which each follows the one that publishes its input.
+    """Return the enrichments sorted: a publisher of an input before the enrichments that read it.
 
     Raises:
         DeclarationError: Enrichments read each other's tables in a circle.

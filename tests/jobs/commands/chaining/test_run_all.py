@@ -32,7 +32,7 @@ def tables(firms):
     return firms
 
 
-def test_each_enrichment_runs_after_the_one_that_publishes_its_input(tables, capsys):
+def test_the_publisher_of_an_input_runs_before_its_reader(tables, capsys):
     assert main(ALL) == 0
     assert tables.vendors.calls == [("a", "x"), ("c", "x"), ("b", "X")]
     assert DeltaTable("data/published/above").to_pyarrow_table()["score"].to_pylist() == [1]
