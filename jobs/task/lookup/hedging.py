@@ -83,7 +83,8 @@ class Hedging:
         self._seconds.append(seconds)
         self._measured += 1
         if self._measured % FEWEST == 0:
-            self._after = sorted(self._seconds)[len(self._seconds) * 95 // 100]
+            rank = -(-len(self._seconds) * 95 // 100)  # rounded up
+            self._after = sorted(self._seconds)[rank - 1]
 
     async def _hedged(self, key: Key, after: float, loop: asyncio.AbstractEventLoop) -> Any:
         own = asyncio.current_task(loop)

@@ -6,11 +6,12 @@ import asyncio
 import random
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
 
-from asyncio_core import StreamRecord
+from asyncio_core import Gate, StreamRecord
 from asyncio_core.testing import run_virtual
 from jobs.clients import request_counter
 from jobs.clients.client import CallFailed, Throttled
@@ -20,6 +21,7 @@ from jobs.errors import DeclarationError
 from jobs.limits.lease_book import Answer, Limit, Share
 from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.task.link.progress import AttemptCounts
+from jobs.task.lookup.hedging import Hedging
 from jobs.task.lookup.lookup_state import LookupState, Row
 from jobs.task.operators import Surroundings, chain
 from jobs.task.plan import PartitionPlan
@@ -119,16 +121,30 @@ def ask(lookup, script, keys, limits=(), leased=None):
     return {row.value.asked[0].key[0]: row.value.asked[0] for row in rows}, calls, seconds
 
 
+def test_p95_of_the_first_20_answers_is_not_their_slowest():
+    async def main():
+        loop, second = asyncio.get_running_loop(), []
+        hedging = Hedging(
+            asyncio.sleep, "p95", gate=Gate(), lease=None, on_throttled=None,
+            on_second=lambda: second.append(loop.time()),
+        )  # fmt: skip
+        hedging.open(SimpleNamespace(statistics=lambda: SimpleNamespace(running=1, concurrency=2)))
+        for seconds in range(1, 21):
+            await hedging.call(seconds)
+        began = loop.time()
+        await hedging.call(60)
+        return [at - began for at in second]
+
+    assert run_virtual(main) == [19.0]
+
+
 @pytest.mark.parametrize("after", [0.1, "p95"])
 def test_slow_calls_at_the_end_of_a_task_no_longer_decide_when_it_ends(after):
     draw, rows, concurrency = random.Random(3), 4000, 50
     firsts = [1.0 if draw.random() < 0.02 else draw.uniform(0.01, 0.03) for _ in range(rows)]
     firsts[-7:] = [1.0] * 7  # the worst place
-    again = random.Random(4)
     found, calls, seconds = ask(
-        declared(concurrency, hedge_after=after),
-        lambda key: [firsts[key], 1.0 if again.random() < 0.02 else again.uniform(0.01, 0.03)],
-        range(rows),
+        declared(concurrency, hedge_after=after), lambda key: [firsts[key], 0.02], range(rows)
     )
     assert [row.status for row in found.values()] == ["ok"] * rows
     extra = len(calls.began) - rows
