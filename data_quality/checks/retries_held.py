@@ -59,13 +59,11 @@ class RetriesHeld(LookupCheck):
         return wrong
 
     def _pauses_us(self) -> list[int]:
-        lookup = self.lookup
-        return [
-            int(
-                min(lookup.max_delay, lookup.initial_delay * lookup.multiplier**attempt) * 1_000_000
-            )
-            for attempt in range(lookup.retries)
-        ]
+        lookup, pauses = self.lookup, [self.lookup.initial_delay]
+        for _ in range(lookup.retries - 1):  # inf if it overflows, where a power would raise
+            pauses.append(pauses[-1] * lookup.multiplier)
+        shortest = [min(lookup.max_delay, pause) for pause in pauses[: lookup.retries]]
+        return [int(pause * 1_000_000) for pause in shortest]
 
     def finding(self, parts: list[tuple[Faults, int, int]], _day: WrittenDay) -> Finding:
         faults, count = Faults.together(part[0] for part in parts), sum(part[1] for part in parts)
