@@ -20,6 +20,10 @@ _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _FLOATS = {pa.float16(): np.uint16, pa.float32(): np.uint32, pa.float64(): np.uint64}
 
 
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_nested(kind) and not (pa.types.is_struct(kind) or pa.types.is_map(kind))
+
+
 def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column as a single array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -64,6 +68,8 @@ def _readable(scalar: pa.Scalar) -> Any:
     try:
         return scalar.as_py()
     except (UnicodeDecodeError, OverflowError):
+        if isinstance(scalar, pa.DictionaryScalar):
+            return _readable(scalar.value)
         if isinstance(scalar, pa.StructScalar):
             return {name: _readable(value) for name, value in scalar.items()}
         if isinstance(scalar, pa.StringScalar):
@@ -99,14 +105,13 @@ def conform(column: pa.Array, kind: pa.DataType, *, safe: bool = True) -> pa.Arr
         entries = _as_list(column)
         parts = conform(entries.flatten(), _entry(kind), safe=safe).flatten()
         return pa.MapArray.from_arrays(_offsets(entries), *parts, type=kind, mask=column.is_null())
-    if (
-        pa.types.is_list(kind)
-        and not pa.types.is_struct(column.type)
-        and not pa.types.is_map(column.type)
-    ):
-        items = conform(column.flatten(), kind.value_type, safe=safe)
-        return pa.ListArray.from_arrays(_offsets(column), items, type=kind, mask=column.is_null())
-    return column.cast(kind, safe=safe)
+    if not (_is_list(kind) and _is_list(column.type)):
+        return column.cast(kind, safe=safe)
+    items = conform(column.flatten(), kind.value_type, safe=safe)
+    lists = pa.LargeListArray.from_arrays(
+        _offsets(column), items, type=pa.large_list(kind.value_field), mask=column.is_null()
+    )
+    return lists.cast(kind)
 
 
 def differ(one: pa.Array, other: pa.Array) -> Flags:

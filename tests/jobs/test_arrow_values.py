@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.arrow_values import conform, differ
+from jobs.arrow_values import conform, differ, readable_values
 
 NAN = float("nan")
+LISTS = [pa.list_, pa.large_list]
 LEAVES = {
     pa.int64(): [0, 1, -1],
     pa.float64(): [0.0, -0.0, NAN, -NAN, 1.5],
@@ -23,10 +24,14 @@ LEAVES = {
 }
 
 
+def is_list(kind):
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
 def some_type(draw, depth=3):
     kind = draw.choice(["leaf", "list", "struct", "map"]) if depth else "leaf"
     if kind == "list":
-        return pa.list_(some_type(draw, depth - 1))
+        return draw.choice(LISTS)(some_type(draw, depth - 1))
     if kind == "map":
         return pa.map_(pa.string(), some_type(draw, depth - 1))
     if kind == "struct":
@@ -39,7 +44,7 @@ def some_type(draw, depth=3):
 def some_value(draw, kind):
     if draw.random() < 0.15:
         return None
-    if pa.types.is_list(kind):
+    if is_list(kind):
         return [some_value(draw, kind.value_type) for _ in range(draw.randint(0, 2))]
     if pa.types.is_map(kind):
         return [
@@ -81,8 +86,8 @@ def widened(draw, kind):
     """The type with names in other case, fields in another order, one more and maybe one less, and
     wider numbers.
     """
-    if pa.types.is_list(kind):
-        return pa.list_(widened(draw, kind.value_type))
+    if is_list(kind):
+        return draw.choice(LISTS)(widened(draw, kind.value_type))
     if pa.types.is_map(kind):
         return pa.map_(pa.string(), widened(draw, kind.item_type))
     if pa.types.is_struct(kind):
@@ -99,7 +104,7 @@ def widened(draw, kind):
 def as_read(value, kind, wide):
     if value is None:
         return None
-    if pa.types.is_list(kind):
+    if is_list(kind):
         return [as_read(item, kind.value_type, wide.value_type) for item in value]
     if pa.types.is_map(kind):
         return [(key, as_read(item, kind.item_type, wide.item_type)) for key, item in value]
@@ -136,6 +141,13 @@ def test_a_nan_equals_a_nan_at_any_depth():
 def test_a_value_that_does_not_fit_is_an_error_at_any_depth():
     with pytest.raises(pa.ArrowInvalid):
         conform(pa.array([[{"a": 300}]]), pa.list_(pa.struct([("A", pa.int8())])))
+
+
+def test_a_text_of_a_dictionary_that_is_not_utf8_is_unread():
+    texts = pa.array([b"caf\xe9", None, b"a"], pa.binary()).view(pa.string())
+    found = readable_values(texts.dictionary_encode())
+    assert found == [r"b'caf\xe9'", None, "a"]
+    assert found[0].reason == "not UTF-8 text"
 
 
 @pytest.mark.process
