@@ -20,6 +20,7 @@ from data_quality.rows.task_rows import Places, TaskRows
 from data_quality.rows.watermarks import NO_TIME, event_times_ms
 from data_quality.rows.window_rules import Arrived, dropped_rows, find_windows
 from data_quality.rows.written_day import WrittenDay
+from jobs.arrow_values import digest, one_chunk
 from jobs.schema.columns import (
     FIRED,
     PANE,
@@ -179,20 +180,18 @@ class WindowsHold(Check):
         sides = [pa.table(columns)]
         if (written := _read(made, [*columns])) is not None:
             sides.append(written.cast(sides[0].schema))
-        # a row counts +1 if recomputed, -1 if written, so that equal rows add up to 0; numbers as
-        # names, because a key may have any name
-        numbers = {str(place): name for place, name in enumerate(columns)}
-        signed = [
-            side.rename_columns([*numbers]).append_column(
-                "sign", pa.array([sign] * len(side), pa.int64())
-            )
-            for side, sign in zip(sides, (1, -1), strict=False)  # nothing may be written
-        ]
-        sums = pa.concat_tables(signed).group_by([*numbers]).aggregate([("sign", "sum")])
-        for sum_ in sums.filter(pc.not_equal(sums["sign_sum"], 0)).to_pylist():
-            row = {name: sum_[number] for number, name in numbers.items()}
+        # a row counts +1 if recomputed, -1 if written, so that equal rows add up to 0
+        both = pa.concat_tables(sides)
+        signs = np.repeat([1, -1], [len(sides[0]), len(both) - len(sides[0])])
+        _, firsts, codes = np.unique(
+            digest(map(one_chunk, both.columns)), return_index=True, return_inverse=True
+        )
+        sums = np.bincount(codes, signs, len(firsts))
+        for row, sum_ in zip(
+            both.take(firsts[sums != 0]).to_pylist(), sums[sums != 0], strict=True
+        ):
             extent = {name: _moment(row[name]) for name in (WINDOW_START, WINDOW_END)}
-            verdict = "not written" if sum_["sign_sum"] > 0 else "not one of the rows'"
+            verdict = "not written" if sum_ > 0 else "not one of the rows'"
             yield plain(row | extent | {"it_is": verdict})
 
 
@@ -232,26 +231,25 @@ def _read(made: WrittenWindows, columns: list[str]) -> pa.Table | None:
 
 def _without_negative_zeros(table: pa.Table) -> pa.Table:
     """Returns the table with 0.0 for -0.0, which a GROUP BY takes for the same key."""
-    for place, column in enumerate(table.columns):
-        if pa.types.is_floating(column.type):
-            zero = pa.scalar(0.0, column.type)
-            table = table.set_column(place, table.column_names[place], pc.add(column, zero))
-    return table
+    columns = [_plus_zero(one_chunk(column)) for column in table.columns]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _plus_zero(column: pa.Array) -> pa.Array:
+    if pa.types.is_floating(column.type):
+        return pc.add(column, pa.scalar(0.0, column.type))
+    if pa.types.is_struct(column.type):
+        parts = [_plus_zero(part) for part in column.flatten()]
+        return pa.StructArray.from_arrays(parts, fields=list(column.type), mask=column.is_null())
+    return column
 
 
 def _codes(keys: pa.Table, count: int) -> Places:
     """Returns a number for each row, equal where all keys are equal."""
     if not keys.num_columns:
         return np.zeros(count, np.int64)
-    whole = np.zeros(count, np.int64)
-    for column in keys.columns:
-        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        encoded = encoded if isinstance(encoded, pa.Array) else encoded.combine_chunks()
-        pair = whole * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(
-            zero_copy_only=False
-        )
-        whole = np.unique(pair, return_inverse=True)[1].astype(np.int64)
-    return whole
+    codes: Places = np.unique(digest(map(one_chunk, keys.columns)), return_inverse=True)[1]
+    return codes
 
 
 def _moment(millis: int) -> Any:

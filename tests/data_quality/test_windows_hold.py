@@ -113,6 +113,18 @@ def test_a_negative_zero_is_the_same_key_as_zero(tmp_path):
     assert found.success, found.sentence
 
 
+def test_a_struct_may_be_the_key(tmp_path):
+    kind = pa.struct([("at", pa.float64()), ("name", pa.string())])
+    zero, negative, one = ({"at": at, "name": "a"} for at in (0.0, -0.0, 1.0))
+    rows, windows = [(zero, 0), (negative, 1), (one, 2), (None, 3)], [
+        (negative, 0, 5, 2), (one, 0, 5, 1), (None, 0, 5, 1)
+    ]  # fmt: skip
+    facts = {"counts": (4, 0, 0), "listed": (), "rows": rows, "key_type": kind}
+    assert finding(tmp_path, windows, **facts).success
+    (wrong,) = finding(tmp_path, windows[1:], **facts).evidence
+    assert (wrong["action"], wrong["it_is"]) == (zero, "not written")
+
+
 def test_a_window_outside_of_all_years_is_evidence():
     assert windows_hold._moment(10**15) == f"{10**15} ms"
 
