@@ -14,11 +14,11 @@ URL = "TIDEGATE_QUALITY_URL"  # environment variable
 DEFAULT_URL = "sqlite:///data/quality.db"
 MOST = 300  # characters of a database's message
 LONGEST_DAY = 100  # characters
+TABLE_LOCK = 7_414_734  # key of an advisory lock
 
-_METADATA = sa.MetaData()
 VERDICTS = sa.Table(
     "verdicts",
-    _METADATA,
+    sa.MetaData(),
     sa.Column("enrichment", sa.String(200), primary_key=True),
     # 2013-01-10, 2013-01-10T05Z, a name
     sa.Column("day", sa.String(LONGEST_DAY), primary_key=True),
@@ -91,9 +91,7 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
                 if url.startswith("sqlite"):
                     # replaced rows may name a forgotten row
                     connection.exec_driver_sql("PRAGMA secure_delete = ON")
-                for table in _METADATA.sorted_tables:  # another run may create it at this moment
-                    connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
-                _widen(connection)
+                _require_table(connection)
                 yield connection
         finally:
             engine.dispose()
@@ -104,10 +102,19 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
         ) from error
 
 
+def _require_table(connection: sa.Connection) -> None:
+    """Creates the table if it is missing, which needs a right that the role may lack otherwise."""
+    is_postgres = connection.dialect.name == "postgresql"
+    if not sa.inspect(connection).has_table(VERDICTS.name):
+        if is_postgres:  # two runs that create it at once would collide in its catalogue
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(TABLE_LOCK)))
+        connection.execute(sa.schema.CreateTable(VERDICTS, if_not_exists=True))
+    elif is_postgres:
+        _widen(connection)
+
+
 def _widen(connection: sa.Connection) -> None:
     """Makes room for hours in a table made for days only; SQLite ignores a column's length."""
-    if connection.dialect.name != "postgresql":
-        return
     (day,) = (
         column
         for column in sa.inspect(connection).get_columns(VERDICTS.name)

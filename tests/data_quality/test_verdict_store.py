@@ -1,3 +1,4 @@
+import dataclasses
 import threading
 
 import pytest
@@ -11,6 +12,10 @@ RED = Verdict(
     "every_row_once", "failed", "error", "1 row lost", 1, 10, "each once", ({"flight": 3},)
 )
 GREEN = Verdict("order_held", "passed", "error", "10 rows in order", 0, 10)
+
+
+def new_database(postgres):
+    return postgres.url(postgres.new_database(), driver="postgresql+psycopg2")
 
 
 def record(tmp_path, *verdicts: Verdict) -> DayRecord:
@@ -53,18 +58,23 @@ def test_saving_a_run_again_replaces_its_rows(tmp_path, monkeypatch):
     assert [row["check_name"] for row in rows(url)] == ["order_held"]
 
 
-def test_the_first_runs_of_a_machine_may_be_at_once(tmp_path):
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_the_first_runs_of_a_machine_may_be_at_once(tmp_path, request, database):
     url, refused = f"sqlite:///{tmp_path}/quality.db", []
+    if database == "postgresql":
+        url = new_database(request.getfixturevalue("postgres"))
     at_once = threading.Barrier(12)
 
-    def run():
+    def run(number):
+        of_run = record(tmp_path, GREEN)
+        facts = dataclasses.replace(of_run.facts, run_id=f"r{number}")
         at_once.wait()
         try:
-            save(record(tmp_path, GREEN), url)
+            save(dataclasses.replace(of_run, facts=facts), url)
         except VerdictsRefused as error:
             refused.append(error)
 
-    threads = [threading.Thread(target=run) for _ in range(12)]
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -77,3 +87,20 @@ def test_a_password_in_the_query_of_the_address_is_not_shown():
         require("postgresql://localhost:1/x?user=u&password=SECRET")
     assert "SECRET" not in str(refused.value)
     assert "postgresql://localhost:1/x " in str(refused.value)
+
+
+def test_the_role_of_a_run_may_lack_the_right_to_create_tables(tmp_path, postgres):
+    url = new_database(postgres)
+    save(record(tmp_path, RED), url)
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in (
+            "CREATE ROLE writer LOGIN PASSWORD 'writer'",
+            "GRANT SELECT, INSERT, DELETE ON verdicts TO writer",
+            "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+        ):
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+    of_writer = sa.make_url(url).set(username="writer", password="writer")
+    save(record(tmp_path, GREEN), of_writer.render_as_string(hide_password=False))
+    assert [row["check_name"] for row in rows(url)] == ["order_held"]
