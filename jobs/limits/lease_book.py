@@ -89,6 +89,10 @@ class _Owner:
     def wanted(self) -> list[_Part]:
         return [part for part in self.parts.values() if part.wants]
 
+    def can_call(self) -> bool:
+        parts = self.wanted()
+        return bool(parts) and all(part.held >= part.least for part in parts)
+
 
 @dataclass
 class _Pause:
@@ -333,11 +337,10 @@ class LeaseBook:
 
     def _may_probe(self, owner: str) -> bool:
         """Return whether the owner can call, or wants to while no owner can."""
-        able = [
-            name for name, one in self._owners.items() if (parts := one.wanted())
-            and all(part.held >= part.least for part in parts)
-        ]  # fmt: skip
-        return owner in able if able else bool(self._owners[owner].wanted())
+        asking = self._owners[owner]
+        return asking.can_call() or (
+            bool(asking.wanted()) and not any(map(_Owner.can_call, self._owners.values()))
+        )
 
     # -- display -----------------------------------------------------------------------------------
 
