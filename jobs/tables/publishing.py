@@ -179,10 +179,12 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
 
     Raises:
         PublishConflict: Another run published the day since then, or a column changed its type.
+        CommitFailedError: Delta refuses the commit, or other programs were first at each try.
     """
     facts = record.facts
     partition = facts.declared.partition
     columns = delta_schema(facts) if facts.files else table.schema()
+    refused: CommitFailedError | None = None
     for _ in range(COMMIT_TRIES):
         if missing_columns(table, columns):
             before = publication_mark(table, facts) if before is None else before
@@ -197,13 +199,15 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
                     commit_properties=_properties(record, table.version() + 2),
                     post_commithook_properties=commit_hooks(facts.declared.table, table),
                 )  # fmt: skip
-        except CommitFailedError:
-            before = publication_mark(table, facts) if before is None else before
+        except CommitFailedError as error:
+            before, refused = publication_mark(table, facts) if before is None else before, error
             table.update_incremental()
         else:
             return table.version() + 1
     if (version := _own_version(table, record)) is not None:
         return version
+    if refused is not None and publication_mark(table, facts) == before:
+        raise refused  # no other run was first
     raise PublishConflict(
         f"another run published {facts.day} of {facts.declared.enrichment} meanwhile; this one did "
         "not. "

@@ -15,6 +15,7 @@ from jobs.input.delta import nullable
 from jobs.input.types import LOCAL
 from jobs.tables.delta.column_types import extends, type_name
 from jobs.tables.delta.delta_log import day_type, log_at
+from jobs.tables.delta.table_rules import broken_rules
 
 # opens the published table, if it exists. Raises TidegateError
 OpenTable = Callable[[], DeltaTable | None]
@@ -29,8 +30,8 @@ def published_table(enrichment: Enrichment) -> OpenTable:
 
 
 def check_types(enrichment: Enrichment, day: InputDay, published: OpenTable | None = None) -> None:
-    """Checks that Delta can store the columns of input and answers, and that they keep the types of
-    an existing published table. Raises DeclarationError.
+    """Checks that Delta can store the columns of input and answers, that they keep the types of an
+    existing published table, and that a run observes its rules. Raises DeclarationError.
     """
     path = enrichment.output.path
     try:
@@ -38,7 +39,9 @@ def check_types(enrichment: Enrichment, day: InputDay, published: OpenTable | No
         types = _published_types(enrichment, table)
     except DeclarationError as error:
         raise DeclarationError(f"{enrichment.name}: {error}") from error.__cause__
+    rules = () if table is None else broken_rules(table)
     wrong = (
+        *(f"output: {path} {rule}, or publish to another path." for rule in rules),
         *_in_other_case(enrichment, day, types),
         *_wrong_answers(enrichment, types),
         *_wrong_input(day, types, path),

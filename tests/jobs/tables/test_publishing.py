@@ -29,6 +29,7 @@ from jobs.tables.delivery import deliver
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.old_files import vacuum
 from jobs.tables.records import run_records
+from tests.support.delta_logs import change_table, protocol
 from tests.support.places import everywhere, place_of
 from tidegate import Enrichment, HttpLookup, Input, Output, Service, Summary
 
@@ -291,6 +292,14 @@ def test_a_run_whose_answer_was_lost_has_the_version_of_its_commit(monkeypatch):
     monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
     assert publishing.publish(run("b", SECOND)).published_version == 1
     assert DeltaTable(TABLE).version() == 2
+
+
+def test_a_commit_that_delta_refuses_is_no_publication_of_another_run():
+    publishing.publish(run("a"))
+    change_table(TABLE, protocol("rowTracking"))
+    with pytest.raises(TidegateError, match=r"cannot be written: Unsupported .*RowTracking"):
+        publishing.publish(run("b", SECOND))
+    assert published() == [1, 2, 3]
 
 
 @EVERYWHERE
