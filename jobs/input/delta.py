@@ -136,7 +136,7 @@ class DeltaInput:
                 pc.equal(actions[f"partition.{self.partition}"].cast(pa.string()), day)
             )
         files = sorted(map(self._file, actions.to_pylist()), key=lambda file: file.place)
-        deleted = self._with_deleted_rows()
+        deleted = {os.path.realpath(self.place(uri)) for uri in files_with_vectors(self.table)}
         if marked := next(
             (file for file in files if os.path.realpath(file.place) in deleted), None
         ):
@@ -183,13 +183,6 @@ class DeltaInput:
             action["modification_time"] * 1_000_000,
         )
 
-    def _with_deleted_rows(self) -> set[str]:
-        """Return the real paths of these files. `files` takes a URL for a path, as here."""
-        if VECTORS not in (self.table.protocol().reader_features or ()):
-            return set()
-        marked = pa.table(self.table.deletion_vectors())["filepath"].to_pylist()
-        return {os.path.realpath(self.place(uri)) for uri in marked}
-
     def _refuse_what_is_not_read(self) -> None:
         mapping = self.table.metadata().configuration.get(MAPPING, "none")
         if mapping != "none":
@@ -233,6 +226,14 @@ class DeltaInput:
             raise DeclarationError(
                 f"input: {self.partition} in {self.root} is {kind.type}; {day_column(self.every)}."
             )
+
+
+def files_with_vectors(table: DeltaTable) -> list[str]:
+    """Return the URIs of the live files of which a deletion vector marks rows as deleted."""
+    if VECTORS not in (table.protocol().reader_features or ()):
+        return []
+    uris: list[str] = pa.table(table.deletion_vectors())["filepath"].to_pylist()
+    return uris
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:

@@ -1,7 +1,12 @@
 """What other programs do to a Delta table, by its log: commits of single actions."""
 
+import base64
 import json
+import struct
 from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
 
 
 def change_table(path, *actions):
@@ -37,3 +42,32 @@ def protocol(*features, reads=(), writer=7):
     if reads:
         return {"protocol": {"minReaderVersion": 3, "readerFeatures": [*reads], **named}}
     return {"protocol": {"minReaderVersion": 1, **named}}
+
+
+RFC1924 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%#$"
+
+
+def delete_by_vector(path, numbers):
+    """Delete these rows of each file as Databricks does: the file stays, a vector marks them."""
+    bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(numbers) - 1, 16)
+    bitmap += b"".join(struct.pack("<H", number) for number in numbers)
+    vector = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
+    padded = vector + bytes(-len(vector) % 4)
+    text = base64.b85encode(padded).decode().translate(str.maketrans(RFC1924, Z85))
+    deletion = {
+        "storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(vector),
+        "cardinality": len(numbers),
+    }  # fmt: skip
+    table = DeltaTable(path)
+    actions = [protocol(reads=["deletionVectors"])]
+    for file in pa.table(table.get_add_actions()).to_pylist():
+        values = {name: str(value) for name, value in file["partition"].items()}
+        same = {"path": file["path"], "partitionValues": values, "dataChange": True}
+        actions.append({"remove": same | {"deletionTimestamp": file["modification_time"]}})
+        actions.append({"add": same | {
+            "size": file["size_bytes"], "modificationTime": file["modification_time"],
+            "stats": json.dumps({"numRecords": file["num_records"]}),
+            "deletionVector": deletion,
+        }})  # fmt: skip
+    change_table(path, *actions)

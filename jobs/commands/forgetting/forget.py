@@ -25,7 +25,7 @@ from jobs.ledger.changes.erasure import forget as forget_in_ledger
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, versions
 from jobs.process.publish_decision import Quality, render_report
-from jobs.tables.delta.asked_keys import KeysOf, files_of_days
+from jobs.tables.delta.asked_keys import KeysOf, files_of_days, partly_deleted
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import at_work, last_runs, leased
@@ -147,6 +147,12 @@ def _require_rewritable_days(enrichment: Enrichment) -> None:
         raise DayTaken(
             f"{enrichment.name}: {day} is being run by run {run_id}; nothing was forgotten. Wait "
             "for it."
+        )
+    for file in partly_deleted(enrichment):
+        raise DeclarationError(
+            f"{enrichment.name}: {file} has a deletion vector: the rows that another program "
+            "deleted are still in the file; nothing was forgotten. Purge them (REORG TABLE ... "
+            "APPLY (PURGE)), then forget."
         )
     for day in sorted({day for day, _ in files_of_days(enrichment)}):
         if last_published(enrichment.name, day, table=enrichment.output.path) is None:

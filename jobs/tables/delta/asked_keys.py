@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.input.delta import files_with_vectors
 from jobs.ledger.keys import asked_texts
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import parquet_source
@@ -60,6 +61,14 @@ def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
     if opened is not None:
         for day, path in facts_by_day(opened, enrichment.input.partition, "path"):
             yield day, below(table, unquote(path))
+
+
+def partly_deleted(enrichment: Enrichment) -> list[str]:
+    """Returns the published files with rows that another program deleted by a vector, so that a
+    reader of the file alone still finds them.
+    """
+    opened = table_at(enrichment.output.path)
+    return [] if opened is None else files_with_vectors(opened)
 
 
 def runs_in_table(enrichment: Enrichment) -> set[tuple[str, str]]:

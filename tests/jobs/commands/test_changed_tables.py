@@ -1,6 +1,9 @@
 """A published table that other programs changed since its last day."""
 
-from tests.support.delta_logs import change_table, metadata
+from deltalake import DeltaTable, QueryBuilder
+
+from tests.support.delta_logs import change_table, delete_by_vector, metadata
+from tidegate.__main__ import main
 
 
 def test_the_table_is_refused_before_any_call(local_days, capsys):
@@ -14,3 +17,15 @@ def test_the_table_is_refused_before_any_call(local_days, capsys):
         capsys.readouterr().err
     )
     assert len(local_days.calls) == 1
+
+
+def test_forget_does_not_bring_back_rows_that_a_vector_deletes(local_days, capsys):
+    local_days.write_input("2013-01-10", ["a", "b", "c"])
+    assert local_days.run("2013-01-10") == 0
+    table = local_days.towns.enrichment.output.path
+    delete_by_vector(table, [1])
+    options = ["--package", "declared", "--key", "town=a"]
+    assert main(["forget", "weather", *options]) == 2
+    assert "has a deletion vector" in capsys.readouterr().err
+    rows = QueryBuilder().register("towns", DeltaTable(table)).execute("SELECT town FROM towns")
+    assert sorted(rows.read_all()["town"].to_pylist()) == ["a", "c"]
