@@ -7,6 +7,7 @@ fourth thread, notices that the function blocks the loop.
 """
 
 import asyncio
+import errno
 import gc
 import logging
 import threading
@@ -48,6 +49,10 @@ PREFETCH_ROWS = 4000  # beyond what the operators hold
 PREFETCH_BYTES = 64 << 20
 LOOK_EVERY = 0.05  # s, whether calls in flight have ended
 FOR_GOOD = 3600.0  # s; a task that drains ends sooner
+# the next attempt at a task would pay for its calls again, and could store no answer either
+NOT_STORABLE = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
+}
 
 
 def run_partition(
@@ -139,6 +144,10 @@ class PartitionRun:
             for batch in durable_batches(self._output.batches, self._window):
                 yield batch
                 self._window.give_back(batch.num_rows)
+        except LedgerError as error:
+            if not _may_pass(error):
+                self.driver.send_failure(error)
+            raise
         finally:
             self._window.end()
             self._call_soon(self._cancel)
@@ -244,11 +253,7 @@ class PartitionRun:
             end = user_facing_error(error)
         if self._stopped is not None:
             end = self._stopped
-        elif (
-            end is not None
-            and not self._input.failed
-            and not isinstance(end, LedgerError | MemoryError)
-        ):
+        elif end is not None and not self._input.failed and not _may_pass(end):
             self.driver.send_failure(end)  # the next attempt would fail again
             if isinstance(end, BudgetExhausted):
                 # when this task fails, Spark cancels the others, with their calls in flight
@@ -431,3 +436,10 @@ def rare_collections() -> Iterator[None]:
         if not is_frozen:
             gc.unfreeze()
         gc.set_threshold(*before)
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Return whether another attempt at the task may succeed."""
+    if isinstance(error, LedgerError):
+        return getattr(error.__cause__, "errno", None) not in NOT_STORABLE
+    return isinstance(error, MemoryError)

@@ -1,0 +1,38 @@
+"""A day whose disk takes no more answers."""
+
+import os
+import resource
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+from aiohttp import web
+
+DAY = "2013-01-10"
+
+
+@contextmanager
+def largest_file(size):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("rows", [40, 400])  # whose answers are stored at the end, and before
+def test_no_key_is_paid_twice_by_a_run_that_cannot_store_answers(local_days, service, capsys, rows):
+    asked = Counter()
+
+    async def answer(request):
+        asked[request.path] += 1
+        return web.json_response({"temp_c": 1.0, "note": os.urandom(4_000).hex()})
+
+    service.answer = answer
+    local_days.write_input(DAY, [f"t{number}" for number in range(rows)])
+    with largest_file(100_000):
+        assert local_days.run(DAY) == 1
+    assert "answers cannot be stored: " in capsys.readouterr().err
+    assert max(asked.values()) == 1
+    assert local_days.run(DAY) == 0
