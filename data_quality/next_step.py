@@ -30,7 +30,7 @@ def next_step(record: DayRecord) -> str:
             return (
                 f"Fix the cause, then run `tidegate replay {name} --day {day}`, or the job "
                 f"{name}_nightly for the day "
-                "with the tag tidegate/mode: replay. It calls again only for the dead letters."
+                "in the mode replay. It calls again only for the dead letters."
             )
         case Cure.REFRESH:
             return (

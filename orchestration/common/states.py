@@ -11,7 +11,8 @@ WAITING = RunWaits.state
 NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, CRASHED, WAITING}
 
 
-def in_words(state: str, reason: str) -> str:
-    """Returns text such as `Published: ...` or `Not published (held back): ...`."""
-    words = state.capitalize() if state in (RUNNING, PUBLISHED) else f"Not published ({state})"
-    return f"{words}: {reason}"
+def in_words(state: str, reason: str, next_step: str) -> str:
+    """Returns text such as `Published: ...` or `Not published (held back): ... Next: ...`."""
+    if state in (RUNNING, PUBLISHED):
+        return f"{state.capitalize()}: {reason}"
+    return f"Not published ({state}): {reason.rstrip('.')}. Next: {next_step}"

@@ -11,7 +11,7 @@ import argparse
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from dagster._core.remote_origin import (
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
-from orchestration.common.modes import NIGHTLY, TAG, Mode
 from orchestration.dagster.outcome import Outcome
 from orchestration.dagster.sensors.dead_runs import STARTED_BY, end_dead_runs, identity
 
@@ -39,9 +38,12 @@ def run_days(
     days: Iterable[str],
     instance: dg.DagsterInstance,
     tell: Callable[[Outcome], None],
-    mode: Mode = NIGHTLY,
+    config: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Runs days until a day fails, and calls `tell` after each. Returns True if all succeeded."""
+    """Runs days until a day fails, and calls `tell` after each. Returns True if all succeeded.
+
+    config: of each run, such as its mode.
+    """
     end_dead_runs(instance)
     for day in days:
         run_id = str(uuid.uuid4())
@@ -51,8 +53,8 @@ def run_days(
             partition_key=day,
             instance=instance,
             raise_on_error=False,
-            tags=NO_RETRY | {STARTED_BY: identity(os.getpid()), TAG: mode.name},
-            run_config=QUIET,
+            tags=NO_RETRY | {STARTED_BY: identity(os.getpid())},
+            run_config=QUIET | dict(config or {}),
         )
         reason, next_step = _why_not(result)
         tell(Outcome(day, result.run_id, result.success, reason, next_step))

@@ -6,7 +6,7 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from orchestration.common.deadlines import yesterday
-from orchestration.common.modes import NIGHTLY, OTHERS, TAG
+from orchestration.common.modes import OTHERS, Mode
 from orchestration.dagster.assets.day_status import ENRICHMENT
 from orchestration.dagster.declared import Declared
 
@@ -27,15 +27,19 @@ def day_job(declared: Declared) -> Job:
     if declared.enrichment.publish_by is not None:
         # its sensor evaluates it
         assets -= dg.AssetSelection.checks(dg.AssetCheckKey(declared.key, PUBLISHED_IN_TIME))
+    op = declared.key.to_python_identifier()
     modes = "".join(
-        f" With the tag {TAG}: {mode.name}: {mode.description}"
+        f"\n- `ops: {{{op}: {{config: {{mode: {mode.name}}}}}}}` {mode.value.description}"
         for mode in OTHERS
         if enrichment.ledger
     )
     return dg.define_asset_job(
         declared.job_name,
         selection=assets,
-        description=f"{declared.name}: {NIGHTLY.description}{modes}",
+        description=(
+            f"A run of {declared.name} {Mode.nightly.value.description}"
+            + (f" Other modes, by Add config under Materialize:\n{modes}" if modes else "")
+        ),
         tags={ENRICHMENT: declared.name},
     )
 

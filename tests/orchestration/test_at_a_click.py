@@ -9,7 +9,8 @@ import pytest
 from deltalake import DeltaTable
 
 from enrichments.flights import flights
-from orchestration.common import modes
+from orchestration.common.modes import Mode
+from orchestration.dagster.assets.day_config import config_of_mode
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.maintenance import DAYS_TO_RUN
@@ -35,14 +36,15 @@ def published(dagster_project, definitions):
     return outcome
 
 
-def start(project, definitions, mode: modes.Mode, day: str = DAY):
+def start(project, definitions, mode: Mode, day: str = DAY):
     outcomes = []
+    declared = Declared("enrichments.flights:flights", flights)
     run_days(
         definitions.resolve_job_def("flights_enriched_nightly"),
         [day],
         project.instance,
         outcomes.append,
-        mode,
+        config_of_mode(declared, mode),
     )
     return outcomes[0]
 
@@ -63,12 +65,12 @@ def test_a_replay_of_a_day_without_dead_letters_calls_nobody_and_leaves_the_day_
     version, calls = DeltaTable(TABLE).version(), len(dagster_project.service.calls())
     before = dagster_project.materialized(published.run_id)["flights_enriched"]
     assert before["dead_letters"] == 0
-    outcome = start(dagster_project, definitions, modes.REPLAY)
+    outcome = start(dagster_project, definitions, Mode.replay)
     assert outcome.success, outcome
     assert (DeltaTable(TABLE).version(), len(dagster_project.service.calls())) == (version, calls)
     assert (
         dagster_project.materialized(outcome.run_id)["flights_enriched"]["dagster/row_count"]
-        == before["rows_out"]
+        == before["rows_in"]
     )
     assert (
         "no dead letters: nothing was called"
@@ -79,7 +81,7 @@ def test_a_replay_of_a_day_without_dead_letters_calls_nobody_and_leaves_the_day_
 def test_a_replay_of_a_day_that_was_never_run_says_what_to_do(
     dagster_project, definitions, published
 ):
-    outcome = start(dagster_project, definitions, modes.REPLAY, "2013-01-12")
+    outcome = start(dagster_project, definitions, Mode.replay, "2013-01-12")
     assert "2013-01-12 was never run to its end" in outcome.reason
     assert outcome.next_step == "Run the job flights_enriched_nightly for the day."
 
@@ -88,7 +90,7 @@ def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(
     dagster_project, definitions, published
 ):
     version, calls = DeltaTable(TABLE).version(), len(dagster_project.service.calls())
-    outcome = start(dagster_project, definitions, modes.REMAP)
+    outcome = start(dagster_project, definitions, Mode.remap)
     assert outcome.success, outcome
     assert len(dagster_project.service.calls()) == calls
     assert DeltaTable(TABLE).version() == version + 1
@@ -123,7 +125,7 @@ def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(
         "flights_enriched": [DAY]
     }
     # asks anew for what was marked
-    assert start(dagster_project, definitions, modes.REFRESHED).success
+    assert start(dagster_project, definitions, Mode.refreshed).success
 
 
 def test_plan_compaction_and_vacuum_say_what_they_found_and_did(

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError
+from tests.support.documents import blocks
 from tests.support.sources import ROOT
 
 DG = str(Path(sys.executable).parent / "dg")
@@ -30,16 +31,7 @@ from dagster import definitions, load_from_defs_folder
 def defs():
     return load_from_defs_folder(path_within_project=Path(__file__).parent)
 """
-ORDERS = """
-type: tidegate.dagster.Enrichment
-attributes:
-  name: orders_rated
-  input: {path: raw/orders}
-  lookups:
-    - name: rating
-      http: {service: credit, request: "GET /{customer}", keys: {customer: c}, returns: score INT, timeout: 5s}
-  output: {path: published/orders_rated}
-"""
+(ORDERS,) = blocks("docs/dagster.md", "yaml", "Declared in YAML")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 
 import dagster as dg
 import pytest
+import yaml
 
 from data_quality import catalogue
 from enrichments.flights import flights
@@ -19,6 +20,7 @@ from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import PUBLISHED_IN_TIME
 from orchestration.definitions import defs
+from tests.support.documents import blocks
 from tidegate import Input
 
 HEAVY = ("pyspark", "great_expectations", "plotly", "pandas", "deltalake")
@@ -143,6 +145,26 @@ def test_dagsters_own_freshness_has_the_deadline_of_a_table_whose_days_go_on():
     for enrichment, cron in ((flights, None), (goes_on, "30 6 * * *")):
         (spec,) = enriched_asset(Declared("a:flights", enrichment)).specs
         assert (spec.freshness_policy and spec.freshness_policy.deadline_cron) == cron
+
+
+def test_the_description_links_the_reports_at_the_address_that_is_set(monkeypatch):
+    with_runbook = dataclasses.replace(flights, runbook="https://wiki.example/flights")
+    for port in ("3070", "4070"):
+        monkeypatch.setenv("TIDEGATE_REPORTS_PORT", port)
+        (spec,) = enriched_asset(Declared("a:flights", with_runbook)).specs
+        assert f"(http://127.0.0.1:{port}/reports/flights_enriched/index.html)" in spec.description
+        assert "[runbook](https://wiki.example/flights)" in spec.description
+
+
+def test_the_page_gives_a_config_that_the_job_takes():
+    (config,) = blocks("docs/dagster.md", "yaml", "Jobs, modes and sensors")
+    job = REPOSITORY.get_job("flights_enriched_nightly")
+    assert dg.validate_run_config(job, yaml.safe_load(config))
+    wrong = yaml.safe_load(config.replace("replay", "reply"))
+    with pytest.raises(dg.DagsterInvalidConfigError):
+        dg.validate_run_config(job, wrong)
+    description = REPOSITORY.get_job("flights_enriched_nightly").description
+    assert f"`{config.strip()}`" in description
 
 
 def test_the_lineage_says_of_every_column_which_columns_of_the_input_it_is_made_from():

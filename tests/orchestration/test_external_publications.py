@@ -124,7 +124,7 @@ def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_l
     )
     assert reported.partition == DAY
     values = {key: value.value for key, value in reported.metadata.items()}
-    assert (values["published_version"], values["rows_out"], values["weather/rows_error"]) == (
+    assert (values["published_version"], values["rows_in"], values["weather/rows_error"]) == (
         0,
         5,
         1,
@@ -276,5 +276,5 @@ def test_a_day_of_tidegate_run_is_reported_and_one_that_dagster_published_itself
     rows = DeltaTable("data/published/flights_enriched").to_pyarrow_table(
         filters=[("date", "=", dt.date.fromisoformat(NEXT))]
     )
-    assert reported["dagster/row_count"] == reported["rows_out"] == rows.num_rows
+    assert reported["dagster/row_count"] == reported["rows_in"] == rows.num_rows
     assert reported["weather/requests_sent"] > 0

@@ -18,7 +18,9 @@ from dagster._core.test_utils import create_run_for_test
 from enrichments.flights import flights
 from jobs.schema.records import DayFacts, DayMetrics, DayRecord, Verdict
 from jobs.tables.records import run_records
+from orchestration.common.modes import Mode
 from orchestration.common.webhook import WEBHOOK
+from orchestration.dagster.assets.day_config import config_of_mode
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.maintenance import DAYS_TO_RUN
@@ -164,11 +166,9 @@ def test_the_days_whose_answers_were_refreshed_are_asked_for_once_and_in_their_m
             dg.build_sensor_context(instance=instance, cursor=cursor, definitions=definitions)
         )
         cursor = result.cursor
-        asked += [
-            (one.job_name, one.partition_key, one.tags["tidegate/mode"])
-            for one in result.run_requests
-        ]
-    assert asked == [(DECLARED.job_name, day, "refreshed") for day in ("2026-11-02", DAY)]
+        asked += [(one.job_name, one.partition_key, one.run_config) for one in result.run_requests]
+    refreshed = config_of_mode(DECLARED, Mode.refreshed)
+    assert asked == [(DECLARED.job_name, day, refreshed) for day in ("2026-11-02", DAY)]
     assert run.run_id in cursor
 
 

@@ -85,7 +85,7 @@ def test_two_days_go_through_the_projects_asset_and_ours_and_a_mode_is_chosen_fo
         wait_for(lambda: len(ended_runs(project)) == 3)
         calls = list(credit.log)
         page.goto("/locations/shop_definitions/jobs/credit_orders_rated")
-        materialize(page, days, "remap")
+        materialize(page, days, "remap", "lake__orders_rated")
         wait_for(lambda: finished(project, "remap"))
         assert [run.is_success for run in ended_runs(project)] == [True] * 4
         (declared,) = enrichments_in("shop_enrichments", OwnNames())

@@ -35,9 +35,7 @@ def address(nights):
 
 def test_the_table_says_how_its_last_run_went_and_what_its_columns_are(page):
     page.goto("/assets/flights_enriched")
-    shows(
-        page, "Failed in", "Row count", "932", "A day that is not published says why under Events"
-    )
+    shows(page, "Failed in", "Row count", "932", "Reports of all days")
     shows(page, "temp_c", "weather_api, through the lookup weather.", "flights_enriched_nightly")
 
 
@@ -78,7 +76,7 @@ def test_the_checks_tab_says_of_each_check_what_it_found_and_never_passed_of_one
 def test_a_replay_at_a_click_of_a_day_without_dead_letters_leaves_it_as_it_is(page, nights):
     version = DeltaTable(TABLE).version()
     page.goto("/locations/tidegate/jobs/flights_enriched_nightly")
-    shows(page, "Asks again for the dead letters of a day")
+    shows(page, "asks again for the dead letters of the day")
     materialize(page, PUBLISHED, "replay")
     wait_for(lambda: finished(nights, "replay"))
     ended = finished(nights, "replay")

@@ -26,6 +26,8 @@ from jobs.run.enrich_day import FAILED, STOPPED
 from jobs.schema.records import DayFacts, DayMetrics, DayRecord
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
+from orchestration.common.modes import Mode
+from orchestration.dagster.assets.day_config import MODE, config_of_mode
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
@@ -112,16 +114,27 @@ def three_days(instance, script, **program) -> str:
 def test_a_mode_that_there_is_not_is_refused_before_anything_is_run(project):
     script = Script(None, None, None)
     job = build_definitions([DECLARED], scripted(flights, script)).resolve_job_def(JOB)
+    with pytest.raises(dg.DagsterInvalidConfigError, match="not in enum type Mode got reply"):
+        job.execute_in_process(
+            partition_key=DAYS[0],
+            run_config={"ops": {KEY: {"config": {"mode": "reply"}}}},
+            instance=project,
+        )
+    assert script.begun == []
+
+
+def test_the_mode_in_the_config_is_that_of_the_run_and_its_tag(project):
+    script = Script(None, None, None)
+    job = build_definitions([DECLARED], scripted(flights, script)).resolve_job_def(JOB)
     run = job.execute_in_process(
         partition_key=DAYS[0],
-        tags={"tidegate/mode": "reply"},
+        run_config=config_of_mode(DECLARED, Mode.replay),
+        tags={MODE: "remap"},  # as a retry has it from the run before
         instance=project,
         raise_on_error=False,
     )
-    assert why_red(run) == (
-        "Not run: the tag tidegate/mode is 'reply'; it must be one of: nightly, replay, remap, "
-        "refreshed."
-    )
+    assert "was never run to its end" in why_red(run)
+    assert project.get_run_by_id(run.run_id).tags[MODE] == "replay"
     assert script.begun == []
 
 

@@ -20,7 +20,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from data_quality import catalogue
 from jobs.tables.records import run_records
-from orchestration.common import modes
+from orchestration.common.modes import Mode
 from orchestration.dagster.assets.checks import withdraw_planned_by_ended_runs
 from orchestration.dagster.assets.day_events import DayEvents
 from orchestration.dagster.assets.day_status import latest_status
@@ -239,6 +239,6 @@ def test_a_replay_lets_a_published_day_stand_whose_last_run_was_killed_before_it
         dataclasses.replace(published, facts=facts, state="written", published_at=None)
     )
     monkeypatch.setattr("jobs.commands.replaying.replay.prepare", lambda _enrichment, _day: 0)
-    run = SimpleNamespace(_declared=DECLARED, _mode=modes.REPLAY, _tally=DaysTally([DAY]))
+    run = SimpleNamespace(_declared=DECLARED, _mode=Mode.replay, _tally=DaysTally([DAY]))
     assert DaysRun._without_dead_letters(run, DAY) == published
     assert run._tally.red == {}

@@ -87,22 +87,24 @@ def shows(page, *texts: str) -> None:
         page.get_by_text(text).first.wait_for()
 
 
-def materialize(page, days: str, mode: str = "") -> None:
+def materialize(page, days: str, mode: str = "", op: str = "flights_enriched") -> None:
     """Press the button of the page, that of an asset or of a job, and ask for days, as 2013-01-10
     or [first...last].
 
-    mode: with that tag of the run.
+    mode: chosen in the config of the step op.
     """
     page.get_by_role("button", name="Materialize").first.click()
     field = page.get_by_placeholder(re.compile("^ex: |^No matching partitions"))
     field.fill(days)
     field.press("Tab")
     if mode:
-        page.get_by_text("0 tags").click()
-        page.get_by_role("button", name="Add tags").click()
-        page.get_by_placeholder("Tag Key").fill("tidegate/mode")
-        page.get_by_placeholder("Tag Value").fill(mode)
-        page.get_by_role("button", name="Apply").click()
+        page.get_by_text("Config", exact=True).last.click()
+        page.get_by_role("button", name="Add config").click()
+        page.locator(".CodeMirror.cm-s-config-editor").click()
+        page.keyboard.insert_text(f"ops: {{{op}: {{config: {{mode: {mode}}}}}}}")
+        shows(page, "No errors")
+        keep(page, "config")
+        page.get_by_role("button", name="Save config").click()
     keep(page, "materialize")
     page.get_by_role("button", name="Launch").last.click()
     field.wait_for(state="detached")

@@ -15,6 +15,7 @@ from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from sqlalchemy import ColumnElement, select
 
 from data_quality import catalogue
+from data_quality.next_step import next_step
 from jobs.schema.records import DayRecord, Verdict
 from orchestration.dagster.declared import Declared
 
@@ -74,7 +75,9 @@ def check_evaluations(
             check_name=verdict.check,
             passed=verdict.status == "passed",
             severity=SEVERITIES[verdict.severity],
-            description=verdict.sentence,
+            description=f"{verdict.sentence.rstrip('.')}. Next: {next_step(record)}"
+            if verdict.holds_back
+            else verdict.sentence,
             metadata=_metadata(verdict, report),
             blocking=verdict.severity == "error",
             partition=record.facts.day,
@@ -156,10 +159,7 @@ def _delete(
 
 
 def _metadata(verdict: Verdict, report: str) -> dict[str, Any]:
-    metadata: dict[str, Any] = {
-        "status": verdict.status.replace("_", " "),
-        "report": dg.MetadataValue.url(report),
-    }
+    metadata: dict[str, Any] = {"report": dg.MetadataValue.url(report)}
     if verdict.status != "not_run":  # a count of nothing would be a point in Dagster's plots
         metadata |= {
             "unexpected_count": verdict.unexpected_count,

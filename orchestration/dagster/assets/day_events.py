@@ -54,14 +54,14 @@ class DayEvents:
         return dg.AssetObservation(
             asset_key=self.declared.key,
             partition=self.day,
-            description=in_words(state, reason),
+            description=in_words(state, reason, next_step),
             metadata={  # sentences as text: a run's page hides Markdown behind a click
                 "state": state,
                 "reason": dg.MetadataValue.text(reason),
                 "next_step": dg.MetadataValue.text(next_step),
-                "cause": self._cause(state, reason),
                 "readers_see": metadata.readers_see(self.declared.facts, self.day),
                 **self.links(report=has_page or state == PUBLISHED),
+                "cause": self._cause(state, reason),
                 **(more or {}),
             },
         )
@@ -80,16 +80,16 @@ class DayEvents:
     def report_record(
         self, record: DayRecord, reported: Mapping[str, Any]
     ) -> Iterator[dg.AssetObservation | dg.AssetMaterialization]:
-        """Yields the day's result with its figures, the input that was read, and the dead letters.
+        """Yields the day's result, the input that was read, and the dead letters.
 
-        reported: its figures.
+        reported: its figures, which the result of a red day has.
         """
         if record.state == PUBLISHED:
             ran = (
                 f"{counted(len(record.verdicts), 'check')} ran on "
                 f"{counted(record.figures.rows_out, 'row')}."
             )
-            yield self.word("published", ran, "Nothing.", reported)
+            yield self.word("published", ran, "Nothing.")  # the materialization has the figures
         else:
             cause = f"{self.declared.name} held back: {', '.join(_red(record)) or record.reason}"
             yield self.word(

@@ -21,7 +21,7 @@ from jobs.run.terminal import progress_line
 from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from jobs.wording import counted
-from orchestration.common import modes
+from orchestration.common.modes import OTHERS, Mode, acceptance
 from orchestration.common.next_steps import KILLED_RUN, after, run_again
 from orchestration.common.progress_line import ProgressLog
 from orchestration.common.states import CANCELLED, CRASHED, FAILED, PUBLISHED, RUNNING
@@ -32,6 +32,7 @@ from orchestration.dagster.assets.checks import (
     withdraw_planned,
     withdraw_planned_by_ended_runs,
 )
+from orchestration.dagster.assets.day_config import MODE
 from orchestration.dagster.assets.day_events import DATA_VERSION_TAG, DayEvents, data_version
 from orchestration.dagster.assets.days_tally import DaysTally, Red
 from orchestration.dagster.declared import Declared
@@ -41,7 +42,7 @@ Event = dg.MaterializeResult[None] | dg.Output[None]
 
 
 def enrich_days(
-    context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram
+    context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram, mode: Mode
 ) -> Iterator[Event]:
     """Enriches, checks and publishes the days of the run, and only then materializes each; its
     checks are reported in every case.
@@ -51,20 +52,14 @@ def enrich_days(
             automatically.
     """
     # the other context makes Dagster call what it has deprecated
-    run = DaysRun(context.op_execution_context, declared, spark)
+    run = DaysRun(context.op_execution_context, declared, spark, mode)
+    if mode is not Mode.nightly or MODE in context.run.tags:  # Dagster copies tags to a retry
+        context.instance.add_run_tags(context.run.run_id, {MODE: mode.name})
     run.withdraw_checks_of_ended_runs()
     try:
         yield from run.carry_out()
     finally:
         run.withdraw_planned_checks()
-
-
-def _read_mode(tags: Mapping[str, str]) -> modes.Mode:
-    name = tags.get(modes.TAG, modes.NIGHTLY.name)
-    if name not in modes.BY_NAME:
-        reason = f"the tag {modes.TAG} is {name!r}; it must be one of: {', '.join(modes.BY_NAME)}."
-        raise dg.Failure(f"Not run: {reason}", allow_retries=False)
-    return modes.BY_NAME[name]
 
 
 class DaysRun:
@@ -76,12 +71,12 @@ class DaysRun:
     """
 
     def __init__(
-        self, context: dg.OpExecutionContext, declared: Declared, spark: SparkProgram
+        self, context: dg.OpExecutionContext, declared: Declared, spark: SparkProgram, mode: Mode
     ) -> None:
         tries = context.retry_number
         self._context = context
         self._declared = declared
-        self._mode = _read_mode(context.run.tags)
+        self._mode = mode
         # each try writes into another folder
         self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id
         self._run_ids: dict[str, str] = {}  # of each day that is run
@@ -139,7 +134,7 @@ class DaysRun:
         """Materializes days that a replay leaves unchanged, without dead letters; marks days that
         cannot be replayed or remapped as red.
         """
-        if self._mode not in (modes.REPLAY, modes.REMAP):
+        if self._mode not in OTHERS:
             return
         for day in self._days:
             stands = self._without_dead_letters(day)
@@ -155,7 +150,7 @@ class DaysRun:
                 "the enrichment keeps no ledger: every row would be called.", "Run the nightly job."
             )
             return None
-        if self._mode is not modes.REPLAY:
+        if self._mode is not Mode.replay:
             return None
         from jobs.commands.replaying.replay import last_run, prepare
 
@@ -204,7 +199,7 @@ class DaysRun:
     def _run(self, days: list[str]) -> Iterator[Event]:
         self._run_ids = run_ids(self._run_id, days)
         options = DayOptions(
-            self._mode.options, modes.acceptance(self._mode), summaries=self._several
+            self._mode.value.options, acceptance(self._mode), summaries=self._several
         )
         tell_at = time.monotonic() + self._tell_every
         try:
@@ -245,7 +240,7 @@ class DaysRun:
     def _tell_stage(self, stage: DayStage) -> None:
         if stage.day != self._at_work:
             self._at_work = stage.day
-            self._observe(stage.day, RUNNING, f"Spark {self._mode.verb} the day.", "Nothing.")
+            self._observe(stage.day, RUNNING, f"Spark {self._mode.value.verb} the day.", "Nothing.")
         if stage.kind == "progress":
             self._log_progress(stage.day, stage.facts)
         if stage.kind == "deciding":

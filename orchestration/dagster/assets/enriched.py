@@ -15,14 +15,12 @@ from jobs.errors import TidegateError
 from orchestration.common.report_server import served
 from orchestration.dagster.assets import columns, day_step, metadata
 from orchestration.dagster.assets.checks import check_specs
+from orchestration.dagster.assets.day_config import DayConfig
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.resources import SparkProgram
 
 # environment variable: most days of a backfill in one run; 1: each day has its own Spark
 DAYS_PER_RUN = "TIDEGATE_DAYS_PER_RUN"
-WHERE_REASONS_ARE = (
-    "A day that is not published says why under Events: state, reason, next step, what readers see."
-)
 POOL = "spark"  # dagster.yaml limits how many of its steps run at a time
 LOOK_BACK = dt.timedelta(days=7)  # older days need a backfill
 CRASH = dg.RetryPolicy(max_retries=1, delay=15)  # s, after which a killed Spark is gone
@@ -88,14 +86,13 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         code_version=declared.facts.fingerprint,
         automation_condition=AFTER_INPUT if declared.input_is_foreign else None,
         freshness_policy=_freshness_policy(declared),
-        description=f"{declared.enrichment.description}\n\n{WHERE_REASONS_ARE}".strip(),
+        description=_described(declared),
         kinds={"spark", "delta"} | ({"iceberg"} if declared.enrichment.output.iceberg else set()),
         check_specs=check_specs(declared),
         metadata={
             "path": declared.enrichment.output.path,
             **metadata.shown(declared),
             "declared_in": declared.reference,
-            "reports": dg.MetadataValue.url(served(f"reports/{declared.name}/index.html")),
             **metadata.runbook(declared),
             "dagster/column_schema": columns.described(declared, columns.added(declared)),
             "dagster/column_lineage": columns.lineage(declared),
@@ -106,11 +103,24 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         output_required=False,
     )
     def enriched(
-        context: dg.AssetExecutionContext, tidegate_spark: SparkProgram
+        context: dg.AssetExecutionContext, config: DayConfig, tidegate_spark: SparkProgram
     ) -> Iterator[day_step.Event]:
-        yield from day_step.enrich_days(context, declared, tidegate_spark)
+        yield from day_step.enrich_days(context, declared, tidegate_spark, config.mode)
 
     return enriched
+
+
+def _described(declared: Declared) -> str:
+    """Returns the description, with links that follow the settings at each load: those of a run's
+    events keep the address that the reports had then.
+    """
+    reports = served(f"reports/{declared.name}/index.html")
+    runbook = declared.enrichment.runbook
+    links = f"[Reports of all days]({reports})" + (f", [runbook]({runbook})" if runbook else "")
+    return (
+        f"{declared.enrichment.description}\n\n{links}. A red day has its reason and next step "
+        "there, under Events, and at the end of its run."
+    ).strip()
 
 
 def _freshness_policy(declared: Declared) -> dg.FreshnessPolicy | None:

@@ -1,6 +1,5 @@
 """Makes the metadata that Dagster shows of a day from the record of its run."""
 
-import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,9 @@ from jobs.wording import listed
 from orchestration.common.report_server import served
 from orchestration.dagster.assets import columns
 from orchestration.dagster.declared import Declared
+
+# outcomes that have a plot of every day; the others occur in few tables
+ALWAYS = {"ok", "miss", "timeout", "error"}
 
 
 def report_url(enrichment: str, day: str) -> str:
@@ -42,7 +44,8 @@ def shown(declared: Declared) -> dict[str, str]:
 def figures_metadata(
     record: DayRecord, latest: Sequence[DayRecord] | None = None
 ) -> dict[str, Any]:
-    """Returns counts and times of a run as integers and floats, which Dagster plots over the days.
+    """Returns what a person compares over the days: Dagster plots its numbers. The report has the
+    rest.
 
     latest: the last record of every day, from a caller that has already read them: there may be
     hundreds.
@@ -50,34 +53,24 @@ def figures_metadata(
     figures = record.figures
     metadata: dict[str, Any] = {
         "rows_in": figures.rows_in,
-        "rows_out": figures.rows_out,
-        "rows_late": figures.rows_late,
-        "job_s": round(figures.job_s, 3),
         "dead_letters": record.dead_letters,
+        "job_s": round(figures.job_s, 3),
         "checks": checks_in_words(record),
-        "declaration": _declaration(record.facts.declared),
-        "declaration_changed": _declaration_changed(record, latest),
     }
+    if record.facts.declared.event_time is not None:
+        metadata["rows_late"] = figures.rows_late
     if record.facts.changes is not None:
         metadata |= {f"rows_{name}": count for name, count in record.facts.changes.counts.items()}
+    if changed := _declaration_changed(record, latest):
+        metadata["declaration_changed"] = changed
     if record.facts.unread:
         metadata["not_read"] = listed(record.facts.unread)
     if record.published_version is not None:
         metadata["published_version"] = record.published_version
-    if figures.ledger_bytes is not None:
-        metadata["ledger_bytes"] = figures.ledger_bytes
     for lookup in figures.lookups:
         metadata |= {
             f"{lookup.name}/{key}": value for key, value in _lookup_metadata(lookup).items()
         }
-        if lookup.from_ledger and figures.job_s > 0:
-            metadata[f"{lookup.name}/ledger_rows_per_s"] = round(
-                lookup.from_ledger / figures.job_s, 1
-            )
-        if lookup.oldest_answer_at is not None and record.facts.finished_at:
-            metadata[f"{lookup.name}/oldest_answer_days"] = _days(
-                lookup.oldest_answer_at, record.facts.finished_at
-            )
     return metadata
 
 
@@ -93,29 +86,18 @@ def checks_in_words(record: DayRecord) -> str:
     return ", ".join([f"{passed} passed", *named])
 
 
-def _days(since: str, until: str) -> float:
-    """Returns the days between two times; 0 for an answer of the run itself: Spark keeps
-    microseconds, a record's times fewer digits.
-    """
-    seconds = (dt.datetime.fromisoformat(until) - dt.datetime.fromisoformat(since)).total_seconds()
-    return max(0.0, round(seconds / 86_400, 3))
-
-
-def _declaration(declared: DeclaredFacts) -> str:
-    versions = ", ".join(f"{lookup.name} v{lookup.version}" for lookup in declared.lookups)
-    return f"{versions} ({declared.fingerprint})"
-
-
 def _declaration_changed(record: DayRecord, latest: Sequence[DayRecord] | None) -> str:
-    """Returns the fields that are declared differently from the run before, of whatever day."""
+    """Returns the fields that are declared differently from the run before, of whatever day; empty
+    if none is.
+    """
     known = run_records.latest(record.facts.declared.enrichment) if latest is None else latest
     earlier = [one for one in known if one.facts.started_at < record.facts.started_at]
     before = max(earlier, key=lambda one: one.facts.started_at, default=None)
     if before is None:
-        return "first run"
+        return ""
     old, new = before.facts.declared, record.facts.declared
     if old.fingerprint == new.fingerprint:
-        return "no"
+        return ""
     changed = sorted(
         name
         for name in old.fields.keys() | new.fields.keys()
@@ -126,38 +108,23 @@ def _declaration_changed(record: DayRecord, latest: Sequence[DayRecord] | None) 
 
 def _lookup_metadata(lookup: LookupMetrics) -> dict[str, Any]:
     metadata: dict[str, Any] = {
-        f"rows_{outcome}": lookup.outcomes.get(outcome, 0) for outcome in OUTCOMES
+        f"rows_{outcome}": lookup.outcomes.get(outcome, 0)
+        for outcome in OUTCOMES
+        if outcome in ALWAYS or lookup.outcomes.get(outcome)
     }
     # without a count of requests, as for a function, an attempt is a request
     sent = lookup.requests
     metadata |= {
         "requests_sent": lookup.calls if sent is None else sent.sent,
         "requests_retried": lookup.retried if sent is None else sent.retried,
-        "requests_throttled": lookup.throttled if sent is None else sent.throttled,
+        "answers_from_ledger": lookup.from_ledger,
     }
-    metadata |= {"answers_from_ledger": lookup.from_ledger, "answers_shared": lookup.shared}
-    metadata["known_share"] = round(lookup.known_share, 4)
-    if lookup.stored is not None:
-        metadata["answers_stored"] = lookup.stored
-    metadata |= {"wall_s": round(lookup.wall_s, 3), "limit_s": round(lookup.limit_s, 3)}
-    if lookup.limit_s > 0:
-        metadata["wall_over_limit"] = round(lookup.wall_s / lookup.limit_s, 3)
-    if lookup.limited_by:
-        closed = round(lookup.throttled_s + lookup.down_s, 3)
-        metadata |= {"limited_by": lookup.limited_by, "slots_in_use": round(lookup.slots_in_use, 3)}
-        metadata |= {"gate_closed_s": closed}
     if lookup.billed is not None:
-        for part in lookup.billed.parts:
-            name = f"{part.unit}s" if lookup.billed.by_unit else "units"
-            metadata |= {f"{name}_billed": part.units, f"{name}_lost": part.lost}
-        currency = lookup.billed.currency.lower()
-        metadata |= {
-            f"cost_{currency}": float(lookup.billed.cost),
-            f"cost_saved_{currency}": float(lookup.billed.saved),
-        }
-    for key in ("latency_p50_ms", "latency_p99_ms"):
-        if getattr(lookup, key) is not None:
-            metadata[key] = round(getattr(lookup, key), 3)
+        metadata[f"cost_{lookup.billed.currency.lower()}"] = float(lookup.billed.cost)
+    if lookup.latency_p99_ms is not None:
+        metadata["latency_p99_ms"] = round(lookup.latency_p99_ms, 3)
+    if lookup.limited_by:
+        metadata["limited_by"] = lookup.limited_by
     return metadata
 
 

@@ -10,7 +10,8 @@ from dagster import DagsterRunStatus, RunsFilter
 
 from jobs.errors import RunStopped, RunWaits, TidegateError
 from orchestration.common.deadlines import AGAIN_AFTER, day_awaited, next_start
-from orchestration.common.modes import REFRESHED, TAG
+from orchestration.common.modes import Mode
+from orchestration.dagster.assets.day_config import config_of_mode
 from orchestration.dagster.assets.day_status import (
     StatusEvent,
     latest_status,
@@ -155,9 +156,13 @@ def _refreshes(
 
 def _refreshed(all_declared: Sequence[Declared], run: dg.DagsterRun) -> Iterator[dg.RunRequest]:
     """Yields the days that use the answers it has marked, each once."""
-    job_names = {one.name: one.job_name for one in all_declared}
+    by_name = {one.name: one for one in all_declared}
     for enrichment, days in json.loads(run.tags.get(DAYS_TO_RUN, "{}")).items():
-        for day in days if enrichment in job_names else ():  # it may no longer be declared
-            key = f"{run.run_id} {enrichment} {day}"
-            tags = {TAG: REFRESHED.name}
-            yield dg.RunRequest(key, job_name=job_names[enrichment], partition_key=day, tags=tags)
+        for day in days if enrichment in by_name else ():  # it may no longer be declared
+            declared = by_name[enrichment]
+            yield dg.RunRequest(
+                f"{run.run_id} {enrichment} {day}",
+                job_name=declared.job_name,
+                partition_key=day,
+                run_config=config_of_mode(declared, Mode.refreshed),
+            )
