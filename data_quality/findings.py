@@ -19,7 +19,12 @@ _WORDS = 9  # columns of the first row in a sentence; the evidence table has all
 
 @dataclass(frozen=True)
 class Finding:
-    """A check's result. `success` is None if it could not run; `sentence` is then the reason."""
+    """A check's result. `success` is None if it could not run; `sentence` is then the reason.
+
+    Attributes:
+        lacks_history: It could not run for want of earlier days, which holds no day back: otherwise
+            the first day would never be published.
+    """
 
     success: bool | None
     sentence: str
@@ -27,6 +32,11 @@ class Finding:
     element_count: int = 0
     expected: str = ""
     evidence: tuple[dict[str, Any], ...] = ()
+    lacks_history: bool = False
+
+    @classmethod
+    def without_history(cls, why: str) -> Self:
+        return cls(success=None, sentence=f"not run: {why}", lacks_history=True)
 
     @classmethod
     def not_run(cls, why: str) -> Self:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,21 @@ _log = logging.getLogger("tidegate.records")
 DAYS_OF_HISTORY = 28
 
 
-def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayMetrics]:
-    """Returns metrics of the published days among the last DAYS_OF_HISTORY, each of its last run.
+@dataclass(frozen=True)
+class EarlierDay:
+    """What a published day is compared by.
+
+    Attributes:
+        figures: Of its last run.
+        sketches: By lookup and column, of its run with the most answers by call.
+    """
+
+    figures: DayMetrics
+    sketches: dict[str, dict[str, Any]]
+
+
+def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, EarlierDay]:
+    """Returns the published days among the last DAYS_OF_HISTORY.
 
     For an hour, 2013-01-10T05Z, the earlier days are the same hour of those days; a partition with
     a name has none.
@@ -22,7 +36,7 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayM
     name = DayName.read(day)
     if name is None:
         return {}
-    figures = {}
+    found = {}
     for back in range(1, DAYS_OF_HISTORY + 1):
         earlier = name.earlier(back)
         published = [
@@ -32,8 +46,21 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayM
         ]
         if published:
             latest = max(published, key=lambda record: record.get("published_at") or "")
-            figures[earlier] = DayMetrics.from_dict(latest["figures"])
-    return figures
+            figures = DayMetrics.from_dict(latest["figures"])
+            found[earlier] = EarlierDay(figures, _sketches(published))
+    return found
+
+
+def _sketches(published: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Returns the sketches by lookup and column: a replayed day has only a few answers by call."""
+    found: dict[str, dict[str, Any]] = {}
+    for record in published:
+        for lookup, picture in record.get("pictures", {}).items():
+            for column, sketch in picture.get("answers", {}).items():
+                known = found.setdefault(lookup, {}).get(column)
+                if known is None or known["answers"] <= sketch["answers"]:
+                    found[lookup][column] = sketch
+    return found
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def make_verdict(spec: CheckSpec, found: Finding) -> Verdict:
     return Verdict(
         spec.name,
         "not_run" if found.success is None else "passed" if found.success else "failed",
-        spec.severity,
+        "warn" if found.lacks_history else spec.severity,
         found.sentence,
         found.unexpected_count,
         found.element_count,

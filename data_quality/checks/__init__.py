@@ -3,6 +3,7 @@
 from data_quality.check import Check, LookupCheck
 from data_quality.checks.answers_in_range import AnswersInRange
 from data_quality.checks.answers_match import AnswersMatch
+from data_quality.checks.answers_usual import AnswersUsual
 from data_quality.checks.calls_reconciled import CallsReconciled
 from data_quality.checks.concurrency_held import ConcurrencyHeld
 from data_quality.checks.errors_tolerated import ErrorsTolerated
@@ -41,6 +42,7 @@ OF_A_LOOKUP: tuple[type[LookupCheck], ...] = (
     AnswersMatch,
     OneAnswerPerRequest,
     MissShareUsual,
+    AnswersUsual,
     CallsReconciled,
 )
 OF_A_WATERFALL: tuple[type[VendorChosen], ...] = (VendorChosen,)

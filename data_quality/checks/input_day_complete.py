@@ -24,9 +24,9 @@ class InputDayComplete(Check):
     def finding(self, _parts: list[Any], day: WrittenDay) -> Finding:
         name = DayName.read(day.facts.day)
         weeks = [name.earlier(7 * back) for back in range(1, WEEKS_OF_HISTORY + 1)] if name else []
-        before = [day.earlier[week].rows_in for week in weeks if week in day.earlier]
+        before = [day.earlier[week].figures.rows_in for week in weeks if week in day.earlier]
         if not before:
-            return Finding.not_run("no earlier day of the same weekday to compare with")
+            return Finding.without_history("no earlier day of the same weekday to compare with")
         usual, count = statistics.median(before), day.input.rows
         text = f"{rows(count)}; {usual:,.0f} on the same weekday of {len(before)} weeks before"
         held = FEWEST * usual <= count <= MOST * usual

@@ -34,7 +34,7 @@ class MissShareUsual(LookupCheck):
     def finding(self, parts: list[Counter[Any]], day: WrittenDay) -> Finding:
         shares = self._earlier_shares(day)
         if not shares:
-            return Finding.not_run("no earlier days to compare with")
+            return Finding.without_history("no earlier days to compare with")
         counted, tolerated = total(parts), self.declared.miss_change or 0.0
         misses, count = counted["miss"], self.lookup.rows_judged(counted)
         now, usual = share(misses, count), statistics.mean(shares)
@@ -49,8 +49,8 @@ class MissShareUsual(LookupCheck):
     def _earlier_shares(self, day: WrittenDay) -> list[float]:
         lookups = (
             one
-            for metrics in day.earlier.values()
-            for one in metrics.lookups
+            for earlier in day.earlier.values()
+            for one in earlier.figures.lookups
             if one.name == self.lookup.name
         )
         return [

@@ -6,6 +6,7 @@ when it draws.
 
 import datetime as dt
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -184,6 +185,58 @@ def _chart_lookup_over_days(name: str, days: list[DayRecord]) -> dict[str, Figur
             y={"title": {"text": "times the limit"}, "rangemode": "tozero"},
         ),
     }
+
+
+def chart_answers(days: list[DayRecord]) -> dict[str, dict[str, Figure]]:
+    """Returns a chart of each column of the watched answers, by lookup."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for record in days:
+        for name, picture in record.pictures.items():
+            for column, sketch in picture.get("answers", {}).items():
+                found.setdefault(name, {}).setdefault(column, {})[record.facts.day] = sketch
+    return {
+        name: {column: _chart_column(sketches) for column, sketches in columns.items()}
+        for name, columns in found.items()
+    }
+
+
+def _chart_column(sketches: dict[str, dict[str, Any]]) -> Figure:
+    """Draws the frequent texts of a column, or else its values, above the share of nulls."""
+    days, of_days = [*sketches], [*sketches.values()]
+    dashes = ("solid", "dash", "dot")
+    texts = Counter[str]()
+    for sketch in of_days:
+        texts.update(sketch["texts"])
+    if texts:
+        shares = {
+            text: [sketch["texts"].get(text, 0.0) for sketch in of_days]
+            for text, _ in texts.most_common(len(dashes))
+        }
+        title, form = "share", ".1%"
+    else:
+        shares = {
+            f"p{level * 100:.0f}": [_value_at(level, sketch["points"]) for sketch in of_days]
+            for level in (0.5, 0.9, 0.1)
+        }
+        title, form = "value", ",.4~g"
+    traces = [
+        _line(days, values, name, dash, f"%{{x}}: %{{y:{form}}}")
+        for (name, values), dash in zip(shares.items(), dashes, strict=False)
+    ]
+    nulls = _bar("null", [sketch["null"] for sketch in of_days], days, "%{x}: %{y:.1%}")
+    nulls |= {"yaxis": "y2"}
+    nulls["marker"]["color"] = colour("miss")
+    x = _dates(days) | {"anchor": "y2"}
+    y = {"title": {"text": title}, "domain": [0.42, 1]}
+    figure = _figure([nulls, *traces], height=240, x=x, y=y)
+    figure["layout"]["yaxis2"] = _axis(
+        {"title": {"text": "null"}, "domain": [0, 0.3], "tickformat": ".0%", "rangemode": "tozero"}
+    )
+    return figure
+
+
+def _value_at(level: float, points: list[list[float]]) -> float | None:
+    return next((value for value, _, up_to in points if up_to >= level), None)
 
 
 def _dates(days: Sequence[str]) -> dict[str, Any]:

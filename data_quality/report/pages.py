@@ -157,6 +157,7 @@ def _describe_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
     # in the order of the newest day; then checks of earlier days only
     names = list(dict.fromkeys(verdict.check for day in reversed(days) for verdict in day.verdicts))
     found = [{verdict.check: verdict for verdict in day.verdicts} for day in days]
+    records = [day.record for day in days if day.record is not None]
     return {
         "enrichment": enrichment,
         "days": list(zip(days, found, strict=True)),
@@ -167,7 +168,8 @@ def _describe_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
         "last_published": next(
             (day.shown for day in reversed(days) if day.shown is not None), None
         ),
-        "charts": charts.chart_all_days([day.record for day in days if day.record is not None]),
+        "charts": charts.chart_all_days(records),
+        "answers": charts.chart_answers(records),
     }
 
 

@@ -7,7 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from data_quality.rows.answer_sketch import draw_sample, sketch_answers
 from data_quality.rows.task_rows import Floats, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
@@ -24,7 +26,8 @@ Cells = Counter[tuple[int, str, int]]  # rows by slot, outcome and latency class
 
 
 class Pictures:
-    """Computes for each lookup time slots, their width in s, and the latency histogram.
+    """Computes for each lookup time slots, their width in s, the latency histogram, and where the
+    declaration watches the answers a sketch of each column.
 
     A slot has its start (s since the epoch), rows by outcome, and p50 and p99 (ms) of the rows with
     an answer, within 10 %, from the histogram's classes. Lookups without audit columns are omitted.
@@ -37,13 +40,19 @@ class Pictures:
     def _width_s(self) -> int:
         return _width_s(self._facts)
 
-    def summarize(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Cells]:
+    def summarize(
+        self, rows: TaskRows, day: WrittenDay
+    ) -> tuple[dict[str, Cells], dict[str, pa.Table]]:
         needed = (schema.status, schema.attempts, schema.latency_ms)
         lookups = self._facts.declared.lookups
         there = [
             one for one in lookups if {column(one.name) for column in needed} <= set(rows.names)
         ]
-        return {lookup.name: self._cells(rows, lookup) for lookup in there}
+        watched = there if self._facts.declared.answer_change is not None else ()
+        return (
+            {lookup.name: self._cells(rows, lookup) for lookup in there},
+            {lookup.name: draw_sample(rows, lookup, day) for lookup in watched},
+        )
 
     def _cells(self, rows: TaskRows, lookup: LookupFacts) -> Cells:
         """Counts the rows with an attempt."""
@@ -74,12 +83,17 @@ class Pictures:
             }
         )
 
-    def drawn(self, parts: list[dict[str, Cells]]) -> dict[str, Any]:
+    def drawn(self, parts: list[tuple[dict[str, Cells], dict[str, pa.Table]]]) -> dict[str, Any]:
         cells: dict[str, Cells] = {}
-        for part in parts:
+        for part, _ in parts:
             for name, found in part.items():
                 cells.setdefault(name, Counter()).update(found)
-        return {name: _picture(found, self._width_s) for name, found in cells.items()}
+        pictures = {name: _picture(found, self._width_s) for name, found in cells.items()}
+        for lookup in self._facts.declared.lookups:
+            samples = [part[lookup.name] for _, part in parts if lookup.name in part]
+            if sketches := sketch_answers(samples, lookup, self._facts.day):
+                pictures[lookup.name]["answers"] = sketches
+        return pictures
 
 
 def _whole(values: Floats, lowest: int, highest: int) -> Places:

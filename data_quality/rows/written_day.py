@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from data_quality.history import earlier_days
+from data_quality.history import EarlierDay, earlier_days
 from data_quality.rows import lost_rows
 from data_quality.rows.input_rows import InputRows, NeedsSpark
 from data_quality.rows.run_output import RunOutput
@@ -60,7 +60,7 @@ class WrittenDay:
     metrics: DayMetrics | None = None  # the run's counts
     stored: Stored | None = None
     evaluate: Evaluate | None = None
-    earlier: dict[str, DayMetrics] = field(default_factory=dict)  # published days before it
+    earlier: dict[str, EarlierDay] = field(default_factory=dict)  # published days before it
     tasks: Tasks | None = None
     scratch: str | None = None
 

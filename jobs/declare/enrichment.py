@@ -70,15 +70,19 @@ class Tolerance:
         error: Share, 0 to 1, of rows that ended as an error.
         miss_change: Largest change of the share of misses against the last 28 days; None disables
             the check.
+        answer_change: Largest change, against the last 28 days, of the share of a column's answers
+            that are null, are a frequent text, or are at most a value; only answers that came by a
+            call count. None disables the check.
     """
 
     timeout: float = 0.0
     error: float = 0.0
     miss_change: float | None = None
+    answer_change: float | None = field(default=None, metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "tolerance")
-        for name in ("timeout", "error", "miss_change"):
+        for name in ("timeout", "error", "miss_change", "answer_change"):
             share = getattr(self, name)
             if share is not None and not 0 <= share <= 1:
                 raise DeclarationError(
@@ -438,6 +442,7 @@ class Enrichment:
             timeout_tolerance=self.tolerance.timeout,
             error_tolerance=self.tolerance.error,
             miss_change=self.tolerance.miss_change,
+            answer_change=self.tolerance.answer_change,
             publish_by=self.publish_by,
             zone=self.zone,
             severities=dict(self.severities),

@@ -183,6 +183,8 @@ class DeclaredFacts(Facts):
     error_tolerance: float = 0.0
     # largest change of the miss share in 28 days; None: not checked
     miss_change: float | None = None
+    # the same of the answers in each column
+    answer_change: float | None = None
     time_slack: float = 0.25  # s, allowed over a time limit before a row counts as too slow
     publish_by: str | None = None  # "06:30", in `zone`, on the day after
     zone: str = "UTC"  # whose days the input's are

@@ -74,7 +74,7 @@ def test_checks_compare_a_day_with_the_other_days_where_one_record_is_torn(
     assert set(earlier_days("towns", "2013-01-12")) == {FIRST, SECOND}
     old_record.write_bytes(data)
     found = earlier_days("towns", "2013-01-12")
-    assert {day: type(figures) for day, figures in found.items()} == {SECOND: DayMetrics}
+    assert {day: type(one.figures) for day, one in found.items()} == {SECOND: DayMetrics}
     assert str(old_record) in caplog.text
 
 
