@@ -53,6 +53,10 @@ class RunStopped(TidegateError):  # noqa: N818  # a stop is an outcome of a run,
     state = "stopped: service"
 
 
+class ServiceDown(RunStopped):
+    """A service stayed down for the declared wait, so that a waterfall may go on without it."""
+
+
 class AccessRefused(RunStopped):
     """A service denies access: credentials, contract or quota. A person must act before the run can
     continue.

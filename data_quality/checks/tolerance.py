@@ -40,10 +40,13 @@ class ToleranceCheck(LookupCheck):
 
     def failures(self, rows: TaskRows) -> Flags:
         """Returns which rows failed; not those to which a later vendor of a waterfall answered."""
-        failed = rows.one_of(self.status, *self.outcomes)
-        if self.choice is not None:
-            failed &= rows.one_of(self.choice.status, *schema.FAILED, "not_asked")
-        return failed
+        choice, outcomes = self.choice, self.outcomes
+        if choice is None:
+            return rows.one_of(self.status, *outcomes)
+        if choice.spills_outage and "error" in outcomes:
+            outcomes = (*outcomes, "not_asked")  # its service was down
+        failed = rows.one_of(choice.status, *schema.FAILED, "not_asked")
+        return failed & rows.one_of(self.status, *outcomes)
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults]:
         wrong = self.failures(rows)

@@ -233,13 +233,7 @@ class Enrichment:
                 raise DeclarationError(
                     f"two lookups are named {lookup.name!r}; columns are named after them."
                 )
-            if not lookup.repeatable and self.ledger is None:
-                raise DeclarationError(
-                    f"lookup {lookup.name}: idempotent=False needs a ledger, which remembers what "
-                    "was asked."
-                )
-            if isinstance(lookup, JobLookup):
-                lookup.check_in(has_ledger=self.ledger is not None, budget=bool(self.budget))
+            self._check_ledger_of(lookup)
         for whose, column in columns_added(self):
             if column.lower() in written:
                 raise DeclarationError(
@@ -255,6 +249,17 @@ class Enrichment:
                     f"{whose}: returns: {column!r} starts with _, as the audit columns do."
                 )
             written[column.lower()] = whose
+
+    def _check_ledger_of(self, lookup: Lookup) -> None:
+        why = ""
+        if not lookup.repeatable:
+            why = "idempotent=False needs a ledger, which remembers what was asked."
+        elif lookup.spills_outage:
+            why = "spill_on has 'outage', which needs a ledger: it keeps what was answered before."
+        if why and self.ledger is None:
+            raise DeclarationError(f"lookup {lookup.name}: {why}")
+        if isinstance(lookup, JobLookup):
+            lookup.check_in(has_ledger=self.ledger is not None, budget=bool(self.budget))
 
     def _check_names(self) -> None:
         """Refuse row_id and day columns whose names the audit table or the dead letters use."""

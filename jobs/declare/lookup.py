@@ -328,6 +328,12 @@ class Lookup:
         return False
 
     @property
+    def spills_outage(self) -> bool:
+        """Whether the next vendor of its waterfall is asked if its service is down."""
+        choice = self.choice
+        return choice is not None and choice.spills_outage and self.name != choice.vendors[-1]
+
+    @property
     def outage_rule(self) -> Outage:
         found: Outage = self._system.outage
         return found

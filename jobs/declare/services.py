@@ -103,7 +103,7 @@ class Outage:
 
     Then the gate closes: no call starts and record clocks stand still, except for probes every
     `probe_every`. After `wait_at_most` the run stops; it publishes nothing, and can continue later.
-    `wait_at_most` the run stops; nothing is published, and it can continue later.
+    Of a waterfall with `spill_on=["outage"]` it goes on with the next vendor.
 
     Attributes:
         after: Consecutive failed rows.

@@ -16,7 +16,8 @@ from jobs.schema.records import ChoiceFacts
 if TYPE_CHECKING:
     from jobs.declare.answers.answer_casts import AnswerColumn
 
-SPILLS = ("timeout", "error")
+# what `spill_on` can have, and the status with which a vendor then ends
+SPILLS = {"timeout": "timeout", "error": "error", "outage": "not_asked"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,8 @@ class Waterfall:
         of: The lookups, in order; each with its service, price, budget and time to live.
         accept: Spark SQL condition over an answer's columns; null is not accepted. None accepts any
             answer.
-        spill_on: Outcomes of a vendor, "timeout" or "error", after which the next one is asked too.
+        spill_on: After what of a vendor the next one is asked too: "timeout", "error", or "outage",
+            with which a vendor that stays down for its `Outage.wait_at_most` stops no run.
     """
 
     name: str
@@ -68,8 +70,8 @@ class Waterfall:
         for outcome in self.spill_on:
             if outcome not in SPILLS:
                 raise DeclarationError(
-                    f"spill_on has {outcome!r}; it can have {' and '.join(map(repr, SPILLS))}. A "
-                    "service that is down or throttles stops the run, which goes on there later."
+                    f"spill_on has {outcome!r}; it can have {', '.join(map(repr, SPILLS))}. A "
+                    "service that throttles stops the run, which goes on there later."
                 )
         known = {column.name.lower() for column in first.columns}
         for column in () if self.accept is None else columns_in("accept", self.accept):
@@ -87,6 +89,7 @@ class Waterfall:
             vendors=tuple(vendor.name for vendor in self.of),
             columns=tuple((column.name, column.spark_type) for column in self.of[0].columns),
             accepted=tuple(map(self._accepted, self.of)),
+            spills_outage="outage" in self.spill_on,
         )
         for vendor in self.of:
             own = [] if vendor.when is None else [f"({vendor.when})"]
@@ -103,7 +106,8 @@ class Waterfall:
 
     def _leaves_open(self, vendor: Lookup) -> str:
         status = schema.published_status(vendor.name)
-        outcomes = ", ".join(f"'{outcome}'" for outcome in ("miss", "skipped", *self.spill_on))
+        spilled = (SPILLS[outcome] for outcome in self.spill_on)
+        outcomes = ", ".join(f"'{outcome}'" for outcome in ("miss", "skipped", *spilled))
         if self.accept is None:
             return f"({status} IN ({outcomes}))"
         refused = f"{status} IN ('ok', 'fallback') AND NOT {self._accepted(vendor)}"

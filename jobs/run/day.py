@@ -285,6 +285,7 @@ class DayRun:
             shares_given=written.shares_given,
             attempts=written.attempts,
             asked_by=run.asked_by,
+            given_up=run.given_up,
             finished_at=_now(),
         )
 
@@ -331,7 +332,7 @@ class DayRun:
         return DayRecord(
             facts,
             run_bills.with_saved(figures, lookups, partial(_latest_first, self.enrichment.name)),
-            warnings=run_bills.unknown_uses(figures),
+            warnings=(*facts.given_up, *run_bills.unknown_uses(figures)),
         )
 
     def _judged(self, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:

@@ -83,6 +83,7 @@ class ChoiceFacts(Facts):
     vendors: tuple[str, ...]  # lookups, in order
     columns: tuple[tuple[str, str], ...]  # name, Spark DDL type
     accepted: tuple[str, ...]  # by vendor: Spark SQL that accepts its answer
+    spills_outage: bool = False  # the next vendor is asked where one is down
 
     @property
     def status(self) -> str:
@@ -297,6 +298,8 @@ class DayFacts(Facts):
     versions: dict[str, str] = field(default_factory=dict)
     # per lookup, in order: "row", or "distinct keys: 50,000 of 1,000,000 rows"
     asked_by: tuple[str, ...] = ()
+    # sentences: vendors that were down, and whose waterfall went on with the next one
+    given_up: tuple[str, ...] = ()
     # types of the input's columns, as Spark's JSON of a struct; empty: Spark infers them
     input_types: str = ""
     shares_given: tuple[ShareGiven, ...] = ()  # in the order of the changes

@@ -157,6 +157,7 @@ def _function(
         hidden=any(task.plan.personal[place : place + 1]),
         ledger=ledger,
         distinct=any(task.plan.distinct_keys[place : place + 1]),
+        is_called=place not in task.plan.given_up,
     )
     marks = Marks(ledger, guard.watch) if ledger is not None and not lookup.repeatable else None
     if lease is not None and marks is None and allowance is None and _may_count(task, place, lease):

@@ -25,6 +25,7 @@ class PartitionPlan:
     asked_first: tuple[AskedFile | None, ...] = ()  # per lookup: its prefetched keys
     distinct_keys: tuple[bool, ...] = ()  # per lookup: no two rows of the day have the same key
     may_call: bool = True  # False: a key without an answer leaves as not_asked
+    given_up: tuple[int, ...] = ()  # places of lookups that are down: the same for their keys
     cap: CallCap | None = None
     driver: DriverAddress | None = None  # where a task registers before it works
     limits: tuple[ServiceLimits | None, ...] = ()  # per lookup, over runs; empty: only in this run

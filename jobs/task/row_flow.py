@@ -134,7 +134,8 @@ def known_outcomes(
         )
         for index in indexes
     ]  # fmt: skip
-    return KnownOutcomes(answers, sources, names=tuple(lookup.keys), may_call=plan.may_call)
+    may_call = plan.may_call and place not in plan.given_up
+    return KnownOutcomes(answers, sources, names=tuple(lookup.keys), may_call=may_call)
 
 
 async def _let_calls_run(chain: Chain) -> None:

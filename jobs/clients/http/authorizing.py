@@ -34,7 +34,7 @@ from jobs.declare.auth import (
 )
 from jobs.declare.services import without_path
 from jobs.declare.values.env import Env, resolve
-from jobs.errors import AccessRefused, DeclarationError, RunStopped
+from jobs.errors import AccessRefused, DeclarationError, ServiceDown
 
 TOKEN_TIMEOUT = 30.0  # s, for one token request
 TOKEN_TRIES = 3
@@ -151,7 +151,7 @@ class Authorizer:
         self._secrets = secrets
 
     async def open(self) -> None:
-        """Fetch what the first request needs. Raises RunStopped if that fails."""
+        """Fetch what the first request needs. Raises ServiceDown if that fails."""
 
     async def close(self) -> None:
         """End the requests that `open` and `headers` began."""
@@ -215,7 +215,7 @@ class TokenHeaders(Authorizer):
         self._fetching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Fetch the first token, before any clock starts. Raises RunStopped if that fails."""
+        """Fetch the first token, before any clock starts. Raises ServiceDown if that fails."""
         if self._takes_kept(asyncio.get_running_loop().time()):
             return
         for attempt in range(1, TOKEN_TRIES + 1):
@@ -223,7 +223,8 @@ class TokenHeaders(Authorizer):
                 await self._fetch()
             except CallFailed as failure:
                 if attempt == TOKEN_TRIES:
-                    raise RunStopped(f"{self._service}: {failure} ({TOKEN_TRIES} tries).") from None
+                    message = f"{self._service}: {failure} ({TOKEN_TRIES} tries)."
+                    raise ServiceDown(message) from None
                 await asyncio.sleep(TOKEN_PAUSE)
             else:
                 return

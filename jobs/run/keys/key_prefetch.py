@@ -119,9 +119,10 @@ def prefetch_keys(
     left = dict(first)
     while left and len(asked) < PASSES:
         keys = _table(left, types) if is_here else _frame(left, types, tasks=len(plan.shares[0]))
+        folder = below(scratch, f"keys-{places[0]}-{len(asked)}")
         asked.append(
             write_keys(
-                keys, types, _plan_of_keys(plan, places), below(scratch, f"keys-{len(asked)}"),
+                keys, types, _plan_of_keys(plan, places), folder,
                 wanted, engine=engine, run=functools.partial(run_prefetch, shared), sent=sent,
                 certain=certain,
             )
@@ -189,6 +190,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         unit="keys",
         reads=None,
         may_call=True,
+        given_up=(),
         distinct_keys=(),
         asked_first=(),  # of the rows, at other places
         layout=layout,

@@ -18,12 +18,14 @@ from pyspark.sql import DataFrame
 
 from jobs.declare.chains import levels, places_read
 from jobs.declare.vendor_jobs import JobLookup
+from jobs.errors import ServiceDown
 from jobs.input.day import InputDay
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.stored_request import write_request
+from jobs.run.engines.spark_failures import own_words
 from jobs.run.keys.chained_rows import read_chained_rows
 from jobs.run.keys.day_keys import KeySource
-from jobs.run.keys.hits import Hits, find_hits, open_folder, with_index
+from jobs.run.keys.hits import Hits, find_hits, open_folder, with_index, with_own_answers
 from jobs.run.keys.job_step import ItemLimit, settle_by_jobs
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys, read_ddl_types
@@ -34,7 +36,6 @@ from jobs.run.plan.caps import divided_by_need
 from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.run.rows.local_rows import LocalRows, engine_for
 from jobs.storage.removal import remove_folder
-from jobs.storage.urls import below
 from jobs.task.plan import PartitionPlan
 
 FEW_KEYS = 10_000  # of a lookup
@@ -50,6 +51,7 @@ class LedgerSession:
     plan: PartitionPlan
     asked_by: tuple[str, ...]
     all_known: bool
+    given_up: tuple[str, ...]  # sentences: vendors that were down, without which the run went on
 
 
 @contextmanager
@@ -103,7 +105,7 @@ def prepare_ledger(
         for place in chain.from_iterable(stages[1:]) if not alone else ():
             # such a run keeps no key, so that another run need not wait for its later stages
             _tell(prepared, plan, place, np.empty(0, np.int64))
-        found, looks = plan, dict[int, _Look]()
+        found, looks, given_up = plan, dict[int, _Look](), list[str]()
         for number, places in enumerate(stages):
             are_read, limit = number + 1 < len(stages), ItemLimit.of(found.cap)
             own = {place: look(found, place, are_read=are_read, limit=limit) for place in places}
@@ -114,25 +116,28 @@ def prepare_ledger(
             found = _with_looks(found, looks, own)
             if first:
                 asking(sum(one.keys.num_rows for one in first.values()))
-                found = prefetch_keys(
-                    found,
-                    first,
-                    engine=engine_for(prepared),
-                    here=here,
-                    alone=alone,
-                    seed=seed,
-                    scratch=below(scratch, f"level-{number}") if number else scratch,
-                    sent=sent,
-                    certain=are_read,
-                )
-                for place in first if alone else ():
-                    if (ledger := plan.ledgers[place]) is not None:
-                        release_prefetched(ledger)
+                for group in _groups(first, plan):
+                    prefetch = partial(
+                        prefetch_keys, found, group, engine=engine_for(prepared), here=here,
+                        alone=alone, seed=seed, scratch=scratch, sent=sent, certain=are_read,
+                    )  # fmt: skip
+                    try:
+                        found = prefetch()
+                    except Exception as error:
+                        down = own_words(error)
+                        if not isinstance(down, ServiceDown) or not _may_spill(found, group):
+                            raise
+                        found = _without_vendor(found, group)
+                        given_up.append(_went_on(found, group, str(down)))
+                    for place in group if alone else ():
+                        if (ledger := plan.ledgers[place]) is not None:
+                            release_prefetched(ledger)
                 asking(None)
         in_order = [looks[place] for place in range(len(plan.lookups))]
         asked_by = tuple(BY_ROW if look.first is None else look.first.message for look in in_order)
         with nullcontext() if waits is None else waits.ended():
-            yield LedgerSession(found, asked_by, all(look.leaves_none for look in in_order))
+            all_known = all(look.leaves_none for look in in_order)
+            yield LedgerSession(found, asked_by, all_known, tuple(given_up))
 
 
 def _stages(plan: PartitionPlan) -> list[list[int]]:
@@ -146,6 +151,39 @@ def _stages(plan: PartitionPlan) -> list[list[int]]:
     for place, level in enumerate(of_level):
         stages[level if place in read else last].append(place)
     return stages
+
+
+def _groups(first: Mapping[int, First], plan: PartitionPlan) -> Iterator[dict[int, First]]:
+    """Yields the lookups that are asked side by side. A vendor that may be given up is asked alone,
+    so that an outage is known to be its own.
+    """
+    alone = [place for place in first if plan.lookups[place].spills_outage]
+    together = {place: one for place, one in first.items() if place not in alone}
+    yield from [together] if together else []
+    for place in alone:
+        yield {place: first[place]}
+
+
+def _may_spill(plan: PartitionPlan, group: Mapping[int, First]) -> bool:
+    """Returns whether the run may go on without a group whose service is down. A cap stops it: what
+    the failed stage used of it is unknown.
+    """
+    return plan.cap is None and all(plan.lookups[place].spills_outage for place in group)
+
+
+def _without_vendor(plan: PartitionPlan, group: Mapping[int, First]) -> PartitionPlan:
+    """Returns the plan with the answers from before the outage; no other key is called."""
+    ledgers = list(plan.ledgers)
+    for place, first in group.items():
+        hits = with_own_answers(first.hits)
+        assert hits.plan is not None
+        ledgers[place] = with_index(hits.plan, hits.answers)
+    return replace(plan, ledgers=tuple(ledgers), given_up=(*plan.given_up, *group))
+
+
+def _went_on(plan: PartitionPlan, group: Mapping[int, First], why: str) -> str:
+    (name,) = (plan.lookups[place].name for place in group)
+    return f"lookup {name}: {why} The next vendor was asked instead; a replay asks it again."
 
 
 @dataclass(frozen=True)

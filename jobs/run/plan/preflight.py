@@ -423,6 +423,16 @@ async def check_service(
     enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None = None
 ) -> None:
     """Checks that the service of a lookup can be used. columns: of the input, if it can be read."""
+    try:
+        await _check_service_of(enrichment, lookup, columns)
+    except RunStopped:
+        if not lookup.spills_outage:
+            raise
+
+
+async def _check_service_of(
+    enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None
+) -> None:
     with _naming(enrichment):
         if lookup.http_service is not None:
             service = lookup.http_service

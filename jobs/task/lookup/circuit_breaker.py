@@ -9,7 +9,7 @@ from asyncio_core import Gate
 from jobs.clients.client import Send, Throttled
 from jobs.declare.lookup import Key
 from jobs.declare.services import Outage
-from jobs.errors import AccessRefused, RunStopped
+from jobs.errors import AccessRefused, RunStopped, ServiceDown
 
 # this many failed batches are an outage, if they have more rows than the declared number
 BATCHES_IN_A_ROW = 3
@@ -119,11 +119,17 @@ class CircuitBreaker:
             and sum(one for _, one in self._recent) >= share * count
         )
 
-    def throttled(self, reason: str, seconds: float) -> None:
+    def throttled(self, reason: str, seconds: float, *, is_down: bool = False) -> None:
         """Record throttling: no call for this many seconds.
 
+        Args:
+            reason: The service's words, for messages.
+            seconds: Of the pause.
+            is_down: Whether the service says that it is unavailable, rather than busy with us.
+
         Raises:
-            RunStopped: The pause, or the continuous throttling, exceeds the longest wait.
+            RunStopped: The pause, or the continuous throttling, exceeds the longest wait; as
+                ServiceDown if the service is unavailable.
         """
         self.is_degraded = True
         now = self._now_us()
@@ -133,7 +139,8 @@ class CircuitBreaker:
         at_most = self._rule.wait_at_most.total_seconds()
         if waited > at_most or seconds > max(at_most, PATIENCE):
             since = dt.datetime.fromtimestamp(self._throttled_since_us / 1e6, dt.UTC)
-            raise RunStopped(
+            kind = ServiceDown if is_down else RunStopped
+            raise kind(
                 f"{self._service} has been throttling us since {since:%H:%M:%S} UTC ({reason}), "
                 f"now for {seconds:.0f} s more; waited {waited:.0f} s, gave up."
             )
@@ -169,7 +176,7 @@ class CircuitBreaker:
                 partition, where no other rows succeed.
 
         Raises:
-            RunStopped: The service stayed down for the declared wait.
+            ServiceDown: The service stayed down for the declared wait.
         """
         if repeated and not self.is_down:
             return
@@ -188,7 +195,7 @@ class CircuitBreaker:
         left = self._rule.wait_at_most.total_seconds() - waited
         if left <= 0:
             since = dt.datetime.fromtimestamp(self._first_failure_us / 1e6, dt.UTC)
-            raise RunStopped(
+            raise ServiceDown(
                 f"{self._service} stopped answering at {since:%H:%M:%S} UTC ({reason}); "
                 f"gate closed, waited {waited:.0f} s, gave up."
             )

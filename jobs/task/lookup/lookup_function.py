@@ -64,6 +64,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         hidden: Whether keys are personal, which errors may repeat.
         ledger: Stores the answers.
         distinct: Whether no two rows have the same key.
+        is_called: Whether any row may call, so that the client is opened.
         hedging: Makes the second calls within `ask`.
         counted: Counts the calls within `ask`.
     """
@@ -85,6 +86,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         hidden: bool = False,
         ledger: TaskLedger | None = None,
         distinct: bool = False,
+        is_called: bool = True,
         hedging: Hedging | None = None,
         counted: CountedCalls | None = None,
     ) -> None:
@@ -101,6 +103,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._replies = Replies(caller, watch, idempotent=lookup.repeatable, hidden=hidden)
         self._ledger = ledger
         self._asks_once = ledger is not None and not lookup.repeatable
+        self._is_called = is_called
         self._hedging, self._counted = hedging, counted
         # with distinct keys the table finds nothing, at a fifth of a row's CPU; it also ends calls
         # that outlive their rows, and refuses a second call that must not be made
@@ -122,7 +125,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
             self._counted.open(self._operator, self._running_calls)
         self._gate.subscribe(self)
         self._gate_is_open, self._closed_seconds = self._gate.is_open, self._gate.closed_seconds
-        await self._caller.open()
+        if self._is_called:
+            await self._caller.open()
 
     def _running_calls(self) -> list[asyncio.Task[Any]]:
         if self._table is not None:

@@ -1,6 +1,7 @@
 """The result of an attempt, and its report to the circuit breaker."""
 
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from jobs.clients.client import CallFailed, Client, Redirected, Throttled, Unclear
@@ -53,7 +54,8 @@ class Replies:
         reason = one_line(str(failure))
         shown = self.shown(reason)  # by the breaker, in progress and in a stop
         if isinstance(failure, Throttled):
-            self._watch.throttled(shown, failure.seconds)
+            is_down = failure.status == HTTPStatus.SERVICE_UNAVAILABLE
+            self._watch.throttled(shown, failure.seconds, is_down=is_down)
             return Reply(None, error=reason, throttled=True)
         if isinstance(failure, Redirected):
             self._watch.redirected(shown)

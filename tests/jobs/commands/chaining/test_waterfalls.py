@@ -156,9 +156,9 @@ def test_another_vendor_or_answer_in_the_files_is_red(firms):
 REFUSED = {
     "other columns": ('b = replace(b, returns="other STRING")', "all must return the same columns"),
     "one vendor": ("of = [a]", "of has 1 lookups; a waterfall needs at least 2"),
-    "an outage": (
-        "spill_on = ['outage']",
-        "spill_on has 'outage'; it can have 'timeout' and 'error'",
+    "throttling": (
+        "spill_on = ['throttled']",
+        "spill_on has 'throttled'; it can have 'timeout', 'error', 'outage'",
     ),
     "another column": (
         "accept = 'number > 1'",
