@@ -64,6 +64,8 @@ def cast_to(kind: pa.DataType) -> Cast:
     """Return the cast to an Arrow type of `answer_types`."""
     if pa.types.is_decimal(kind):
         return _decimal(kind.precision, kind.scale)
+    if pa.types.is_map(kind):
+        return _map_cast(cast_to(kind.item_type))
     if pa.types.is_list(kind):
         return _list_cast(cast_to(kind.value_type))
     if pa.types.is_struct(kind):
@@ -216,6 +218,16 @@ def _struct_cast(inner: dict[str, Cast]) -> Cast:
         if not isinstance(value, dict):
             raise _refuse("STRUCT", value)
         return {name: cast(value.get(name)) for name, cast in inner.items()}
+
+    return cast
+
+
+def _map_cast(inner: Cast) -> Cast:
+    @_nullable
+    def cast(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _refuse("MAP", value)
+        return [(_text(name), inner(item)) for name, item in value.items()]
 
     return cast
 

@@ -91,6 +91,11 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType]:
         case exp.DType.ARRAY if kind.expressions:
             inner, arrow = _read_type(kind.expressions[0])
             return f"ARRAY<{inner}>", pa.list_(arrow)
+        case exp.DType.MAP if kind.expressions:
+            key, (inner, arrow) = map(_read_type, kind.expressions)
+            if key[1] != pa.string():
+                raise ValueError(f"the keys of {kind.sql(dialect='spark')} must be STRING.")
+            return f"MAP<STRING, {inner}>", pa.map_(pa.string(), arrow)
         case exp.DType.STRUCT if kind.expressions:
             if len({field.name.lower() for field in kind.expressions}) < len(kind.expressions):
                 raise ValueError(f"{kind.sql(dialect='spark')} names a field twice.")

@@ -21,7 +21,7 @@ from jobs.errors import DeclarationError
 EVERY_TYPE = (
     "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN", "DATE", "STRING",
     "BINARY", "TIMESTAMP", "DECIMAL(10,2)", "DECIMAL(38,10)", "ARRAY<INT>",
-    "STRUCT<a: INT, b: STRING>", "ARRAY<STRUCT<at: TIMESTAMP>>",
+    "STRUCT<a: INT, b: STRING>", "ARRAY<STRUCT<at: TIMESTAMP>>", "MAP<STRING, INT>",
 )  # fmt: skip
 
 json_values = st.recursive(
@@ -128,7 +128,7 @@ def test_fields_of_a_struct_may_have_any_name_that_ddl_can_write():
         ("", "cannot read"),
         ("a INT; DROP TABLE x", "cannot read"),
         ("a INT, A STRING", "names a column twice"),
-        ("a MAP<STRING, INT>", "MAP<STRING, INT> is not one that an answer can have"),
+        ("a MAP<INT, STRING>", "the keys of MAP<INT, STRING> must be STRING"),
         ("a INTERVAL", "INTERVAL"),
         ("a DECIMAL(50,2)", "DECIMAL(50,2)"),
         ("a DECIMAL(5,10)", "DECIMAL(5,10)"),
@@ -167,6 +167,7 @@ def test_ddl_that_an_answer_cannot_have_is_refused_with_a_cure(ddl, message):
         ("DECIMAL(38,10)", "1234567890123456789012345678.0123456789",
          decimal.Decimal("1234567890123456789012345678.0123456789")),
         ("ARRAY<INT>", [1, None], [1, None]),
+        ("MAP<STRING, INT>", {"b": 1, "a": None}, [("b", 1), ("a", None)]),
         ("STRUCT<a: INT, b: STRING>", {"a": 1, "c": 2}, {"a": 1, "b": None}),
     ],
 )  # fmt: skip
@@ -206,6 +207,8 @@ def test_a_value_that_fits_is_given_as_arrow_takes_it(ddl, value, given_back):
         ("DECIMAL(4,2)", "much"),
         ("DECIMAL(4,2)", True),
         ("ARRAY<INT>", "abc"),
+        ("MAP<STRING, INT>", [("a", 1)]),
+        ("MAP<STRING, INT>", {"a": "b"}),
         ("ARRAY<INT>", ["a"]),
         ("STRUCT<a: INT>", [1]),
         ("STRUCT<a: INT>", {"a": "x"}),
