@@ -151,6 +151,11 @@ class JobLookup(CoroutineLookup):
         """Seconds after which a submission is interrupted: those of an upload and of a request."""
         return 2 * (self.attempt_timeout or 300.0)
 
+    @property
+    def grace(self) -> float:
+        """Seconds after give_up in which a cancelled job may still end, and an outage pass."""
+        return min(self.give_up.total_seconds(), 3600.0)
+
     def _check_function(self) -> None:
         if not inspect.isclass(self.function):
             raise DeclarationError("@jobs must decorate a class with submit, state and results.")

@@ -108,14 +108,14 @@ class JobWatch:
                         refused.append((job, state.reason))
                 elif isinstance(state, Over):
                     await self._take(job, intent, state.reason)
-                elif self.clock() >= until + self._grace:
+                elif self.clock() >= until + self.lookup.grace:
                     self._give_up(job, intent)
                 else:
                     found.is_open(job, intent, until, state.done)
                     continue
                 found.taken += 1
             except NotNow as error:
-                if self.clock() >= until + self._grace:
+                if self.clock() >= until + self.lookup.grace:
                     self._give_up(job, intent, str(error))
                     found.taken += 1
                     continue
@@ -164,11 +164,6 @@ class JobWatch:
         at = self.clock()
         self.files.write_submitted(job.token, found, at)
         return replace(job, submitted={"job": found, "at": at})
-
-    @property
-    def _grace(self) -> float:
-        """Seconds after give_up in which a cancelled job may still end, and an outage pass."""
-        return min(self.lookup.give_up.total_seconds(), 3600.0)
 
     async def _state(self, job: str, *, is_late: bool) -> Running | Over | Refused:
         """Return a job's state; a job that takes too long is cancelled first."""

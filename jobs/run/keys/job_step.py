@@ -183,8 +183,8 @@ class _JobStep:
             intent = self._intent(job)
             accepted: Job | None = job
             if not job.id:
-                if intent.run_id != self._plan.run_id and intent.run_id in alive:
-                    continue  # its run is about to submit it
+                if self._is_of_another(intent, alive):
+                    continue
                 accepted = await self._recovered(watch, job, intent)
             if accepted is not None:
                 found.append((accepted, intent))
@@ -433,9 +433,16 @@ class _JobStep:
 
     def _holds_slot(self, job: Job) -> bool:
         """Returns whether an open job may run at the vendor; a lost job stays open for its keys."""
-        if job.id or self._lookup.recovery == "none":
-            return bool(job.id)
-        return self._clock() < job.until(self._intent(job), self._lookup.give_up)
+        if job.id:
+            return True
+        intent = self._intent(job)
+        if self._lookup.recovery == "none":
+            return self._is_of_another(intent, self._runs_alive())
+        return self._clock() < job.until(intent, self._lookup.give_up)
+
+    def _is_of_another(self, intent: Intent, alive: set[str]) -> bool:
+        """Returns whether another living run is about to submit the job."""
+        return intent.run_id != self._plan.run_id and intent.run_id in alive
 
     def _begin_waiting(self) -> None:
         """Stores since when the day waits, before its first intent, for the run after a kill."""

@@ -22,7 +22,8 @@ def waiting_sentence(lookup: JobLookup, look: Look) -> str:
     if not jobs:
         return " ".join((f"lookup {lookup.name}:", *notes))
     since, until = (
-        f"{dt.datetime.fromtimestamp(at, dt.UTC):%F %H:%M} UTC" for at in (look.since, look.until)
+        f"{dt.datetime.fromtimestamp(at, dt.UTC):%F %H:%M} UTC"
+        for at in (look.since, look.until + lookup.grace)
     )
     done = f", {look.done:,} of them done" if look.done else ""
     found = (

@@ -3,6 +3,7 @@
 The runs are the driver's steps, by the clock of the test: no row is written.
 """
 
+import asyncio
 import contextlib
 import threading
 from dataclasses import replace
@@ -205,6 +206,22 @@ def test_a_lost_job_of_a_vendor_without_recovery_holds_no_slot(steps):
     steps.reviews.vendor.lose = {1}
     steps.run()
     assert steps.run_until_over(["another"], NEXT).outcomes == {"ok": 1}
+
+
+@pytest.mark.parametrize("recovery", all_but("none", "list", "token"))
+def test_a_job_that_another_run_is_submitting_holds_a_slot(steps, recovery):
+    reviews, seen = steps.reviews, []
+
+    async def run_another(request, parts):
+        if request.method == "POST" and not seen:
+            seen.append(None)
+            seen[0] = await asyncio.to_thread(steps.run, ["another"], NEXT)
+
+    reviews.declare(recovery, open_jobs=1)
+    reviews.vendor.odd = run_another
+    steps.run()
+    assert "1 key is not submitted yet" in seen[0].sentence
+    assert len(reviews.vendor.submits) == len(TEXTS)
 
 
 def test_a_job_refused_for_now_is_submitted_again(steps):

@@ -51,6 +51,7 @@ class JobRules:
         self._forgotten: dict[str, float] = {}  # by text, when it was last forgotten
         self._known: dict[str, float] = {}  # by token, when its id was stored
         self._intended: dict[str, float] = {}  # by token, when its intent was there
+        self._submitted_by: dict[str, Process] = {}  # by token
         self.reached: dict[Process, str] = {}
         self.clock_was_set = False
         vendor.on_accept = self.check_accepted
@@ -105,6 +106,7 @@ class JobRules:
         """A key that is in a job of the vendor, or has an answer, is taken by no other job."""
         night = scheduler()
         self.reached[self.submitting] = TAKEN
+        self._submitted_by.setdefault(job.token, self.submitting)
         done = None if self._is_early(job.token) else self.done(job.token)
         if done is not None and done["state"] == FORGOTTEN:
             return  # its request was under way: a person lets its keys go to another job
@@ -145,14 +147,20 @@ class JobRules:
         """The vendor has no more open jobs than are allowed; lost jobs hold no place, nor do jobs
         in doubt that seem older than give_up.
         """
-        if self._dialect.recovery == "none" or self.clock_was_set:
+        # a request that outlived its process holds no place where nothing recovers its job
+        is_lost = self._dialect.recovery == "none" and self.submitting.has_ended
+        if is_lost or self.clock_was_set:
             return
-        known = [
-            job for job in still_open if self.done(job.token) is None
-            and (self._has(job.token, "submitted.json") or not self._is_old(job.token))
-        ]  # fmt: skip
+        known = [job for job in still_open if self.done(job.token) is None and self._holds(job)]
         if len(known) >= self._night.most_open:
             scheduler().fail(f"{len(known) + 1} open jobs, where {self._night.most_open} may be")
+
+    def _holds(self, job: VendorJob) -> bool:
+        if self._has(job.token, "submitted.json"):
+            return True
+        if self._dialect.recovery == "none":
+            return not self._submitted_by[job.token].has_ended
+        return not self._is_old(job.token)
 
     # -- rows --------------------------------------------------------------------------------------
     def check_day(self, run: str, texts: Sequence[str | None], files: Sequence[str]) -> bool:
