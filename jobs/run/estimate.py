@@ -80,6 +80,7 @@ class LookupEstimate(Facts):
     sample: int = 0  # those answers
     # calls that may come on top: rows whose key is made of an answer that is not stored
     unknown: int = 0
+    expected: int | None = None  # of them, if the share of rows with a key is that of the last run
     cost_at_most: str | None = None  # with those calls
     # where the cost is that of the last run's calls, the number of these; without an interval
     as_last_run: int = 0
@@ -185,7 +186,8 @@ def estimate(
 
             last, now_us = figures.get(lookup.name), clock() // 1000
             estimated = _estimated(lookup, wanted, plan, last, now_us=now_us, keep=keep)
-            lookups.append(_with_unknown(estimated, lookup, planned.unknown.get(number, 0), now_us))
+            unknown = planned.unknown.get(number, 0)
+            lookups.append(_with_unknown(estimated, lookup, unknown, last, now_us))
     latest = [record for record in run_records.latest(enrichment.name) if record.facts.day in found]
     published = [
         one
@@ -289,17 +291,28 @@ def _estimated(
 
 
 def _with_unknown(
-    estimated: LookupEstimate, lookup: Lookup, unknown: int, now_us: int
+    estimated: LookupEstimate,
+    lookup: Lookup,
+    unknown: int,
+    last: LookupMetrics | None,
+    now_us: int,
 ) -> LookupEstimate:
     if not unknown:
         return estimated
+    expected, seconds = None, None
+    if last is not None:
+        rows = sum(last.outcomes.values())
+        expected = round(unknown * (rows - last.outcomes.get("skipped", 0)) / rows)
+        seconds = _seconds(lookup, estimated.calls + expected, last)
     calls = estimated.calls + unknown
     today = datetime.fromtimestamp(now_us / 1e6, UTC).date().isoformat()
     units = {"item": calls, "request": -(-calls // lookup.batch_size)}
     known = estimated.cost is not None and estimated.cost_between is None
     known = known and not estimated.as_last_run
     most = f"{cost_of(in_force(lookup.prices, today), units):f}" if known else None
-    return replace(estimated, unknown=unknown, cost_at_most=most)
+    return replace(
+        estimated, unknown=unknown, expected=expected, seconds=seconds, cost_at_most=most
+    )
 
 
 def _cost_as_in(
@@ -382,7 +395,9 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
     if lookup.unknown:
         more = f"at most {lookup.calls + lookup.unknown:,}"
         rows = f"{counted(lookup.unknown, 'row has', 'rows have')}"
-        lines.insert(-1, f"  with unknown keys  {more}   {rows} a key made of answers not stored")
+        about = "" if lookup.expected is None else f"; about {lookup.expected:,} as on the last run"
+        text = f"{more}   {rows} a key made of answers not stored{about}"
+        lines.insert(-1, f"  with unknown keys  {text}")
     if lookup.cost is not None:
         later = f"; {lookup.later_price}" if lookup.later_price else ""
         price = lookup.price or "no price is in force today"

@@ -94,7 +94,11 @@ def _run(options: argparse.Namespace) -> int:
         for row in preview_rows(enrichment, lookup, keys[lookup.name], discard=options.discard):
             done.append(row)
             for line in preview_text.reported(
-                row, width, together=lookup.batch_size > 1, hidden=hidden
+                row,
+                width,
+                together=lookup.batch_size > 1,
+                hidden=hidden,
+                conditional=lookup.when is not None,
             ):
                 print(masked(line), flush=True)
         print(f"      {preview_text.summary(done)}")

@@ -21,7 +21,12 @@ def heading(lookup: str, service: str, address: str, rows: int, day: str) -> str
 
 
 def reported(
-    row: PreviewRow, width: int, *, together: bool = False, hidden: bool = False
+    row: PreviewRow,
+    width: int,
+    *,
+    together: bool = False,
+    hidden: bool = False,
+    conditional: bool = False,
 ) -> Iterator[str]:
     """Yield the lines of a row.
 
@@ -30,6 +35,7 @@ def reported(
         width: Characters of a line.
         together: Whether requests have keys of several rows.
         hidden: Whether everything with the keys is hidden.
+        conditional: Whether the lookup is asked under a condition, without which keys are null.
     """
     keys = "  ".join(
         f"{name}={'***' if hidden else shown(value)}" for name, value in row.keys.items()
@@ -50,7 +56,9 @@ def reported(
             asked = " ".join(part for part in (exchange.request, exchange.sent) if part)
             status = "" if exchange.status is None else f"{exchange.status} "
             yield from side_by_side(asked, f"{status}{exchange.answer}", width)
-    yield f"      {row.status}{attempts}{latency}{_outcome(row, hidden=hidden)}"
+    why = ": its condition does not hold, or a key is null"
+    why = why if conditional and row.status == "skipped" else ""
+    yield f"      {row.status}{why}{attempts}{latency}{_outcome(row, hidden=hidden)}"
 
 
 def mask(lookup: Lookup) -> Callable[[str], str]:
