@@ -1,9 +1,10 @@
 """Evaluates Spark SQL expressions of keys by Arrow, value for value as Spark does.
 
-It knows columns, literals, trim, lower, upper, coalesce, nullif, if, CASE, concat, substring, casts
-to a text or a wider integer, comparisons (of a DOUBLE also with a number such as 0.7), BETWEEN, IN,
-IS NULL, AND, OR, NOT. Other expressions, and expressions whose operands Spark would convert first,
-need Spark. A random search compares both engines: tests/jobs/input/keys/test_arrow_expressions.py.
+It knows columns, literals, trim, lower, upper, coalesce, nullif, if, CASE, concat, substring,
+split_part, replace, casts to a text or a wider integer, comparisons (of a DOUBLE also with a number
+such as 0.7), BETWEEN, IN, IS NULL, AND, OR, NOT. Other expressions, and expressions whose operands
+Spark would convert first, need Spark. A random search compares both engines:
+tests/jobs/input/keys/test_arrow_expressions.py.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from jobs.input.keys.key_values import (
     is_in,
     join,
     lower,
+    split_part,
     upper,
     without,
 )
@@ -225,6 +227,21 @@ class _Compiler:
         cut = functools.partial(pc.utf8_slice_codeunits, start=first, stop=stop)
         return _apply(cut, pa.string(), [text])
 
+    def _splitpart(self, node: exp.SplitPart) -> Values:
+        text = self._cast_to_kind(node.this, pa.string())
+        mark, number = _text_in(node.args.get("delimiter")), _count_in(node.args.get("part_index"))
+        if not mark or not number:
+            raise _NeedsSparkError(repr(node))
+        return _apply(functools.partial(split_part, mark, number), pa.string(), [text])
+
+    def _replace(self, node: exp.Replace) -> Values:
+        text = self._cast_to_kind(node.this, pa.string())
+        old, new = _text_in(node.args.get("expression")), _text_in(node.args.get("replacement"))
+        if not old or new is None:
+            raise _NeedsSparkError(repr(node))
+        replaced = functools.partial(pc.replace_substring, pattern=old, replacement=new)
+        return _apply(replaced, pa.string(), [text])
+
     def _concat(self, node: exp.Concat) -> Values:
         return self._joined(node.expressions)
 
@@ -376,6 +393,11 @@ def _widest(kinds: Sequence[pa.DataType]) -> pa.DataType:
     if not known or known[0] not in KINDS or any(kind != known[0] for kind in known):
         raise _NeedsSparkError(str(kinds))
     return known[0]
+
+
+def _text_in(node: Any) -> str | None:
+    """Return the value of a literal that is a text; None for every other node."""
+    return str(node.this) if isinstance(node, exp.Literal) and node.is_string else None
 
 
 def _count_in(node: Any) -> int | None:

@@ -123,6 +123,15 @@ def _mapped(
     return mapped.take(distinct.indices)
 
 
+def split_part(mark: str, number: int, texts: pa.Array) -> pa.Array:
+    """Return the part of this number, from 1, between marks; empty where there are fewer."""
+    parts = pc.split_pattern(texts, pattern=mark)
+    has_part = pc.greater_equal(pc.list_value_length(parts), number)
+    places = pc.add(parts.offsets[:-1].cast(pa.int64()), number - 1)
+    found = parts.values.take(pc.if_else(has_part, places, pa.scalar(None, pa.int64())))
+    return pc.if_else(has_part, found, "")
+
+
 def join(*texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(*texts, "", null_handling="emit_null")
 

@@ -106,6 +106,14 @@ class Expressions:
                     f"substring({self._of('string', deeper)}, {choose([0, 1, 2, 5])}, "
                     f"{choose([0, 1, 3, 99])})"
                 ),
+                lambda: (
+                    f"split_part({self._of('string', deeper)}, {choose(LITERALS[1:])}, "
+                    f"{choose([1, 2, 3])})"
+                ),
+                lambda: (
+                    f"replace({self._of('string', deeper)}, {choose(LITERALS[1:])}, "
+                    f"{choose(LITERALS)})"
+                ),
                 lambda: f"substr({self._of('string', deeper)}, {choose([0, 1, 2])})",
                 lambda: f"cast({self._of(choose(['int', 'boolean']), deeper)} as string)",
             ],
