@@ -1,13 +1,14 @@
 """Sketches of a day's answers, small enough for the run record, and their largest change.
 
 A sketch of a column has shares of its answers: null, equal to a frequent text, and up to each of
-some values. A text counts by its characters too, a list by its items, a time from the day's start.
+some values. A text counts by its characters too, a list by its items.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,13 @@ FREQUENT = 0.01  # share of a text that a sketch names
 LONGEST = 60  # characters of such a text
 LEVELS = np.arange(1, 40) / 40  # of the points of a sketch
 
+RECENT = 3  # days; values that changed on most of them always do
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
 Sketch = dict[str, Any]
+# which answers an index is of, their shares today, and by earlier day
+Shares = tuple[Callable[[int], str], Floats, Floats]
+SharesOf = Callable[[Sketch, Sequence[Sketch]], Shares]
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,9 @@ def _sketch(column: pa.Array, kind: str, day: dt.date, *, named: bool) -> Sketch
         column = column.cast(column.type.value_type)
     given = column.drop_null()
     sketch: Sketch = {"type": kind, "answers": len(column), "texts": {}, "points": []}
-    numbers = _numbers(given, day)
+    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        sketch["start"] = dt.datetime.combine(day, dt.time(), dt.UTC).timestamp()
+    numbers = _numbers(given)
     if numbers is not None:
         numbers = np.sort(numbers[np.isfinite(numbers)])
         sketch["points"] = _points(numbers)
@@ -97,7 +106,7 @@ def _sketch(column: pa.Array, kind: str, day: dt.date, *, named: bool) -> Sketch
     return sketch | {"null": 1 - there / len(column) if len(column) else 0.0}
 
 
-def _numbers(given: pa.Array, day: dt.date) -> Floats | None:
+def _numbers(given: pa.Array) -> Floats | None:
     """Returns numbers in place of values; None of a type that has no order."""
     kind = given.type
     if _is_text(kind):
@@ -108,8 +117,7 @@ def _numbers(given: pa.Array, day: dt.date) -> Floats | None:
         given = pc.list_value_length(given)
     elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         micros = given.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
-        start = dt.datetime.combine(day, dt.time(), dt.UTC).timestamp()
-        return as_numbers(micros.cast(pa.int64())) / 1e6 - start
+        return as_numbers(micros.cast(pa.int64())) / 1e6
     elif pa.types.is_boolean(kind):
         given = given.cast(pa.int8())
     elif pa.types.is_nested(kind):
@@ -134,46 +142,92 @@ def largest_change(now: Sketch, before: Sequence[Sketch], tolerated: float) -> C
     """Returns the share that is furthest from usual, which is its mean over the days before.
 
     As usual counts `tolerated`, and four standard deviations: of a sample of today's size, and of
-    the days before beyond what their sizes explain.
+    the days before beyond what their sizes explain. Values that differ on most days, such as
+    increasing numbers, are not compared. Times are compared as they are and by their distance from
+    the day's start: either may be as usual.
 
     Args:
         now: The day's sketch, of at least FEWEST_ANSWERS.
-        before: Sketches of earlier days, with the same type.
+        before: Sketches of earlier days, oldest first, with the same type.
         tolerated: The largest difference of a share.
     """
-    changes = []
-    for what, share, of, shares, sizes in _shares(now, before):
-        usual = float(np.mean(shares))
-        spread = max(0.0, float(np.var(shares) - np.mean(usual * (1 - usual) / sizes)))
-        middle = (share + usual) / 2
-        chance = middle * (1 - middle) / of
-        changes.append(Change(what, share, usual, tolerated + SPREADS * (spread + chance) ** 0.5))
-    return max(changes, key=lambda change: change.excess)
-
-
-def _shares(
-    now: Sketch, before: Sequence[Sketch]
-) -> Iterator[tuple[str, float, float, Sequence[float] | Floats, Floats]]:
-    """Yields which answers, their share today, of how many, and both on each day before."""
-    sizes = np.array([one["answers"] for one in before], float)
-    yield "are null", now["null"], now["answers"], [one["null"] for one in before], sizes
+    found = [_largest(_null_shares, now, before, tolerated)]
     days = [one for one in before if one["points"]]
-    if not now["points"] or not days:
-        return
-    given, *sizes_given = (one["answers"] * (1 - one["null"]) for one in (now, *days))
-    sizes = np.array(sizes_given)
-    for text in dict.fromkeys(text for one in (now, *days) for text in one["texts"]):
-        shares = [one["texts"].get(text, 0.0) for one in days]
-        yield f"are {text!r}", now["texts"].get(text, 0.0), given, shares, sizes
-    at = np.array(sorted({point[0] for one in (now, days[-1]) for point in one["points"]}))
-    today, *earlier = (_shares_up_to(at, one["points"]) for one in (now, *days))
-    for value, share, shares in zip(at, today, np.transpose(earlier), strict=True):
-        yield f"are at most {value:g}", float(share), given, shares, sizes
+    if now["points"] and len(days) > RECENT:
+        found.append(_unless_moving(_text_shares, now, days, tolerated))
+        by_value = (_point_shares, _moved_shares) if "start" in now else (_point_shares,)
+        changes = [_unless_moving(shares, now, days, tolerated) for shares in by_value]
+        judged = [change for change in changes if change is not None]
+        found.append(min(judged, key=_excess) if judged else None)
+    return max((change for change in found if change is not None), key=_excess)
 
 
-def _shares_up_to(at: Floats, points: list[list[float]]) -> Floats:
+def _excess(change: Change) -> float:
+    return change.excess
+
+
+def _unless_moving(
+    shares: SharesOf, now: Sketch, before: Sequence[Sketch], tolerated: float
+) -> Change | None:
+    """Returns the largest change; None if most of the last days had changed too."""
+    change = _largest(shares, now, before, tolerated)
+    if change is None or change.excess <= 0:
+        return change
+    recent = [_largest(shares, before[-k], before[:-k], tolerated) for k in range(1, RECENT + 1)]
+    changed = sum(one is not None and one.excess > 0 for one in recent)
+    return None if 2 * changed > RECENT else change
+
+
+def _largest(
+    shares: SharesOf, now: Sketch, before: Sequence[Sketch], tolerated: float
+) -> Change | None:
+    shown, today, earlier = shares(now, before)
+    if not len(today):
+        return None
+    part = 0 if shares is _null_shares else 1  # the other shares are of the answers with a value
+    of, *sizes = (max(1, one["answers"] * (1 - part * one["null"])) for one in (now, *before))
+    usual, middle = earlier.mean(axis=0), (today + earlier.mean(axis=0)) / 2
+    explained = usual * (1 - usual) * np.mean(1 / np.array(sizes))
+    spread = np.maximum(0, earlier.var(axis=0) - explained)
+    allowed = tolerated + SPREADS * np.sqrt(spread + middle * (1 - middle) / of)
+    at = int(np.argmax(np.abs(today - usual) - allowed))
+    return Change(shown(at), float(today[at]), float(usual[at]), float(allowed[at]))
+
+
+def _null_shares(now: Sketch, before: Sequence[Sketch]) -> Shares:
+    earlier = np.array([[one["null"]] for one in before])
+    return lambda _: "are null", np.array([now["null"]]), earlier
+
+
+def _text_shares(now: Sketch, before: Sequence[Sketch]) -> Shares:
+    texts = [*dict.fromkeys(text for one in (now, *before) for text in one["texts"])]
+    today, *earlier = ([one["texts"].get(text, 0.0) for text in texts] for one in (now, *before))
+    return lambda at: f"are {texts[at]!r}", np.array(today), np.array(earlier)
+
+
+def _point_shares(now: Sketch, before: Sequence[Sketch], *, moved: bool = False) -> Shares:
+    days = []
+    for one in (now, *before):
+        known = np.array(one["points"])
+        known[:, 0] -= one["start"] if moved else 0
+        days.append(known)
+    values = np.unique(np.concatenate([days[0][:, 0], days[-1][:, 0]]))
+    today, *earlier = (_shares_up_to(values, known) for known in days)
+
+    def shown(at: int) -> str:
+        if "start" not in now:
+            return f"are at most {values[at]:g}"
+        seconds = float(values[at]) + (now["start"] if moved else 0)
+        return f"are at most {_EPOCH + dt.timedelta(seconds=seconds)}"
+
+    return shown, today, np.array(earlier)
+
+
+_moved_shares = functools.partial(_point_shares, moved=True)
+
+
+def _shares_up_to(at: Floats, known: Floats) -> Floats:
     """Returns the shares of answers that are at most these values; between points about."""
-    known = np.array(points)
     found: Floats = np.interp(
         at, np.repeat(known[:, 0], 2), known[:, 1:].ravel(), known[0, 1] / 2, (1 + known[-1, 2]) / 2
     )

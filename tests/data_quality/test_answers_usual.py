@@ -76,6 +76,7 @@ def exchanged(table, _draw):
 
 PLANTED = {
     "more nulls": changed("score", sometimes(0.2, None)),
+    "all null": changed("score", sometimes(1, None)),
     "no nulls": changed("employees", lambda column, _: pc.fill_null(column, 0)),
     "mean shift": changed("score", lambda column, _: pc.add(column, 10)),
     "scale": changed("price", lambda column, _: pc.multiply(column, 2)),
@@ -108,6 +109,29 @@ def history(seed, count, *, small=False):
     draw = np.random.default_rng(seed)
     made = [(day, answers(draw, day, size)) for day, size in days(draw, count, small=small)]
     return [sketch_answers([table], LOOKUP, day.isoformat()) for day, table in made]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda number: {"score": float(number)},  # increases day by day
+        lambda number: {"name": f"batch {number // 200}"},
+        lambda number: {"seen_at": dt.datetime(2020, 1, 1)},  # noqa: DTZ001  # a fixed time
+    ],
+    ids=["increasing numbers", "another text on each day", "a fixed time"],
+)
+def test_values_that_always_differ_raise_no_alarm(made):
+    sketches = []
+    for number in range(36):
+        day = START + dt.timedelta(days=number)
+        table = answers(np.random.default_rng(number), day, 200)
+        for name in made(0):
+            values = [made(number * 200 + line)[name] for line in range(200)]
+            place = table.column_names.index(name)
+            table = table.set_column(place, name, pa.array(values, table[name].type))
+        sketches.append(sketch_answers([table], LOOKUP, day.isoformat()))
+    for number in range(28, 36):
+        assert not drifted(sketches[number], sketches[number - 28 : number])
 
 
 def drifted(sketch, before):
