@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from dagster._core.workspace.autodiscovery import loadable_targets_from_loaded_module
 
+from jobs.run.engines.engine import ENGINE, LOCAL
 from orchestration.dagster.declared import enrichments_in
 from orchestration.dagster.home import dagster_home
 from tests.support.check_partitions import checks_of_days
@@ -176,13 +177,13 @@ def test_a_day_is_asked_for_when_the_projects_asset_was_updated_and_not_before(m
 
 
 @pytest.mark.process
-@pytest.mark.spark
 def test_a_day_goes_through_both_and_its_checks_are_green(merged, folder, service, monkeypatch):
     async def grade(request):
         return web.json_response({"grade": "A"})
 
     service.answer = grade
     monkeypatch.setenv("CREDIT_URL", service.url)
+    monkeypatch.setenv(ENGINE, LOCAL)
     table = dg.AssetKey(["lake", "orders_rated"])
     with dg.DagsterInstance.get() as instance:
         assert dg.materialize([orders], instance=instance, partition_key=DAY).success

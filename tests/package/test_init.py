@@ -23,10 +23,13 @@ def run(*command, folder):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.spark
+@pytest.mark.parametrize(
+    "engine", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.proof])]
+)
 def test_a_new_project_publishes_its_first_day_whatever_its_modules_are_called(
-    environments, tmp_path
+    environments, tmp_path, monkeypatch, engine
 ):
+    monkeypatch.setenv("TIDEGATE_ENGINE", engine)
     python = environments("spark").python
     status, said, _ = run(python, "-m", "tidegate", "init", "shop", folder=tmp_path)
     assert (status, said) == (

@@ -45,12 +45,7 @@ KILLED_AT = [
     pytest.param(2_000, 0.9, 2, marks=pytest.mark.proof),
     pytest.param(12_000, 0.5, 2, marks=pytest.mark.proof),
 ]
-DIES_AT = [
-    (1_000, 0.9),
-    pytest.param(2_000, 0.1, marks=pytest.mark.proof),
-    pytest.param(2_000, 0.5, marks=pytest.mark.proof),
-    pytest.param(12_000, 0.9, marks=pytest.mark.proof),
-]
+DIES_AT = [(1_000, 0.9), (2_000, 0.1), (2_000, 0.5), (12_000, 0.9)]
 DECLARATION = """
 import os
 from dataclasses import replace
@@ -313,7 +308,8 @@ def died_once(enrichment, dies_at):
     return Path("died").stat().st_mtime
 
 
-@everywhere("night", on_store=pytest.mark.proof)
+@everywhere("night")
+@pytest.mark.proof  # `make test` kills a worker in test_tasks_tried_again.py
 @pytest.mark.parametrize(("rows", "share"), DIES_AT)
 def test_a_task_whose_worker_dies_repeats_few_calls_when_spark_runs_it_again(
     night, service, rows, share
