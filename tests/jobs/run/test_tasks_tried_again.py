@@ -148,6 +148,7 @@ def test_a_worker_killed_with_9_costs_no_row_and_no_more_calls_than_were_in_flig
     assert 0 < repeated <= IN_FLIGHT + flushed_late
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_row_that_fails_the_run_is_called_for_once_and_says_so(day, service):
     async def refuses_one(request):
