@@ -245,6 +245,16 @@ def test_a_refused_job_uses_up_no_retry(steps):
 
 
 # -- looks -----------------------------------------------------------------------------------------
+def test_a_day_that_waits_names_no_time_that_has_passed(steps):
+    steps.reviews.declare(give_up=HOUR, cancels=False)
+    steps.reviews.vendor.looks = 99
+    for hours in (0, 0.5, 1, 1.5):  # steps begin at 22:13
+        steps.now = Steps.now + hours * HOUR
+        assert "until 2023-11-15 00:13 UTC at the latest" in steps.run().sentence
+    steps.now = Steps.now + 2 * HOUR
+    assert not steps.run().sentence
+
+
 def test_a_job_that_is_being_cancelled_still_gives_its_results(steps):
     async def cancel_later(request, parts):
         if parts[-1] != "cancel":
