@@ -21,6 +21,7 @@ INTERRUPTED, UNREAD = 130, 141  # as in a shell
 OF_THE_DISK = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES),
     *(errno.EIO, errno.ETIMEDOUT, errno.ESTALE),  # a failing disk
+    *(errno.EMFILE, errno.ENFILE),
 }
 
 
@@ -103,7 +104,7 @@ def _run(arguments: list[str] | None, *, owns_process: bool) -> int:
         print(error, file=sys.stderr)
         return exit_status(options, error)
     except OSError as error:
-        if error.errno not in OF_THE_DISK:
+        if error.errno not in OF_THE_DISK and error.filename is None:
             raise
         print(f"{error}. Fix that, then run the same command again: it continues.", file=sys.stderr)
         return FAILED

@@ -1,12 +1,15 @@
-"""A day whose disk takes no more answers."""
+"""A disk that takes no more answers, or has a file where a folder should be."""
 
 import os
 import resource
 from collections import Counter
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from aiohttp import web
+
+from tidegate.__main__ import main
 
 DAY = "2013-01-10"
 
@@ -36,3 +39,15 @@ def test_no_key_is_paid_twice_by_a_run_that_cannot_store_answers(local_days, ser
     assert "answers cannot be stored: " in capsys.readouterr().err
     assert max(asked.values()) == 1
     assert local_days.run(DAY) == 0
+
+
+@pytest.mark.parametrize("path", ["data/runs", "data/reports"])
+@pytest.mark.parametrize("command", [["status"], ["forget", "weather", "--key", "town=a"]])
+def test_a_file_in_the_place_of_a_folder_is_one_sentence(local_days, capsys, path, command):
+    local_days.write_input(DAY, ["a"])
+    assert local_days.run(DAY) == 0
+    Path(path).rename("data/kept")
+    Path(path).write_text("not a folder")
+    capsys.readouterr()
+    main([*command, "--package", "declared"])
+    assert "Traceback" not in capsys.readouterr().err
