@@ -28,7 +28,7 @@ def test_a_table_of_which_no_row_changed_is_published_with_its_counts_and_withou
         assert job.execute_in_process(partition_key="all", instance=instance).success
         event = instance.get_latest_materialization_event(declared.key)
     metadata = {name: value.value for name, value in event.asset_materialization.metadata.items()}
-    assert {name: metadata[name] for name in ("rows_changed", "rows_kept", "rows_out", "dagster/row_count")} == {
-        "rows_changed": 0, "rows_kept": 2, "rows_out": 0, "dagster/row_count": 2,
+    assert {name: metadata[name] for name in ("rows_changed", "rows_kept", "rows_in", "dagster/row_count")} == {
+        "rows_changed": 0, "rows_kept": 2, "rows_in": 0, "dagster/row_count": 2,
     }  # fmt: skip
     assert metadata["published_version"] == record.published_version
