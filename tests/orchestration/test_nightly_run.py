@@ -157,12 +157,12 @@ import pyarrow.parquet as pq
 from data_quality import day
 
 
-def check(spark, facts, figures, stored):
+def check(spark, facts, figures, *others, **named):
     file = facts.files[0]
     pq.write_table(fault(pq.ParquetFile(file).read()), file)
     for checksum in Path(file).parent.glob(".*.crc"):  # Hadoop's own, of the file before the fault
         checksum.unlink()
-    return day.check(spark, facts, figures, stored)
+    return day.check(spark, facts, figures, *others, **named)
 """
 ROW_DOUBLED = """
 def fault(table):
