@@ -59,7 +59,3 @@ class LeaseHolder:
         """Return how much of this limit it has, with what was free at the last answer."""
         share = self.shares.get(name, NOTHING)
         return share.has + share.free
-
-    def free_share(self, name: str) -> float:
-        """Return the share of this limit that was free at the last answer."""
-        return self.shares.get(name, NOTHING).free / self.limits[name].amount

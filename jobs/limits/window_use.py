@@ -81,12 +81,6 @@ class WindowUse:
             return self._ends[0][0]
         return self._sent[0].arrives_by + self.window if self._sent else None
 
-    @property
-    def is_one_request(self) -> bool:
-        """Whether each call uses a single unit for a while, its request."""
-        is_request = self._only == ("request", None)
-        return is_request and self.reserve_per_call == 1 and self.window < math.inf
-
     def wants(self, now: float, calls: int, *, at_least: int = 0) -> int:
         """Return the use, plus what `calls` calls could use until the next heartbeats."""
         self._pace(now)
@@ -94,11 +88,11 @@ class WindowUse:
             max(self.reserve_per_call * calls, 2 * max(self._paced), at_least) if calls else 0
         )
 
-    def reserve(self, now: float, calls: int = 1) -> None:
-        """Reserve the amount of `calls` beginning calls."""
+    def reserve(self, now: float) -> None:
+        """Reserve the amount of a beginning call."""
         self._pace(now)
-        self._paced[1] += self.reserve_per_call * calls
-        self._reserved += self.reserve_per_call * calls
+        self._paced[1] += self.reserve_per_call
+        self._reserved += self.reserve_per_call
 
     def use(self, amount: int, now: float, *, of_reserved: int) -> None:
         """Note that `amount` is used by now, and release `of_reserved`."""

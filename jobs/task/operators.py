@@ -1,6 +1,5 @@
 """A task's operators: for each lookup an operator with its client, gate, ledger and link."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +8,6 @@ from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exp
 from jobs.clients.client import Ask, Client, Doubting, Enclosing, Paced, Repairable, Requesting
 from jobs.clients.registry import client_for
 from jobs.clients.request_counter import counts_of
-from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Lookup, service_identity
 from jobs.limits.limits_plan import ServiceLimits
 from jobs.task.chain import CAPACITY_PER_CALL, Chain, Link, rows_at_once
@@ -160,9 +158,6 @@ def _function(
         is_called=place not in task.plan.given_up,
     )
     marks = Marks(ledger, guard.watch) if ledger is not None and not lookup.repeatable else None
-    if lease is not None and marks is None and allowance is None and _may_count(task, place, lease):
-        counted = lease.count_calls()
-        return asking(counted.without_lease_where_possible(lease, caller.call), counted=counted)
     repairs = None
     if lookup.repair and isinstance(caller, Repairable):
         on_repair = counts_of(lookup.name).repairs
@@ -193,17 +188,6 @@ def _function(
     )
     hedged: Ask = hedging.call
     return asking(hedged if repairs is None else partial(repairs.call, hedged), hedging=hedging)
-
-
-def _may_count(task: Surroundings, place: int, lease: ServiceLease) -> bool:
-    """Return whether calls start without asking the lease while it lasts.
-
-    They do only if nothing but calls is limited, and they are this lookup's alone. It is for
-    functions, which may answer at once: compared with a request the lease costs nothing.
-    """
-    lookup = task.plan.lookups[place]
-    sharing = Counter(map(service_identity, task.plan.lookups))[service_identity(lookup)]
-    return lease.counts_calls and sharing == 1 and isinstance(lookup, AsyncFunctionLookup)
 
 
 def _caller(task: Surroundings, place: int) -> Client:

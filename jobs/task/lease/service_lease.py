@@ -7,18 +7,16 @@ none during throttling. Meanwhile the service's gate is closed, so that no recor
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from jobs.clients.request_counter import IN_CALL
-from jobs.limits.lease_book import CLOSED, OPEN, PROBE, Answer
+from jobs.limits.lease_book import CLOSED, PROBE, Answer
 from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.limits_plan import CALLS
 from jobs.limits.window_use import CallUse
 from jobs.task.lease.call_budget import UsedUp
-from jobs.task.lease.counted_calls import HIGH, CountedCalls
 from jobs.task.lease.held_gate import HeldGate
 from jobs.task.lease.observed_load import ObservedLoad
 from jobs.task.lease.probe import Probe, ProbeState
@@ -73,44 +71,16 @@ class ServiceLease:
         self._wakes: asyncio.TimerHandle | None = None  # the line, when a window has room again
         self._unserved = 0  # answers without enough for the line, in a row
         self._probe = Probe()
-        self._counted: CountedCalls | None = None
 
     @property
     def running(self) -> int:
         """The calls in flight."""
-        return (
-            len(self._calls) if self._counted is None else self._counted.running() - len(self._line)
-        )
+        return len(self._calls)
 
     @property
     def calls(self) -> int:
         """The allowed calls in flight now."""
         return self._holder.may_use(CALLS, self.clock()) if self._counts_calls else UNLIMITED
-
-    # -- calls that the operator counts ------------------------------------------------------------
-
-    @property
-    def counts_calls(self) -> bool:
-        """Whether only calls, of a request each and with high limits, are limited and observed."""
-        return self.observed is None and all(
-            use.is_one_request and self._holder.limits[name].amount >= HIGH
-            for name, use in self._windows.uses.items()
-        )
-
-    def count_calls(self) -> CountedCalls:
-        """Have an operator count the calls; only calls that may not start freely ask the lease."""
-        self._counted = CountedCalls(
-            self._windows.uses, self._holder, self._ask_soon, self._line.has
-        )
-        return self._counted
-
-    def _let_start(self) -> None:
-        """Set how long the operator's calls may start freely."""
-        if self._counted is not None:
-            may_start = self._holder.gate == OPEN and self.calls > 0
-            self._counted.last_start = (
-                self._holder.until - self._longest_call if may_start else -math.inf
-            )
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -120,7 +90,7 @@ class ServiceLease:
         Raises:
             UsedUp: A budget is used up.
         """
-        while not self.may_start(asking=1):
+        while not self.may_start():
             if self._budgets.used_up:
                 raise UsedUp(self._budgets.used_up)
             turn = self._line.join()
@@ -191,12 +161,8 @@ class ServiceLease:
         for call in self._calls:
             call.tells = call.tells and call.task is not task
 
-    def may_start(self, *, asking: int = 0) -> bool:
-        """Return whether a call may start now.
-
-        Args:
-            asking: The number of the operator's running calls that only ask to start.
-        """
+    def may_start(self) -> bool:
+        """Return whether a call may start now."""
         now, holder = self.clock(), self._holder
         if (
             now + self._longest_call > holder.until
@@ -206,8 +172,7 @@ class ServiceLease:
             return False
         if holder.gate == PROBE and self._probe.state is ProbeState.RUNNING:
             return False
-        running = len(self._calls) if self._counted is None else self.running - asking
-        if self._counts_calls and running >= holder.may_use(CALLS, now):
+        if self._counts_calls and len(self._calls) >= holder.may_use(CALLS, now):
             return False
         return not self._has_windows or self._windows.have_room(now)
 
@@ -264,13 +229,10 @@ class ServiceLease:
     def claims(self, wants: int) -> dict[str, Any]:
         """Return the claims for the driver; `wants` is the number of possible calls in flight."""
         now = self.clock()
-        if self._counted is not None:
-            self._counted.settle(now)
         found = self._holder.ask(
             {CALLS: self.running} | self._windows.in_use(now),
             {CALLS: wants} | self._windows.wants(now, wants),
         )
-        self._let_start()
         message = {
             "claims": {name: [one.keeps, one.wants] for name, one in found.items()},
             "probed": self._probe.report(),
@@ -284,9 +246,6 @@ class ServiceLease:
         self._holder.take(answer, asked_at=asked_at)
         if answer.gate == PROBE and self._probe.ended_since(asked_at):
             self._holder.gate = CLOSED
-        if self._counted is not None:
-            self._let_start()
-            self._counted.lasts_until(self._holder.until)
         if self.observed is not None:
             self.observed.is_adapted = answer.adapted
         self._note_used_up()

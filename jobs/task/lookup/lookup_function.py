@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from asyncio_core import AsyncFunction, StreamRecord
+from asyncio_core import AsyncFunction
 from jobs.clients.client import CallFailed, Throttled
 from jobs.errors import AccessRefused, RowFailed
 from jobs.schema.columns import NOT_REPEATED
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from asyncio_core import AsyncWaitOperator, Gate
     from jobs.clients.client import Ask, Client
     from jobs.declare.lookup import Key, Lookup
-    from jobs.task.lease.counted_calls import CountedCalls
     from jobs.task.link.progress import AttemptCounts
     from jobs.task.lookup.circuit_breaker import CircuitBreaker
     from jobs.task.lookup.hedging import Hedging
@@ -66,7 +65,6 @@ class LookupFunction(AsyncFunction[Row, Row]):
         distinct: Whether no two rows have the same key.
         is_called: Whether any row may call, so that the client is opened.
         hedging: Makes the second calls within `ask`.
-        counted: Counts the calls within `ask`.
     """
 
     _operator: AsyncWaitOperator
@@ -88,7 +86,6 @@ class LookupFunction(AsyncFunction[Row, Row]):
         distinct: bool = False,
         is_called: bool = True,
         hedging: Hedging | None = None,
-        counted: CountedCalls | None = None,
     ) -> None:
         self._lookup = lookup
         self._retries = lookup.retry.retries if lookup.repeatable else None
@@ -104,7 +101,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._ledger = ledger
         self._asks_once = ledger is not None and not lookup.repeatable
         self._is_called = is_called
-        self._hedging, self._counted = hedging, counted
+        self._hedging = hedging
         # with distinct keys the table finds nothing, at a fifth of a row's CPU; it also ends calls
         # that outlive their rows, and refuses a second call that must not be made
         needs_table = not distinct or lookup.finish_after_timeout or not lookup.idempotent
@@ -121,21 +118,10 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._operator = runtime_context()
         if self._hedging is not None:
             self._hedging.open(self._operator)
-        if self._counted is not None:
-            self._counted.open(self._operator, self._running_calls)
         self._gate.subscribe(self)
         self._gate_is_open, self._closed_seconds = self._gate.is_open, self._gate.closed_seconds
         if self._is_called:
             await self._caller.open()
-
-    def _running_calls(self) -> list[asyncio.Task[Any]]:
-        if self._table is not None:
-            running = [*self._table.in_flight.values()]
-        else:
-            rows = self._operator.snapshot_state()
-            states = [row.value.asked[self._place] for row in rows if isinstance(row, StreamRecord)]
-            running = [asked for asked in states if asked.started is not None]
-        return [asked.task for asked in running if asked.task is not None]
 
     async def finish(self) -> None:
         """Wait for calls without a waiting row, to store their answers."""
@@ -144,8 +130,6 @@ class LookupFunction(AsyncFunction[Row, Row]):
 
     async def close(self) -> None:
         self._gate.unsubscribe(self)
-        if self._counted is not None:
-            self._counted.close()
         if self._hedging is not None:
             await self._hedging.close()
         await self._caller.close()
@@ -178,8 +162,6 @@ class LookupFunction(AsyncFunction[Row, Row]):
             ):
                 return [value]
             table.in_flight[hashed] = asked
-            asked.task = asyncio.current_task(self._loop)
-        elif self._counted is not None:
             asked.task = asyncio.current_task(self._loop)
         now_us, ask = self._now_us, self._ask  # locals, because method lookup is slower
         asked.started = now_us()

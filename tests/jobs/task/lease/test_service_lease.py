@@ -1,6 +1,4 @@
-"""Calls that their operator counts do not ask their lease, and keep it. Virtual time, the real
-chain of a task.
-"""
+"""Calls of functions keep the lease of their service. Virtual time, the real chain of a task."""
 
 import asyncio
 from dataclasses import replace
@@ -123,17 +121,7 @@ class Task:
         return [row.value.asked[0].status for row in self.rows]
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """How often a lease was asked whether a call may start."""
-    found, begin = [], ServiceLease.begin
-    monkeypatch.setattr(
-        ServiceLease, "begin", lambda self, call: found.append(call) or begin(self, call)
-    )
-    return found
-
-
-def test_while_the_lease_lasts_no_call_asks_it_and_no_more_run_than_it_has(asked):
+def test_no_more_calls_run_than_are_leased():
     async def main():
         task = Task(Function(lambda key: 0.1))
         task.answer(3)
@@ -141,10 +129,10 @@ def test_while_the_lease_lasts_no_call_asks_it_and_no_more_run_than_it_has(asked
         return task
 
     task = run_virtual(main)
-    assert (task.outcomes, task.function.highest, asked) == (["ok"] * 60, 3, [])
+    assert (task.outcomes, task.function.highest) == (["ok"] * 60, 3)
 
 
-def test_no_call_starts_that_could_outlive_the_lease_and_a_new_one_lets_them_go_on(asked):
+def test_no_call_starts_that_could_outlive_the_lease_and_a_new_one_lets_them_go_on():
     async def main():
         task, loop = Task(Function(lambda key: 1.0)), asyncio.get_running_loop()
         task.answer()
@@ -159,7 +147,6 @@ def test_no_call_starts_that_could_outlive_the_lease_and_a_new_one_lets_them_go_
     assert max(start for start in starts if start < 30.0) <= TTL - LONGEST
     assert len([start for start in starts if start >= 30.0]) == 40 - 6 * 4
     assert task.outcomes == ["ok"] * 40, "no clock ran meanwhile"
-    assert 1 <= len(asked) <= 4, "those that found the lease at its end"
 
 
 def test_a_process_that_was_stopped_starts_no_call_after_its_lease(monkeypatch):
@@ -190,7 +177,7 @@ def test_a_process_that_was_stopped_starts_no_call_after_its_lease(monkeypatch):
 
 
 @pytest.mark.parametrize("cache", [None, Cache()])
-def test_calls_that_a_closed_gate_keeps_alive_end_with_the_lease_and_their_rows_come_again(cache):
+def test_calls_that_a_closed_gate_keeps_alive_end_in_time_and_their_rows_come_again(cache):
     async def main():
         first = []
 
@@ -203,8 +190,8 @@ def test_calls_that_a_closed_gate_keeps_alive_end_with_the_lease_and_their_rows_
         task.answer()
         loop.call_later(1.0, task.gate.close, 59.0)
         ended = []
-        loop.call_later(TTL - 0.001, lambda: ended.append(task.function.running))
-        loop.call_later(TTL + 0.001, lambda: ended.append(task.function.running))
+        loop.call_later(LONGEST - 0.001, lambda: ended.append(task.function.running))
+        loop.call_later(LONGEST + 0.001, lambda: ended.append(task.function.running))
         loop.call_later(60.5, task.answer)
         await task.ask(range(4))
         return task, ended
@@ -228,7 +215,7 @@ def test_a_smaller_part_holds_once_the_calls_above_it_have_ended_and_they_are_re
     assert run_virtual(main) == [[4, 2], [2, 2], 2]
 
 
-def test_after_a_pause_one_call_finds_out_and_then_they_start_without_asking(asked):
+def test_after_a_pause_one_call_finds_out_and_then_the_others_start():
     async def main():
         task = Task(Function(lambda key: 0.3))
         loop = asyncio.get_running_loop()
@@ -242,10 +229,9 @@ def test_after_a_pause_one_call_finds_out_and_then_they_start_without_asking(ask
     task, starts = run_virtual(main)
     assert starts[:5] == [2.0, 2.4, 2.4, 2.4, 2.4]
     assert task.outcomes == ["ok"] * 20
-    assert len(asked) <= 4
 
 
-def test_a_call_that_asked_ends_no_later_call_of_its_worker():
+def test_the_end_of_a_call_ends_no_later_call_of_its_worker():
     async def main():
         task, loop = Task(Function(lambda key: 1.0)), asyncio.get_running_loop()
         for second in range(1, 60):
@@ -256,12 +242,8 @@ def test_a_call_that_asked_ends_no_later_call_of_its_worker():
     assert run_virtual(main).outcomes == ["ok"] * 100
 
 
-@pytest.mark.parametrize(
-    ("rate", "used", "asking"), [(1000, 0.95, 1.0), (10_000, 0.93, 1.0), (100_000, 0.0, 0.1)]
-)
-def test_a_high_rate_is_used_in_blocks_while_there_is_plenty_and_any_rate_exactly_where_it_is_scarce(
-    asked, rate, used, asking
-):
+@pytest.mark.parametrize("rate", [1000, 10_000])
+def test_a_rate_that_two_tasks_share_is_kept_and_used(rate):
     async def main():
         loop = asyncio.get_running_loop()
         limits = {CALLS: Limit(200), "r": Limit(rate, 1.0)}
@@ -278,8 +260,7 @@ def test_a_high_rate_is_used_in_blocks_while_there_is_plenty_and_any_rate_exactl
 
     began = run_virtual(main)
     assert most_in_a_window([(when, 1) for when in began], 1.0) <= rate
-    assert len([when for when in began if when >= 1.0]) >= used * rate
-    assert len(asked) <= asking * len(began)
+    assert len([when for when in began if when >= 1.0]) >= 0.93 * rate
 
 
 def test_after_a_probe_that_fails_no_waiting_call_starts_before_the_driver_knows_of_it():
