@@ -11,8 +11,7 @@ from jobs.storage.urls import absolute, below
 from jobs.tables import audit, dead_letters
 from jobs.tables.delta import by_run
 from jobs.tables.delta.asked_keys import days_without_runs, runs_in_table
-from jobs.tables.delta.copied_log import LOG
-from jobs.tables.delta.delta_log import sync_log, table_at
+from jobs.tables.delta.delta_log import LOG, sync_log, table_at
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import publications

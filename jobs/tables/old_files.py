@@ -21,9 +21,7 @@ from jobs.storage import objects
 from jobs.storage.objects import ListedObject
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import RUNS, work_folder
-from jobs.tables.delta.copied_log import commit_on_top
-from jobs.tables.delta.copy_folders import remove_abandoned
-from jobs.tables.delta.delta_log import sync_log, table_at
+from jobs.tables.delta.delta_log import commit_on_top, sync_log, table_at
 from jobs.tables.delta.publishers import storing
 from jobs.tables.leases.day_leases import at_work
 
@@ -142,11 +140,10 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
     with storing(table):
         old = commit_on_top(opened, remove)
         named = _named_in(opened)
-        if is_url(table):
-            remove_abandoned(table)
-            if opened.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
-                # entries of the log, which a commit on a store does not delete
-                opened.cleanup_metadata()
+        settings = opened.metadata().configuration
+        if is_url(table) and settings.get("delta.enableExpiredLogCleanup") != "false":
+            # entries of the log, which a commit on a store does not delete
+            opened.cleanup_metadata()
     return len(old), named
 
 

@@ -24,8 +24,14 @@ from jobs.tables import audit, dead_letters
 from jobs.tables.delivery import deliver, discard_work
 from jobs.tables.delta import by_run
 from jobs.tables.delta.added_columns import add_columns, missing_columns
-from jobs.tables.delta.copied_log import COMMIT_TRIES, pushed
-from jobs.tables.delta.delta_log import commit_hooks, format_mark, lasting, log_at, saying_format
+from jobs.tables.delta.delta_log import (
+    COMMIT_TRIES,
+    commit_hooks,
+    format_mark,
+    lasting,
+    saying_format,
+    table_at,
+)
 from jobs.tables.delta.published_files import publication_mark, transaction_name
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.delta.written_files import (
@@ -70,7 +76,7 @@ def publish(
         raise PublishConflict(f"{facts.day} is held back: {red[0].check}: {red[0].sentence}")
     with storing(facts.declared.table), alone_with(facts.declared.table):
         # first, so that a commit of a run that takes the lease later is a conflict
-        there = log_at(facts.declared.table)
+        there = table_at(facts.declared.table)
         if lease is not None:
             lease.confirm()
         delivered = deliver(facts)
@@ -144,7 +150,7 @@ def first_day(record: DayRecord) -> int:
     try:
         _create(facts, actions_of_run(facts), _properties(record, 1, format_mark()))
     except DeltaError:
-        if (there := log_at(facts.declared.table)) is None:
+        if (there := table_at(facts.declared.table)) is None:
             raise
         return replace_day(there, record, before=0)
     return 0
@@ -192,13 +198,12 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
         if before is not None and publication_mark(table, facts) != before:
             break
         try:
-            with pushed(table):
-                table.create_write_transaction(
-                    [*actions_of_run(facts)], mode="overwrite", schema=table.schema(),
-                    partition_by=[partition], partition_filters=[(partition, "=", facts.day)],
-                    commit_properties=_properties(record, table.version() + 2),
-                    post_commithook_properties=commit_hooks(facts.declared.table, table),
-                )  # fmt: skip
+            table.create_write_transaction(
+                [*actions_of_run(facts)], mode="overwrite", schema=table.schema(),
+                partition_by=[partition], partition_filters=[(partition, "=", facts.day)],
+                commit_properties=_properties(record, table.version() + 2),
+                post_commithook_properties=commit_hooks(facts.declared.table, table),
+            )  # fmt: skip
         except CommitFailedError as error:
             before, refused = publication_mark(table, facts) if before is None else before, error
             table.update_incremental()

@@ -5,7 +5,6 @@ from deltalake.exceptions import CommitFailedError
 
 from jobs.errors import PublishConflict
 from jobs.tables.delta.column_types import extends, type_name
-from jobs.tables.delta.copied_log import pushed
 
 
 def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
@@ -31,11 +30,9 @@ def add_columns(table: DeltaTable, wanted: Schema) -> None:
     """Add new columns to the table, null before this day. Refuses a column whose type changed."""
     if new := missing_columns(table, wanted):
         try:
-            with pushed(table):
-                table.alter.add_columns(new)
+            table.alter.add_columns(new)
         # another run was first, or an object store took it and its answer was lost
         except CommitFailedError:
             table.update_incremental()
             if new := missing_columns(table, wanted):
-                with pushed(table):
-                    table.alter.add_columns(new)
+                table.alter.add_columns(new)

@@ -19,11 +19,11 @@ from jobs.storage import objects
 from jobs.storage.parquet_files import read_schema
 from jobs.storage.urls import below
 from jobs.tables.delta.added_columns import add_columns
-from jobs.tables.delta.copied_log import commit_on_top
 from jobs.tables.delta.delta_log import (
     checkpoint_settings,
     commit_hooks,
-    log_beside,
+    commit_on_top,
+    opened,
     saying_format,
 )
 from jobs.tables.delta.written_files import (
@@ -57,7 +57,7 @@ def write(
     """
     if rows is None:
         return partial(keep_only, table, facts)
-    there = remove(table, facts) if again else log_beside(table)
+    there = remove(table, facts) if again else opened(table)
     days_and_runs = [facts.declared.partition, RUN]
     commit_on_top(
         there,
@@ -79,7 +79,7 @@ def take_over(
     """
     if not files:
         return partial(keep_only, table, facts)
-    there = remove(table, facts) if again else log_beside(table)
+    there = remove(table, facts) if again else opened(table)
     partition, run = facts.declared.partition, facts.run_id
     folder = f"{partition}={quote(facts.day)}/{RUN}={quote(run)}"
     names = [f"{folder}/{file.place.rpartition('/')[2]}" for file in files]
@@ -117,11 +117,11 @@ def take_over(
 
 def remove(table: str, facts: DayFacts) -> DeltaTable | None:
     """Removes the rows of this run. Returns the table, if it exists."""
-    return _delete(log_beside(table), facts.declared.partition, facts.day, "=", facts.run_id)
+    return _delete(opened(table), facts.declared.partition, facts.day, "=", facts.run_id)
 
 
 def keep_only(table: str, facts: DayFacts) -> None:
-    _delete(log_beside(table), facts.declared.partition, facts.day, "<>", facts.run_id)
+    _delete(opened(table), facts.declared.partition, facts.day, "<>", facts.run_id)
 
 
 def keep_published(
@@ -131,7 +131,7 @@ def keep_published(
 
     unknown: Days of which all rows stay.
     """
-    there = log_beside(table)
+    there = opened(table)
     if there is not None:
         for found in there.partitions():
             day, run = str(found[partition]), str(found[RUN])

@@ -6,23 +6,27 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.schema import PrimitiveType
 
 from jobs.declare.values.calendar import Every
 from jobs.errors import TidegateError
 from jobs.storage import durable
 from jobs.storage.urls import below, is_url
-from jobs.tables.delta.copied_log import LOG, copied, in_place
 from jobs.tables.delta.publishers import delta_errors
 
 FORMAT = 1  # of our tables: what their rows, columns and commits mean (docs/upgrading.md)
 FORMAT_NAME = "tidegate.format"
 ENTRIES = 5  # of a log on a store until the next checkpoint
 ENTRIES_ON_DISK = 100  # Delta's default
+LOG = "_delta_log"
+COMMIT_TRIES = 20  # against programs that commit meanwhile
+
+Result = TypeVar("Result")
 
 _kept: ContextVar[dict[str, DeltaTable] | None] = ContextVar(
     "tables that are kept open", default=None
@@ -70,15 +74,7 @@ def table_at(path: str) -> DeltaTable | None:
         TidegateError: Its log exists but cannot be read, so that a damaged table does not count as
             missing; or it is of a newer format than this Tidegate knows.
     """
-    return _require_known_format(path, _opened(path))
-
-
-def log_at(path: str) -> DeltaTable | None:
-    """Opens a table as `table_at`, for its log and commits only; on a store, a copy of its log."""
-    return _require_known_format(path, log_beside(path))
-
-
-def _require_known_format(path: str, table: DeltaTable | None) -> DeltaTable | None:
+    table = opened(path)
     if table is not None and (written := table.transaction_version(FORMAT_NAME) or 1) > FORMAT:
         raise TidegateError(
             f"table {path} has format {written}, and this Tidegate knows up to {FORMAT}: upgrade "
@@ -88,12 +84,20 @@ def _require_known_format(path: str, table: DeltaTable | None) -> DeltaTable | N
     return table
 
 
-def log_beside(path: str) -> DeltaTable | None:
-    """Opens as `log_at` a table beside a table opened by it: both have the same format."""
-    return _read(path, copied) if is_url(path) else _opened(path)
+def commit_on_top(table: DeltaTable | None, commit: Callable[[], Result]) -> Result:
+    """Commits on top of what others commit meanwhile. table: None if the commit creates it."""
+    if table is None:
+        return commit()
+    for _ in range(COMMIT_TRIES - 1):
+        try:
+            return commit()
+        except CommitFailedError:
+            table.update_incremental()
+    return commit()
 
 
-def _opened(path: str) -> DeltaTable | None:
+def opened(path: str) -> DeltaTable | None:
+    """Opens a table as `table_at` does, without a look at its format: that of the table beside."""
     kept = _kept.get()
     if kept is None or is_url(path):
         return _read(path)
@@ -125,11 +129,13 @@ def kept_open(tables: dict[str, DeltaTable]) -> Iterator[None]:
         _kept.reset(before)
 
 
-def _read(path: str, on_store: Callable[[str], DeltaTable | None] = in_place) -> DeltaTable | None:
+def _read(path: str) -> DeltaTable | None:
     try:
-        if is_url(path):
-            return on_store(path)
-        return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+        if not is_url(path) and not DeltaTable.is_deltatable(path):
+            return None
+        return DeltaTable(path)
+    except TableNotFoundError:
+        return None
     except (DeltaError, OSError) as error:
         raise TidegateError(
             f"table {path}: its log, {below(path, LOG)}, cannot be read: {delta_errors(error)}. "

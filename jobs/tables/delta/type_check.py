@@ -14,7 +14,7 @@ from jobs.input.day import InputDay
 from jobs.input.delta import nullable
 from jobs.input.types import LOCAL
 from jobs.tables.delta.column_types import extends, type_name
-from jobs.tables.delta.delta_log import day_type, log_at
+from jobs.tables.delta.delta_log import day_type, table_at
 from jobs.tables.delta.table_rules import broken_rules
 
 # opens the published table, if it exists. Raises TidegateError
@@ -26,7 +26,7 @@ def published_table(enrichment: Enrichment) -> OpenTable:
 
     On a store, opening it costs requests.
     """
-    return functools.cache(lambda: log_at(enrichment.output.path))
+    return functools.cache(lambda: table_at(enrichment.output.path))
 
 
 def check_types(enrichment: Enrichment, day: InputDay, published: OpenTable | None = None) -> None:

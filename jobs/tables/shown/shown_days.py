@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.storage.urls import is_url
-from jobs.tables.delta.copied_log import LOG
-from jobs.tables.delta.delta_log import table_at
+from jobs.tables.delta.delta_log import LOG, table_at
 from jobs.tables.delta.published_files import facts_by_day, publication_mark
 from jobs.tables.records import run_records
 
