@@ -53,12 +53,11 @@ def _commands_by_purpose() -> str:
     return "\n".join([*lines, "", "tidegate COMMAND --help lists the options of a command."])
 
 
-def main(arguments: list[str] | None = None, *, owns_process: bool = False) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run a command.
 
     Args:
         arguments: The arguments; by default the process's.
-        owns_process: Whether the process runs nothing else.
 
     Returns:
         The exit status. 0: done. 1: any other failure. 2: a declaration, its surroundings or the
@@ -70,10 +69,10 @@ def main(arguments: list[str] | None = None, *, owns_process: bool = False) -> i
     if not {"", here} & set(sys.path):
         sys.path.insert(0, here)  # started as a program: the declarations are in the current folder
     with printable_output():
-        return _run(arguments, owns_process=owns_process)
+        return _run(arguments)
 
 
-def _run(arguments: list[str] | None, *, owns_process: bool) -> int:
+def _run(arguments: list[str] | None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     names = [command.name for command in COMMANDS]
     if given and given[0][:1] != "-" and given[0] not in names:
@@ -81,7 +80,6 @@ def _run(arguments: list[str] | None, *, owns_process: bool) -> int:
         print(f"tidegate has no command {given[0]!r}.{close}", file=sys.stderr)
         return WRONG
     options, unknown = parser().parse_known_args(given)
-    options.owns_process = owns_process
     if unknown:
         options.refuse(
             f"unrecognized arguments: {' '.join(unknown)}"
@@ -111,10 +109,5 @@ def _run(arguments: list[str] | None, *, owns_process: bool) -> int:
     return status
 
 
-def program() -> int:
-    """Run the command of this process, as `main` does."""
-    return main(owns_process=True)
-
-
 if __name__ == "__main__":
-    sys.exit(program())
+    sys.exit(main())

@@ -21,7 +21,6 @@ from jobs.errors import DayTaken, DeclarationError, RunStopped, RunWaits, Tidega
 from jobs.process.before_spark import BeforeSpark
 from jobs.process.day_events import FAILED, NOT_STARTED, DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
-from jobs.process.forked_program import WaitForEnd
 from jobs.process.publish_decision import (
     Quality,
     kept,
@@ -29,7 +28,7 @@ from jobs.process.publish_decision import (
     publish_or_hold_back,
     render_report,
 )
-from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended
+from jobs.process.spark_submit import ProgramResult, SparkSubmit, WaitForEnd, ended
 from jobs.run.enrich_day import FAILED as FAILED_STATUS
 from jobs.run.enrich_day import STOPPED, WAITING, WRONG, day_run_id
 from jobs.schema.records import DayRecord, UnwrittenRun

@@ -8,15 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jobs.errors import LOG_SAYS_MORE, DeclarationError
-from jobs.process.forked_program import WaitForEnd, can_fork, forked
 from jobs.process.process_guard import command_under_guard
 from jobs.process.spark_conf import read_settings, refuse_own_settings, settings_from_environment
-from jobs.run import enrich_day
 from jobs.run.coordinator.link_server import link_ports
 from jobs.run.engines import local_master
 from jobs.run.engines.engine import ENGINE, LOCAL, SPARK, chosen_engine
@@ -24,6 +22,8 @@ from jobs.run.engines.spark_session import GIVING_BACK, MASTER_VARIABLE
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
 from jobs.tables.leases.day_leases import Lease
 
+# waits so many s, or to the end; returns the exit status, None while it runs
+WaitForEnd = Callable[[float | None], int | None]
 HERE = Path(__file__).resolve().parent
 LOGGING = HERE / "log4j2.properties"
 PROGRAM = HERE.parent / "run" / "enrich_day.py"
@@ -74,7 +74,6 @@ class SparkSubmit:
         environment: Of the program, added to ours.
         grace: s between SIGTERM and SIGKILL.
         engine: Of the run.
-        forks: This process runs nothing else, so that the local engine may be a fork of it.
     """
 
     master: str = "local[2]"
@@ -83,7 +82,6 @@ class SparkSubmit:
     environment: Mapping[str, str] = field(default_factory=dict)
     grace: float = 10.0
     engine: str = SPARK
-    forks: bool = False
 
     @contextlib.contextmanager
     def started(
@@ -108,10 +106,6 @@ class SparkSubmit:
                 ended.
         """
         arguments = ["--enrichment", reference, "--day", *days, "--run-id", run_id, *options]
-        if self.forks and self.engine == LOCAL and can_fork():
-            with self._forked(arguments, log) as wait:
-                yield wait
-            return
         with self.program_started(
             PROGRAM, arguments, name=f"{reference} {days[0]}", log=log, leases=leases
         ) as wait:
@@ -154,18 +148,6 @@ class SparkSubmit:
                 raise
             finally:
                 process.wait()
-
-    @contextlib.contextmanager
-    def _forked(self, arguments: list[str], log: Path) -> Iterator[WaitForEnd]:
-        environment = self._environment(log) | dict(self.environment)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            log.open("wb") as output,
-            forked(
-                enrich_day.main, arguments, output=output, environment=environment, grace=self.grace
-            ) as wait,
-        ):
-            yield wait
 
     def run(
         self,

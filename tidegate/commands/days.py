@@ -16,7 +16,6 @@ from jobs.process import day_events
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
-from jobs.process.forked_program import runs_our_code, spare_pandas
 from jobs.process.spark_conf import SPARK_CONF
 from jobs.process.spark_submit import spark_submit_from_environment
 from jobs.run.engines.engine import ENGINE, LOCAL, SPARK
@@ -39,28 +38,18 @@ def open_pipeline(options: argparse.Namespace) -> DayPipeline:
     found = named(options)
     if message := find_conflict(found, beside(found)):
         raise DeclarationError(message)
-    return pipeline(*found, options, owns_process=options.owns_process)
+    return pipeline(*found, options)
 
 
-def pipeline(
-    reference: str,
-    enrichment: Enrichment,
-    options: argparse.Namespace,
-    *,
-    owns_process: bool = False,
-) -> DayPipeline:
+def pipeline(reference: str, enrichment: Enrichment, options: argparse.Namespace) -> DayPipeline:
     """Return the pipeline of days as commands run them.
 
     Args:
         reference: module:name of the enrichment.
         enrichment: The enrichment itself.
         options: The options that `add_wait` and `add_engine` add.
-        owns_process: Whether this process runs nothing else.
     """
     submit = spark_submit_from_environment(options.engine, options.conf)
-    if owns_process and submit.engine == LOCAL and runs_our_code(enrichment):
-        spare_pandas()
-        submit = replace(submit, forks=True)
     return DayPipeline(
         reference=reference,
         enrichment=enrichment,

@@ -50,10 +50,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands.explaining.explain import explain
-    from jobs.process.forked_program import spare_pandas
 
-    if options.owns_process:
-        spare_pandas()
     enrichment = named(options).enrichment
     row: dict[str, str] = {}
     for part in options.row:
