@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.declare.answers.answer_casts import AnswerColumn
-from jobs.declare.answers.times import DATE_FORMS, TIMESTAMP_FORMS, UTC, read_dates, read_timestamps
+from jobs.declare.answers.times import DATE_FORMS, TIMESTAMP_FORMS, read_date, read_timestamp
 
 Cast = Callable[[pa.Array], pa.Array]
 
@@ -46,8 +47,8 @@ def cast_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def expected(column: AnswerColumn) -> str:
     """Describe what a column must hold, for a message."""
-    forms = {pa.date32(): f" ({DATE_FORMS})", UTC: f" ({TIMESTAMP_FORMS})"}
-    return f"expected {column.spark_type}{forms.get(column.arrow_type, '')}"
+    forms = {"DATE": f" ({DATE_FORMS})", "TIMESTAMP": f" ({TIMESTAMP_FORMS})"}
+    return f"expected {column.spark_type}{forms.get(column.spark_type, '')}"
 
 
 def _first_wrong(cast: Cast, texts: pa.Array) -> int:
@@ -81,7 +82,15 @@ def _parsed(kind: pa.DataType) -> Cast:
         return lambda texts: _require(texts, DECIMAL).cast(kind)
     if pa.types.is_floating(kind):
         return lambda texts: _number(texts, kind)
-    return read_dates if pa.types.is_date(kind) else read_timestamps
+    read = read_date if pa.types.is_date(kind) else read_timestamp
+    return lambda texts: _read_each(texts, read, kind)
+
+
+def _read_each(texts: pa.Array, read: Callable[[str], Any], kind: pa.DataType) -> pa.Array:
+    """Read each distinct text."""
+    distinct = texts.dictionary_encode()
+    values = pa.array([read(text) for text in distinct.dictionary.to_pylist()], kind)
+    return values.take(distinct.indices)
 
 
 def _require(texts: pa.Array, pattern: str) -> pa.Array:

@@ -1,20 +1,15 @@
-"""Dates and times in text: the forms that are read, one text at a time and in bulk, against an
-independent model.
-"""
+"""Dates and times in text: the forms that are read, against an independent model."""
 
 import datetime as dt
 import random
 import re
 
-import pyarrow as pa
 import pytest
 
 from jobs.declare.answers.times import (
     UnreadText,
     read_date,
-    read_dates,
     read_timestamp,
-    read_timestamps,
 )
 
 UTC = dt.UTC
@@ -93,14 +88,8 @@ def test_compact_times_without_t_are_refused_with_the_forms() -> None:
 def test_texts_of_another_form_are_refused(text: str) -> None:
     with pytest.raises(UnreadText, match=re.escape(repr(text)) if text.isprintable() else "got"):
         read_timestamp(text)
-    with pytest.raises(UnreadText) as caught:
-        read_timestamps(pa.array(["2013-01-10", None, text, "?"]))
-    assert (caught.value.place, caught.value.text) == (2, text)
     with pytest.raises(UnreadText):
         read_date(text)
-    with pytest.raises(UnreadText) as caught:
-        read_dates(pa.array(["20130110", None, text, "?"]))
-    assert caught.value.place == 2
 
 
 def test_every_form_is_read_in_utc() -> None:
@@ -121,54 +110,19 @@ def test_every_form_is_read_in_utc() -> None:
         ),
     ):
         assert read_timestamp(text) == five, text
-        assert read_timestamps(pa.array([text]))[0].as_py() == five, text
     assert read_timestamp("2013-01-10") == five.replace(hour=0)
     assert read_timestamp("2013-01-10T05:00:00.123456789Z").microsecond == 123456
     assert read_date("20130110") == read_date("2013-01-10") == dt.date(2013, 1, 10)
 
 
-def test_empty_arrays_and_nulls_are_read() -> None:
-    for texts in (pa.array([], pa.string()), pa.array([None, None], pa.string())):
-        assert (
-            read_timestamps(texts).to_pylist() == read_dates(texts).to_pylist() == texts.to_pylist()
-        )
-
-
-def test_random_times_agree_with_a_model_and_in_bulk() -> None:
+def test_random_times_agree_with_a_model() -> None:
     draw = random.Random(7)
     texts, moments = zip(*(_random_time(draw) for _ in range(5_000)), strict=True)
     assert [read_timestamp(text) for text in texts] == list(moments)
-    assert read_timestamps(pa.array(texts)).to_pylist() == list(moments)
     days = [
         draw.choice(("%04d-%02d-%02d", "%04d%02d%02d")) % (m.year, m.month, m.day) for m in moments
     ]
     assert [read_date(day) for day in days] == [m.date() for m in moments]
-    assert read_dates(pa.array(days)).to_pylist() == [m.date() for m in moments]
-
-
-def test_random_texts_are_read_alike_one_by_one_and_in_bulk() -> None:
-    draw = random.Random(8)
-    read = 0
-    for _ in range(2_000):
-        text = _random_time(draw)[0]
-        for _ in range(draw.choice((0, 1, 1, 2))):  # spoiled
-            place = draw.randrange(len(text))
-            text = (
-                text[:place]
-                + draw.choice("0123456789TZz+-:., ") * draw.choice((0, 1))
-                + text[place + 1 :]
-            )
-        for single, bulk in ((read_timestamp, read_timestamps), (read_date, read_dates)):
-            try:
-                expected = single(text)
-            except UnreadText:
-                with pytest.raises(UnreadText):
-                    bulk(pa.array([text]))
-            else:
-                assert bulk(pa.array([text]))[0].as_py() == expected, text
-                assert "".join(NUMBERS.findall(text)).startswith(text[:4])
-                read += 1
-    assert read > 500
 
 
 def _random_time(draw: random.Random) -> tuple[str, dt.datetime]:
