@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
 
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
-from jobs.run.keys import day_keys, driver_keys
+from jobs.run.keys import driver_keys
 from jobs.run.keys.key_texts import TASK
 from jobs.schema import columns as schema
 from jobs.task import stage_tasks
@@ -317,9 +316,12 @@ class FrameKeys:
             self._prepared, self.names, table.select([*self.names, *location])
         )  # type: ignore[arg-type]
 
-    def hashes(self) -> day_keys.KeyHashes:
-        once, rows = np.unique(self._rows.hashes, return_counts=True)
-        return day_keys.KeyHashes(once, bool((rows > 1).any()))
+    @property
+    def repeats(self) -> bool:
+        return self._rows.repeats
+
+    def texts(self, *, hidden: bool) -> pa.ChunkedArray:
+        return self._rows.texts(hidden=hidden)
 
     def distinct(self, *, hidden: bool, seed: int) -> driver_keys.DriverKeys:
         return self._rows.distinct(hidden=hidden, seed=seed)

@@ -37,7 +37,6 @@ from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import BEAT, RUNS, by_run
 from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
 from jobs.run.keys.kept_keys import BY_ROW, PREFETCHED, kept_among
-from jobs.run.keys.key_texts import Hashes
 
 SHARES = 256
 RENEW_EVERY = 10.0  # s between two renewals of a claim
@@ -61,14 +60,12 @@ class SharedLookup:
     """A lookup whose keys other runs may want too.
 
     Attributes:
-        types: Of the key's columns.
         seen: The records that the driver's search read: only later records can answer its missing
             keys.
     """
 
     plan: LedgerPlan
     lookup: Lookup
-    types: str
     seen: Seen = field(default_factory=Seen)
 
 
@@ -95,11 +92,9 @@ class _Claim:
 class _Keys:
     """This task's keys of a lookup, and what other runs do with them."""
 
-    def __init__(
-        self, shared: SharedLookup, rows: npt.NDArray[np.int64], texts: pa.Array, hashes: Hashes
-    ) -> None:
-        """rows: places of the keys in the task's table. hashes: of the keys' columns."""
-        self.shared, self.rows, self._texts, self._hashes = shared, rows, texts, hashes
+    def __init__(self, shared: SharedLookup, rows: npt.NDArray[np.int64], texts: pa.Array) -> None:
+        """rows: places of the keys in the task's table."""
+        self.shared, self.rows, self._texts = shared, rows, texts
         self.folder = open_folder(shared.plan)
         self._text_hashes = key_hashes(texts.to_pylist())
         self.shares = (self._text_hashes >> np.uint64(56)).astype(np.int64)
@@ -156,9 +151,7 @@ class _Keys:
         for name in lists if self.shared.plan.ttl.max_age_us()["ok"] != 0 else ():
             if name not in self._lists:
                 try:
-                    self._lists[name] = kept_among(
-                        self.folder, name, self._text_hashes, self._hashes, self.shared.types
-                    )
+                    self._lists[name] = kept_among(self.folder, name, self._text_hashes)
                 except FileNotFoundError:  # the run has released the keys, or ended
                     continue
             self.left |= self._lists[name]
@@ -184,15 +177,14 @@ class Claims:
         *,
         text: str,
         place: str,
-        hashed: str,
         seed: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """shared: by the number in column `place`. text, hashed: columns of text and hash."""
+        """shared: by the number in column `place`. text: the column of the keys' texts."""
         self._shared = shared
         self._name = f"{task}-{attempt}"
         self._of_task = f"{CLAIMS}/{task}-"
-        self._text, self._place, self._hashed = text, place, hashed
+        self._text, self._place = text, place
         self._clock = clock
         self._dice = random.Random(seed * 1009 + task)  # only an order, not a secret
         self._pause = self._first_pause = min(one.plan.flush_seconds for one in shared.values())
@@ -244,8 +236,7 @@ class Claims:
     def _claimed_keys(self, one: int, table: pa.Table) -> _Keys:
         rows = np.flatnonzero(table[self._place].to_numpy() == one)
         texts = table[self._text].combine_chunks().take(pa.array(rows))
-        hashes = table[self._hashed].combine_chunks().take(pa.array(rows)).to_numpy()
-        return _Keys(self._shared[one], rows, texts, hashes)
+        return _Keys(self._shared[one], rows, texts)
 
     def _take_over(self, own: _Keys) -> None:
         """Deletes the claims that earlier attempts of this task left."""

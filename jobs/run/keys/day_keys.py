@@ -1,4 +1,4 @@
-"""Finds a day's distinct keys, each with its number of rows and a row of it; or their hashes.
+"""Finds a day's distinct keys, each with its number of rows and a row of it.
 
 The driver reads up to ROWS_AT_DRIVER rows, if Arrow and Spark agree on the types of a key's parts;
 Spark reads more rows, and keys of other types. benchmarks/hits.py measures both.
@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
@@ -23,7 +22,7 @@ from jobs.input.keys.arrow_expressions import arrow_keys
 from jobs.input.keys.key_columns import COMPARABLE
 from jobs.input.keys.key_values import read_by
 from jobs.run.keys.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
-from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, is_whole, with_texts
+from jobs.run.keys.key_texts import ROWS, TASK, TEXT, is_whole, with_texts
 from jobs.run.rows.local_rows import CURE, MOST_ROWS, LocalRows
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 
@@ -33,22 +32,10 @@ if TYPE_CHECKING:
 
     from jobs.declare.lookup import Lookup
     from jobs.input.day import InputDay
-    from jobs.run.keys.key_texts import Hashes
 
 _DRAWN = "__key_drawn"
 ROWS_AT_DRIVER = MOST_ROWS
 ROWS_COLLECTED = 500_000  # by a Spark job, for keys that are not plain columns
-
-
-@dataclass(frozen=True)
-class KeyHashes:
-    """The distinct hashes of a day's keys, sorted; and whether any key occurs in several rows.
-
-    A repeat may be two keys with the same hash: distinct keys are exact.
-    """
-
-    hashes: Hashes
-    repeat: bool
 
 
 @dataclass(frozen=True)
@@ -72,14 +59,16 @@ class KeySource:
     parts: Parts | None = None
     chained: KeyRows | None = None
 
-    def hashes(self) -> KeyHashes:
-        """Returns the hashes of all keys without a null part."""
+    @property
+    def repeats(self) -> bool:
+        """Whether a key is that of several rows; also for two keys with the same hash in Spark."""
         if self._in_driver is not None:
-            found = self._in_driver.hashes
-            # with counts it sorts; alone it hashes: 30 times as slow
-            once, rows = np.unique(found, return_counts=True)
-            return KeyHashes(once, bool((rows > 1).any()))
-        return hashes_in_spark(self._frame, self.names)
+            return self._in_driver.repeats
+        return repeats_in_spark(self._frame, self.names)
+
+    def texts(self, *, hidden: bool) -> pa.ChunkedArray | None:
+        """Returns the texts of the rows' keys. None if only Spark reads them. hidden: digests."""
+        return None if self._in_driver is None else self._in_driver.texts(hidden=hidden)
 
     def distinct(self, *, hidden: bool, seed: int) -> DriverKeys | SparkKeys:
         """Returns each key once, with a row of it drawn by `seed`, so that the tasks that read
@@ -130,8 +119,8 @@ class KeySource:
 
 @dataclass(frozen=True)
 class SparkKeys:
-    """Distinct keys that Spark keeps until `drop`. The driver has TEXT, ROWS, HASH and TASK of
-    each: about 60 bytes and the length of the text.
+    """Distinct keys that Spark keeps until `drop`. The driver has TEXT, ROWS and TASK of
+    each: about 50 bytes and the length of the text.
     """
 
     kept: DataFrame  # of `day_keys`
@@ -142,7 +131,7 @@ class SparkKeys:
         cls, prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int
     ) -> SparkKeys:
         kept = day_keys(prepared, names, task=task, hidden=hidden, seed=seed).persist()
-        return cls(kept, kept.select(TEXT, ROWS, HASH, TASK).toArrow())
+        return cls(kept, kept.select(TEXT, ROWS, TASK).toArrow())
 
     @property
     def types(self) -> StructType:
@@ -157,9 +146,9 @@ class SparkKeys:
         """Returns lines of `wanted` in Spark, possibly with others that need no call."""
         if 2 * keys.num_rows > self.wanted.num_rows:
             return self.kept.where(F.col(ROWS) > 1) if pc.min(keys[ROWS]).as_py() > 1 else self.kept
-        hashes = self.kept.sparkSession.createDataFrame(keys.select([HASH]))
+        texts = self.kept.sparkSession.createDataFrame(keys.select([TEXT]))
         # otherwise every known key goes through a task again
-        return self.kept.join(hashes, HASH, "left_semi")
+        return self.kept.join(texts, TEXT, "left_semi")
 
     def drop(self) -> None:
         self.kept.unpersist()
@@ -180,7 +169,7 @@ def task_column(parts: Parts) -> Column:
 def day_keys(
     prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int
 ) -> DataFrame:
-    """Finds by Spark each key in the columns `names`, with TEXT, ROWS, HASH, TASK and a row."""
+    """Finds by Spark each key in the columns `names`, with TEXT, ROWS, TASK and a row."""
     drawn = F.struct(
         F.xxhash64(SOURCE_FILE, SOURCE_ROW, F.lit(seed)).alias("draw"),
         task.alias(TASK),
@@ -192,14 +181,13 @@ def day_keys(
         .where(is_whole(names))
         .groupBy(*names)
         .agg(F.count("*").alias(ROWS), F.min(_DRAWN).alias(_DRAWN))
-        .select(*names, ROWS, F.xxhash64(*names).alias(HASH), f"{_DRAWN}.*")
+        .select(*names, ROWS, f"{_DRAWN}.*")
         .drop("draw")
     )
     return with_texts(grouped, names, hidden=hidden)
 
 
-def hashes_in_spark(prepared: DataFrame, names: Sequence[str]) -> KeyHashes:
-    """Returns the hashes of `day_keys`, in a tenth of its time, without a Python worker."""
-    hashes = prepared.where(is_whole(names)).select(F.xxhash64(*names).alias(HASH))
-    counted = hashes.groupBy(HASH).agg((F.count("*") > 1).alias(ROWS)).toArrow()
-    return KeyHashes(np.sort(counted[HASH].to_numpy()), bool(pc.any(counted[ROWS]).as_py()))
+def repeats_in_spark(prepared: DataFrame, names: Sequence[str]) -> bool:
+    """Returns whether a key repeats, in a tenth of the time of `day_keys`."""
+    hashes = prepared.where(is_whole(names)).select(F.xxhash64(*names).alias("hash"))
+    return not hashes.groupBy("hash").count().where("count > 1").isEmpty()

@@ -14,8 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 from jobs.input.dealing import Parts, find_tasks
 from jobs.input.keys.key_columns import FILE, ROW, read_keys
 from jobs.input.keys.key_values import Values
-from jobs.input.keys.spark_hash import xxhash64
-from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, is_whole, key_texts
+from jobs.run.keys.key_texts import ROWS, TASK, TEXT, is_whole, key_texts
 from jobs.run.rows.local_rows import LocalRows
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from jobs.input.day import InputDay
-    from jobs.run.keys.key_texts import Hashes
 
 _DRAWN = "__key_drawn"
 LINE_BITS = 32  # the lower bits of a draw are the line that drew it
@@ -44,9 +42,15 @@ class KeyRows:
     rows: pa.Table
     parts: Parts = ()
 
-    @functools.cached_property
-    def hashes(self) -> Hashes:
-        return _hashes(self.rows, self.names)
+    @property
+    def repeats(self) -> bool:
+        """Whether a key is that of several rows."""
+        distinct = self.rows.group_by(list(self.names)).aggregate([])
+        return len(distinct) < len(self.rows)
+
+    def texts(self, *, hidden: bool) -> pa.ChunkedArray:
+        """Returns the text of each row's key. hidden: digests."""
+        return _texts(self.rows, self.names, hidden=hidden)
 
     def distinct(self, *, hidden: bool, seed: int) -> DriverKeys:
         """Returns each key once, with a row of it drawn by `seed`."""
@@ -63,7 +67,6 @@ class KeyRows:
         texts = _texts(keys, self.names, hidden=hidden)
         for name, values in (
             (ROWS, counted[f"{_DRAWN}_count"]),
-            (HASH, _hashes(keys, self.names)),
             (TEXT, texts),
         ):
             keys = keys.append_column(
@@ -90,7 +93,7 @@ def collect_rows(prepared: DataFrame, names: Sequence[str], task: Column) -> Key
 
 @dataclass(frozen=True)
 class DriverKeys:
-    """Distinct keys in the driver's memory. wanted: as `of.rows`, with TEXT, ROWS and HASH."""
+    """Distinct keys in the driver's memory. wanted: as `of.rows`, with TEXT and ROWS."""
 
     of: KeyRows
     wanted: pa.Table
@@ -107,7 +110,7 @@ class DriverKeys:
     def types(self) -> T.StructType:
         """Types of the columns of `table` and `frame`."""
         types = {name: self.of.prepared.schema[name].dataType for name in self.of.names}
-        types |= {ROWS: T.LongType(), HASH: T.LongType(), TEXT: T.StringType()} | _LOCATION
+        types |= {ROWS: T.LongType(), TEXT: T.StringType()} | _LOCATION
         return T.StructType([T.StructField(name, kind) for name, kind in types.items()])
 
     def table(self, keys: pa.Table) -> pa.Table:
@@ -121,13 +124,6 @@ class DriverKeys:
 
     def drop(self) -> None:
         """Does nothing: only the driver keeps these keys."""
-
-
-def _hashes(rows: pa.Table, names: Sequence[str]) -> Hashes:
-    batches = rows.select(names).to_batches()
-    return np.concatenate(
-        [np.empty(0, np.int64), *(xxhash64(batch.columns) for batch in batches if batch.num_rows)]
-    )
 
 
 def _texts(keys: pa.Table, names: Sequence[str], *, hidden: bool) -> pa.ChunkedArray:

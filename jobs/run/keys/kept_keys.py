@@ -1,12 +1,14 @@
 """Lists the keys that a run keeps to itself: it found no other run, so later runs leave them to it.
 
-    <folder>/runs/<run_id>/keys.arrow    hashes of the keys that it prefetches
-    <folder>/runs/<run_id>/by_row.arrow  hashes of the keys that it calls for by row
+    <folder>/runs/<run_id>/keys.arrow    hashes of the texts of the keys that it prefetches
+    <folder>/runs/<run_id>/by_row.arrow  of those that it calls for by row; or ALL, for every key
 
 The run deletes the first list after its prefetch. Without the second list it has not decided yet,
 and later runs wait. A list never changes. A run that found others keeps nothing to itself: it
 claims its keys as they do (claims.py).
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -17,29 +19,30 @@ from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import RUNS
 from jobs.run.keys.hits import open_folder
-from jobs.run.keys.key_texts import Hashes
 
 PREFETCHED, BY_ROW = "keys.arrow", "by_row.arrow"
-_TYPES, _HASH = b"tidegate.key_types", "hash"
+ALL = b"all"  # in place of a list
+TEXTS_AT_ONCE = 1 << 16
+_HASH = "hash"
 
 
 def keep_keys(
-    plan: LedgerPlan, by_row: Hashes, types: str, *, prefetched: pa.Array | None = None
+    plan: LedgerPlan, by_row: pa.ChunkedArray | None, prefetched: pa.ChunkedArray | None = None
 ) -> None:
     """Lists the keys that the run keeps to itself, which ends the wait of other runs.
 
     Args:
         plan: The run's ledger.
-        by_row: Hashes of the keys' columns, as in `day_keys`, for keys that are called by row.
-        types: Types of these columns, because equal keys of other types have other hashes.
+        by_row: Texts of the keys that are called by row; None if only Spark knows them, so that the
+            run keeps all keys.
         prefetched: Texts of the prefetched keys.
 
     Raises:
         LedgerError: A list cannot be written.
     """
     if prefetched is not None and len(prefetched):
-        _write(plan, PREFETCHED, key_hashes(prefetched.to_pylist()).view(np.int64), "")
-    _write(plan, BY_ROW, by_row, types)
+        _write(plan, PREFETCHED, _listed(prefetched))
+    _write(plan, BY_ROW, ALL if by_row is None else _listed(by_row))
 
 
 def release_prefetched(plan: LedgerPlan) -> None:
@@ -47,35 +50,44 @@ def release_prefetched(plan: LedgerPlan) -> None:
     open_folder(plan).delete(f"{RUNS}/{plan.run_id}/{PREFETCHED}")
 
 
-def _write(plan: LedgerPlan, name: str, hashes: Hashes, types: str) -> None:
-    table = pa.table({_HASH: np.sort(hashes)}).replace_schema_metadata({_TYPES: types})
+def _listed(texts: pa.ChunkedArray) -> pa.Buffer:
+    table = pa.table({_HASH: np.sort(np.concatenate([np.empty(0, np.uint64), *_hashes(texts)]))})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as file:
         file.write_table(table)
+    return sink.getvalue()
+
+
+def _hashes(texts: pa.ChunkedArray) -> Iterator[npt.NDArray[np.uint64]]:
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        yield key_hashes(texts.slice(start, TEXTS_AT_ONCE).to_pylist())
+
+
+def _write(plan: LedgerPlan, name: str, data: bytes | pa.Buffer) -> None:
     # no reader sees a partial file
-    open_folder(plan).replace(f"{RUNS}/{plan.run_id}/{name}", sink.getvalue())
+    open_folder(plan).replace(f"{RUNS}/{plan.run_id}/{name}", data)
 
 
 def kept_among(
-    folder: LedgerFolder, name: str, texts: npt.NDArray[np.uint64], hashes: Hashes, types: str
+    folder: LedgerFolder, name: str, hashes: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.bool_]:
-    """Returns which of these keys a list has; all of them if the list cannot be compared, because
-    its types differ or it is damaged.
+    """Returns which of these keys a list has; all of them if it is ALL, or damaged.
 
-    name: `<run_id>/<file>`. texts: hashes of the texts; hashes: of the columns. Raises
-    FileNotFoundError when the run has ended, and LedgerError if the file cannot be read.
+    Args:
+        folder: Of the ledger.
+        name: `<run_id>/<file>`.
+        hashes: Of the keys' texts.
+
+    Raises:
+        FileNotFoundError: The run has ended.
+        LedgerError: The file cannot be read.
     """
     data = folder.read_bytes(f"{RUNS}/{name}")
+    if data == ALL:
+        return np.ones(len(hashes), np.bool_)
     try:
-        table = pa.ipc.open_file(data).read_all()
-        listed, kept_types = table[_HASH].to_numpy(), (table.schema.metadata or {}).get(_TYPES)
+        listed = pa.ipc.open_file(data).read_all()[_HASH].to_numpy()
     except (pa.ArrowException, OSError, KeyError) as error:
         folder.warn(f"{RUNS}/{name}", error)
         return np.ones(len(hashes), np.bool_)
-    if not len(listed):
-        return np.zeros(len(hashes), np.bool_)
-    if name.endswith(PREFETCHED):
-        return np.isin(texts.view(np.int64), listed)
-    return (
-        np.isin(hashes, listed) if kept_types == types.encode() else np.ones(len(hashes), np.bool_)
-    )
+    return np.isin(hashes, listed)

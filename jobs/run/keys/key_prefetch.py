@@ -23,7 +23,7 @@ from jobs.run.enrich import write_keys
 from jobs.run.keys.claims import SharedLookup
 from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.hits import Hits, run_of_keys, with_index, with_own_answers
-from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT
+from jobs.run.keys.key_texts import ROWS, TASK, TEXT
 from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
 from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.schema import columns as schema
@@ -61,10 +61,6 @@ class First:
         )
 
 
-def read_ddl_types(types: StructType, names: Sequence[str]) -> str:
-    return ", ".join(types[name].dataType.simpleString() for name in names)
-
-
 def prefetch_keys(
     plan: PartitionPlan,
     first: Mapping[int, First],
@@ -100,9 +96,7 @@ def prefetch_keys(
     hits = {place: first[place].hits for place in places}
     shared = SharedKeys(
         {
-            place: SharedLookup(
-                one.plan, one.lookup, read_ddl_types(one.keys.types, one.names), one.seen
-            )
+            place: SharedLookup(one.plan, one.lookup, one.seen)
             for place, one in hits.items()
             if one.plan is not None
         },
@@ -215,7 +209,7 @@ def _types(first: Mapping[int, First]) -> StructType:
         for name in one.hits.names
     }
     one = next(iter(first.values())).hits.keys.types
-    types = {name: one[name].dataType for name in (TEXT, HASH, *schema.SOURCE_IDENTITY)}
+    types = {name: one[name].dataType for name in (TEXT, *schema.SOURCE_IDENTITY)}
     types |= {PLACE: IntegerType()} | names
     return StructType([StructField(name, kind) for name, kind in types.items()])
 

@@ -7,8 +7,6 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from jobs.input.keys.arrow_keys import read_key_tuples
@@ -19,10 +17,7 @@ if TYPE_CHECKING:
 
 TEXT = "__key_text"  # string: the key in the ledger's form
 ROWS = "__key_rows"  # long: rows of the day with this key
-HASH = "__key_hash"  # long: the same for equal keys of equal types in every run
 TASK = "__key_task"  # int: the Spark partition that reads the row SOURCE_FILE, SOURCE_ROW
-
-Hashes = npt.NDArray[np.int64]
 
 
 def is_whole(names: Sequence[str]) -> Column:

@@ -28,8 +28,8 @@ from jobs.run.keys.day_keys import KeySource
 from jobs.run.keys.hits import Hits, find_hits, open_folder, with_index, with_own_answers
 from jobs.run.keys.job_step import ItemLimit, settle_by_jobs
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
-from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys, read_ddl_types
-from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, Hashes
+from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys
+from jobs.run.keys.key_texts import ROWS, TASK, TEXT
 from jobs.run.keys.registration import LedgerContent, look_at_ledger, registered
 from jobs.run.keys.waits import Waits
 from jobs.run.plan.caps import divided_by_need
@@ -40,6 +40,7 @@ from jobs.task.plan import PartitionPlan
 
 FEW_KEYS = 10_000  # of a lookup
 NO_KEYS: Mapping[str, Sequence[str]] = {}
+NO_TEXTS = pa.array([], pa.string())
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def prepare_ledger(
         stages = _stages(plan)
         for place in chain.from_iterable(stages[1:]) if not alone else ():
             # such a run keeps no key, so that another run need not wait for its later stages
-            _tell(prepared, plan, place, np.empty(0, np.int64))
+            _tell(plan, place, NO_TEXTS)
         found, looks, given_up = plan, dict[int, _Look](), list[str]()
         for number, places in enumerate(stages):
             are_read, limit = number + 1 < len(stages), ItemLimit.of(found.cap)
@@ -254,12 +255,11 @@ def _look(
     shares = plan.may_call and plan.lookups[place].cache is not None
     chosen = only.get(plan.lookups[place].name, ())
     nothing_known = plan.cap is None and alone and not there[place].has_answers and not chosen
-    if nothing_known and not are_read:
-        # no answer can be known, so only repeats matter
-        found = source.hashes() if shares else None
-        if found is None or not found.repeat:
-            _tell(prepared, plan, place, np.empty(0, np.int64) if found is None else found.hashes)
-            return _Look(ledger, distinct=found is not None)
+    # no answer can be known, so only repeats matter
+    if nothing_known and not are_read and not (shares and source.repeats):
+        if ledger is not None:
+            keep_keys(ledger, source.texts(hidden=ledger.hidden) if shares else NO_TEXTS)
+        return _Look(ledger, distinct=shares)
     hits = find_hits(source, ledger, seed=seed, are_read=are_read)
     stack.callback(hits.keys.drop)
     indexed = ledger and with_index(ledger, hits.answers)
@@ -271,7 +271,7 @@ def _look(
     if chosen:
         is_chosen = pc.is_in(hits.missing[TEXT], value_set=pa.array(chosen, pa.string()))
         keys = hits.missing.filter(is_chosen)
-    _tell(prepared, plan, place, by_row[HASH].to_numpy(), keys[TEXT] if alone else None)
+    _tell(plan, place, by_row[TEXT], keys[TEXT] if alone else None)
     if not keys.num_rows:
         return _Look(indexed, hits)
     return _Look(indexed, hits, First(replace(hits, plan=indexed), keys))
@@ -299,21 +299,10 @@ def _begin(plan: PartitionPlan, place: int) -> LedgerContent:
     return content
 
 
-def _tell(
-    prepared: DataFrame | LocalRows,
-    plan: PartitionPlan,
-    place: int,
-    by_row: Hashes,
-    prefetched: pa.Array | None = None,
-) -> None:
+def _tell(plan: PartitionPlan, place: int, *texts: pa.ChunkedArray | None) -> None:
     ledger = plan.ledgers[place]
     if ledger is not None:
-        keep_keys(
-            ledger,
-            by_row,
-            read_ddl_types(prepared.schema, plan.layout.keys[place]),
-            prefetched=prefetched,
-        )
+        keep_keys(ledger, *texts)
 
 
 def _divided(plan: PartitionPlan, looks: Mapping[int, _Look]) -> CallCap | None:

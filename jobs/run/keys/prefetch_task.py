@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from jobs.run.keys.claims import Claims, SharedLookup
-from jobs.run.keys.key_texts import HASH, TEXT
+from jobs.run.keys.key_texts import TEXT
 from jobs.task.link.driver_link import TaskFacts
 from jobs.task.plan import PartitionPlan
 from jobs.task.runner import run_partition
@@ -42,9 +42,7 @@ def run_prefetch(
     if not shared.lookups or (shared.alone and not attempt):
         yield from run_partition(plan, batches, task)
         return
-    claims = Claims(
-        shared.lookups, number, attempt, text=TEXT, place=PLACE, hashed=HASH, seed=shared.seed
-    )
+    claims = Claims(shared.lookups, number, attempt, text=TEXT, place=PLACE, seed=shared.seed)
     try:
         for batch in run_partition(plan, claims.take(batches), task):
             claims.finished(batch)

@@ -6,7 +6,6 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -56,7 +55,7 @@ def ask(root, run_id, keys, told):
     found = select(folder, pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()).answers
     known = set(found["key"].to_pylist())
     with_index(plan, found)
-    keep_keys(plan, np.arange(len(keys)), "string")
+    keep_keys(plan, pa.array([key_text((key,)) for key in keys]))
     missing = [key for key in keys if key_text((key,)) not in known]
     writer = LedgerWriter(folder, run_id, "0-0", flush_rows=2, flush_seconds=60)
     for pair in (missing[start : start + 2] for start in range(0, len(missing), 2)):

@@ -10,7 +10,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from aiohttp import web
@@ -24,7 +23,7 @@ from jobs.ledger.selection import Search
 from jobs.run.keys.claims import SharedLookup
 from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
-from jobs.run.keys.key_texts import HASH, TEXT
+from jobs.run.keys.key_texts import TEXT
 from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
 from jobs.run.keys.registration import look_at_ledger, registered
 from jobs.schema import columns as schema
@@ -76,7 +75,6 @@ def rows_of(keys):
         {
             TEXT: [f"[{key}]" for key in keys],
             PLACE: pa.array([0] * len(keys), pa.int32()),
-            HASH: pa.array(keys, pa.int64()),
             "k": pa.array(keys, pa.int64()),
             schema.SOURCE_FILE: ["f"] * len(keys),
             schema.SOURCE_ROW: pa.array(keys, pa.int64()),
@@ -97,10 +95,10 @@ def run(root, run_id, lookup, keys, *, by_row, seed):
         missing = [key for key in keys if f"[{key}]" not in known]
         texts = pa.array([f"[{key}]" for key in missing], pa.string())
         keep_keys(
-            ledger, np.array(missing if by_row else [], np.int64), "bigint",
+            ledger, texts if by_row else texts.slice(0, 0),
             prefetched=texts if alone and not by_row else None,
         )  # fmt: skip
-        shared = SharedKeys({0: SharedLookup(ledger, lookup, "bigint", search.seen)}, alone, seed)
+        shared = SharedKeys({0: SharedLookup(ledger, lookup, search.seen)}, alone, seed)
         of_keys = LedgerPlan(
             root,
             "score",

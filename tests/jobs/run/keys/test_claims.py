@@ -56,7 +56,6 @@ def batches(keys):
         {
             "text": texts,
             "place": pa.array([0] * len(keys), pa.int32()),
-            "hash": pa.array(keys, pa.int64()),
         }
     )
     return iter(table.to_batches(max_chunksize=300))
@@ -79,15 +78,17 @@ def register(plan):
     return look_at_ledger(plan).others
 
 
-def decide(plan, by_row=(), types="bigint", **more):
-    keep_keys(plan, np.array(by_row, np.int64), types, **more)
+def texts_of(keys):
+    return pa.array([f"[{key}]" for key in keys], pa.string())
 
 
-def parse_claims(*plans, attempt=0, lookup=LOOKUP, types="bigint", seen=NOTHING):
-    shared = {number: SharedLookup(plan, lookup, types, seen) for number, plan in enumerate(plans)}
-    return Claims(
-        shared, 0, attempt, text="text", place="place", hashed="hash", seed=hash(plans[0].run_id)
-    )
+def decide(plan, by_row=(), **more):
+    keep_keys(plan, by_row if by_row is None else texts_of(by_row), **more)
+
+
+def parse_claims(*plans, attempt=0, lookup=LOOKUP, seen=NOTHING):
+    shared = {number: SharedLookup(plan, lookup, seen) for number, plan in enumerate(plans)}
+    return Claims(shared, 0, attempt, text="text", place="place", seed=hash(plans[0].run_id))
 
 
 def shares_file(shares, task=0, attempt=0):
@@ -168,7 +169,6 @@ def test_a_task_runs_as_far_ahead_of_the_stored_answers_with_each_of_its_lookups
         {
             "text": [f"[{key}]" for key in range(2 * keys)],
             "place": [0] * keys + [1] * keys,
-            "hash": range(2 * keys),
         }
     )
     taken = queue.Queue()
@@ -453,12 +453,11 @@ def test_a_late_attempt_sees_what_a_run_answered_that_began_after_its_own(plan):
     answer(three, [7])
     unregister(three)
     late = Claims(
-        {0: SharedLookup(two, LOOKUP, "bigint", seen.seen)},
+        {0: SharedLookup(two, LOOKUP, seen.seen)},
         0,
         1,
         text="text",
         place="place",
-        hashed="hash",
         seed=1,
     )
     (given,) = late.take(batches([7, 8]))
@@ -502,11 +501,10 @@ def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-@pytest.mark.parametrize("types", ["bigint", "int"])
-def test_keys_that_a_lone_run_prefetches_are_left_to_it_until_it_has_prefetched(plan, types):
+def test_keys_that_a_lone_run_prefetches_are_left_to_it_until_it_has_prefetched(plan):
     alone, keys = plan("alone"), plan("keys")
     register(alone)
-    decide(alone, types=types, prefetched=pa.array([f"[{key}]" for key in range(60)]))
+    decide(alone, prefetched=texts_of(range(60)))
     register(keys)
     going = later(lambda: answer(alone, range(59)), lambda: release_prefetched(alone))
     asked = ask(keys, range(100))
@@ -532,10 +530,10 @@ def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_a_run_whose_keys_have_other_types_is_waited_for_as_nobody_can_compare_them(plan):
+def test_a_run_whose_keys_only_spark_knows_is_waited_for(plan):
     rows, keys = plan("rows"), plan("keys")
     register(rows)
-    decide(rows, range(1000, 1010), "int")
+    decide(rows, None)
     register(keys)
     going = later(lambda: answer(rows, range(10)), lambda: unregister(rows))
     asked = ask(keys, range(20))

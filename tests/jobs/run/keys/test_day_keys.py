@@ -13,9 +13,9 @@ from asyncio_core import AsyncFunction
 from jobs.input import dealing
 from jobs.input.day import of_files
 from jobs.run.keys import day_keys
-from jobs.run.keys.day_keys import KeySource, SparkKeys, task_column
+from jobs.run.keys.day_keys import KeySource, SparkKeys, repeats_in_spark, task_column
 from jobs.run.keys.driver_keys import DriverKeys
-from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT
+from jobs.run.keys.key_texts import ROWS, TASK, TEXT
 from jobs.run.keys.ledger_session import prepare_ledger
 from jobs.run.plan.planner import plan_tasks
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
@@ -80,9 +80,7 @@ def task_of_rows(source):
 
 
 def by_text(table):
-    return {
-        row[TEXT]: (row[ROWS], row[HASH]) for row in table.select([TEXT, ROWS, HASH]).to_pylist()
-    }
+    return {row[TEXT]: row[ROWS] for row in table.select([TEXT, ROWS]).to_pylist()}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +103,8 @@ def test_the_driver_finds_the_keys_that_spark_finds(spark, day, keys):
     assert isinstance(found, DriverKeys)
     assert by_text(found.wanted) == by_text(wanted.wanted)
     assert found.wanted.num_rows == wanted.wanted.num_rows
-    assert source.hashes().hashes.tolist() == sorted(wanted.wanted[HASH].to_pylist())
+    assert {*source.texts(hidden=False).to_pylist()} == {*wanted.wanted[TEXT].to_pylist()}
+    assert source.repeats == repeats_in_spark(source.prepared, source.names)
     located = {row[TEXT]: row for row in found.frame(found.wanted).toArrow().to_pylist()}
     read = source.prepared.withColumn(TASK, task_of_rows(source)).toArrow().to_pylist()
     at = {(row[SOURCE_FILE], row[SOURCE_ROW]): row for row in read}
@@ -132,7 +131,7 @@ def test_a_day_of_many_rows_is_left_to_spark(spark, day, monkeypatch):
     keys = source.distinct(hidden=False, seed=1)
     assert isinstance(keys, SparkKeys)
     assert sorted(keys.wanted[TEXT].to_pylist()) == ["[-1]", "[-2]", "[0]", "[1]", "[2]"]
-    assert source.hashes().repeat
+    assert (source.repeats, source.texts(hidden=False)) == (True, None)
     keys.drop()
 
 
