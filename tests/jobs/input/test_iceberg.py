@@ -393,7 +393,9 @@ def refusal(function, *arguments):
     return str(refused.value)
 
 
-def test_a_catalog_that_is_not_configured_or_does_not_answer_is_refused(lake, monkeypatch):
+def test_a_catalog_that_is_not_configured_or_does_not_answer_is_refused(
+    lake, monkeypatch, tmp_path
+):
     other = dataclasses.replace(MOODS, input=Input(format="iceberg", table="other.shop.orders"))
     assert refusal(find_input, other, DAY) == (
         "moods: input: other.shop.orders is in a catalog 'other', which is not configured here; "
@@ -401,7 +403,7 @@ def test_a_catalog_that_is_not_configured_or_does_not_answer_is_refused(lake, mo
         "PYICEBERG_CATALOG__OTHER__URI in the environment, or name it in .pyiceberg.yaml."
     )
     monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__TYPE", "sql")
-    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", "sqlite:////nowhere/catalog.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", f"sqlite:///{tmp_path}/missing/catalog.db")
     assert refusal(find_input, other, DAY).startswith(
         "moods: input: other.shop.orders cannot be read: "
     )
