@@ -41,6 +41,7 @@ def check_package(
     day: str | None = None,
     engine: str | None = None,
     *,
+    only: str | None = None,
     find_wrong: FindWrong = _none,
 ) -> Iterator[tuple[str, str, Finding]]:
     """Yield each enrichment's name, a sentence, and the finding, also after a fault.
@@ -49,6 +50,7 @@ def check_package(
         package: The package of the declarations.
         day: The day or hour of the input; by default the last of each enrichment.
         engine: The engine that runs the days; by default the environment chooses it.
+        only: The name of the enrichment to check; by default all of them.
         find_wrong: Finds wrong declarations of checks.
 
     Raises:
@@ -66,6 +68,8 @@ def check_package(
         if not any(one.enrichment is other.enrichment for other in checked):
             message = find_conflict(one, checked)
             checked.append(one)
+            if only is not None and one.enrichment.name != only:
+                continue
             name, upstream = one.enrichment.name, find_upstream(one.enrichment, declared)
             lines = _checked(
                 one.enrichment, day, message, engine, upstream=upstream, find_wrong=find_wrong

@@ -84,6 +84,15 @@ def test_a_missing_column_has_one_line_for_the_local_engine_too(declare, capsys)
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
+def test_one_enrichment_is_checked_by_its_name(declare, capsys):
+    package = declare("moods")
+    declare("tempers", column="orgin")
+    assert main(["check", "moods", "--package", package]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.split()[:2] == ["moods", "right"]
+    assert main(["check", "tempers", "--package", package]) == 2
+
+
 def test_what_is_right_is_said_with_the_last_day_and_its_rows(declare, capsys):
     assert main(["check", "--package", declare("moods")]) == 0
     message = capsys.readouterr().out.split(maxsplit=2)

@@ -5,7 +5,7 @@ import sys
 
 from jobs.declare.values.calendar import is_day, require_day
 from jobs.process.spark_submit import spark_submit_from_environment
-from tidegate.commands.command import RIGHT, STOPPED, WRONG, Command, add_package
+from tidegate.commands.command import RIGHT, STOPPED, WRONG, Command, add_enrichment, named
 from tidegate.commands.days import add_engine
 from tidegate.terminal import GREEN, RED, YELLOW, write_coloured
 
@@ -13,7 +13,7 @@ COLOURS = {"right": GREEN, "STOPS": YELLOW, "WRONG": RED}
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_package(parser)
+    add_enrichment(parser, optional=True)
     parser.add_argument(
         "--day", help="of the input, as 2013-01-10; by default the last one there is"
     )
@@ -27,9 +27,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.day and not is_day(options.day, "hour"):
         require_day(options.day)
     spark_submit_from_environment(options.engine, options.conf)  # refuses what a run would refuse
+    only = named(options).enrichment.name if options.enrichment else None
     findings = set()
     found = check_package(
-        options.package, options.day, options.engine, find_wrong=find_wrong_checks
+        options.package, options.day, options.engine, only=only, find_wrong=find_wrong_checks
     )
     for name, message, finding in found:
         sys.stdout.write(f"{name:30} ")

@@ -1,6 +1,7 @@
 """`tidegate costs`: prints what the services billed in a month."""
 
 import argparse
+import datetime as dt
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,7 +14,10 @@ HEADINGS = ("service", "enrichment", "lookup", "billed", "cost", "saved")
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--month", required=True, metavar="YYYY-MM", help="runs that started in it, in UTC"
+        "--month",
+        default=f"{dt.datetime.now(dt.UTC):%Y-%m}",
+        metavar="YYYY-MM",
+        help="runs that started in it, in UTC; by default this month",
     )
     parser.add_argument(
         "--enrichment", metavar="NAME", help="only this one; by default all with records here"
