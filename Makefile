@@ -48,7 +48,7 @@ short:
 		-o tmp_path_retention_policy=failed $(ARGS)
 
 test: $(CLASSES) $(AIRFLOW) ## the tests, one proof per promise (at most 12 minutes on 2 cores)
-	SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not proof and not ui" $(ARGS)
+	SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder -m "not proof and not ui" $(ARGS)
 
 proof: $(CLASSES) $(AIRFLOW) ## everything the tests can show, the long ones too
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not ui and not hosts" --hypothesis-profile=explore $(ARGS)
