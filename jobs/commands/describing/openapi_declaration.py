@@ -21,6 +21,11 @@ from jobs.commands.describing.openapi_texts import (
 from jobs.errors import DeclarationError
 from jobs.wording import did_you_mean
 
+# programs that read variables of the environment by this prefix
+READ_BY_OTHERS = {
+    "AIRFLOW", "AWS", "AZURE", "DAGSTER", "GCP", "GOOGLE", "HTTP", "HTTPS", "JAVA", "PIP",
+    "PYICEBERG", "PYSPARK", "PYTHON", "SPARK", "TIDEGATE",
+}  # fmt: skip
 EXAMPLES = {"BIGINT": 1, "INT": 1, "DOUBLE": 1.5, "BOOLEAN": True, "DATE": "2026-11-19",
             "TIMESTAMP": "2026-11-19T00:00:00Z"}  # fmt: skip
 
@@ -96,6 +101,8 @@ class _Declaration:
         service = plain_name(document.title)
         self.service = service if re.match("[a-z]", service) else "service"
         self.prefix = self.service.upper()
+        if self.prefix.partition("_")[0] in READ_BY_OTHERS:
+            self.prefix = f"SERVICE_{self.prefix}"
         self.keys = self._named_keys()
         self.types = {key: self._key_type(one) for key, one in self.keys.items()}
         self.answer = Answer(document, operation, self.name, self.keys)

@@ -229,6 +229,13 @@ def test_no_text_of_a_document_becomes_code(tmp_path, text):
     assert called == {"Enrichment", "Env", "HttpLookup", "Input", "Output", "Service"}
 
 
+@pytest.mark.parametrize("title", ["AWS endpoint", "Tidegate limits", "Pip index", "aws"])
+def test_a_title_sets_no_variable_that_other_programs_read(tmp_path, title):
+    code, _, _ = declared(tmp_path, "/a/{id}", [parameter("id")], of(name=TEXT), title=title)
+    variable = f"SERVICE_{title.upper().replace(' ', '_')}_URL"
+    assert f'Env("{variable}")' in code
+
+
 def test_each_item_of_a_list_keeps_its_fields_together(tmp_path):
     answer = {"type": "array", "items": of("sku", sku=TEXT, discount={"type": "number"})}
     _, lookup, _ = declared(tmp_path, "/users/{user_id}/lines", [parameter("user_id")], answer)
