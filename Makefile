@@ -17,7 +17,7 @@ IN_MEMORY = $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" 
 INSIDES = tests/asyncio_core tests/jobs/clients/http tests/jobs/task/lookup/test_answers_in_doubt.py \
 	tests/jobs/task/test_stopping.py tests/jobs/task/test_worker_daemon.py tests/jobs/task/test_functions_that_do_not_end.py \
 	tests/jobs/run/keys/test_day_keys.py tests/jobs/run/engines tests/jobs/run/test_enrich.py tests/jobs/input \
-	tests/jobs/tables/delta tests/jobs/process/test_days_on_a_store.py tests/jobs/process/test_forked_program.py \
+	tests/jobs/tables/delta tests/jobs/process/test_days_on_a_store.py \
 	tests/data_quality/test_slow_imports.py tests/data_quality/test_day.py tests/orchestration
 export GX_ANALYTICS_ENABLED := false
 export DAGSTER_DISABLE_TELEMETRY := 1
