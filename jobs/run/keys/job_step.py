@@ -419,7 +419,8 @@ class _JobStep:
         wanted = self._unsent(records)
         for keys in covering:
             wanted = wanted.filter(pc.invert(pc.is_in(wanted, value_set=one_chunk(keys))))
-        busy = sum(map(self._holds_slot, all_open))
+        alive = self._runs_alive() if self._lookup.recovery == "none" else set()
+        busy = sum(self._holds_slot(job, alive) for job in all_open)
         if not len(wanted) or busy >= self._lookup.service.max_concurrency:
             return records, None
         wanted = self._within_cap(wanted, may_wait=bool(covering or self._waits.sentences))
@@ -431,13 +432,16 @@ class _JobStep:
         self._intents[job.token], self._of_day[job.token] = intent, True
         return records, job
 
-    def _holds_slot(self, job: Job) -> bool:
-        """Returns whether an open job may run at the vendor; a lost job stays open for its keys."""
+    def _holds_slot(self, job: Job, alive: set[str]) -> bool:
+        """Returns whether an open job may run at the vendor; a lost job stays open for its keys.
+
+        alive: Other living runs; needed where nothing recovers a job.
+        """
         if job.id:
             return True
         intent = self._intent(job)
         if self._lookup.recovery == "none":
-            return self._is_of_another(intent, self._runs_alive())
+            return self._is_of_another(intent, alive)
         return self._clock() < job.until(intent, self._lookup.give_up)
 
     def _is_of_another(self, intent: Intent, alive: set[str]) -> bool:
