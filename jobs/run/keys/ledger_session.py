@@ -117,19 +117,13 @@ def prepare_ledger(
             found = _with_looks(found, looks, own)
             if first:
                 asking(sum(one.keys.num_rows for one in first.values()))
+                prefetch = partial(
+                    prefetch_keys, engine=engine_for(prepared), here=here, alone=alone, seed=seed,
+                    scratch=scratch, sent=sent, certain=are_read,
+                )  # fmt: skip
                 for group in _groups(first, plan):
-                    prefetch = partial(
-                        prefetch_keys, found, group, engine=engine_for(prepared), here=here,
-                        alone=alone, seed=seed, scratch=scratch, sent=sent, certain=are_read,
-                    )  # fmt: skip
-                    try:
-                        found = prefetch()
-                    except Exception as error:
-                        down = own_words(error)
-                        if not isinstance(down, ServiceDown) or not _may_spill(found, group):
-                            raise
-                        found = _without_vendor(found, group)
-                        given_up.append(_went_on(found, group, str(down)))
+                    found, why = _prefetched(prefetch, found, group)
+                    given_up += [why] if why else []
                     for place in group if alone else ():
                         if (ledger := plan.ledgers[place]) is not None:
                             release_prefetched(ledger)
@@ -163,6 +157,21 @@ def _groups(first: Mapping[int, First], plan: PartitionPlan) -> Iterator[dict[in
     yield from [together] if together else []
     for place in alone:
         yield {place: first[place]}
+
+
+def _prefetched(
+    prefetch: Callable[[PartitionPlan, Mapping[int, First]], PartitionPlan],
+    plan: PartitionPlan,
+    group: Mapping[int, First],
+) -> tuple[PartitionPlan, str]:
+    """Returns the plan with the answers of a group, and a sentence if its vendor is given up."""
+    try:
+        return prefetch(plan, group), ""
+    except Exception as error:
+        down = own_words(error)
+        if not isinstance(down, ServiceDown) or not _may_spill(plan, group):
+            raise
+        return _without_vendor(plan, group), _went_on(plan, group, str(down))
 
 
 def _may_spill(plan: PartitionPlan, group: Mapping[int, First]) -> bool:
