@@ -2,13 +2,13 @@
 them.
 """
 
-import re
 import subprocess
 
 import pytest
 import yaml
 
 from jobs.process.spark_conf import SPARK_CONF, refuse_own_settings, settings_from_environment
+from tests.support.documents import blocks
 from tests.support.sources import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -19,8 +19,7 @@ DEPLOY = ROOT / "deploy"
     [("dockerfile", "Dockerfile"), ("bash", "entrypoint.sh"), ("yaml", "nightly.yaml")],
 )
 def test_the_page_prints_the_file_that_is_deployed(language, name):
-    page = (ROOT / "docs/kubernetes.md").read_text()
-    assert re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) == [(DEPLOY / name).read_text()]
+    assert blocks("docs/kubernetes.md", language) == [(DEPLOY / name).read_text()]
 
 
 def container():

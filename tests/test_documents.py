@@ -10,6 +10,7 @@ import pytest
 import tidegate
 from jobs.declare.enrichment import load
 from jobs.run.plan.preflight import check_columns
+from tests.support.documents import blocks
 from tests.support.sources import statements
 
 ROOT = Path(__file__).parent.parent
@@ -95,7 +96,7 @@ def test_a_document_names_only_tests_that_exist(document):
 
 def test_the_example_of_the_readme_is_a_whole_enrichment(tmp_path, monkeypatch):
     """It loads as it stands, and fits an input of the columns that it reads."""
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (example,) = blocks("README.md", "python")
     (tmp_path / "orders_of_the_readme.py").write_text(example)
     monkeypatch.syspath_prepend(tmp_path)
     orders = load("orders_of_the_readme:orders")
@@ -118,12 +119,11 @@ REST = """    name="actions",
 
 
 @pytest.mark.parametrize(
-    ("page", "blocks"), [("inputs", 2), ("outputs", 2), ("windows", 1), ("limits", 3)]
+    ("page", "count"), [("inputs", 2), ("outputs", 2), ("windows", 1), ("limits", 3)]
 )
-def test_each_declaration_of_a_page_is_accepted(page, blocks):
-    text = (ROOT / f"docs/{page}.md").read_text()
-    found = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(found) == blocks
+def test_each_declaration_of_a_page_is_accepted(page, count):
+    found = blocks(f"docs/{page}.md", "python")
+    assert len(found) == count
     for block in found:
         names = {name: getattr(tidegate, name) for name in tidegate.__all__}
         exec(block.replace("    ...,\n", REST), names)

@@ -4,7 +4,6 @@ stay its own.
 
 import datetime as dt
 import importlib
-import re
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from jobs.run.engines.engine import ENGINE, LOCAL
 from orchestration.dagster.declared import enrichments_in
 from orchestration.dagster.home import dagster_home
 from tests.support.check_partitions import checks_of_days
+from tests.support.documents import blocks
 from tidegate.dagster import Names, SparkProgram, definitions_for
 
 # of what Dagster itself uses here
@@ -212,8 +212,7 @@ def test_the_way_to_start_spark_can_be_replaced(folder):
 
 
 def test_the_merge_of_the_page_loads_as_printed(folder, monkeypatch):
-    page = Path(__file__).parents[2].joinpath("docs/dagster.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (block,) = blocks("docs/dagster.md", "python")
     (folder / "our_enrichments").mkdir()
     (folder / "our_enrichments" / "__init__.py").touch()
     (folder / "our_enrichments" / "orders.py").write_text(ORDERS)

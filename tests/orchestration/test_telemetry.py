@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -10,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from demo.airflow import BIN  # Airflow's environment has OpenTelemetry's packages
-from tests.support.sources import ROOT
+from tests.support.documents import blocks
 
 pytestmark = pytest.mark.process
 
@@ -41,8 +40,7 @@ def test_the_recipe_of_the_docs_sends_a_span_per_day_with_its_figures_and_a_fail
         pytest.skip(
             "there is no .venv-airflow here: make airflow, make test and make proof set it up"
         )
-    section = (ROOT / "docs" / "deploying.md").read_text().partition("## OpenTelemetry")[2]
-    (recipe, *_) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    (recipe, *_) = blocks("docs/deploying.md", "python", "OpenTelemetry")
     figures = {"rows": 10, "calls": 8, "cost": {"USD": 0.5}, "job_s": 1.5}
     days = [
         {

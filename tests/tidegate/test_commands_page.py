@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documents import blocks
 from tidegate.__main__ import main, parser
 from tidegate.commands import COMMANDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
 SECTIONS = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
-EXAMPLES = [
-    line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
-]
+EXAMPLES = [line for block in blocks("docs/commands.md", "sh") for line in block.splitlines()]
 FOR_ALL = {"-h", "--help", "--package", "--conf"}  # said at the top of the page
 
 

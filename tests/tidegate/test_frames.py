@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import datetime as dt
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from aiohttp import web
 from jobs.commands.costs import list_costs
 from jobs.commands.frames.enrich_frame import enrich_frame
 from jobs.run.plan.options import RunOptions
+from tests.support.documents import blocks
 from tidegate import (
     DeclarationError,
     Enrichment,
@@ -341,8 +341,6 @@ def test_the_page_of_frames_says_what_happens(tmp_path, monkeypatch, service):
     service.answer = answer
     monkeypatch.setenv("WEATHER_URL", service.url)
     names = {}
-    for block in re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "frames.md").read_text(), re.DOTALL
-    ):
+    for block in blocks("docs/frames.md", "python"):
         exec(compile(block, "docs/frames.md", "exec"), names)
     assert len(service.log) == 3

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documents import blocks
 from tidegate.__main__ import main
 
 PAGE = (Path(__file__).parents[3] / "docs" / "your-first-model.md").read_text()
@@ -18,7 +19,7 @@ MONTH = f"{dt.datetime.now(dt.UTC):%Y-%m}"
 
 
 def commands():
-    return [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+    return [line for block in blocks("docs/your-first-model.md", "bash")
             for line in block.splitlines()]  # fmt: skip
 
 
@@ -57,6 +58,6 @@ def test_the_page_ends_with_a_table_whose_cost_is_the_sum_of_the_invoices(
     assert f"{MONTH}: {total:f} USD" in printed["costs"]
     first = Counter(sample.becomes(number) for number in range(sample.REVIEWS))
     assert first == {"fits": 178, "misfit": 13, "cut": 5, "refused": 4}, "as the page says"
-    (look,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (look,) = blocks("docs/your-first-model.md", "python")
     exec(look, {})
     assert capsys.readouterr().out.strip() in PAGE

@@ -5,7 +5,6 @@ ends as the vendor's own list says, and costs are its invoice.
 import re
 from collections import Counter
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -13,14 +12,14 @@ from deltalake import DeltaTable
 from jobs.commands.replaying.dead_letters import find_dead_letters, group_letters
 from jobs.tables.records import run_records
 from tests.support.chat_vendor import USUAL, ChatVendor
+from tests.support.documents import blocks
 from tidegate.__main__ import main
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "models.md").read_text()
 DAY, ROWS = "2026-11-01", 400
 
 
 def example():
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    (code,) = blocks("docs/models.md", "python")
     return code
 
 

@@ -5,10 +5,8 @@ arrives.
 import asyncio
 import datetime as dt
 import gzip
-import re
 import threading
 from collections import Counter
-from pathlib import Path
 
 import psycopg2
 import pyarrow as pa
@@ -20,16 +18,14 @@ from jobs.errors import DeclarationError
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import PartitionRun
-
-GUIDE = (Path(__file__).parents[3] / "docs" / "lookups.md").read_text()
+from tests.support.documents import blocks
 
 
 def example(heading, **instead):
     """The lookup that the section declares; words of the example may be replaced, as an
     address is.
     """
-    section = GUIDE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    (code,) = blocks("docs/lookups.md", "python", heading)
     for word, value in instead.items():
         assert word in code
         code = code.replace(word, value)

@@ -8,6 +8,7 @@ from jobs.declare.answers.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.store import LedgerFolder
+from tests.support.documents import blocks
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text()
 AT = 1_357_794_000_000_000
@@ -34,7 +35,7 @@ def test_everybody_can_query_the_ledger_as_the_guide_says(tmp_path, monkeypatch)
         '["JFK",3]', "ok", dump({"temp_c": 99.0, "wind": {"speed": 0.0}}), AT + 100, "run-2"
     )
     folder.write_part("run-2", "0-0", [later])
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    (code,) = blocks("docs/ledger.md", "python")
     names = {}
     exec(code, names)
     found = names["answers"].set_index("key")

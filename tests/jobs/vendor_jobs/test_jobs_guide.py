@@ -2,9 +2,7 @@
 
 import importlib
 import json
-import re
 import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,11 +11,11 @@ from aiohttp import web
 
 from jobs.process.spark_submit import SparkSubmit
 from jobs.run.engines.engine import ENGINE, LOCAL
+from tests.support.documents import blocks
 from tests.support.program_here import in_this_session
 from tidegate.__main__ import main
 
-PAGE = Path(__file__).parents[3] / "docs/jobs.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+BLOCKS = blocks("docs/jobs.md", "python")
 DAY = "2013-01-10"
 TEXTS = [f"review {number}" for number in range(6)]
 DAYS_OF_TOPICS = """

@@ -1,11 +1,11 @@
 """The example of docs/chains.md, as it stands there, at real services."""
 
-import re
 from pathlib import Path
 
 from aiohttp import web
 from deltalake import DeltaTable
 
+from tests.support.documents import blocks
 from tidegate.__main__ import main
 
 GUIDE = (Path(__file__).parents[4] / "docs" / "chains.md").read_text()
@@ -27,7 +27,7 @@ ROWS = {  # domain, name and country -> company_id, vendor, status of company, s
 
 
 def test_the_example_of_the_guide_asks_each_vendor_only_where_it_may(firms, service, monkeypatch):
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    (code,) = blocks("docs/chains.md", "python")
     asked = []
 
     async def answer(request):

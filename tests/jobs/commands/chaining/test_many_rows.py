@@ -1,6 +1,5 @@
 """The example of docs/lookups.md of many rows from an answer, as it stands there."""
 
-import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,15 +8,14 @@ from aiohttp import web
 from deltalake import DeltaTable
 
 from tests.jobs.commands.chaining.conftest import DAY
+from tests.support.documents import blocks
 from tidegate.__main__ import main
 
-GUIDE = (Path(__file__).parents[4] / "docs" / "lookups.md").read_text()
 OFFERS = {"1": [("A", 1.5), ("B", 2.0), ("A", 1.5)], "2": [], "4": [("C", None)]}
 
 
 def test_a_summary_has_a_row_for_each_object_of_a_list(firms, service):
-    section = GUIDE.split("\n## Many rows from an answer\n")[1].split("\n## ")[0]
-    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    (code,) = blocks("docs/lookups.md", "python", "Many rows from an answer")
     firms.declare(code.replace("SERVICE_URL", service.url))
 
     async def offers(request):
