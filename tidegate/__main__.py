@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from jobs.declare.finding.extras import require_extra
-from jobs.errors import TidegateError
+from jobs.errors import REFUSED_BY_DISK, TidegateError
 from jobs.wording import did_you_mean
 from tidegate.commands import COMMANDS, GROUPS
 from tidegate.commands.command import FAILED, WRONG
@@ -18,8 +18,7 @@ from tidegate.env_file import read_env_file
 from tidegate.terminal import printable_output
 
 INTERRUPTED, UNREAD = 130, 141  # as in a shell
-OF_THE_DISK = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES),
+OF_THE_DISK = REFUSED_BY_DISK | {
     *(errno.EIO, errno.ETIMEDOUT, errno.ESTALE),  # a failing disk
     *(errno.EMFILE, errno.ENFILE),
 }

@@ -26,7 +26,7 @@ from jobs.clients.request_counter import counts_of
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Lookup
-from jobs.errors import BudgetExhausted, LedgerError, RunCancelled, TaskFailed
+from jobs.errors import REFUSED_BY_DISK, BudgetExhausted, LedgerError, RunCancelled, TaskFailed
 from jobs.task.chain import CAPACITY_PER_CALL, Chain, raise_failure, rows_at_once
 from jobs.task.durable_output import ROWS_HELD, durable_batches
 from jobs.task.lease.call_budget import CallBudget
@@ -50,9 +50,7 @@ PREFETCH_BYTES = 64 << 20
 LOOK_EVERY = 0.05  # s, whether calls in flight have ended
 FOR_GOOD = 3600.0  # s; a task that drains ends sooner
 # the next attempt at a task would pay for its calls again, and could store no answer either
-NOT_STORABLE = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
-}
+NOT_STORABLE = REFUSED_BY_DISK | {errno.EPERM}
 
 
 def run_partition(
