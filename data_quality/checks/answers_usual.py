@@ -32,8 +32,8 @@ class AnswersUsual(LookupCheck):
     def promise(self) -> str:
         change = f"{self.declared.answer_change:g}"
         return (
-            f"In each column of the answers that came by a call, shares of nulls and of values are "
-            f"within {change} of those of the last {DAYS_OF_HISTORY} days."
+            f"Among the answers of calls, no column's share of nulls or of a value differs by more "
+            f"than {change} from the last {DAYS_OF_HISTORY} days."
         )
 
     @property

@@ -111,8 +111,9 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
 
 
 def _described(declared: Declared) -> str:
-    """Returns the description, with links that follow the settings at each load: those of a run's
-    events keep the address that the reports had then.
+    """Returns the description with links to the reports and the runbook.
+
+    Dagster makes these links anew at each load, while links in events keep their first address.
     """
     reports = served(f"reports/{declared.name}/index.html")
     runbook = declared.enrichment.runbook
