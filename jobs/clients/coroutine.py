@@ -11,7 +11,6 @@ from aiohttp import FormData
 from yarl import URL
 
 from jobs.clients.client import CallFailed, Throttled, Unclear, failed_by_cancel, failed_by_user
-from jobs.clients.http.batch_items import dumped
 from jobs.clients.http.http_session import NO_HEADERS, Read, ServiceSession
 from jobs.clients.http.session_client import SessionClient
 from jobs.clients.http.streamed_bodies import (
@@ -29,7 +28,7 @@ from jobs.declare.limits.rates import REQUEST
 from jobs.declare.lookup import Key
 from jobs.declare.values.addresses import is_below, leads_elsewhere
 from jobs.declare.values.prices import SENT, priced_units, reported_units, singular
-from jobs.declare.values.templates import as_json, as_text
+from jobs.declare.values.templates import as_json, as_text, dumped
 from jobs.errors import RunStopped, TidegateError
 
 NDJSON = "application/x-ndjson"
@@ -343,11 +342,11 @@ class Requests:
                 f"path is {path!r}; it must start with / and hold no ? and no #: "
                 "values go in params"
             )
-        if none := [name for name, value in (params or {}).items() if value is None]:
+        if none := [name for name, value in (params or {}).items() if _has_none(value)]:
             raise ValueError(
                 f"params: {', '.join(none)} is None, which no address can say: leave it out"
             )
-        query = {name: as_text(value) for name, value in (params or {}).items()}
+        query = {name: _parameter(value) for name, value in (params or {}).items()}
         url = self._url(path).with_query(query)
         if body is not None and not isinstance(body, bytes | FormData):
             headers = {"Content-Type": NDJSON, **headers}
@@ -360,6 +359,15 @@ class Requests:
             self.about_all = message
             raise
         return response.content
+
+
+def _has_none(value: Any) -> bool:
+    return value is None or (isinstance(value, list | tuple) and None in value)
+
+
+def _parameter(value: Any) -> str | list[str]:
+    """Return the value of a parameter; a list is a parameter that is repeated."""
+    return [as_text(item) for item in value] if isinstance(value, list | tuple) else as_text(value)
 
 
 def _body(json: Any, lines: Iterable[Any] | None) -> Any:

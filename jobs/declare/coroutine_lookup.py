@@ -80,7 +80,7 @@ class Http(Protocol):
 
         Args:
             path: Path under the service's URL; values go in params, which escapes them.
-            params: The query.
+            params: The query; a list is a parameter that is repeated, a dict is JSON.
             headers: Headers of this request.
             miss: Statuses for which the answer is None.
 
@@ -108,7 +108,7 @@ class Http(Protocol):
             path: Path under the service's URL.
             json: The body; left out, the request has none.
             lines: In place of json: the body is a line of JSON for each value, sent from a file.
-            params: The query.
+            params: The query; a list is a parameter that is repeated, a dict is JSON.
             headers: Headers of this request.
             miss: Statuses for which the answer is None.
 
@@ -132,7 +132,7 @@ class Http(Protocol):
             path: Path under the service's URL.
             json: The body; left out, the request has none.
             lines: In place of json: a line of JSON for each value.
-            params: The query.
+            params: The query; a list is a parameter that is repeated, a dict is JSON.
             headers: Headers of this request.
             miss: Statuses for which the answer is None.
         """
@@ -149,7 +149,7 @@ class Http(Protocol):
 
         Args:
             path: Path under the service's URL.
-            params: The query.
+            params: The query; a list is a parameter that is repeated, a dict is JSON.
             headers: Headers of this request.
             miss: Statuses for which the answer is None.
         """
@@ -193,7 +193,7 @@ class Http(Protocol):
 
         Args:
             path: Path under the service's URL.
-            params: The query.
+            params: The query; a list is a parameter that is repeated, a dict is JSON.
             headers: Headers of this request.
         """
 

@@ -7,17 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from jobs.clients.client import CallFailed, Throttled, Unclear
 from jobs.clients.http.answer_body import SHOWN
 from jobs.clients.http.http_session import Response
 from jobs.declare.answers.conditions import Conditions
 from jobs.declare.answers.json_paths import JsonPath
-from jobs.declare.answers.json_text import ExactNumber, repeated_member
+from jobs.declare.answers.json_text import repeated_member
 from jobs.declare.batch import ID, ITEMS, Batch
 from jobs.declare.lookup import Key
-from jobs.declare.values.templates import JsonTemplate, as_text
+from jobs.declare.values.templates import JsonTemplate, as_text, dumped
 from jobs.wording import one_line
 
 
@@ -207,17 +205,3 @@ def id_text(value: Any) -> str | None:
         whole = int(exact)
         return str(whole) if whole == exact else f"{exact:f}".rstrip("0")
     return as_text(value) if isinstance(value, str | int | float) else None
-
-
-def dumped(value: Any) -> bytes:
-    """Return a request's JSON, with all digits of a Decimal. Raises ValueError for other types."""
-    try:
-        return orjson.dumps(value, default=_number)
-    except orjson.JSONEncodeError as error:
-        raise ValueError(f"the request cannot be written as JSON: {error}") from error
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, decimal.Decimal | ExactNumber):
-        return orjson.Fragment(str(value).encode())
-    raise TypeError(f"{type(value).__name__} is not valid JSON")

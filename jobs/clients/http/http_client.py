@@ -10,7 +10,7 @@ from yarl import URL
 from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
 from jobs.clients.client import CallFailed, DeclaredError, Throttled, Unclear
 from jobs.clients.http.answer_body import SHOWN
-from jobs.clients.http.batch_items import ItemRequests, dumped, id_text
+from jobs.clients.http.batch_items import ItemRequests, id_text
 from jobs.clients.http.http_session import (
     NO_HEADERS,
     AnswerTooLarge,
@@ -32,7 +32,7 @@ from jobs.declare.http_lookup import REPAIR, SCHEMA, UNANSWERED, HttpLookup
 from jobs.declare.lookup import Key
 from jobs.declare.values.addresses import leads_elsewhere
 from jobs.declare.values.fingerprint import fingerprint
-from jobs.declare.values.templates import JsonTemplate, as_text, filled_path, placeholders
+from jobs.declare.values.templates import JsonTemplate, as_text, dumped, filled_path, placeholders
 from jobs.wording import one_line
 
 # servers and proxies remove them from a path, and with .. the segment before it

@@ -8,9 +8,8 @@ import aiohttp
 
 from jobs.clients.client import CallFailed, Unclear
 from jobs.clients.http.answer_body import is_sized, loaded
-from jobs.clients.http.batch_items import dumped
 from jobs.declare.answers.json_text import read_json
-from jobs.declare.values.templates import as_json
+from jobs.declare.values.templates import as_json, dumped
 
 PIECE = 1 << 16  # bytes read at once
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+import orjson
+
 from jobs.declare.values.env import Env
 from jobs.errors import DeclarationError
 
@@ -141,7 +143,10 @@ def _filled(template: Any, values: Mapping[str, Any]) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return a key's value as text for a path or string: timestamps in UTC, bytes as base64."""
+    """Return a value as text for a path or string: timestamps in UTC, bytes as base64.
+
+    An array or a struct is its JSON. Raises ValueError where that has a number that is not finite.
+    """
     if isinstance(value, dt.datetime):
         utc = value.astimezone(dt.UTC) if value.tzinfo else value
         return (
@@ -156,6 +161,8 @@ def as_text(value: Any) -> str:
         return base64.b64encode(value).decode()
     if isinstance(value, decimal.Decimal):
         return f"{value:f}"  # never 0E-8
+    if isinstance(value, list | tuple | Mapping):
+        return dumped(as_json(value)).decode()
     return str(value)
 
 
@@ -170,6 +177,20 @@ def as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {as_text(name): as_json(item) for name, item in value.items()}
     return as_text(value)
+
+
+def dumped(value: Any) -> bytes:
+    """Return JSON with all digits of a Decimal. Raises ValueError for types that JSON lacks."""
+    try:
+        return orjson.dumps(value, default=_number)
+    except orjson.JSONEncodeError as error:
+        raise ValueError(f"the request cannot be written as JSON: {error}") from error
+
+
+def _number(value: Any) -> orjson.Fragment:
+    if isinstance(value, decimal.Decimal | float):  # orjson leaves subclasses of float to us
+        return orjson.Fragment(str(value).encode())
+    raise TypeError(f"{type(value).__name__} is not valid JSON")
 
 
 def escaped(value: Any) -> str:

@@ -161,14 +161,19 @@ def test_requests_go_to_the_service_with_who_asks_and_come_back_as_json(service,
     async def sentiment(row, http):
         await http.get(
             "/v1/models/a b",
-            params={"at": dt.date(2013, 1, 10), "q": "x&y=/z", "n": 3, "real": True},
+            params={"at": dt.date(2013, 1, 10), "q": "x&y=/z", "n": 3, "tag": ["a", 2]},
         )
         answer = await http.post("/v1/chat", json={"input": row.text, "price": Decimal("1.50")})
         return {"label": answer["label"], "score": answer["usage"]["total_tokens"]}
 
     assert ask(sentiment, ("hej",)) == [("good", 7.0)]
     assert seen == [
-        ("GET", "/api/v1/models/a%20b?at=2013-01-10&q=x%26y%3D/z&n=3&real=true", "s3cr3t-Zq9", ""),
+        (
+            "GET",
+            "/api/v1/models/a%20b?at=2013-01-10&q=x%26y%3D/z&n=3&tag=a&tag=2",
+            "s3cr3t-Zq9",
+            "",
+        ),
         ("POST", "/api/v1/chat", "s3cr3t-Zq9", '{"input":"hej","price":1.50}'),
     ]
 
@@ -194,10 +199,12 @@ def test_a_path_that_could_leave_the_service_or_its_parameters_is_refused(servic
 def test_a_parameter_that_is_none_is_refused_and_not_sent_as_text(service):
     @declared(service.url)
     async def sentiment(row, http):
-        return await http.get("/v1", params={"n": None, "m": 1})
+        return await http.get("/v1", params={"n": None, "m": 1, "o": ["a", None]})
 
     (refused,) = ask(sentiment, ("a",))
-    assert str(refused) == "ValueError: params: n is None, which no address can say: leave it out"
+    assert (
+        str(refused) == "ValueError: params: n, o is None, which no address can say: leave it out"
+    )
     assert service.log == []
 
 

@@ -184,6 +184,11 @@ def test_a_base_url_with_a_path_and_a_slash_stays_in_front(service):
         (decimal.Decimal("1.50"), "1.50"),
         (decimal.Decimal("0.00000000"), "0.00000000"),  # 0E-8 to Python
         (2.5, "2.5"),
+        (["a/b", decimal.Decimal("1.10")], "%5B%22a%2Fb%22%2C1.10%5D"),
+        (
+            {"lat": 1.5, "at": dt.date(2013, 1, 10)},
+            "%7B%22lat%22%3A1.5%2C%22at%22%3A%222013-01-10%22%7D",
+        ),
     ],
 )
 def test_every_kind_of_key_has_one_way_to_be_written(value, written):
