@@ -6,11 +6,12 @@ import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import NoReturn
 
 from jobs.declare.finding.extras import require_extra
 from jobs.errors import REFUSED_BY_DISK, TidegateError
 from jobs.wording import did_you_mean
-from tidegate.commands import COMMANDS, GROUPS
+from tidegate.commands import COMMANDS, GROUPS, load_command
 from tidegate.commands.command import FAILED, WRONG
 from tidegate.commands.exit_status import exit_status
 from tidegate.commands.lines import entry
@@ -24,31 +25,33 @@ OF_THE_DISK = REFUSED_BY_DISK | {
 }
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return a parser with all commands; the parsed options have the `run` of their command."""
-    whole = argparse.ArgumentParser(
+def command_parser(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a command's arguments."""
+    parser = argparse.ArgumentParser(prog=f"tidegate {name}", description=f"{COMMANDS[name]}.")
+    load_command(name).add_arguments(parser)
+    return parser
+
+
+def _help_or_version(given: list[str]) -> NoReturn:
+    """Print what an option asks for, or what arguments without a command lack, and exit."""
+    parser = argparse.ArgumentParser(
         prog="tidegate",
         description="Nightly tables enriched from outside systems.",
         epilog=_commands_by_purpose(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    whole.add_argument("--version", action="version", version=f"tidegate {version('tidegate')}")
-    commands = whole.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS
-    )
-    for command in COMMANDS:
-        added = commands.add_parser(command.name, description=f"{command.help}.")
-        command.add_arguments(added)
-        added.set_defaults(run=command.run, refuse=added.error, needs=command.needs)
-    return whole
+    parser.add_argument("--version", action="version", version=f"tidegate {version('tidegate')}")
+    parser.add_argument("command", metavar="COMMAND", help=argparse.SUPPRESS)
+    parser.parse_args(given)
+    parser.error("the command comes first")
 
 
 def _commands_by_purpose() -> str:
     lines = []
     for purpose, commands in GROUPS.items():
         lines.append(f"{purpose}:")
-        for command in commands:
-            lines += entry(f"{command.name:14}", command.help, 2)
+        for name, text in commands.items():
+            lines += entry(f"{name:14}", text, 2)
     return "\n".join([*lines, "", "tidegate COMMAND --help lists the options of a command."])
 
 
@@ -73,20 +76,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str] | None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
-    names = [command.name for command in COMMANDS]
-    if given and given[0][:1] != "-" and given[0] not in names:
-        close = did_you_mean(given[0], names) or " tidegate --help lists the commands."
-        print(f"tidegate has no command {given[0]!r}.{close}", file=sys.stderr)
+    if not given or given[0].startswith("-"):
+        _help_or_version(given)
+    name, *arguments = given
+    if name not in COMMANDS:
+        close = did_you_mean(name, COMMANDS) or " tidegate --help lists the commands."
+        print(f"tidegate has no command {name!r}.{close}", file=sys.stderr)
         return WRONG
-    options, unknown = parser().parse_known_args(given)
-    if unknown:
-        options.refuse(
-            f"unrecognized arguments: {' '.join(unknown)}"
-        )  # the command's parser, which shows its arguments
+    options = command_parser(name).parse_args(arguments)
+    command = load_command(name)
     try:
-        for extra in options.needs:
-            require_extra(extra, f"tidegate {options.command}")
-        status: int = options.run(options)
+        for extra in command.needs:
+            require_extra(extra, f"tidegate {name}")
+        status = command.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader stopped reading, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards the rest

@@ -51,9 +51,9 @@ INNER = re.compile(
 )
 PARSERS = """
 import json
-from tidegate.__main__ import parser
-(commands,) = (one for one in parser()._actions if one.choices)
-print(json.dumps({name: sorted(one._option_string_actions) for name, one in commands.choices.items()}))
+from tidegate.__main__ import command_parser
+from tidegate.commands import COMMANDS
+print(json.dumps({name: sorted(command_parser(name)._option_string_actions) for name in COMMANDS}))
 """
 
 

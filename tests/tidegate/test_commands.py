@@ -5,6 +5,8 @@ looks like.
 import argparse
 import errno
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -14,7 +16,7 @@ from jobs.process.day_events import DayStage
 from jobs.process.day_pipeline import DayOutcome
 from jobs.schema.records import DayFacts, DayMetrics, DayRecord, LookupMetrics
 from tidegate.__main__ import main
-from tidegate.commands import COMMANDS
+from tidegate.commands import COMMANDS, GROUPS
 from tidegate.commands.command import Command, add_days, add_enrichment, days_of, named
 from tidegate.commands.days import line
 from tidegate.commands.stages import Stages
@@ -125,9 +127,24 @@ def test_help_names_every_command_and_no_two_are_called_the_same(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     message = capsys.readouterr().out
-    names = [command.name for command in COMMANDS]
-    assert len(set(names)) == len(names)
-    assert all(name in message for name in names)
+    assert len(COMMANDS) == sum(map(len, GROUPS.values()))
+    assert all(name in message for name in COMMANDS)
+
+
+@pytest.mark.process
+def test_a_command_loads_no_other_one():
+    """Each loads what it needs of Spark's driver, the checks and the tables."""
+    code = """
+import sys
+from tidegate.__main__ import main
+try:
+    main(["explain", "--help"])
+finally:
+    loaded = {name for name in sys.modules if name.startswith(("tidegate.commands.", "jobs.run"))}
+    sys.exit(str(loaded - {f"tidegate.commands.{n}" for n in ("command", "exit_status", "lines")}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == "{'tidegate.commands.explain'}\n"
 
 
 def test_what_the_disk_refuses_is_reported_in_one_sentence_and_anything_else_as_it_is(
@@ -140,7 +157,8 @@ def test_what_the_disk_refuses_is_reported_in_one_sentence_and_anything_else_as_
     def number(parser):
         parser.add_argument("number", type=int)
 
-    monkeypatch.setattr("tidegate.__main__.COMMANDS", (Command("draw", "a report", number, fails),))
+    monkeypatch.setitem(COMMANDS, "draw", "a report")
+    monkeypatch.setattr("tidegate.__main__.load_command", lambda _: Command(number, fails))
     assert main(["draw", str(errno.ENOSPC)]) == 1
     assert capsys.readouterr().err == (
         "[Errno 28] No space left on device: 'data/reports'. Fix that, then run the same command "

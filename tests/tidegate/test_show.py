@@ -90,4 +90,4 @@ def test_help_lists_every_command_once_by_purpose(capsys):
     assert max(map(len, lines)) <= 100
     assert [line[:-1] for line in lines if line[:-1] in GROUPS] == [*GROUPS]
     names = [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "]
-    assert [name for name in names if name[0] != "-"] == [command.name for command in COMMANDS]
+    assert [name for name in names if name[0] != "-"] == [*COMMANDS]

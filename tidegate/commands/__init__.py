@@ -1,72 +1,71 @@
-"""The commands of the command line, a module each, by purpose, in the order of help."""
+"""The commands of the command line, by purpose, in the order of help; a module each."""
 
-from tidegate.commands import (
-    against,
-    approve,
-    check,
-    compact,
-    costs,
-    dead_letters,
-    diff,
-    evaluate,
-    explain,
-    forget,
-    init,
-    jobs,
-    limits,
-    ls,
-    manifest,
-    mcp,
-    pack,
-    plan,
-    refresh,
-    remap,
-    replay,
-    reports,
-    run,
-    show,
-    status,
-    stream,
-    try_rows,
-    ui,
-    vacuum,
-)
+from importlib import import_module
+
 from tidegate.commands.command import Command
 
-GROUPS: dict[str, tuple[Command, ...]] = {
-    "Begin": (
-        init.COMMAND,
-        check.COMMAND,
-        try_rows.COMMAND,
-        evaluate.COMMAND,
-        plan.COMMAND,
-        against.COMMAND,
-    ),
-    "Run days": (run.COMMAND, stream.COMMAND),
-    "Look, without a call": (
-        ls.COMMAND,
-        status.COMMAND,
-        show.COMMAND,
-        explain.COMMAND,
-        diff.COMMAND,
-        dead_letters.COMMAND,
-    ),
-    "Mend": (
-        replay.COMMAND,
-        remap.COMMAND,
-        refresh.COMMAND,
-        forget.COMMAND,
-        jobs.COMMAND,
-    ),
-    "Keep tidy": (compact.COMMAND, vacuum.COMMAND),
-    "Limits and money": (limits.COMMAND, costs.COMMAND),
-    "Deploy and serve": (
-        manifest.COMMAND,
-        pack.COMMAND,
-        ui.COMMAND,
-        reports.COMMAND,
-        mcp.COMMAND,
-        approve.COMMAND,
-    ),
+GROUPS = {
+    "Begin": {
+        "init": "a project of your own, with one enrichment that runs",
+        "check": "every declaration against its input, table, secrets, services; no call",
+        "try": "a few rows with real calls, request beside answer",
+        "eval": "variants of a lookup, such as two prompts, beside each other on a sample; answers "
+        "are kept",
+        "plan": "what days would ask, why, and what that costs; no call, no write",
+        "test": "what the declaration of now would do to a published day, from the ledger; no call",
+    },
+    "Run days": {
+        "run": "enrich, check and publish days, one after the other, until one fails",
+        "stream": "enrich, check and publish files as they come, each once",
+    },
+    "Look, without a call": {
+        "ls": "the enrichments, with their lookups, schedules and tables",
+        "status": "the last days of every table: what is wrong and what to do first; rows, calls, "
+        "cost",
+        "show": "an enrichment as it is declared; or a day: its runs, lookups and checks",
+        "explain": "where the cells of a published row come from: key, request, answer, run, "
+        "price; no call",
+        "diff": "two versions of a published day: cells, rows, outcomes, checks, cost; no call",
+        "dead-letters": "the rows that got no answer, by reason, of all days, also of held-back "
+        "ones",
+    },
+    "Mend": {
+        "replay": "ask again for the dead letters of a day, or for those with a reason, and "
+        "nothing else",
+        "remap": "run published days again from stored responses, with new columns or paths; 0 "
+        "calls",
+        "refresh": "ask anew for stored answers that meet a condition; run the days that stand on "
+        "them",
+        "forget": "remove keys from ledger, tables, old versions and evidence; prints a "
+        "certificate",
+        "jobs": "the jobs of vendors: which are open, and what they cost",
+    },
+    "Keep tidy": {
+        "compact": "make the many small parts of the ledgers a few sorted files; loses no answer",
+        "vacuum": "remove old versions and runs that were never published; never under a running "
+        "job",
+    },
+    "Limits and money": {
+        "limits": "who holds how much of each limit over runs, and who waits",
+        "costs": "what the services billed in a month, by service, enrichment and lookup",
+    },
+    "Deploy and serve": {
+        "manifest": "what Airflow must know of the enrichments, as JSON",
+        "pack": "one zip with what a cluster's executors need of Tidegate and of you",
+        "ui": "Dagster and the reports for the workspace.yaml here, until Ctrl-C",
+        "reports": "serve a page over all tables, the reports and Spark's logs to this machine's "
+        "browser",
+        "mcp": "serve the commands that read to an agent, on stdin and stdout; it pays approved "
+        "plans only",
+        "approve": "let an agent run a plan once, at its price",
+    },
 }
-COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
+COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
+MODULES = {"dead-letters": "dead_letters", "eval": "evaluate", "test": "against", "try": "try_rows"}
+
+
+def load_command(name: str) -> Command:
+    """Return a command of COMMANDS. Imports no other one, so that each starts fast."""
+    module = import_module(f"tidegate.commands.{MODULES.get(name, name)}")
+    command: Command = module.COMMAND
+    return command

@@ -41,10 +41,4 @@ def _run(options: argparse.Namespace) -> int:
     return FAILED if tested.held_back or tested.lost else RIGHT
 
 
-COMMAND = Command(
-    "test",
-    "what the declaration of now would do to a published day, from the ledger; no call",
-    _add_arguments,
-    _run,
-    needs=("spark",),
-)
+COMMAND = Command(_add_arguments, _run, needs=("spark",))

@@ -45,9 +45,4 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-COMMAND = Command(
-    "approve",
-    "let an agent run a plan once, at its price",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)

@@ -44,9 +44,4 @@ def _run(options: argparse.Namespace) -> int:
     return STOPPED if Finding.STOPS in findings else RIGHT
 
 
-COMMAND = Command(
-    "check",
-    "every declaration against its input, table, secrets, services; no call",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)

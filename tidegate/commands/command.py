@@ -26,15 +26,11 @@ class Command:
     """A command. Its module loads fast: `run` imports what needs Spark or a client.
 
     Attributes:
-        name: The command's name.
-        help: Its help.
         add_arguments: Adds its arguments to a parser.
         run: Runs it and returns the exit status.
         needs: Extras of the package that it needs.
     """
 
-    name: str
-    help: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     needs: tuple[str, ...] = ()

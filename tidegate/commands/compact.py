@@ -39,9 +39,4 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-COMMAND = Command(
-    "compact",
-    "make the many small parts of the ledgers a few sorted files; loses no answer",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)

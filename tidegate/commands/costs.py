@@ -60,9 +60,4 @@ def _money(amount: str, currency: str) -> str:
     return f"{Decimal(amount):,f} {currency}"
 
 
-COMMAND = Command(
-    "costs",
-    "what the services billed in a month, by service, enrichment and lookup",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)

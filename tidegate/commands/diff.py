@@ -100,9 +100,4 @@ def _pairs(values: dict[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-COMMAND = Command(
-    "diff",
-    "two versions of a published day: cells, rows, outcomes, checks, cost; no call",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)

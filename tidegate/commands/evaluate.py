@@ -172,10 +172,4 @@ def _differing(row: dict[str, Any]) -> str:
     return f"{identity}  {'; '.join(changes)}"
 
 
-COMMAND = Command(
-    "eval",
-    "variants of a lookup, such as two prompts, beside each other on a sample; answers are kept",
-    _add_arguments,
-    _run,
-    needs=("spark",),
-)
+COMMAND = Command(_add_arguments, _run, needs=("spark",))

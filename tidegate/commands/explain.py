@@ -133,9 +133,4 @@ def _shown(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-COMMAND = Command(
-    "explain",
-    "where the cells of a published row come from: key, request, answer, run, price; no call",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)

@@ -91,9 +91,4 @@ def _say(done: Certificate) -> None:
     print(f"Not covered: {done.not_covered}.")
 
 
-COMMAND = Command(
-    "forget",
-    "remove keys from ledger, tables, old versions and evidence; prints a certificate",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)

@@ -102,6 +102,4 @@ def _copy(source: Traversable, target: Path, name: str, *, without: Collection[s
             )
 
 
-COMMAND = Command(
-    "init", "a project of your own, with one enrichment that runs", _add_arguments, _run
-)
+COMMAND = Command(_add_arguments, _run)

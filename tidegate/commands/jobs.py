@@ -64,6 +64,4 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-COMMAND = Command(
-    "jobs", "the jobs of vendors: which are open, and what they cost", _add_arguments, _run
-)
+COMMAND = Command(_add_arguments, _run)

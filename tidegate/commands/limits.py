@@ -46,6 +46,4 @@ def _shown(limit: str, amount: int) -> str:
     return f"{amount / PARTS:,.2f}" if limit.startswith(MONEY) else f"{amount:,}"
 
 
-COMMAND = Command(
-    "limits", "who holds how much of each limit over runs, and who waits", no_arguments, _run
-)
+COMMAND = Command(no_arguments, _run)

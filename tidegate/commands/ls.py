@@ -91,6 +91,4 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-COMMAND = Command(
-    "ls", "the enrichments, with their lookups, schedules and tables", _add_arguments, _run
-)
+COMMAND = Command(_add_arguments, _run)

@@ -25,6 +25,4 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-COMMAND = Command(
-    "manifest", "what Airflow must know of the enrichments, as JSON", _add_arguments, _run
-)
+COMMAND = Command(_add_arguments, _run)

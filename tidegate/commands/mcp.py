@@ -223,10 +223,4 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-COMMAND = Command(
-    "mcp",
-    "serve the commands that read to an agent, on stdin and stdout; it pays approved plans only",
-    add_package,
-    _run,
-    needs=("mcp",),
-)
+COMMAND = Command(add_package, _run, needs=("mcp",))

@@ -44,9 +44,4 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-COMMAND = Command(
-    "pack",
-    "one zip with what a cluster's executors need of Tidegate and of you",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)

@@ -18,9 +18,4 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-COMMAND = Command(
-    "plan",
-    "what days would ask, why, and what that costs; no call, no write",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)

@@ -82,10 +82,4 @@ def _say(lookup: str, matched: Matched, file: TextIO) -> None:
         )
 
 
-COMMAND = Command(
-    "refresh",
-    "ask anew for stored answers that meet a condition; run the days that stand on them",
-    _add_arguments,
-    _run,
-    needs=("spark",),
-)
+COMMAND = Command(_add_arguments, _run, needs=("spark",))

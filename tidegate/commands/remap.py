@@ -76,10 +76,4 @@ def _named(options: argparse.Namespace) -> list[tuple[str, Enrichment]]:
     return found
 
 
-COMMAND = Command(
-    "remap",
-    "run published days again from stored responses, with new columns or paths; 0 calls",
-    _add_arguments,
-    _run,
-    needs=("spark",),
-)
+COMMAND = Command(_add_arguments, _run, needs=("spark",))

@@ -101,10 +101,4 @@ def _lines(chosen: Sequence[Chosen]) -> Iterator[str]:
             )
 
 
-COMMAND = Command(
-    "replay",
-    "ask again for the dead letters of a day, or for those with a reason, and nothing else",
-    _add_arguments,
-    _run,
-    needs=("spark",),
-)
+COMMAND = Command(_add_arguments, _run, needs=("spark",))

@@ -11,10 +11,4 @@ def _run(options: argparse.Namespace) -> int:
     return serve_reports.main(options.package)
 
 
-COMMAND = Command(
-    "reports",
-    "serve a page over all tables, the reports and Spark's logs to this machine's browser",
-    add_package,
-    _run,
-    needs=("spark",),
-)
+COMMAND = Command(add_package, _run, needs=("spark",))

@@ -100,10 +100,4 @@ def _run_one(options: argparse.Namespace) -> int:
     return tell_as_asked(options, pipeline, events)
 
 
-COMMAND = Command(
-    "run",
-    "enrich, check and publish days, one after the other, until one fails",
-    _add_arguments,
-    _run,
-    needs=("spark",),
-)
+COMMAND = Command(_add_arguments, _run, needs=("spark",))

@@ -161,9 +161,4 @@ def _lookup_line(figures: LookupMetrics) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-COMMAND = Command(
-    "show",
-    "an enrichment as it is declared; or a day: its runs, lookups and checks",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)

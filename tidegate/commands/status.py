@@ -130,9 +130,4 @@ def _row(table: TableStatus, day: DayStatus, shown: DayStatus | None) -> Sequenc
     )
 
 
-COMMAND = Command(
-    "status",
-    "the last days of every table: what is wrong and what to do first; rows, calls, cost",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)

@@ -120,10 +120,4 @@ def _tell_end(enrichment: str, end: StreamEnded, *, as_json: bool) -> int:
     return end.code
 
 
-COMMAND = Command(
-    "stream",
-    "enrich, check and publish files as they come, each once",
-    _add_arguments,
-    _run,
-    needs=("spark",),
-)
+COMMAND = Command(_add_arguments, _run, needs=("spark",))

@@ -115,9 +115,4 @@ def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-COMMAND = Command(
-    "try",
-    "a few rows with real calls, request beside answer",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)

@@ -11,10 +11,4 @@ def _run(_: argparse.Namespace) -> int:
     return ui.serve({})
 
 
-COMMAND = Command(
-    "ui",
-    "Dagster and the reports for the workspace.yaml here, until Ctrl-C",
-    no_arguments,
-    _run,
-    needs=("dagster",),
-)
+COMMAND = Command(no_arguments, _run, needs=("dagster",))

@@ -37,9 +37,4 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-COMMAND = Command(
-    "vacuum",
-    "remove old versions and runs that were never published; never under a running job",
-    _add_arguments,
-    _run,
-)
+COMMAND = Command(_add_arguments, _run)
