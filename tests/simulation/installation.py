@@ -152,6 +152,7 @@ def install(values: dict[Any, Any]) -> None:
     """
     _replace_by_identity(REPLACED | {id(old): new for old, new in values.items()})
     _replace_files()
+    pa.set_cpu_count(1)  # Arrow's threads group chunks in the order in which they come
 
 
 def replace_everywhere(values: dict[Any, Any]) -> None:

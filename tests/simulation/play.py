@@ -48,7 +48,7 @@ LONGEST_RUN = 1800.0  # s
 LONGEST_COMMAND = 600.0
 ORPHANS_LIVE = 25.0  # s at most
 CLAIMS_EXPIRE = 31.0  # a dead run's claims count no more
-NIGHTS_PER_COLLECTION = 10  # of garbage, as each costs a tenth of a night
+NIGHTS_PER_COLLECTION = 30  # of garbage, as each costs a tenth of a night
 
 _played = itertools.count(1)
 
