@@ -66,7 +66,7 @@ def _sketches(published: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def _read(path: Path) -> dict[str, Any]:
     """Reads a record; empty if a power cut tore it, so that only this day is missing."""
     try:
-        record = json.loads(path.read_text())
+        record = json.loads(path.read_text(encoding="utf-8"))
         DayMetrics.from_dict(record["figures"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         _log.warning("record %s is torn and passed over: %s", path, " ".join(str(error).split()))

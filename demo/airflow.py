@@ -99,9 +99,11 @@ def prepare_airflow(settings: Mapping[str, str], package: str = "enrichments") -
     home = Path(settings["AIRFLOW_HOME"])
     written = home / "manifest.json"
     copy_plugin(home / "plugins")
-    written.write_text(json.dumps(manifest(package, discover(package)), indent=2))
+    written.write_text(json.dumps(manifest(package, discover(package)), indent=2), encoding="utf-8")
     (home / "dags").mkdir(exist_ok=True)
-    (home / "dags" / "enrichments.py").write_text(DAG_FILE.format(manifest=str(written)))
+    (home / "dags" / "enrichments.py").write_text(
+        DAG_FILE.format(manifest=str(written)), encoding="utf-8"
+    )
     environment = {**os.environ, **settings}
     for command in (["db", "migrate"], ["pools", "set", "spark", SPARKS, "Sparks at once"]):
         subprocess.run(  # noqa: S603

@@ -34,7 +34,7 @@ class Call:
 
 
 def read(log: Path) -> tuple[Call, ...]:
-    with log.open() as lines:
+    with log.open(encoding="utf-8") as lines:
         return tuple(Call(**json.loads(line)) for line in lines if line.endswith("\n"))
 
 

@@ -82,10 +82,18 @@ class Nights:
                 process.wait()
 
     def outcomes(self) -> list[Outcome]:
-        lines = self._outcomes.read_text().splitlines() if self._outcomes.exists() else []
+        lines = (
+            self._outcomes.read_text(encoding="utf-8").splitlines()
+            if self._outcomes.exists()
+            else []
+        )
         return [Outcome.from_json(line) for line in lines]
 
     def _progress(self, day: str) -> dict[str, Any] | None:
         with contextlib.suppress(FileNotFoundError):
-            return dict(json.loads(run_records.progress_file(self._enrichment, day).read_text()))
+            return dict(
+                json.loads(
+                    run_records.progress_file(self._enrichment, day).read_text(encoding="utf-8")
+                )
+            )
         return None

@@ -105,7 +105,7 @@ class Story:
         by_hand = crash.gather_killed_and_again(
             day, self._service, DATA / "demo" / "by_hand.parquet"
         )
-        PICTURE.write_text(picture.draw(Tally.of(calls), Tally.of(by_hand)))
+        PICTURE.write_text(picture.draw(Tally.of(calls), Tally.of(by_hand)), encoding="utf-8")
         self._counted += [
             f"{day}, killed at half and started again:    {asked_twice(calls)}",
             f"hand-written asyncio.gather, same crash:      {asked_twice(by_hand)}",

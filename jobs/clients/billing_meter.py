@@ -117,7 +117,7 @@ def metered(folder: Path) -> dict[str, Usage]:
     """Return what all attempts of all tasks of a run counted, by lookup."""
     found: dict[str, Usage] = {}
     for path in folder.glob(f"*{SUFFIX}"):
-        for line in path.read_text().splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             head, _, count = line.rpartition(" ")
             lookup, *unit, day = json.loads(head)
             # an earlier version counted a single unit, without its name

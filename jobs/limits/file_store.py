@@ -58,7 +58,7 @@ class FileStore:
         self._path = path
         self._patience = patience
         self._connection: sqlite3.Connection | None = None
-        self._boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
+        self._boot = BOOT_ID.read_text(encoding="utf-8").strip() if BOOT_ID.exists() else ""
         self._written: set[str] = set()  # services
 
     async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:

@@ -21,7 +21,7 @@ FORMS = "postgresql://user@host/database, file:///path/of/a/file on a disk of th
 def machine_id() -> str:
     """Return the id of this machine; empty if it has none."""
     try:
-        return MACHINE_ID.read_text().strip()
+        return MACHINE_ID.read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return ""
 

@@ -319,7 +319,9 @@ class _Run:
 
     def _last_event(self, day: str) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):
-            return dict(json.loads(run_records.progress_file(self._name, day).read_text()))
+            return dict(
+                json.loads(run_records.progress_file(self._name, day).read_text(encoding="utf-8"))
+            )
         return {}
 
     def _log(self, day: str) -> Path:

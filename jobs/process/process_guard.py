@@ -74,7 +74,7 @@ def _living(session: int) -> list[int]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # a process may end while we look
             # after the name: state, parent, group, session
-            fields = stat.read_text().rpartition(")")[2].split()
+            fields = stat.read_text(encoding="utf-8").rpartition(")")[2].split()
             if int(fields[3]) == session and fields[0] != "Z":
                 found.append(int(stat.parent.name))
     return found

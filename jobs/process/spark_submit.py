@@ -256,7 +256,7 @@ def java_missing() -> str:
 def _java_version(java: Path) -> int:
     """Returns the version in Java's file `release`, without starting Java, or else JAVA."""
     with contextlib.suppress(OSError):
-        release = (java.resolve().parents[1] / "release").read_text()
+        release = (java.resolve().parents[1] / "release").read_text(encoding="utf-8")
         # 1.8.0 is Java 8
         if message := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE):
             return int(message[1])
@@ -318,7 +318,7 @@ def _waiting_for(process: subprocess.Popen[bytes]) -> WaitForEnd:
 
 def _why_not_started(log: Path) -> str:
     """Returns why Java or spark-submit did not start the program; empty if it started."""
-    text = log.read_text(errors="replace").rstrip()
+    text = log.read_text(encoding="utf-8", errors="replace").rstrip()
     if not text.endswith(JVM_GAVE_UP) and not text.rpartition("\n")[2].startswith(
         "\tat org.apache.spark.deploy."
     ):
@@ -332,5 +332,9 @@ def _why_not_started(log: Path) -> str:
 
 
 def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [
+        line
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.strip()
+    ]
     return lines[-1].strip() if lines else "The Spark program ended without a word."

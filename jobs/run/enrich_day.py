@@ -111,7 +111,9 @@ class _Day:
             cap_left=options.cap_left.get(self._day),
             may_call=not options.no_calls,
             ignore_ttl=options.ignore_ttl,
-            only=json.loads(options.only_keys.read_text()) if options.only_keys else {},
+            only=json.loads(options.only_keys.read_text(encoding="utf-8"))
+            if options.only_keys
+            else {},
         )
         return run_day(
             enrichment, self._day, self._run_id, rules=rules, checks=options.checks,

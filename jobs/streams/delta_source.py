@@ -67,7 +67,7 @@ class DeltaSource:
         if not durable.is_there(file):
             durable.make_folder(self._checkpoint)
             durable.write(file, json.dumps({"id": table.id}).encode())
-        elif json.loads(file.read_text())["id"] != table.id:
+        elif json.loads(file.read_text(encoding="utf-8"))["id"] != table.id:
             raise DeclarationError(
                 f"{self._enrichment.name}: input: {table.root} is another table than the one that "
                 "this stream has "

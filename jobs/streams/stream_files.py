@@ -133,7 +133,11 @@ def _path(entry: dict[str, Any]) -> Path:
 def _json(path: Path) -> list[dict[str, Any]]:
     """Returns the objects of a checkpoint's file, an object per line, after its version."""
     try:
-        return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+        return [
+            json.loads(line)
+            for line in path.read_text(encoding="utf-8").splitlines()
+            if line.startswith("{")
+        ]
     except (OSError, ValueError) as error:
         raise TidegateError(
             f"{path}, of the stream's checkpoint, cannot be read: {error}. Restore it, or delete "

@@ -91,7 +91,7 @@ def checkpoint_path(table: str) -> Path:
 def read(enrichment: str) -> StreamState | None:
     """Returns the state in the health file; None if no stream ever began."""
     try:
-        return StreamState.from_json(health_file(enrichment).read_text())
+        return StreamState.from_json(health_file(enrichment).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, TypeError):
         return None
 

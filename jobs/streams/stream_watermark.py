@@ -37,7 +37,7 @@ class StreamWatermark:
         self._event_time, self._file = event_time, checkpoint / FILE
         self._greatest = NEVER
         if durable.is_there(self._file):
-            stored = json.loads(self._file.read_text())
+            stored = json.loads(self._file.read_text(encoding="utf-8"))
             if event_time is not None and stored.get("column") == event_time.column.lower():
                 self._greatest = int(stored["greatest_event_time_ms"])
 

@@ -366,7 +366,7 @@ def dags_of(
         ValueError: The manifest is of another format, or a schedule has no run, or several, for a
             day.
     """
-    content = json.loads(Path(manifest).read_text())
+    content = json.loads(Path(manifest).read_text(encoding="utf-8"))
     if content.get("format") != FORMAT:
         raise ValueError(
             f"{manifest}: format is {content.get('format')!r}; this tidegate_airflow.py reads "

@@ -107,7 +107,9 @@ def _files_below(folder: Path) -> Iterator[Path]:
     """
     for path in folder.rglob(FILE):
         if re.search(
-            rf"^type: *[\w.]+\.dagster\.{Enrichment.__name__}\s*$", path.read_text(), re.MULTILINE
+            rf"^type: *[\w.]+\.dagster\.{Enrichment.__name__}\s*$",
+            path.read_text(encoding="utf-8"),
+            re.MULTILINE,
         ):
             yield _relative(path)
 

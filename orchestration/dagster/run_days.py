@@ -111,7 +111,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     from orchestration.definitions import defs
 
-    with dg.DagsterInstance.get() as instance, options.outcomes.open("a") as lines:
+    with (
+        dg.DagsterInstance.get() as instance,
+        options.outcomes.open("a", encoding="utf-8") as lines,
+    ):
         job = defs.resolve_job_def(options.job)
         published = run_days(
             job,

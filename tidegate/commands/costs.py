@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace) -> int:
             "or still at work); the sum has what was billed so far."
         )
     if options.csv:
-        Path(options.csv).write_text(costs.focus_csv())
+        Path(options.csv).write_text(costs.focus_csv(), encoding="utf-8")
     return RIGHT
 
 

@@ -71,12 +71,12 @@ def _from_openapi(document: Path, operation: str | None, folder: Path, name: str
     template = resources.files("tidegate") / "template"
     samples = ("orders.py", "tests", "sample.py", "Makefile", "README.md", "env")
     _copy(template, folder, name, without=samples)
-    (folder / "enrichments" / f"{made.name}.py").write_text(made.code)
+    (folder / "enrichments" / f"{made.name}.py").write_text(made.code, encoding="utf-8")
     lines = [f"{variable}={value}\n" for variable, value in made.variables.items()]
-    (folder / ".env").write_text("".join(lines))
+    (folder / ".env").write_text("".join(lines), encoding="utf-8")
     day = folder / "data" / "raw" / made.name / f"date={datetime.now(UTC):%Y-%m-%d}"
     day.mkdir(parents=True)
-    (day / "part-0.jsonl").write_text(f"{json.dumps(made.row)}\n")
+    (day / "part-0.jsonl").write_text(f"{json.dumps(made.row)}\n", encoding="utf-8")
     print(f"{folder} is a project with enrichments/{made.name}.py, which asks {made.asks}.")
     if made.others:
         print(f"Other operations, for --operation: {', '.join(made.others)}")
@@ -98,7 +98,7 @@ def _copy(source: Traversable, target: Path, name: str, *, without: Collection[s
             _copy(one, target / one.name, name, without=without)
         else:
             (target / RENAMED.get(one.name, one.name)).write_text(
-                one.read_text().replace(CALLED, name)
+                one.read_text(encoding="utf-8").replace(CALLED, name), encoding="utf-8"
             )
 
 

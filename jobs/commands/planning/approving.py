@@ -116,7 +116,7 @@ def approved(plan: str) -> PricedPlan | None:
     if not re.fullmatch(r"[0-9a-f]{16}", plan):
         return None
     try:
-        return PricedPlan.from_json((ROOT / f"{plan}.json").read_text())
+        return PricedPlan.from_json((ROOT / f"{plan}.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
 

@@ -148,7 +148,7 @@ def replay_chosen(pipeline: DayPipeline, chosen: Chosen) -> Iterator[DayEvent]:
         mark_expired(kept.folder, keys)
     with temporary_folder() as folder:
         file = Path(folder, "keys.json")
-        file.write_text(json.dumps(chosen.keys))
+        file.write_text(json.dumps(chosen.keys), encoding="utf-8")
         options = (*OPTIONS, "--no-calls", "--only-keys", str(file))
         yield from pipeline.run([chosen.day], DayOptions(options, accept=why_refused))
 

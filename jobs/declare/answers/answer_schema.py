@@ -43,7 +43,7 @@ def load_schema(declared: Any) -> dict[str, Any]:
 
 def _read_file(path: Path) -> Any:
     try:
-        return read_json(path.read_text())
+        return read_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DeclarationError(f"schema: {path} cannot be read: {error.strerror}.") from error
     except ValueError as error:

@@ -56,7 +56,7 @@ def _read(path: Path) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]
 
     try:
-        found = yaml.safe_load(path.read_text())
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DeclarationError(f"{path} cannot be read: {error.strerror}.") from error
     except yaml.YAMLError as error:

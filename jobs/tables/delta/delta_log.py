@@ -189,7 +189,9 @@ def _entry(table: str, version: int) -> Path:
 def _last_version(table: str) -> int:
     """Returns the version by the names of log entries since its checkpoint; -1 without a table."""
     try:
-        version = int(json.loads(Path(table, LOG, "_last_checkpoint").read_text())["version"])
+        version = int(
+            json.loads(Path(table, LOG, "_last_checkpoint").read_text(encoding="utf-8"))["version"]
+        )
     except (OSError, ValueError, KeyError):
         version = min((int(entry.stem) for entry in Path(table, LOG).glob("*.json")), default=0) - 1
     while _entry(table, version + 1).exists():
@@ -199,7 +201,7 @@ def _last_version(table: str) -> int:
 
 def _added(entry: Path) -> Iterator[Path]:
     """Yields the files that a log entry adds to its table."""
-    for line in entry.read_text().splitlines():
+    for line in entry.read_text(encoding="utf-8").splitlines():
         added = json.loads(line).get("add")
         if added is not None:
             yield Path(entry.parent.parent, unquote(added["path"]))

@@ -196,7 +196,7 @@ def _holder(path: Path) -> dict[str, Any]:
     """Returns the lease's content; empty while it is being written, and for foreign content."""
     with _reading(path):
         try:
-            found = json.loads(path.read_text())
+            found = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError, RecursionError):
             return {}
     return found if isinstance(found, dict) else {}

@@ -77,7 +77,7 @@ def remove(table: str, folder: Path, record: Path) -> None:
 
 def _known(folder: Path) -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError):
-        return dict(json.loads((folder / KNOWN).read_text()))
+        return dict(json.loads((folder / KNOWN).read_text(encoding="utf-8")))
     return {}
 
 

@@ -142,7 +142,7 @@ def _ends(enrichment: str, day: str | None = None) -> Iterator[Path]:
 def _read(path: Path, kind: type[Record]) -> Record | None:
     """Reads a record; None if it is torn or missing. Raises TidegateError if unreadable."""
     try:
-        return kind.from_json(path.read_text())
+        return kind.from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except OSError as error:

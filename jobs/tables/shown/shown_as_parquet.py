@@ -68,7 +68,7 @@ def show(declared: DeclaredFacts, *, sleep: Callable[[float], object] = time.sle
 def state_shown(declared: DeclaredFacts) -> str:
     """Returns the state that the folders show; empty without a state. Raises OSError."""
     state = Path(declared.parquet, STATE)
-    return state.read_text() if durable.is_there(state) else ""
+    return state.read_text(encoding="utf-8") if durable.is_there(state) else ""
 
 
 def refuse_foreign(enrichment: Enrichment) -> None:

@@ -28,7 +28,7 @@ AT_WORK = [
 def identity(pid: int) -> str:
     """Returns host, process and its start time, because process numbers are reused."""
     try:
-        start = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except OSError:
         start = "ended"
     return f"{socket.gethostname()}:{pid}:{start}"
