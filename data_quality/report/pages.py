@@ -96,6 +96,7 @@ def _pages() -> jinja2.Environment:
         "minute": minute,
         "mark": MARKS.__getitem__,
         "prose": prose,
+        "priced": priced,
     }
     return pages
 

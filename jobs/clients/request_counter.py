@@ -32,6 +32,7 @@ class RequestCounts:
     # requests whose use no answer told, though the lookup reads it from answers
     unknown_use: int = 0
     lost: Counter[str] = field(default_factory=Counter)  # units of runs without an answer
+    ended: int = 0  # requests sent, and answered, failed or given up
     answered: int = 0  # requests that brought an answer or a miss
     repeated: int = 0  # requests with a key that got no answer before; of batches and second calls
     repaired: int = 0  # answers that did not fit and were asked for again
@@ -56,6 +57,16 @@ class RequestCounts:
             self.meter(unit, day, many)
         if (call := IN_CALL.get()) is not None:
             call.bill({(unit, self.model): many for unit, many in units.items()})
+
+    def so_far(self) -> dict[str, int]:
+        """Return the requests sent, and those at the service, failed and throttled."""
+        sent, failed = self.sent.total(), self.ended - self.answered - self.throttled
+        return {
+            "sent": sent,
+            "in_flight": sent - self.ended,
+            "failed": max(0, failed),  # a query has its answer before it ends
+            "throttled": self.throttled,
+        }
 
     def meter(self, unit: str, day: int, many: int) -> None:
         """Count it on disk too, if the run has a bill."""
@@ -200,7 +211,9 @@ class Request:
                 self._call.request_ended()
         if not self._is_written:
             self._unasked.give_back(self._items)
-        elif self.tells:
+            return
+        self._counts.ended += 1
+        if self.tells:
             self._settle()
 
     def _settle(self) -> None:

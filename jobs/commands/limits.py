@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from jobs.declare.limits.budgets import MONEY, PARTS
 from jobs.limits.lease_book import LeaseBook
 from jobs.limits.store_url import open_store
+from jobs.schema.facts import Facts
 
 
 @dataclass(frozen=True)
-class Holder:
+class Holder(Facts):
     """A run's part of a limit.
 
     Attributes:
@@ -32,9 +34,19 @@ class Holder:
     wants: int
     expires_in: float
 
+    @property
+    def limit_shown(self) -> str:
+        """The limit's amount, if known, and name: `4 calls`, `20.00 USD on 2026-11-27`."""
+        amount = f"{self.shown(self.amount)} " if self.amount else ""
+        return amount + self.limit.removeprefix(MONEY)
+
+    def shown(self, amount: int) -> str:
+        """Return an amount of the limit as text; money in its currency's unit."""
+        return f"{amount / PARTS:,.2f}" if self.limit.startswith(MONEY) else f"{amount:,}"
+
 
 @dataclass(frozen=True)
-class Pause:
+class Pause(Facts):
     service: str
     seconds: float
     reason: str

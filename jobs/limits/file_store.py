@@ -82,6 +82,8 @@ class FileStore:
 
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
         """See LimitStore. First takes over books from before the machine's last start."""
+        if not self._is_there():  # a look makes no file
+            return {}, self._clock()
         if others := self._foreign_books():
             await asyncio.sleep(WRITTEN_WITHIN)
             # without books that another run took over meanwhile
@@ -95,6 +97,9 @@ class FileStore:
             return {
                 service: book_in(book, service, self._path) for service, book in rows
             }, self._clock()
+
+    def _is_there(self) -> bool:
+        return Path(self._path).exists()
 
     def _foreign_books(self) -> set[tuple[str, int]]:
         """Return services and versions of books from another machine or start of the machine."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
+from jobs.clients.request_counter import counts_of
 from jobs.declare.lookup import Lookup
 from jobs.task.chain import Chain
 from jobs.task.link.progress import AttemptCounts, TaskProgress
@@ -46,4 +47,5 @@ class ProgressReporter:
             progress.throttled_s[lookup.name], progress.down_s[lookup.name] = watch.closed_seconds()
             observed = None if lease is None else lease.observed
             progress.adapted_s[lookup.name] = 0.0 if observed is None else observed.adapted_s
+            progress.requests[lookup.name] = counts_of(lookup.name).so_far()
         return progress

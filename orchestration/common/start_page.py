@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jobs.wording import counted, listed, priced
 from orchestration.common.table_status import (
@@ -19,7 +20,13 @@ KINDS = {"published": "passed", "running": "not_run", "waiting": "not_run"}  # C
 MARKS = {"published": "✓", "running": "▸", "waiting": "…", "missing": "?"}
 
 
-def describe(status: Status, now: dt.datetime, reports: Path, error: str = "") -> dict[str, Any]:
+def describe(
+    status: Status,
+    now: dt.datetime,
+    reports: Path,
+    error: str = "",
+    services: Sequence[str] = (),
+) -> dict[str, Any]:
     """Return what the page shows.
 
     Args:
@@ -27,6 +34,7 @@ def describe(status: Status, now: dt.datetime, reports: Path, error: str = "") -
         now: The time.
         reports: The folder of the reports, to link to those that exist.
         error: Why there are no tables.
+        services: Their names, each with a page.
     """
     tables = status.tables
     known = {table.enrichment for table in tables}
@@ -42,6 +50,7 @@ def describe(status: Status, now: dt.datetime, reports: Path, error: str = "") -
         "earlier": [found for table in tables if (found := _earlier(table, reports))["days"]],
         "lines": [_line(table, now, reports) for table in tables if not table.error],
         "others": [name for name in folders if name not in known],
+        "services": [(name, f"service/{quote(name, safe='')}") for name in services],
         "count": DAYS,
     }
 

@@ -1,17 +1,27 @@
 """`tidegate limits`: prints what runs hold of each limit over runs, and what they want."""
 
 import argparse
+import datetime as dt
 
-from jobs.declare.limits.budgets import MONEY, PARTS
 from jobs.errors import DeclarationError
 from jobs.limits.store_url import LIMITS_URL, limits_url
-from tidegate.commands.command import RIGHT, Command, no_arguments
+from tidegate.commands.command import RIGHT, Command, add_json_object, add_package, print_json
 from tidegate.commands.lines import aligned
 
 HEADINGS = ("service", "limit", "run", "holds", "due", "wants", "ends in")
 
 
-def _run(_options: argparse.Namespace) -> int:
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_package(parser)
+    add_json_object(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.json:
+        from orchestration.common.service_status import declared, read_services
+
+        print_json(read_services(declared(options.package), dt.datetime.now(dt.UTC)))
+        return RIGHT
     url = limits_url()
     if not url:
         raise DeclarationError(
@@ -28,10 +38,9 @@ def _run(_options: argparse.Namespace) -> int:
     lines = [HEADINGS] + [
         (
             one.service,
-            one.limit.removeprefix(MONEY)
-            + (f" of {_shown(one.limit, one.amount)}" if one.amount else ""),
+            one.limit_shown,
             one.run,
-            *(_shown(one.limit, amount) for amount in (one.holds, one.due, one.wants)),
+            *(one.shown(amount) for amount in (one.holds, one.due, one.wants)),
             f"{one.expires_in:.0f} s",
         )
         for one in holders
@@ -41,9 +50,4 @@ def _run(_options: argparse.Namespace) -> int:
     return RIGHT
 
 
-def _shown(limit: str, amount: int) -> str:
-    """Return an amount of a limit as text; money in its currency's unit."""
-    return f"{amount / PARTS:,.2f}" if limit.startswith(MONEY) else f"{amount:,}"
-
-
-COMMAND = Command(no_arguments, _run)
+COMMAND = Command(_add_arguments, _run)

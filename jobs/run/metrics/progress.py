@@ -3,13 +3,15 @@
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.metrics.limiting_factor import TaskLoad
 from jobs.task.link.progress import EVERY, STEP, TaskProgress
+
+PACE = 10.0  # s over which the rate of requests is measured
 
 
 class RunProgress:
@@ -31,6 +33,8 @@ class RunProgress:
         self._tasks: dict[int, TaskProgress] = {}
         self._before: list[TaskProgress] = []  # tasks that called keys before the rows
         self._started: float | None = None
+        # of the last seconds: time, and the requests sent by lookup
+        self._sent: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=round(PACE / (2 * EVERY)))
         self._changing = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(
@@ -79,7 +83,7 @@ class RunProgress:
             self._report(self.figures())
 
     def figures(self) -> dict[str, Any]:
-        """Returns rows or keys (`unit`), rate, calls in flight, latencies in ms, s left."""
+        """Returns rows or keys (`unit`), rate, calls and requests, latencies in ms, s left."""
         with self._changing:
             tasks = list(self._tasks.values())
             calling = [*self._before, *tasks]
@@ -104,6 +108,23 @@ class RunProgress:
             "p50_ms": quantile(latencies, 0.50),
             "p99_ms": quantile(latencies, 0.99),
             "waits": self._coordinator.waits(self.number),
+            "requests": self._requests(calling),
+        }
+
+    def _requests(self, calling: Sequence[TaskProgress]) -> dict[str, dict[str, float]]:
+        """Returns each lookup's requests, and how many per second it sent in the last seconds."""
+        counts: dict[str, Counter[str]] = {}
+        for task in calling:
+            for name, found in task.requests.items():
+                counts.setdefault(name, Counter()).update(found)
+        now, sent = self._clock(), {name: found["sent"] for name, found in counts.items()}
+        since, before = self._sent[0] if self._sent else (now, sent)
+        self._sent.append((now, sent))
+        seconds = max(now - since, EVERY)
+        return {
+            # a task that is tried again counts from nothing
+            name: {**found, "per_s": round(max(0, sent[name] - before.get(name, 0)) / seconds, 1)}
+            for name, found in counts.items()
         }
 
 

@@ -127,13 +127,18 @@ def charges(bill: RunBill) -> Mapping[str, Billed]:
     }
 
 
-def cost_so_far(run_id: str, enrichment: str, day: str) -> str:
-    """Returns what a run at work was billed so far, as `1.20 USD`; empty without prices."""
+def charges_so_far(run_id: str, enrichment: str, day: str) -> Mapping[str, Billed]:
+    """Returns by lookup what a run at work was billed so far, for lookups with a charge."""
     try:
         bill = run_records.bill_of(run_id, enrichment, day)
-        billed = charges(bill).values() if bill else ()
+        return charges(bill) if bill else {}
     except (OSError, ValueError):  # the run ended meanwhile, or a task writes its count
-        return ""
+        return {}
+
+
+def cost_so_far(run_id: str, enrichment: str, day: str) -> str:
+    """Returns what a run at work was billed so far, as `1.20 USD`; empty without prices."""
+    billed = charges_so_far(run_id, enrichment, day).values()
     return priced(sum_by_currency((one.currency, Decimal(one.cost)) for one in billed))
 
 
