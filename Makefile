@@ -24,7 +24,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 unexport PYTHONDONTWRITEBYTECODE # each of the many Pythons would compile every module anew
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock promises docs wheel help setup demo ui airflow quick short test proof coverage newest hosts simulate test-ui bench bench-flink check format reference clean
+.PHONY: java lock notebook promises docs wheel help setup demo ui airflow quick short test proof coverage newest hosts simulate test-ui bench bench-flink check format reference clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -102,6 +102,9 @@ format: $(READY) ## let ruff lay out the code
 
 reference: $(READY) ## write docs/reference.md anew, from the declarations
 	@$(BIN)/python -m tools.reference
+
+notebook: $(READY) ## run docs/frames.ipynb, and write the outputs of its cells
+	@$(BIN)/python -m tools.notebook
 
 promises: $(READY) ## write docs/promises.md anew, from the names of the tests
 	@$(BIN)/python -m tools.promises

@@ -69,7 +69,11 @@ def test_a_document_links_only_to_headings_that_exist(document):
 
 
 def test_the_site_lists_only_pages_that_exist():
-    added = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+    added = {
+        "changelog.md": "CHANGELOG.md",
+        "contributing.md": "CONTRIBUTING.md",
+        "notebook.md": "docs/frames.ipynb",
+    }
     listed = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert "index.md" in listed
     assert [one for one in listed if not (ROOT / added.get(one, f"docs/{one}")).exists()] == []

@@ -1,9 +1,10 @@
-"""Hooks of MkDocs: pages from the root of the repository, links out of docs/, and llms.txt.
+"""Hooks of MkDocs: pages from the root of the repository, a notebook, links out of docs/, llms.txt.
 
 Files outside docs/, such as sources that a page names, are not on the site: a link to one becomes
 text.
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,12 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
-ADDED = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+NOTEBOOK = "docs/frames.ipynb"
+ADDED = {
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "notebook.md": NOTEBOOK,
+}
 LISTED = re.compile(r"^ +- (\S+\.md)$", re.MULTILINE)
 LINK = re.compile(r"\[([^\]]*)\]\(((?!https?:|#)[^)#\s]+)([^)]*)\)")
 NO_PROSE = ("#", "!", "|", "-", ">", "[")  # how a paragraph without a sentence begins
@@ -28,10 +34,23 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add pages from the root."""
+    """Add pages from the root, and the notebook as a page."""
     for name, source in ADDED.items():
-        files.append(File.generated(config, name, content=(ROOT / source).read_text()))
+        text = (ROOT / source).read_text()
+        content = _page_of(json.loads(text)) if source == NOTEBOOK else text
+        files.append(File.generated(config, name, content=content))
     return files
+
+
+def _page_of(notebook: Any) -> str:
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+        for output in cell.get("outputs", ()):
+            shown = output.get("data", {}).get("text/plain") or output["text"]
+            parts.append(f"```text\n{''.join(shown).rstrip()}\n```")
+    return "\n\n".join(parts)
 
 
 def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
