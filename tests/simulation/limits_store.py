@@ -70,7 +70,7 @@ class BootId:
     def exists(self) -> bool:
         return True
 
-    def read_text(self) -> str:
+    def read_text(self, encoding: str = "utf-8") -> str:
         return f"start {scheduler().starts}\n"
 
 
