@@ -103,7 +103,11 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType]:
             inner = ", ".join(f"{_quoted(name)}: {read[0]}" for name, read in fields.items())
             arrow = pa.struct([(name, read[1]) for name, read in fields.items()])
             return f"STRUCT<{inner}>", arrow
-    raise ValueError(f"the type {kind.sql(dialect='spark')} is not one that an answer can have.")
+    simple_types = ", ".join(dict.fromkeys(name for name, _ in _BY_NAME.values()))
+    raise ValueError(
+        f"{kind.sql(dialect='spark')} is not read; the types are {simple_types}, DECIMAL(p, s), "
+        "ARRAY<t>, MAP<STRING, t> and STRUCT<name: t>."
+    )
 
 
 def _quoted(name: str) -> str:
