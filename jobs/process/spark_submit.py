@@ -33,6 +33,8 @@ CLASS_ARCHIVE = Path(sys.prefix, "spark.jsa")
 SHORT_RUN = "-XX:TieredStopAtLevel=1"
 JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 NO_WARNINGS = "-Xlog:disable -Xlog:all=error"  # Java continues without an archive that does not fit
+# lower(name) is a key's value: in Turkish it would be another one than on other machines
+LANGUAGE = "-Duser.language=en"
 JAVA = 17
 REMOTE = "sc://"  # prefix of the address of a Spark Connect server
 JVM_GAVE_UP = "Error: A fatal exception has occurred. Program will exit."
@@ -193,7 +195,7 @@ class SparkSubmit:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.extraJavaOptions": " ".join(
-                filter(None, [logging, archived_classes(), self.java_options])
+                filter(None, [logging, LANGUAGE, archived_classes(), self.java_options])
             ),
         } | dict(self.conf)
         # they make a secret per application, which a standalone master cannot

@@ -108,6 +108,25 @@ def test_a_short_run_starts_with_the_collector_that_spark_is_configured_with(tmp
     assert (short.java_options, code) == (SHORT_RUN, 0), (tmp_path / "spark.log").read_text()
 
 
+LANGUAGE_OF_JAVA = """
+import sys
+from pyspark.java_gateway import launch_gateway
+sys.exit(launch_gateway().jvm.java.util.Locale.getDefault().getLanguage() != "en")
+"""
+
+
+@pytest.mark.process
+def test_spark_lowers_texts_as_in_english_whatever_the_language_of_the_machine(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=tr")
+    (tmp_path / "program.py").write_text(LANGUAGE_OF_JAVA)
+    log = tmp_path / "spark.log"
+    with SparkSubmit().program_started(tmp_path / "program.py", [], name="p", log=log) as wait:
+        code = wait(60.0)
+    assert code == 0, log.read_text()
+
+
 @pytest.mark.process
 def test_a_spark_that_cannot_start_is_reported_by_its_cause(tmp_path):
     log = tmp_path / "spark.log"
