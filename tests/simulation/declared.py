@@ -5,32 +5,19 @@ which the vendor recognizes a repeated one; `score` is a coroutine that makes up
 reports the tokens that it is billed.
 """
 
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
-
-from jobs.clients.billing_meter import Meters
-from jobs.declare.ledger_settings import FOR_EVER, Ttl
-from jobs.declare.lookup import Lookup, service_identity
+from jobs.declare.ledger_settings import Ttl
+from jobs.declare.lookup import Lookup
 from jobs.declare.services import Outage, Retry, Service
-from jobs.input.keys.arrow_expressions import arrow_expression
-from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
-from jobs.run.keys.key_texts import TASK
-from jobs.schema import columns as schema
-from jobs.schema.records import RunBill
-from jobs.task.plan import PartitionPlan
-from jobs.task.rows.arrow_batches import BatchLayout
-from tests.simulation import clock
+from jobs.schema.records import ChoiceFacts
 from tests.simulation.file_access import ROOT
 from tests.simulation.nights import Act, Night
-from tests.simulation.spark import ROWS_PER_BATCH, Frame, Spark
 from tidegate import Adaptive, Batch, Budget, HttpLookup, Price, Rate, lookup
 
 LEDGER = f"{ROOT}ledger"
@@ -44,6 +31,7 @@ LETTERS = {"price": "a", "order": "b", "stock": "c", "score": "d"}
 KEYS = {name: f"__key_{letter}" for name, letter in LETTERS.items()}
 SHORT_LIFE = 20.0  # s, of an answer under a changed declaration
 MOST_TOKENS_OF_A_CALL = 18
+SOON_GIVEN_UP = Outage(after=3, probe_every=timedelta(seconds=1), wait_at_most=timedelta(seconds=5))
 
 
 async def score(row: Any, http: Any) -> dict[str, Any] | None:
@@ -113,18 +101,44 @@ class _Declared(NamedTuple):
     rate: int
     budget: int
     changed: tuple[str, ...]
-    after: str  # the lookup whose answer it needs; empty: none
+    condition: str  # by what became of another lookup; empty: none
+    choice: ChoiceFacts | None  # the vendors in turn of which it is one
+    is_capped: bool  # the run has a cap on its cost
 
 
-def lookup_of(night: Night, name: str, changed: Sequence[str] = ()) -> Any:
+def lookup_of(
+    night: Night, name: str, changed: Sequence[str] = (), *, is_capped: bool = False
+) -> Any:
     """A lookup as a run of the night declares it."""
     limits = night.limits if night.limits in ("rates", "alone", "budget", "adaptive") else ""
     rate = night.rate if limits in ("rates", "alone") else 0
-    after = night.chain.get(name, "")
     budget = night.budget if limits == "budget" else 0
     return _lookup(
-        _Declared(name, night.batched, night.hedge, limits, rate, budget, tuple(changed), after)
-    )
+        _Declared(
+            name, night.batched, night.hedge, limits, rate, budget, tuple(changed),
+            _condition(night, name), _choice(night, name), is_capped,
+        )
+    )  # fmt: skip
+
+
+def _condition(night: Night, name: str) -> str:
+    statuses = ", ".join(f"'{one}'" for one in night.asked_after)
+    return f"{night.chain[name]}_status IN ({statuses})" if name in night.chain else ""
+
+
+def _choice(night: Night, name: str) -> ChoiceFacts | None:
+    """The vendors that are asked in turn, of which this lookup may be one."""
+    if not night.spills or name not in (*night.chain, *night.chain.values()):
+        return None
+    vendors = (*night.chain.values(), *night.chain)
+    return ChoiceFacts("vendors", vendors, (), ("true", "true"), spills_outage=True)
+
+
+def lookups_of(night: Night, act: Act) -> dict[str, Any]:
+    """The lookups as a run declares them."""
+    return {
+        name: lookup_of(night, name, act.changed, is_capped=bool(act.cap)) for name in night.lookups
+    }
 
 
 @lru_cache(maxsize=1024)
@@ -134,8 +148,10 @@ def _lookup(one: _Declared) -> Lookup:
     facts: dict[str, Any] = {
         "service": replace(base.service, **_limits(one, base, is_priced=not is_hedged))
     }
-    if one.after:
-        facts["when"] = f"{one.after}_status = 'ok'"
+    if one.condition:
+        facts["when"] = one.condition
+    if one.choice is not None:
+        facts["choice"] = one.choice
     if is_hedged:
         facts["hedge_after"] = "p95" if one.hedge < 0 else one.hedge
     if "ttl" in one.changed:
@@ -157,10 +173,15 @@ def _limits(one: _Declared, base: Any, *, is_priced: bool) -> dict[str, Any]:
     prices.
     """
     found: dict[str, Any] = {}
+    if one.choice is not None:
+        found["outage"] = SOON_GIVEN_UP
     bills_tokens = one.name == "score"
     if is_priced:
+        most = MOST_TOKENS_OF_A_CALL if bills_tokens and one.is_capped else None
         found["prices"] = [
-            Price(CENT, per="item" if getattr(base, "batch", None) else UNITS[one.name])
+            Price(
+                CENT, per="item" if getattr(base, "batch", None) else UNITS[one.name], at_most=most
+            )
         ]
     if one.limits in ("rates", "alone"):
         requests = 2 if bills_tokens else None  # of one call
@@ -183,116 +204,6 @@ def _limits(one: _Declared, base: Any, *, is_priced: bool) -> dict[str, Any]:
 def is_marked(one: Lookup) -> bool:
     """Whether its calls must not be repeated, so that each is marked before."""
     return not one.repeatable
-
-
-class Row(NamedTuple):
-    """A row of a day. keys: by lookup; None where a row has none."""
-
-    number: int
-    keys: Mapping[str, str | None]
-
-
-def draw_rows(night: Night, day: int = 0) -> list[Row]:
-    """The rows of a day; the keys of all days are the same ones."""
-    draws = random.Random(f"rows:{night.seed}:{day}" if day else f"rows:{night.seed}")
-    distinct = max(1, int(night.rows * night.spread))
-
-    def key(letter: str) -> str | None:
-        return None if draws.random() < 0.03 else f"{letter}{draws.randrange(distinct)}"
-
-    return [
-        Row(number, {name: key(letter) for name, letter in LETTERS.items()})
-        for number in range(night.rows)
-    ]
-
-
-def frame_of(rows: Sequence[Row], night: Night, spark: Spark) -> Frame:
-    """The rows as a run has prepared them, divided among the night's tasks."""
-    size = -(-len(rows) // night.tasks)
-    numbers = pa.array([row.number for row in rows], pa.int64())
-    columns = {"id": numbers, schema.SOURCE_ROW: numbers}
-    columns[schema.SOURCE_FILE] = pa.array(["file:///day"] * len(rows), pa.string())
-    for name in night.lookups:
-        columns[LETTERS[name]] = columns[KEYS[name]] = pa.array(
-            [row.keys[name] for row in rows], pa.string()
-        )
-    table = pa.table(columns)
-    made = [KEYS[name] for name in night.chain]  # by the tasks
-    types = T.StructType(
-        [
-            T.StructField(one.name, T.LongType() if one.type == pa.int64() else T.StringType())
-            for one in table.schema
-        ]
-    )
-    parts = [
-        table.drop_columns(made).slice(part * size, size).to_batches(ROWS_PER_BATCH)
-        for part in range(night.tasks)
-    ]
-    tasks_of_rows = pa.array([number // size for number in range(len(rows))], pa.int32())
-    return Frame(spark, table.append_column(TASK, tasks_of_rows), types, parts)
-
-
-def bill_of(night: Night, run_id: str, act: Act, folder: str) -> RunBill:
-    """The bill of a run that begins now. folder: where its tasks count."""
-    priced = [one for name in night.lookups if (one := lookup_of(night, name, act.changed)).prices]
-    facts, services = tuple(one.facts() for one in priced), tuple(map(service_identity, priced))
-    return RunBill(
-        "nights", f"day{act.day}", run_id, clock.utc_now().isoformat(), facts, folder, services
-    )
-
-
-def plan_of(night: Night, run_id: str, act: Act, bill: RunBill) -> PartitionPlan:
-    """The plan of a run."""
-    lookups = tuple(lookup_of(night, name, act.changed) for name in night.lookups)
-    keeps_all = act.does in ("remap", "replay")  # answers of any age count
-    return PartitionPlan(
-        lookups=lookups,
-        shares=tuple(_shares(one.concurrency, night.tasks) for one in lookups),
-        mode=night.mode,
-        layout=_layout(lookups, night),
-        progress=None,
-        ledgers=tuple(
-            LedgerPlan(
-                LEDGER, one.name, FINGERPRINTS[one.name], run_id,
-                FOR_EVER if keeps_all else one.ttl, night.flush_rows, night.flush_seconds,
-                idempotent=one.repeatable,
-            )
-            for one in lookups
-        ),
-        may_call=act.does != "remap",
-        meters=Meters(bill.folder, {one.name: [one.prices[0].unit] for one in bill.lookups}, run_id, bill.started_at),
-    )  # fmt: skip
-
-
-def _shares(total: int, tasks: int) -> tuple[int, ...]:
-    return tuple(total // tasks + (number < total % tasks) for number in range(tasks))
-
-
-def _layout(lookups: Sequence[Lookup], night: Night) -> BatchLayout:
-    letters = (LETTERS[one.name] for one in lookups)
-    chained = tuple(
-        {KEYS[one.name]: _chained_key(one, night.chain[one.name])}
-        if one.name in night.chain
-        else {}
-        for one in lookups
-    )
-    return BatchLayout(
-        carried=("id", *letters, schema.SOURCE_FILE, schema.SOURCE_ROW),
-        keys=tuple((KEYS[one.name],) for one in lookups),
-        order_key=(),
-        event_time=None,
-        max_out_of_orderness_ms=0,
-        lookups=tuple(one.name for one in lookups),
-        answers=tuple(one.columns for one in lookups),
-        key_names=tuple(tuple(one.keys) for one in lookups),
-        chained=chained if night.chain else (),
-    )
-
-
-def _chained_key(one: Lookup, first: str) -> Any:
-    names = (*LETTERS.values(), f"{first}_status")
-    (text,) = one.key_sql.values()
-    return arrow_expression(text, pa.schema([(name, pa.string()) for name in names]))
 
 
 def ledger_folder(name: str) -> LedgerFolder:

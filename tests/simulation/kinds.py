@@ -34,10 +34,12 @@ class Kind:
 
 
 def calls() -> Kind:
-    from tests.simulation import nights, play, product
+    from tests.simulation import drawn_nights, nights, play, product
 
     kept = Path(__file__).with_name("seeds.txt")
-    return Kind(nights.draw_night, nights.Night.of_json, product.install, play.play, kept, "calls")
+    return Kind(
+        drawn_nights.draw_night, nights.Night.of_json, product.install, play.play, kept, "calls"
+    )
 
 
 def publishing() -> Kind:

@@ -4,10 +4,11 @@ themselves.
 
 import pathlib
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from jobs.clients.billing_meter import Usage, metered
 from jobs.declare.limits.budgets import MONEY, PARTS
+from jobs.declare.lookup import Key
 from tests.simulation import limits_store
 from tests.simulation.declared import CONCURRENCY, UNITS, lookup_of
 from tests.simulation.night_at_work import scheduler
@@ -214,6 +215,32 @@ class LimitRules:
                 ):
                     return True
         return False
+
+    def cost_of(self, workers: Sequence[Process], is_stored: Callable[[str, Key], bool]) -> int:
+        """Cents for all requests of workers that brought their result, and for the answers that the
+        others stored.
+        """
+        cost = 0
+        for lookup in self._night.lookups:
+            unit = self._unit(lookup)
+            if unit is None:
+                continue
+            took = self._vendor.received if unit == "request" else self._vendor.items
+            mine = [one for one in self._vendor.invoice if one.lookup == lookup]
+            known: set[Key] = set()
+            for worker in workers:
+                charges = [one for one in mine if one.process is worker]
+                if not worker.has_delivered:
+                    charges = [one for one in charges if is_stored(lookup, one.key[:1])]
+                    fresh = {one.key[:1] for one in charges} - known
+                    known |= fresh
+                    if unit != "token":
+                        cost += len(fresh)
+                elif unit != "token":
+                    cost += took[worker, lookup]
+                if unit == "token":
+                    cost += sum(one.tokens for one in charges)
+        return cost
 
     def check_bill(self, run: str, workers: Sequence[Process], folder: pathlib.Path) -> None:
         """What a run counted on disk as billed is what the vendor took: to the cent, but for calls

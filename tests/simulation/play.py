@@ -25,20 +25,16 @@ from jobs.run.enrich import write_out
 from jobs.run.keys.ledger_session import prepare_ledger
 from jobs.run.request_metrics import RequestMetricsCollector
 from tests.simulation import night_at_work
-from tests.simulation.declared import (
-    bill_of,
-    draw_rows,
-    frame_of,
-    ledger_folder,
-    lookup_of,
-    plan_of,
-)
+from tests.simulation.day_plans import bill_of, draw_rows, frame_of, plan_of
+from tests.simulation.declared import ledger_folder, lookups_of
 from tests.simulation.disk import Disk, ObjectStore
 from tests.simulation.faults import Faults
 from tests.simulation.file_access import ArrowFiles, DiskPath, FileSystem
+from tests.simulation.forget_rules import check_forgotten
+from tests.simulation.night_facts import DeclaredRun, text_of
 from tests.simulation.nights import RUNS, Act, Night
 from tests.simulation.product import LEASES
-from tests.simulation.rules import DeclaredRun, Rules, text_of
+from tests.simulation.rules import Rules
 from tests.simulation.scheduler import Killed, Process, Scheduler
 from tests.simulation.sockets import Network
 from tests.simulation.spark import Spark, StageFailed
@@ -124,7 +120,9 @@ class Stage:
         if isinstance(self.disk, Disk):
             DiskPath.disk = self.disk
         self.vendor = self.scheduler.vendor = Vendor(self.faults, honours_keys=night.honours_keys)
-        self.rules = self.scheduler.rules = Rules(night, self.vendor, self.disk)
+        self.vendor.down = (night.lookups[0], *night.down)
+        self.rules = self.scheduler.rules = Rules(night, self.vendor)
+        self.facts = self.rules.facts
         self.draws = self.scheduler.stream("people")
         self.days = [draw_rows(night), draw_rows(night, day=1)]
         self.runs: dict[str, str] = {}
@@ -138,8 +136,8 @@ class Stage:
     def start_run(self, act: Act) -> Process:
         name = f"run{len(self.runs) + 1}"
         self.runs[name] = "runs"
-        lookups = {one: lookup_of(self.night, one, act.changed) for one in self.night.lookups}
-        self.rules.runs[name] = DeclaredRun(act, lookups)
+        lookups = lookups_of(self.night, act)
+        self.facts.runs[name] = DeclaredRun(self.scheduler.now, act, lookups)
         return self.scheduler.spawn(name, self._run, name, act)
 
     def _run(self, name: str, act: Act) -> None:
@@ -161,13 +159,14 @@ class Stage:
         except (TidegateError, StageFailed) as error:
             self.runs[name] = f"failed: {type(error).__name__}: {error}"
             self.scheduler.say("run failed", self.runs[name])
+            self.rules.check_failure(error, act)
         except Exception as error:  # noqa: BLE001  # no run may end by any other
             self.runs[name] = f"broke: {error!r}"
             self.scheduler.fail(f"{name} broke: {error!r}\n{traceback.format_exc()}")
         else:
             self.runs[name] = "ok"
             self.rules.check_requests(name, spark.workers, sent)
-            self.rules.check_day(name, rows, written.files, is_quiet=self.faults.is_quiet)
+            self.rules.rows.check_day(name, rows, written.files, is_quiet=self.faults.is_quiet)
         leases: Any = process.state.get(LEASES)
         if leases is not None:  # as at the end of a day, and at the exit of its driver
             leases.end_run(bill)
@@ -210,9 +209,9 @@ class Stage:
                 self.faults.struck["clock set"] += 1
                 self.scheduler.clock_offset += 86_400 * act.share
                 self._put_back += max(0.0, -86_400 * act.share)
-                self.rules.clock_was_set = True
+                self.facts.clock_was_set = True
                 # a mark of before the clock was set may seem newer than one after it
-                self.rules.older_values = True
+                self.facts.older_values = True
             else:
                 self._others.append(self._command(act))
         for run in runs:
@@ -258,11 +257,11 @@ class Stage:
         keys = self._some_keys(act)
         for key in keys:
             self.rules.unwanted(act.lookup, key)
-        before, self.rules.older_values = self.rules.older_values, True
+        before, self.facts.older_values = self.facts.older_values, True
         busy = self._is_busy()
         texts = [text_of((key,)) for key in keys]
         if self._as_command("refresh", partial(mark_expired, ledger_folder(act.lookup), texts)):
-            self.rules.older_values = before or busy or self._is_busy()
+            self.facts.older_values = before or busy or self._is_busy()
             for key in keys:
                 self.vendor.versions[act.lookup, (key,)] += 1
                 self.rules.unwanted(act.lookup, key)
@@ -288,7 +287,7 @@ class Stage:
                     and (not one.has_ended or (one.was_cut and one.died_at >= began))
                     for one in self.scheduler.processes
                 )
-                self.rules.check_forgotten(act.lookup, keys, is_compacting=compacts)
+                check_forgotten(self.disk, act.lookup, keys, is_compacting=compacts)
             for key in keys:
                 self.rules.unwanted(act.lookup, key)
 
@@ -317,6 +316,7 @@ class Stage:
         """What was left undone is done now; then nothing is left to pay."""
         self.faults.is_quiet = True
         self.scheduler.limits_away = (0.0, 0.0)
+        self.vendor.down = ("", 0.0, 0.0)
         self.scheduler.sleep(CLAIMS_EXPIRE + self._put_back)  # until no record is from the future
         first = self._quiet_run()
         if self.night.compacts_at_end:
@@ -343,6 +343,7 @@ class Stage:
         for run in self._sparks:
             workers = self._sparks[run].workers
             self.rules.limits.check_bill(run.name, workers, self.folder / run.name / "meters")
+            self.rules.check_cap(run.name, workers)
         self.rules.limits.check_books(self.limits_file)
 
 

@@ -55,6 +55,7 @@ class Process:
         self.is_dead = self.was_cut = False  # was_cut: it was killed at work
         self.died_at = 0.0
         self.driver: Process | None = None  # of a worker
+        self.has_delivered = False  # a worker: its result is the task's
         self.unwanted_since: float | None = None  # of a worker: its stage is over
         self.threads: list[SimulatedThread] = []
         self.loops: list[asyncio.AbstractEventLoop] = []

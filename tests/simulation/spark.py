@@ -122,7 +122,7 @@ class Spark:
         for part in range(len(parts)):
             self._launch(stage, part)
         if self._faults.strikes("second copy of a task"):
-            scheduler().rules.copied.add(self._name)
+            scheduler().rules.facts.copied.add(self._name)
             part = self._draws.randrange(len(parts))
             night.after(2 * self._draws.random(), lambda: self._launch(stage, part))
         try:
@@ -166,6 +166,8 @@ class Spark:
         lost = [part for part in range(len(stage.parts)) if self._draws.random() < 0.5] or [0]
         for part in lost:
             del stage.results[part]
+            for worker in stage.workers[part]:
+                worker.has_delivered = False
         for part in lost:
             stage.attempts[part] = 0
             self._launch(stage, part)
@@ -238,6 +240,7 @@ class Spark:
                 night.after(RETRIES_AFTER, lambda: self._launch(stage, part))
         else:
             stage.results[part] = result
+            worker.has_delivered = True
             for other in stage.workers[part]:
                 if other is not worker:
                     night.kill(other)

@@ -65,6 +65,7 @@ class Vendor:
         invoice: What it bills, in order.
         received: All requests by process and lookup, those that it refused too.
         items: The keys in them.
+        down: A lookup, and between which seconds its vendor refuses all requests.
         honours_keys: It bills an idempotency key once, and gives the same answer again.
         closed_until: By process and lookup, when it may call again after it was throttled.
         waiting: Requests whose connection is open and without an answer, by connection.
@@ -80,6 +81,7 @@ class Vendor:
     invoice: list[Charge] = field(default_factory=list)
     received: Counter[tuple[Process, str]] = field(default_factory=Counter)
     items: Counter[tuple[Process, str]] = field(default_factory=Counter)
+    down: tuple[str, float, float] = ("", 0.0, 0.0)
     honours_keys: bool = True
     closed_until: dict[tuple[Process, str], float] = field(default_factory=dict)
     throttled_at: dict[tuple[Process, str], float] = field(default_factory=dict)
@@ -117,6 +119,10 @@ class Vendor:
     def was_charged(self, lookup: str, key: "Key") -> bool:
         return (lookup, key) in self._charges
 
+    def is_down(self, lookup: str) -> bool:
+        down, begin, end = self.down
+        return lookup == down and begin <= scheduler().now < end
+
     def void(self, lookup: str, key: "Key") -> None:
         """The key's answers are no longer wanted, so that it may be charged again."""
         for charge in self.charges(lookup, key):
@@ -136,7 +142,10 @@ class Vendor:
         self.on_request(request)
         up = UP * self._draws.random()
         down = self._draws.expovariate(1 / DOWN)
-        if faults.strikes("throttled"):
+        if self.is_down(request.lookup):
+            faults.struck["vendor down"] += 1
+            then = lambda: reply("failed", "down")  # noqa: E731
+        elif faults.strikes("throttled"):
             seconds = (1, 2, 10)[int(3 * faults.draw("throttled"))]
             then = lambda: reply("throttled", seconds)  # noqa: E731
         elif faults.strikes("refused"):
