@@ -10,7 +10,7 @@ import pytest
 import tidegate
 from jobs.declare.enrichment import load
 from jobs.run.plan.preflight import check_columns
-from tests.support.documents import blocks
+from tests.support.documents import FENCED, blocks
 from tests.support.sources import statements
 
 ROOT = Path(__file__).parent.parent
@@ -108,10 +108,15 @@ def test_the_example_of_the_readme_is_a_whole_enrichment(tmp_path, monkeypatch):
     assert orders.facts().lookups[0].returns == (("score", "INT"), ("grade", "STRING"))
 
 
-@pytest.mark.parametrize("command", ["make check", "make test"])
-def test_ci_calls_the_commands_of_the_readme(command):
-    assert command in (ROOT / ".ci/run").read_text()
-    assert command in (ROOT / "README.md").read_text()
+def test_ci_calls_the_commands_of_the_readme():
+    called = (ROOT / ".ci/run").read_text()
+    (block,) = blocks("README.md", "sh")
+    commands = {
+        *re.findall("^make [a-z]+", block, re.MULTILINE),
+        *re.findall("`(make [a-z]+)`", block),
+    }
+    assert {one for one in commands if one in called} == {"make check", "make test"}
+    assert commands - {"make check", "make test"} == {"make demo"}, "what make proof runs"
 
 
 REST = """    name="actions",
@@ -123,11 +128,59 @@ REST = """    name="actions",
 
 
 @pytest.mark.parametrize(
-    ("page", "count"), [("inputs", 2), ("outputs", 2), ("windows", 1), ("limits", 3)]
+    "block",
+    [
+        *blocks("docs/inputs.md", "python"),
+        *blocks("docs/outputs.md", "python"),
+        *blocks("docs/windows.md", "python"),
+        *blocks("docs/limits.md", "python"),
+    ],
 )
-def test_each_declaration_of_a_page_is_accepted(page, count):
-    found = blocks(f"docs/{page}.md", "python")
-    assert len(found) == count
-    for block in found:
-        names = {name: getattr(tidegate, name) for name in tidegate.__all__}
-        exec(block.replace("    ...,\n", REST), names)
+def test_each_declaration_of_a_page_is_accepted(block):
+    names = {name: getattr(tidegate, name) for name in tidegate.__all__}
+    exec(block.replace("    ...,\n", REST), names)
+
+
+@functools.cache
+def reads_of_blocks():
+    """Which tests read blocks of code: page -> {language, None for all: words of the test files}.
+
+    A file that reads one section at a time names the sections that it runs.
+    """
+    found = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        text = path.read_text()
+        tree = ast.parse(text if "support.documents" in text else "")
+        words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                page, *more = [ast.unparse(one).strip("\"'") for one in node.args] or [""]
+                is_one = node.func.id == "blocks"
+                if is_one or node.func.id == "all_blocks":
+                    language = more.pop(0) if is_one else None
+                    sections = words if more else None
+                    found.setdefault((page, language), []).append(sections)
+    return found
+
+
+RUNNABLE = {"python", "sh", "bash", "sql", "yaml", "dockerfile"}
+COMMANDS = re.compile(r"^\s*(tidegate|make|python|pip|export|import|from|select)\b", re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_each_block_of_code_is_run_by_a_test(document):
+    """Or compared, as a file that is printed; a block without a language is no code."""
+    page, heading, unread = str(document.relative_to(ROOT)), "", []
+    reads = reads_of_blocks()
+    for part in re.split(r"^## ", document.read_text(), flags=re.MULTILINE):
+        heading = part.partition("\n")[0]
+        for _, language, code in FENCED.findall(part):
+            taken = reads.get((page, language), []) + reads.get((page, None), [])
+            if language in RUNNABLE:
+                if not any(sections is None or heading in sections for sections in taken):
+                    unread.append(f"{heading}: {language}")
+            elif language not in ("", "text") or COMMANDS.search(code):
+                unread.append(
+                    f"{heading}: name the language of {code[:40]!r}, as {sorted(RUNNABLE)}"
+                )
+    assert unread == []

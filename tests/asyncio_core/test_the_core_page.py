@@ -1,12 +1,10 @@
 """The examples on the page about the core run as they stand."""
 
-import re
-from pathlib import Path
-
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "core.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+from tests.support.documents import blocks
+
+EXAMPLES = blocks("docs/core.md", "python")
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))

@@ -112,6 +112,9 @@ def folder(tmp_path_factory):
         "shop_enrichments",
         "our_enrichments.orders",
         "our_enrichments",
+        "my_enrichments.orders",
+        "my_enrichments",
+        "my_definitions",
     ):
         sys.modules.pop(name, None)
 
@@ -223,3 +226,14 @@ def test_the_merge_of_the_page_loads_as_printed(folder, monkeypatch):
     dg.Definitions.validate_loadable(defs)
     keys = {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()}
     assert keys == {"lake/orders", "lake/orders_rated", "lake/orders_rated__dead_letters"}
+
+
+def test_the_definitions_of_the_page_load_as_printed(folder):
+    (block,) = blocks("docs/deploying.md", "python", "Enrichments in a repository of your own")
+    (folder / "my_enrichments").mkdir()
+    (folder / "my_enrichments" / "__init__.py").touch()
+    (folder / "my_enrichments" / "orders.py").write_text(ORDERS)
+    (folder / "my_definitions.py").write_text(block)
+    defs = importlib.import_module("my_definitions").defs
+    dg.Definitions.validate_loadable(defs)
+    assert "orders_rated_nightly" in {job.name for job in defs.resolve_all_job_defs()}

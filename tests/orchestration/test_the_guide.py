@@ -13,17 +13,13 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from tests.support.documents import all_blocks
+
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
 ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
 DAY = "2026-11-19"
-
-
-def blocks() -> list[tuple[str, str]]:
-    """The guide's blocks of code in order: language and text."""
-    text = (ROOT / "docs/your-first-enrichment.md").read_text()
-    return re.findall(r"```(python|bash)\n(.*?)```", text, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +50,7 @@ def message(folder):
     }
     printed = {}
     with contextlib.ExitStack() as ends:
-        for language, text in blocks():
+        for language, text in all_blocks("docs/your-first-enrichment.md"):
             if language == "python":
                 name = re.match(r"# file: (\S+)\n", text)[1]
                 (folder / name).write_text(text)

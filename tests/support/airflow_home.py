@@ -15,12 +15,32 @@ from demo.airflow import BIN, airflow_environment
 from jobs.process.process_guard import command_under_guard
 from orchestration.airflow import copy_plugin
 from tests.support.pages import free_port
+from tests.support.sources import ROOT
 
 DAG_FILE = """
 from tidegate_airflow import dags_of  # Airflow's word, so that it looks in here
 
 globals().update(dags_of({manifest!r}, env={env!r}{arguments}))
 """
+
+
+def skip_without_airflow() -> None:
+    if not (BIN / "airflow").exists():
+        pytest.skip(
+            "there is no .venv-airflow here: make airflow, make test and make proof set it up"
+        )
+
+
+def printed_by(script: str, home: Path, beginnings: str | tuple[str, ...]) -> list[str]:
+    """The lines with these beginnings that a script prints in Airflow's environment."""
+    skip_without_airflow()
+    path = os.pathsep.join([str(ROOT / "orchestration" / "airflow"), str(home)])
+    done = subprocess.run(
+        [BIN / "python", "-c", script],
+        env={**os.environ, "AIRFLOW_HOME": str(home), "PYTHONPATH": path}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    return [line for line in done.stdout.splitlines() if line.startswith(beginnings)]
 
 
 class AirflowHome:
@@ -30,10 +50,7 @@ class AirflowHome:
         self, folder: Path, manifest: dict, env: dict[str, str], more: str = "", arguments: str = ""
     ) -> None:
         """more: of the DAG file, after its DAGs. arguments: of `dags_of`, as `, on_late=...`."""
-        if not (BIN / "airflow").exists():
-            pytest.skip(
-                "there is no .venv-airflow here: make airflow, make test and make proof set it up"
-            )
+        skip_without_airflow()
         self.folder = folder
         folder.mkdir()
         self.port = free_port()

@@ -7,13 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from enrichments.flights import flights
 from tests.support.documents import blocks
+from tidegate import Env
 from tidegate.__main__ import command_parser, main
 from tidegate.commands import COMMANDS, load_command
 
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
 SECTIONS = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
-EXAMPLES = [line for block in blocks("docs/commands.md", "sh") for line in block.splitlines()]
+EXAMPLES = [
+    line
+    for block in (*blocks("docs/commands.md", "sh"), *blocks("docs/streams.md", "sh"))
+    for line in block.splitlines()
+]
 FOR_ALL = {"-h", "--help", "--package", "--conf"}  # said at the top of the page
 
 
@@ -36,6 +42,10 @@ def test_each_command_is_documented_as_its_help_says_it_with_every_option(comman
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_each_example_is_read_by_the_command_line(example):
     program, *arguments = shlex.split(example)
+    if program == "export":
+        variables = [Env(pair.partition("=")[0]) for pair in arguments]
+        assert variables == [flights.lookups[0].service.url, flights.lookups[1].url]
+        return
     assert program == "tidegate"
     command_parser(arguments[0]).parse_args(arguments[1:])
 

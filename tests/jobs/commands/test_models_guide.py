@@ -19,8 +19,8 @@ DAY, ROWS = "2026-11-01", 400
 
 
 def example():
-    (code,) = blocks("docs/models.md", "python")
-    return code
+    whole, _ = blocks("docs/models.md", "python")
+    return whole
 
 
 @pytest.fixture
@@ -44,6 +44,17 @@ def write(vendor, day, rows):
 def test_the_example_has_at_most_thirty_lines():
     assert len([line for line in example().splitlines() if line]) <= 30
     assert max(map(len, example().splitlines())) <= 102
+
+
+def test_the_variant_of_the_page_is_asked_beside_the_lookup(vendor, capsys):
+    vendor.weights = {"fits": 1}
+    declare("".join(blocks("docs/models.md", "python")), vendor)
+    write(vendor, DAY, 4)
+    assert main(["eval", "reviews", "--package", "declared", "--with", "brief"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^ +label +brief$", printed, re.MULTILINE)
+    briefly = {text for text in vendor.said if text.startswith("Which topic")}
+    assert len(briefly) == len(vendor.said) - len(briefly) == 4
 
 
 def test_each_review_ends_as_the_vendor_says_and_costs_are_its_invoice(vendor, capsys):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from aiohttp import web
 
+from jobs.declare.answers.usage import UsageReader
 from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
 from jobs.task.plan import PartitionPlan
@@ -152,6 +153,23 @@ def test_answers_of_200_may_be_misses_or_not_now(service):
     assert asked == {"busy": 2, "nowhere": 1, "huge": 1, "here": 1}
 
 
+def test_an_answer_reports_the_units_that_its_prices_are_of(service):
+    usage = {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": 4}}
+    answer = {"label": "good", "usage": {**usage, "completion_tokens": 3}}
+
+    async def label(request):
+        assert await request.json() == {"model": "small-1", "input": "nice"}
+        return web.json_response(answer)
+
+    service.answer = label
+    declared = example("Units that answers report", **{"https://model.example": service.url})
+    (row,) = enriched(declared, ("nice",))
+    assert (row["label_status"], row["label"]) == ("ok", "good")
+    units = UsageReader(declared.bill).read(answer)
+    assert units == {"input_token": 8, "cached_input_token": 4, "output_token": 3}
+    assert set(units) == {price.unit for price in declared.prices}
+
+
 @pytest.mark.parametrize("finishes", [True, False])
 def test_a_request_whose_row_timed_out_may_finish_and_serve_the_rows_after_it(service, finishes):
     async def place(request):
@@ -184,6 +202,20 @@ def test_what_goes_on_needs_a_bound_and_a_place(without):
         ),
     ):
         example("A request that is billed anyway", SERVICE_URL="http://127.0.0.1:1", **without)
+
+
+def test_a_slow_request_is_sent_a_second_time(service):
+    async def place(request):
+        if request.path.endswith("/39") and service.log.count("/places/39") == 1:
+            await asyncio.sleep(9.0)
+        return web.json_response({"lat": 40.6, "lon": -73.8})
+
+    service.answer = place
+    declared = example("A second request for a slow answer", SERVICE_URL=service.url)
+    rows = enriched(declared, *[(str(number),) for number in range(40)])
+    assert [row["location_status"] for row in rows] == ["ok"] * 40
+    assert Counter(service.log)["/places/39"] == 2
+    assert all(len(row["_location_attempts"]) == 1 for row in rows)
 
 
 def test_a_body_carries_the_keys(service):

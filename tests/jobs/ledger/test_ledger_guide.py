@@ -4,6 +4,8 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
+import duckdb
+
 from jobs.declare.answers.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.changes.compaction import compact
@@ -44,6 +46,11 @@ def test_everybody_can_query_the_ledger_as_the_guide_says(tmp_path, monkeypatch)
     assert found.loc['["JFK",3]', ["temp_c", "wind.speed"]].tolist() == [99.0, 0.0]
     assert str(found.answered_at.dt.tz) == "UTC"
     assert (names["newest"].outcome == "miss").sum() == 1
+    (query,) = blocks("docs/ledger.md", "sql")
+    rows = duckdb.sql(query).fetchall()
+    temperatures = {key: float(text) for key, _, text in rows}
+    assert temperatures == found["temp_c"].to_dict()
+    assert len(rows) == 10
 
 
 def test_the_layout_is_the_one_that_the_guide_draws(tmp_path):

@@ -5,6 +5,7 @@ them.
 import asyncio
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from jobs.limits.store_url import LIMITS_URL, STATE_HOME, limits_url
+from jobs.limits.store_url import LIMITS_URL, STATE_HOME, limits_url, open_store
 from tests.jobs.limits.rated_run import LIMIT
+from tests.support.documents import blocks
 
 pytestmark = pytest.mark.process
 
@@ -97,8 +99,12 @@ def test_the_file_is_in_the_state_folder_of_the_user_and_off_means_none():
     assert (
         limits_url({"XDG": ""}, str) == f"file://{Path.home()}/.local/state/tidegate/limits.sqlite"
     )
-    assert limits_url({LIMITS_URL: "off"}) == ""
-    assert limits_url({LIMITS_URL: "postgresql://db/limits"}) == "postgresql://db/limits"
+    found = []
+    for line in blocks("docs/limits.md", "sh")[0].splitlines():
+        _, setting = shlex.split(line, comments=True)
+        url = limits_url(dict([setting.split("=", 1)]))
+        found.append(url and type(open_store(url)).__name__)
+    assert found == ["PostgresStore", "FileStore", ""], "as the page says"
 
 
 def test_machines_that_share_a_home_have_a_file_each():

@@ -3,22 +3,20 @@ says it prints.
 """
 
 import re
-from pathlib import Path
 
 import pytest
 
+from tests.support.documents import all_blocks
+from tests.support.sources import ROOT
+
 pytestmark = pytest.mark.spark
 
-PAGE = (Path(__file__).parents[3] / "docs" / "many-streams.md").read_text()
+PAGE = (ROOT / "docs" / "many-streams.md").read_text()
+SECTIONS = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
 ORDERED = {"Rolling reduce", "min and minBy"}
-SECTIONS = {
-    text.split("\n", 1)[0]: text for text in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
-}
-
-
-def blocks(text):
-    """(kind, content) of each block of code, in turn."""
-    return re.findall(r"```(python|text)\n(.*?)```", text, re.DOTALL)
+BLOCKS = {section: all_blocks("docs/many-streams.md", section) for section in SECTIONS}
+# those before the first section
+COMMON = all_blocks("docs/many-streams.md")[: -sum(map(len, BLOCKS.values()))]
 
 
 def lines(frame):
@@ -28,16 +26,8 @@ def lines(frame):
 @pytest.mark.parametrize("section", SECTIONS)
 def test_each_example_prints_what_the_page_says(spark, section, tmp_path):
     names = {"spark": spark}
-    before = (
-        [text for name, text in SECTIONS.items() if name == "Interval join"]
-        if "Around" in section
-        else []
-    )
-    for kind, content in [
-        block
-        for text in (PAGE.split("\n## ")[0], *before, SECTIONS[section])
-        for block in blocks(text)
-    ]:
+    before = BLOCKS["Interval join"] if "Around" in section else []
+    for kind, content in [*COMMON, *before, *BLOCKS[section]]:
         if kind == "python":
             # Spark's own folder is not the test's
             exec(content.replace('"data/', f'"{tmp_path}/data/'), names)

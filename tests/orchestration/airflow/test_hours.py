@@ -1,12 +1,8 @@
 """Airflow's timetable of an enrichment by hours: which hour each run is of."""
 
-import os
-import subprocess
-
 import pytest
 
-from demo.airflow import BIN
-from tests.support.sources import ROOT
+from tests.support.airflow_home import printed_by
 
 pytestmark = pytest.mark.process
 SCRIPT = """
@@ -28,21 +24,6 @@ try:
 except ValueError as error:
     print("refused", error)
 """
-
-
-def printed_by(script, home, beginnings):
-    """The lines with these beginnings that the script prints in Airflow's environment."""
-    if not (BIN / "airflow").exists():
-        pytest.skip(
-            "there is no .venv-airflow here: make airflow, make test and make proof set it up"
-        )
-    path = str(ROOT / "orchestration" / "airflow")
-    done = subprocess.run(
-        [BIN / "python", "-c", script],
-        env={**os.environ, "AIRFLOW_HOME": str(home), "PYTHONPATH": path}, capture_output=True,
-        text=True, check=True,
-    )  # fmt: skip
-    return [line for line in done.stdout.splitlines() if line.startswith(beginnings)]
 
 
 def test_a_run_is_of_the_hour_before_also_when_the_clock_is_put_back(tmp_path):

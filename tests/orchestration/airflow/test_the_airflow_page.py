@@ -1,0 +1,31 @@
+"""The DAG files of docs/airflow.md, as they stand there, in Airflow's environment."""
+
+import json
+
+import pytest
+
+from tests.support.airflow_home import manifest_of, printed_by
+from tests.support.documents import blocks
+from tests.support.sources import ROOT
+
+pytestmark = pytest.mark.process
+TELL = """
+import gc
+
+dags = [one for one in gc.get_objects() if isinstance(one, DAG)]
+for name, has_deadline, tasks in sorted((one.dag_id, bool(one.deadline), one.task_ids) for one in dags):
+    print("dag", name, tasks, has_deadline)
+"""
+
+
+def test_the_dag_files_of_the_page_load(tmp_path):
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(json.dumps(manifest_of(ROOT, "enrichments")))
+    (tmp_path / "my_alerts.py").write_text("async def late(**context):\n    pass\n")
+    first, after, late = blocks("docs/airflow.md", "python")
+    script = f"{first}{after}{late}{TELL}".replace("/opt/airflow/manifest.json", str(manifest))
+    assert printed_by(script, tmp_path, "dag ") == [
+        "dag after_flights [] False",
+        "dag flights_enriched ['day'] False",
+        "dag flights_enriched ['day'] True",
+    ]
