@@ -137,7 +137,7 @@ class MemoryTransport(asyncio.Transport):
         else:
             named = _with_name(request, value[0])
             response = _response(404 if named is None else 200, named or {"error": "no such key"})
-            self._answer(request, response, is_heard=is_heard)
+            self._answer(request, response, is_heard=is_heard, is_miss=named is None)
             # without echo nothing tells whose answer it is, once the task that got it was killed
             # (docs/lookups.md)
             if (
@@ -148,22 +148,30 @@ class MemoryTransport(asyncio.Transport):
                 within = AGAIN_WITHIN * vendor.faults.draw("answered twice")
                 night.after(within, lambda: self._arrive(response))
 
-    def _answer(self, request: Request, response: bytes, *, is_heard: bool) -> None:
+    def _answer(
+        self, request: Request, response: bytes, *, is_heard: bool, is_miss: bool = False
+    ) -> None:
         if scheduler().vendor.faults.strikes("answer cut short"):
             self._arrive(response[:-3])
             self._end()
+            if is_heard and is_miss:  # its status has arrived, and tells all
+                self._overtake_others(request)
             return
         if is_heard and not self._process.is_dead:
             for charge in request.charges:
                 charge.arrived = not charge.is_useless
-            for other in scheduler().vendor.waiting.values():
-                same = (other.lookup, other.keys, other.process) == (
-                    request.lookup,
-                    request.keys,
-                    request.process,
-                )
-                other.is_overtaken |= same
+            self._overtake_others(request)
         self._arrive(response)
+
+    def _overtake_others(self, request: Request) -> None:
+        """Note that the client needs no other answer for the keys of this request."""
+        for other in scheduler().vendor.waiting.values():
+            same = (other.lookup, other.keys, other.process) == (
+                request.lookup,
+                request.keys,
+                request.process,
+            )
+            other.is_overtaken |= same
 
     @staticmethod
     def _items(request: Request, answers: Sequence[Any]) -> list[Any]:
