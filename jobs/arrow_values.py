@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.uint64]
 
+TEXTS_AT_ONCE = 16 << 20  # bytes, which are Python objects for a moment
 _ABSENT = np.uint64(0x9E3779B97F4A7C15)  # the digest of null, and the step of splitmix64
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _FLOATS = {pa.float16(): np.uint16, pa.float32(): np.uint32, pa.float64(): np.uint64}
@@ -27,6 +28,28 @@ def _is_list(kind: pa.DataType) -> bool:
 def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column as a single array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def gather(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.Array:
+    """Return these rows of a column as a single array, in their order.
+
+    `take` joins the chunks of the whole column first, which doubles its memory.
+    """
+    if column.num_chunks == 1:
+        return column.chunk(0).take(pa.array(rows))
+    order = np.argsort(rows, kind="stable")
+    starts = np.cumsum([0, *map(len, column.chunks)])
+    bounds = np.searchsorted(rows[order], starts)
+    found = [
+        chunk.take(pa.array(rows[order[first:last]] - start))
+        for chunk, start, first, last in zip(
+            column.chunks, starts, bounds, bounds[1:], strict=False
+        )
+        if first < last
+    ]
+    places = np.empty_like(order)
+    places[order] = np.arange(len(rows))
+    return pa.concat_arrays([pa.array([], column.type), *found]).take(pa.array(places))
 
 
 class Unread(str):
@@ -189,9 +212,15 @@ def _digest_floats(column: pa.Array) -> Numbers:
 
 
 def _digest_texts(column: pa.Array) -> Numbers:
-    """Each distinct text or value of bytes is hashed once, as fast as by Python's own hash of a
-    process.
+    """Each distinct text or value of bytes among some MB is hashed once, as fast as by Python's own
+    hash of a process.
     """
+    rows = max(1, len(column) // (1 + column.nbytes // TEXTS_AT_ONCE))
+    pieces = (column.slice(first, rows) for first in range(0, max(1, len(column)), rows))
+    return np.concatenate([_digest_some_texts(piece) for piece in pieces])
+
+
+def _digest_some_texts(column: pa.Array) -> Numbers:
     from pandas.util import hash_array  # type: ignore[import-untyped]
 
     distinct = pc.dictionary_encode(column)

@@ -24,7 +24,7 @@ from jobs.schema.records import DeclaredFacts
 from jobs.storage.parquet_files import open_parquet, read_footer
 
 ROWS_AT_ONCE = 250_000  # rows of a part, with all columns about 600 bytes each in memory
-BYTES_AT_ONCE = 256 * 2**20  # of a part, as the row groups' footers count them
+BYTES_AT_ONCE = 64 * 2**20  # of a part, as the row groups' footers count them
 # part-00003-<uuid>-c012.snappy.parquet: the task's 13th file
 _NUMBER_OF_A_TASKS_FILE = re.compile(r"-c(\d+)\.")
 

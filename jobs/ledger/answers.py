@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.arrow_values import gather
+
 StoredOutcome = Literal["ok", "miss", "error", "timeout", "asked", "expired"]
 OUTCOMES: tuple[StoredOutcome, ...] = get_args(StoredOutcome)
 ANSWERS = ("ok", "miss")  # a service's answers for a key
@@ -25,6 +27,7 @@ SCHEMA = pa.schema(
     ]
 )
 LARGEST = 1 << 30  # bytes of text in an Arrow array, which counts them in 32 bits
+COPIED_AT_ONCE = 16 << 20  # bytes of responses
 WORDS = ["outcome", "run_id"]  # columns with few distinct words
 # the schema for reading files: SCHEMA takes a fifth longer
 ENCODED = pa.schema(
@@ -65,17 +68,17 @@ def as_table(answers: Sequence[StoredAnswer]) -> pa.Table:
 
 
 def taken(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
-    """Return these rows of a table with responses, also over 2 GiB, unlike `pa.Table.take`."""
-    if table["response"].nbytes < LARGEST:
+    """Return these rows of a table with responses, which need no other memory than theirs."""
+    if table["response"].nbytes < COPIED_AT_ONCE:
         return table.take(pa.array(rows))
     place = table.schema.get_field_index("response")
-    responses = table["response"].cast(pa.large_string()).combine_chunks()
+    responses = table["response"]
     ends = np.cumsum(pc.fill_null(pc.binary_length(responses), 0).to_numpy()[rows])
     pieces, first = [], 0
     while first < len(rows):
         size = ends[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, size + LARGEST, "right")))
-        pieces.append(responses.take(pa.array(rows[first:last])).cast(pa.string()))
+        last = max(first + 1, int(np.searchsorted(ends, size + COPIED_AT_ONCE, "right")))
+        pieces.append(gather(responses, rows[first:last]))
         first = last
     others = table.remove_column(place).take(pa.array(rows))
     return others.add_column(place, table.field(place), pa.chunked_array(pieces, pa.string()))

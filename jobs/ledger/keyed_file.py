@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.arrow_values import gather, one_chunk
 from jobs.errors import LedgerError
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.store import NO_FOLDERS
@@ -18,25 +19,28 @@ from jobs.storage.stored_files import error_text, open_filesystem
 
 KEY, HASH = "key", "hash"
 COPY_BYTES = 1 << 24
+# bytes of a table in a batch of the file: short rows are in one batch, which is read fastest
+BYTES_AT_ONCE, ROW_BYTES = 16 << 20, 256
 
 
 def write_keyed(path: str, table: pa.Table) -> None:
     """Write the table (with unique texts in `key`) to a path or URL. Raises LedgerError."""
     hashes = key_hashes(table[KEY].to_pylist())
     order = np.argsort(hashes, kind="stable")
-    columns = {
-        name: table[name].combine_chunks().take(pa.array(order)) for name in table.column_names
-    }
-    batch = pa.RecordBatch.from_pydict({HASH: pa.array(hashes[order]), **columns})
+    table = table.add_column(0, HASH, pa.array(hashes)).unify_dictionaries()
+    at_once = max(BYTES_AT_ONCE, ROW_BYTES * table.num_rows)
+    pieces = np.array_split(order, 1 + table.nbytes // at_once)
+    table = table.combine_chunks() if len(pieces) == 1 else table
     try:
         filesystem, inside = open_filesystem(path)
         if filesystem.type_name not in NO_FOLDERS:
             filesystem.create_dir(inside.rpartition("/")[0], recursive=True)
         with (
             filesystem.open_output_stream(inside, compression=None) as stream,
-            pa.ipc.new_file(stream, batch.schema) as file,
+            pa.ipc.new_file(stream, table.schema) as file,
         ):
-            file.write_batch(batch)
+            for rows in pieces:
+                file.write_batch(_rows(table, rows))
     except (pa.ArrowException, OSError) as error:
         raise LedgerError(
             f"ledger: a file of this run cannot be written to {path!r}: {error_text(error)}. Free "
@@ -48,9 +52,9 @@ def write_keyed(path: str, table: pa.Table) -> None:
 class KeyedFile:
     """The mapped file of `write_keyed`. Its memory is its touched pages, shared by processes."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self.batch = batch
-        self._hashes = batch[HASH].to_numpy(zero_copy_only=True)
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table.drop_columns([HASH])
+        self._hashes = one_chunk(table[HASH]).to_numpy()
 
     @classmethod
     def open(cls, path: str) -> Self:
@@ -59,14 +63,14 @@ class KeyedFile:
             filesystem, inside = open_filesystem(path)
             local = filesystem.type_name == "local"
             file = pa.ipc.open_file(pa.memory_map(inside) if local else _local_copy(path))
-            return cls(file.get_batch(0))
+            return cls(file.read_all())
         except (pa.ArrowException, OSError, ValueError) as error:
             raise LedgerError(
                 f"ledger: a file of this run cannot be read from {path!r}: {error_text(error)}."
             ) from error
 
     def __len__(self) -> int:
-        return int(self.batch.num_rows)
+        return int(self._table.num_rows)
 
     def lines(self, texts: pa.Array) -> npt.NDArray[np.int64]:
         """Return the line of each key, or -1. Pass many keys: a single key takes nearly as long."""
@@ -76,7 +80,7 @@ class KeyedFile:
         hashes = key_hashes(texts.to_numpy(zero_copy_only=False))
         wanted = np.arange(len(texts))
         lines = np.searchsorted(self._hashes, hashes)
-        keys = texts.cast(self.batch[KEY].type)
+        keys = texts.cast(self._table[KEY].type)
         while True:  # repeats only for keys with a colliding hash
             near = lines < len(self)
             wanted, lines = wanted[near], lines[near]
@@ -84,15 +88,19 @@ class KeyedFile:
             wanted, lines = wanted[near], lines[near]
             if not len(wanted):
                 return found
-            same = pc.equal(
-                self.batch[KEY].take(pa.array(lines)), keys.take(pa.array(wanted))
-            ).to_numpy(False)
+            there = gather(self._table[KEY], lines)
+            same = pc.equal(there, keys.take(pa.array(wanted))).to_numpy(False)
             found[wanted[same]] = lines[same]
             wanted, lines = wanted[~same], lines[~same] + 1
 
     def take(self, lines: npt.NDArray[np.int64]) -> pa.RecordBatch:
         """Return the table's lines in this order."""
-        return self.batch.drop_columns([HASH]).take(pa.array(lines))
+        return _rows(self._table, lines)
+
+
+def _rows(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    columns = [gather(column, rows) for column in table.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
 def _local_copy(path: str) -> Any:

@@ -17,6 +17,7 @@ from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder
 
 AT_ONCE = 8  # parts read at once, as each waits for an object store's latency
 ROWS_AT_ONCE = 1 << 16  # rows of small parts searched together, or as many as wanted keys
+BYTES_AT_ONCE = 256  # of them for each of these rows
 REST = [name for name in SCHEMA.names if name != "key"]
 _RECENT = RecentParts()
 FOUND = pa.schema([pa.field("place", pa.int64()), *(SCHEMA.field(name) for name in REST)])
@@ -68,15 +69,16 @@ def matches(
     """
     for file in there.generation.files if there.generation else ():
         yield _in_compacted(folder, file, wanted)
-    some: list[pa.Table] = []
+    most, some, rows, size = max(ROWS_AT_ONCE, len(wanted)), list[pa.Table](), 0, 0
     for part, table in read_parts(folder, there.parts, ENCODED):
         if table is None:
             unread(part)
             continue
         some.append(table)
-        if sum(map(len, some)) >= max(ROWS_AT_ONCE, len(wanted)):
+        rows, size = rows + table.num_rows, size + table.nbytes
+        if rows >= most or size >= most * BYTES_AT_ONCE:
             yield _in_parts(some, wanted)
-            some = []
+            some, rows, size = [], 0, 0
     yield _in_parts(some, wanted)
 
 
@@ -162,8 +164,7 @@ def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: KeySet) -> p
         return FOUND.empty_table()
     here = np.repeat(chosen, sizes)
     rest = file.read_row_groups([groups[place] for place in np.flatnonzero(chosen)], columns=REST)
-    found = rest.select(REST).add_column(0, FOUND.field("place"), places.filter(pa.array(here)))
-    return found.filter(found["place"].is_valid()).cast(FOUND)
+    return _found(rest, places.filter(pa.array(here)))
 
 
 def _reading(
@@ -193,5 +194,12 @@ def _whole(
 
 def _in_parts(tables: list[pa.Table], wanted: KeySet) -> pa.Table:
     rows = pa.concat_tables([ENCODED.empty_table(), *tables])
-    found = rows.select(REST).add_column(0, FOUND.field("place"), wanted.places(rows["key"]))
-    return found.filter(found["place"].is_valid()).cast(FOUND)
+    return _found(rows, wanted.places(rows["key"]))
+
+
+def _found(rows: pa.Table, places: pa.ChunkedArray) -> pa.Table:
+    """Return the rows with a place."""
+    found = rows.select(REST).add_column(0, FOUND.field("place"), places)
+    if places.null_count:  # a filter copies all responses
+        found = found.filter(places.is_valid())
+    return found.cast(FOUND)

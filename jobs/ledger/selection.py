@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.arrow_values import one_chunk
 from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import SCHEMA, taken
 from jobs.ledger.generations import Contents, read_contents
 from jobs.ledger.journal import JOURNAL
-from jobs.ledger.resolution import Mask, decide, newest_rows
+from jobs.ledger.resolution import Ints, Mask, decide, newest_rows
 from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, matches
 from jobs.ledger.store import LedgerFolder
 
@@ -29,7 +30,7 @@ class Selected:
     """The effective records of the wanted keys.
 
     Attributes:
-        answers: A row per key that needs no call, in SCHEMA, sorted by key.
+        answers: A row per key that needs no call, in SCHEMA, in any order.
         expired: Keys whose newest answer is older than the time to live. They need a call, as does
             every key without a record.
         refreshed: Keys whose answer was refreshed. They need a call too.
@@ -125,12 +126,13 @@ class Search:
         found = self._found
         places, numbers = np.unique(found["place"].to_numpy(), return_inverse=True)
         decided = decide(numbers, found, len(places), now_us=now_us, ttl=ttl)
-        rows = taken(found, decided.rows[decided.rows >= 0])
+        rows = _some(found, decided.rows[decided.rows >= 0])
 
         def texts(which: Mask) -> pa.Array:
             return self._keys.texts.take(pa.array(places[which]))
 
-        columns = [texts(decided.rows >= 0), *(rows[name] for name in REST)]
+        keys = self._keys.texts.take(one_chunk(rows["place"]))
+        columns = [keys, *(rows[name] for name in REST)]
         return Selected(
             pa.table(columns, schema=SCHEMA), texts(decided.expired), texts(decided.refreshed)
         )
@@ -139,7 +141,7 @@ class Search:
 def select(
     folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: int, ttl: Ttl
 ) -> Selected:
-    """Return the effective record of each wanted key, if any:
+    """Return the effective record of each wanted key, if any, sorted by key:
 
     - the newest ok or miss within its time to live;
     - else an "asked" without a later ok, miss or error: the call may have been made, so the row
@@ -160,7 +162,8 @@ def select(
     """
     search = Search(folder, wanted)
     search.update(now_us)
-    return search.selected(now_us=now_us, ttl=ttl)
+    selected = search.selected(now_us=now_us, ttl=ttl)
+    return replace(selected, answers=selected.answers.sort_by("key"))
 
 
 def _newest_records(
@@ -179,4 +182,9 @@ def _newest_records(
 
 
 def _newest(found: pa.Table, now_us: int) -> pa.Table:
-    return taken(found, newest_rows(found["place"].to_numpy(), found, now_us))
+    return _some(found, newest_rows(found["place"].to_numpy(), found, now_us))
+
+
+def _some(found: pa.Table, rows: Ints) -> pa.Table:
+    """Return these rows, each once, in any order; all of them without a copy."""
+    return found if len(rows) == found.num_rows else taken(found, rows)

@@ -109,6 +109,10 @@ class StoredAnswers:
                     tables.append(mapped.answers(of_some, some, by_run))
             missing, status = pairs.missing(compacted=lambda: _compacted_since(folder, begun))
             stored, instead = pa.concat_tables(tables), pairs.instead()
+            if not instead:  # a filter copies all answers
+                return pa.concat_tables(
+                    [stored, mapped.nothing(missing, status, [None] * len(status))]
+                )
             is_replaced = pc.is_in(stored[PAIR], value_set=pa.array([*instead], pa.int64()))
             replaced = stored.filter(is_replaced)
             numbers = replaced[PAIR].to_pylist()

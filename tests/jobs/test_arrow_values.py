@@ -11,8 +11,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jobs.arrow_values import conform, differ, readable_values
+from jobs import arrow_values
+from jobs.arrow_values import conform, differ, digest, gather, readable_values
 
 NAN = float("nan")
 LISTS = [pa.list_, pa.large_list]
@@ -169,3 +172,21 @@ def test_a_digest_is_the_same_in_every_process():
         )
         found.add(done.stdout)
     assert len(found) == 1
+
+
+@given(st.lists(st.lists(st.one_of(st.none(), st.text(max_size=3)), max_size=4)), st.data())
+def test_rows_are_gathered_from_chunks_in_the_order_asked_for(chunks, data):
+    column = pa.chunked_array(chunks, pa.string())
+    places = (
+        st.lists(st.sampled_from(range(len(column))), max_size=6) if len(column) else st.just([])
+    )
+    rows = data.draw(places)
+    found = gather(column, np.array(rows, np.int64))
+    assert found.to_pylist() == [column[row].as_py() for row in rows]
+
+
+def test_a_digest_is_the_same_whatever_is_hashed_at_once(monkeypatch):
+    column = pa.array(["a", None, "bb", "a", "", "ccc" * 9])
+    whole = digest([column])
+    monkeypatch.setattr(arrow_values, "TEXTS_AT_ONCE", 5)
+    assert digest([column]).tolist() == whole.tolist()

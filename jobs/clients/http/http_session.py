@@ -1,5 +1,6 @@
 """Sends a partition's requests to an HTTP service through aiohttp, and returns JSON."""
 
+import io
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +35,7 @@ PROXY_WANTS_PASSWORD = 407
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 NOTHING: Mapping[str, int] = MappingProxyType({})  # used
 CODING_ADDS = 1_024  # highest number of bytes by which a coding lengthens a body
+LARGE_BODY = 1 << 20  # bytes
 
 Read = Callable[[aiohttp.ClientResponse], Awaitable[Any]]
 
@@ -303,7 +305,7 @@ class ServiceSession:
             url = with_parameter(url, *self._authorizer.parameter)
         try:
             async with self._session.request(
-                method, url, data=body, headers=sent, allow_redirects=False
+                method, url, data=_in_pieces(body), headers=sent, allow_redirects=False
             ) as response:
                 note(exchange, response.status)
                 if response.status in misses or response.status >= 400:
@@ -482,3 +484,8 @@ def _location(response: aiohttp.ClientResponse) -> str:
     return (
         re.split(r"[?#]", response.headers.get("Location", ""))[0] or "nowhere (it has no Location)"
     )
+
+
+def _in_pieces(body: Any) -> Any:
+    """Return the body as a file if it is large: aiohttp would send its bytes in one piece."""
+    return io.BytesIO(body) if isinstance(body, bytes) and len(body) > LARGE_BODY else body

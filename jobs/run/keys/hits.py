@@ -44,6 +44,10 @@ class Hits:
         known = self.answers["key"].combine_chunks()
         return self.keys.wanted.filter(pc.invert(pc.is_in(self.keys.wanted[TEXT], value_set=known)))
 
+    def without_responses(self) -> Hits:
+        """Returns the hits as a run keeps them to its end, once the rows have an index."""
+        return replace(self, answers=self.answers.select(["key"]))
+
     @property
     def repeated(self) -> pa.Table:
         return self.missing.filter(pc.greater(self.missing[ROWS], 1))

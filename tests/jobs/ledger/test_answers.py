@@ -24,9 +24,9 @@ def test_rows_of_large_responses_are_taken_in_pieces_in_the_order_asked_for(resp
     half = len(stored) // 2
     table = pa.concat_tables([as_table(stored[:half]), as_table(stored[half:])])
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(answers, "LARGEST", 0)
+        patched.setattr(answers, "COPIED_AT_ONCE", 0)
         one_by_one = taken(table, np.array(rows, np.int64))
-        patched.setattr(answers, "LARGEST", 10)
+        patched.setattr(answers, "COPIED_AT_ONCE", 10)
         in_pieces = taken(table, np.array(rows, np.int64))
     assert as_answers(one_by_one) == as_answers(in_pieces) == [stored[row] for row in rows]
     assert in_pieces.schema == SCHEMA

@@ -29,7 +29,9 @@ def answers(count):
 @pytest.fixture
 def index(tmp_path):
     def make(records):
-        write_index(str(tmp_path / "index.arrow"), as_table(records))
+        half = len(records) // 2
+        chunks = [as_table(records[:half]), as_table(records[half:])]
+        write_index(str(tmp_path / "index.arrow"), pa.concat_tables(chunks))
         return AnswerIndex.open(str(tmp_path / "index.arrow"))
 
     return make
@@ -42,7 +44,10 @@ def found(index, texts):
     return [next(stored) if line >= 0 else None for line in lines]
 
 
-def test_every_key_is_found_with_its_record_and_no_other(index):
+@pytest.mark.parametrize("at_once", [keyed_file.BYTES_AT_ONCE, 5_000])
+def test_every_key_is_found_with_its_record_and_no_other(index, monkeypatch, at_once):
+    monkeypatch.setattr(keyed_file, "BYTES_AT_ONCE", at_once)
+    monkeypatch.setattr(keyed_file, "ROW_BYTES", 0)
     records = answers(1000)
     one = index(records)
     assert len(one) == 1000
