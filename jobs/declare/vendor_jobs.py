@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Protocol, get_args
 
+from jobs.declare.chains import levels
 from jobs.declare.coroutine_lookup import CoroutineLookup, Http, Row
 from jobs.declare.lookup import Lookup
 from jobs.declare.services import Service
@@ -284,6 +285,15 @@ def jobs(
         )
 
     return declare
+
+
+def places_of_jobs(lookups: Sequence[Lookup]) -> list[int]:
+    """Return the places of the lookups with jobs whose keys read no answers."""
+    return [
+        place
+        for place, level in enumerate(levels(lookups))
+        if not level and isinstance(lookups[place], JobLookup)
+    ]
 
 
 def refuse_jobs(lookups: Iterable[Lookup], what: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.declare.vendor_jobs import JobLookup
+from jobs.declare.vendor_jobs import JobLookup, places_of_jobs
 from jobs.errors import TidegateError
 from jobs.input.sizes import measure_files
 from jobs.schema.records import DayRecord
@@ -69,6 +69,13 @@ class BeforeSpark:
         from jobs.run.keys.waiting_days import look_again  # imports aiohttp, Arrow
 
         return look_again(self.enrichment, day, may_submit=may_submit)
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether jobs can be submitted without Spark."""
+        return not self.enrichment.input.only_changed and bool(
+            places_of_jobs(self.enrichment.lookups)
+        )
 
     def is_short(self, days: Sequence[str]) -> bool:
         """Returns whether the run is known to have few rows."""

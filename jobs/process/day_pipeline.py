@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from jobs.process.publish_decision import (
     render_report,
 )
 from jobs.process.spark_submit import ProgramResult, SparkSubmit, WaitForEnd, ended
+from jobs.run.engines.engine import LOCAL
 from jobs.run.enrich_day import FAILED as FAILED_STATUS
-from jobs.run.enrich_day import STOPPED, WAITING, WRONG, day_run_id
+from jobs.run.enrich_day import SETTLED, STOPPED, WAITING, WRONG, day_run_id
 from jobs.schema.records import DayRecord, UnwrittenRun
 from jobs.tables.leases.day_leases import WAIT, Lease, leased
 from jobs.tables.records import run_records
@@ -38,7 +40,7 @@ from jobs.tables.records.killed_runs import remove_files_of_killed
 from jobs.wording import one_line
 
 LOOK_EVERY = 0.05  # s between two looks at the events of the Spark program
-LAST_WORDS = ("checked", "stopped", "failed")  # kinds of the program's last event of a day
+LAST_WORDS = ("checked", "stopped", "failed", SETTLED)  # kinds of the program's last event of a day
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +159,7 @@ class _Run:
             if self._leases:
                 self._pipeline.require_ready()
             all_published = True
-            for event in self._with_spark() if self._leases else ():
+            for event in chain(self._by_jobs(), self._by_program(self._pipeline.submit)):
                 all_published &= not isinstance(event, DayOutcome) or event.is_published
                 yield event
             if self._options.until_red and all_published:
@@ -232,8 +234,27 @@ class _Run:
         run = replace(before, reason=outcome.reason, ended_at=now())
         return self._pipeline.saved(run, outcome)
 
-    def _with_spark(self) -> Iterator[DayEvent]:
-        days = list(self._leases)
+    def _by_jobs(self) -> Iterator[DayEvent]:
+        """Submits and reads jobs of vendors without Spark. Yields the outcomes of days that wait,
+        or that end otherwise; Spark is not started for them.
+        """
+        submit = self._pipeline.submit
+        without = submit.engine == LOCAL or submit.is_elsewhere
+        if without or "--no-calls" in self._options.program or not self._before.has_jobs:
+            return
+        settled = []
+        for event in self._by_program(replace(submit, engine=LOCAL), "--jobs-only"):
+            if isinstance(event, DayStage) and event.kind == SETTLED:
+                settled.append(event.day)
+            yield event
+        # the others are no longer run, but held until the end
+        self._leases = {day: self._leases[day] for day in settled}
+        self._code = None
+
+    def _by_program(self, submit: SparkSubmit, *more: str) -> Iterator[DayEvent]:
+        """Runs the days by the program. more: its options."""
+        if not (days := list(self._leases)):
+            return
         log = self._log(days[0])
         for day in days:
             run_records.progress_file(self._name, day).unlink(missing_ok=True)  # of an earlier run
@@ -241,13 +262,9 @@ class _Run:
             days[0],
             self._ids[days[0]],
             "starting",
-            {"log": str(log), "engine": self._pipeline.submit.engine},
+            {"log": str(log), "engine": submit.engine, "jobs_only": bool(more)},
         )
-        submit = (
-            self._pipeline.submit.for_short_run()
-            if self._before.is_short(days)
-            else self._pipeline.submit
-        )
+        submit = submit.for_short_run() if self._before.is_short(days) else submit
         with (
             self._before.handed_over() as handed_over,
             submit.started(
@@ -255,7 +272,7 @@ class _Run:
                 days=days,
                 run_id=self._run_id,
                 log=log,
-                options=[*self._program_options(), *handed_over],
+                options=[*self._program_options(), *handed_over, *more],
                 leases=list(self._leases.values()),
             ) as wait,
         ):
@@ -270,6 +287,8 @@ class _Run:
                     if event or result.crashed or not named_cause:
                         yield self._broken_off(day, result)
                     return
+                if event["kind"] == SETTLED:
+                    continue
                 if event["kind"] == "checked":
                     yield (deciding := self._deciding(day))
                     outcome = self._decided(deciding.facts["record"])

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.loading import load
 from jobs.declare.values.calendar import require_day
 from jobs.errors import (
@@ -46,6 +47,7 @@ from jobs.tables.records import run_records
 from jobs.task.worker_daemon import prefer_compiled_spark
 
 WROTE, FAILED, WRONG, STOPPED, WAITING = 0, 1, 2, 3, 10
+SETTLED = "settled"  # kind of the last event of a day with --jobs-only that need not wait
 LOOK_EVERY = 0.05  # s
 LOG_VARIABLE = "TIDEGATE_SPARK_LOG"  # path of the file that gets the program's output
 AGAIN = "once that is fixed, run the same day again; published days stay as they are."
@@ -89,6 +91,12 @@ class _Day:
     def run(self) -> DayEnd:
         options = self._options
         try:
+            if options.jobs_only:
+                from jobs.run.jobs_first import settle_day  # imports Spark's types
+
+                settle_day(*self._begun())
+                self._report({"kind": SETTLED, "day": self._day})
+                return DayEnd(WROTE)
             record = self._checked()
             name = record.facts.declared.enrichment
             state = (
@@ -101,6 +109,15 @@ class _Day:
         return DayEnd(WROTE, state != "held back" or not options.until_red)
 
     def _checked(self) -> DayRecord:
+        options = self._options
+        enrichment, day, run_id, rules = self._begun()
+        return run_day(
+            enrichment, day, run_id, rules=rules, checks=options.checks, compared=options.compared,
+            report=self._report,
+        )  # fmt: skip
+
+    def _begun(self) -> tuple[Enrichment, str, str, RunOptions]:
+        """Returns what is run: the enrichment, the day, the run's id and its rules."""
         options = self._options
         enrichment = load(options.enrichment)
         require_day(self._day, every=enrichment.input.every)
@@ -115,10 +132,7 @@ class _Day:
             if options.only_keys
             else {},
         )
-        return run_day(
-            enrichment, self._day, self._run_id, rules=rules, checks=options.checks,
-            compared=options.compared, report=self._report,
-        )  # fmt: skip
+        return enrichment, self._day, self._run_id, rules
 
     def _failed(self, error: Exception) -> DayEnd:
         """Reports why the day is not written, or not checked."""
@@ -208,6 +222,9 @@ def _options(
         "--cap-left", type=json.loads, default={}, metavar="JSON",
         help="by day, what earlier runs of the command left of its cap",
     )  # fmt: skip
+    parser.add_argument(
+        "--jobs-only", action="store_true", help="submit and read jobs of vendors, and no row"
+    )
     parser.add_argument("--no-calls", action="store_true", help="answers out of the ledger only")
     parser.add_argument(
         "--only-keys",

@@ -44,7 +44,7 @@ class Stages:
             width = shutil.get_terminal_size().columns - 1  # only one line can be cleared
             print(message[:width], end="", file=sys.stderr, flush=True)
             return
-        stage = (event.day, event.kind, event.facts.get("unit"))
+        stage = (event.day, event.kind, event.facts.get("unit"), event.facts.get("engine"))
         moves = event.kind == "progress" and time.monotonic() - self._printed >= EVERY
         if stage != self._stage or moves:
             print(f"{event.day}  {message}", file=sys.stderr, flush=True)
@@ -71,8 +71,9 @@ def stage_line(event: DayStage) -> str:
     message, facts = "", event.facts
     match event.kind:
         case "starting":
-            started = "the run" if facts["engine"] == LOCAL else "Spark"
-            message = f"starting {started}, which logs to {facts['log']}"
+            started = "starting the run" if facts["engine"] == LOCAL else "starting Spark"
+            started = "looking at jobs of vendors" if facts.get("jobs_only") else started
+            message = f"{started}, which logs to {facts['log']}"
         case "started":
             message = f"reading {counted(facts['rows_total'], 'row')}"
         case "progress":

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from jobs.declare.chains import levels, places_read
-from jobs.declare.vendor_jobs import JobLookup
+from jobs.declare.vendor_jobs import JobLookup, places_of_jobs
 from jobs.errors import ServiceDown
 from jobs.input.day import InputDay
 from jobs.ledger.plan import CallCap, LedgerPlan
@@ -133,6 +133,32 @@ def prepare_ledger(
         with nullcontext() if waits is None else waits.ended():
             all_known = all(look.leaves_none for look in in_order)
             yield LedgerSession(found, asked_by, all_known, tuple(given_up))
+
+
+def settle_jobs(
+    prepared: DataFrame | LocalRows,
+    plan: PartitionPlan,
+    day: InputDay,
+    waits: Waits,
+    *,
+    draw: Callable[[int], int] = secrets.randbits,
+) -> None:
+    """Has the jobs of the first level submitted and read, without any row.
+
+    Raises as `prepare_ledger` does.
+    """
+    limit, seed = ItemLimit.of(plan.cap), draw(31)
+    with ExitStack() as stack:
+        for place in places_of_jobs(plan.lookups):
+            lookup, ledger = plan.lookups[place], plan.ledgers[place]
+            assert isinstance(lookup, JobLookup)
+            assert ledger is not None
+            stack.enter_context(registered([ledger]))
+            _begin(plan, place)
+            parts = None if plan.reads is None else plan.reads.parts
+            source = KeySource(prepared, plan.layout.keys[place], lookup, day, parts)
+            settle_by_jobs(source, lookup, ledger, waits, seed=seed, limit=limit, place=place)
+        waits.raise_if_any(None if plan.cap is None else limit.left)
 
 
 def _stages(plan: PartitionPlan) -> list[list[int]]:
@@ -260,7 +286,7 @@ def _look(
         assert waits is not None
         settled = settle_by_jobs(source, lookup, ledger, waits, seed=seed, limit=limit, place=place)
         stack.callback(settled.keys.drop)
-        return _Look(with_index(ledger, settled.answers), settled)
+        return _Look(with_index(ledger, settled.answers), settled.without_responses())
     shares = plan.may_call and plan.lookups[place].cache is not None
     chosen = only.get(plan.lookups[place].name, ())
     nothing_known = plan.cap is None and alone and not there[place].has_answers and not chosen
@@ -282,7 +308,7 @@ def _look(
         keys = hits.missing.filter(is_chosen)
     _tell(plan, place, by_row[TEXT], keys[TEXT] if alone else None)
     if not keys.num_rows:
-        return _Look(indexed, hits)
+        return _Look(indexed, hits.without_responses())
     return _Look(indexed, hits, First(replace(hits, plan=indexed), keys))
 
 

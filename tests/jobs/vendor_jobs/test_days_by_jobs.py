@@ -54,6 +54,18 @@ sys.exit(status)
 """
 
 
+@pytest.mark.process
+def test_spark_is_not_started_before_all_jobs_are_over(reviews, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_elsewhere(DAY, "-m", "tidegate", options=["--engine", "spark"]) == WAITING
+    assert len(reviews.vendor.jobs) == 3
+    assert reviews.run_elsewhere(DAY, "-m", "tidegate", options=["--engine", "spark"]) == WAITING
+    assert reviews.run_elsewhere(DAY, "-m", "tidegate", options=["--engine", "spark"]) == 1
+    assert "Spark needs Java" in reviews.output
+    assert reviews.bill == reviews.vendor.invoice > 0
+
+
 @pytest.mark.proof
 @pytest.mark.process
 def test_a_look_imports_only_what_asks_the_vendor(reviews):

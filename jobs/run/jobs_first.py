@@ -1,0 +1,35 @@
+"""Submits and reads a day's jobs before Spark is needed: in this process, without any row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jobs.errors import DeclarationError
+from jobs.run.engines.engine import LocalEngine
+from jobs.run.keys.ledger_session import settle_jobs
+from jobs.run.keys.waits import WaitingDay, Waits
+from jobs.run.plan.planner import RunOfDay, plan_day
+from jobs.run.plan.preflight import preflight
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.run.plan.options import RunOptions
+
+
+def settle_day(enrichment: Enrichment, day: str, run_id: str, rules: RunOptions) -> None:
+    """Has the jobs submitted and read whose keys read no answers, unless only Spark finds the keys.
+
+    Raises:
+        RunWaits: Jobs are open.
+        DeclarationError: The declaration or its input is wrong, or the vendor refused a job.
+        TidegateError: As `settle_by_jobs` does.
+    """
+    input_day = preflight(enrichment, day)
+    without_spark = replace(enrichment, windows=(), expectations=())
+    run = RunOfDay(day, run_id, "", rules, progress=0)
+    try:
+        plan = plan_day(LocalEngine(enrichment.name), without_spark, input_day, run)
+    except DeclarationError:  # the Spark program runs the day, or reports it
+        return
+    settle_jobs(plan.rows, plan.tasks, input_day, Waits(WaitingDay(enrichment.name, day)))
