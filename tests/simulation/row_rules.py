@@ -8,10 +8,12 @@ import pyarrow.parquet as pq
 
 from jobs.run.keys.key_texts import TEXT
 from jobs.run.keys.prefetch_task import PLACE
+from jobs.schema import columns as schema
 from tests.simulation.day_plans import Row
 from tests.simulation.declared import is_marked
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.night_facts import ANSWERED, NightFacts, run_of, text_of
+from tests.simulation.scheduler import EPOCH
 
 
 class RowRules:
@@ -80,6 +82,13 @@ class RowRules:
         tried = [
             attempt for attempt in row[f"_{lookup}_attempts"] or () if not attempt["throttled"]
         ]
+        answered_at = row[schema.published_answered_at(lookup)]
+        if status in ANSWERED and declared.lives is not None and not self._facts.clock_was_set:
+            age = declared.began_at - (answered_at.timestamp() - EPOCH)
+            if age > declared.lives:
+                night.fail(
+                    f"{run}: {lookup} {key} is {age:.0f} s old, and lives {declared.lives:.0f} s"
+                )
         if len(tried) > 1 + declared.lookups[lookup].retry.retries:
             night.fail(f"{run}: {lookup} {key} was tried {len(tried)} times")
         if (
