@@ -18,8 +18,8 @@ if "--plant" in sys.argv:  # before any module of the product is loaded
     plant(sys.argv[sys.argv.index("--plant") + 1])
 
 from tests.simulation.kinds import KINDS, Kind, Night
+from tests.simulation.outcome import Outcome
 from tests.simulation.planted import try_faults
-from tests.simulation.play import Outcome
 from tests.simulation.shortening import shorten
 
 ENVIRONMENT = ("HOME", "LANG", "PATH", "TMPDIR")  # variables that nights keep

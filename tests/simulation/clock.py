@@ -12,7 +12,8 @@ from concurrent.futures import Executor
 from typing import Any
 
 from tests.simulation.night_at_work import scheduler
-from tests.simulation.scheduler import EPOCH, SimulatedThread
+from tests.simulation.processes import SimulatedThread
+from tests.simulation.scheduler import EPOCH
 from tests.simulation.threads import Future, ThreadPoolExecutor
 
 CONNECTS_WITHIN = 0.02  # s

@@ -20,8 +20,9 @@ from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from tests.simulation import clock
 from tests.simulation.declared import FINGERPRINTS, KEYS, LEDGER, LETTERS, lookups_of
+from tests.simulation.frames import ROWS_PER_BATCH, Frame
 from tests.simulation.nights import Act, Night
-from tests.simulation.spark import ROWS_PER_BATCH, Frame, Spark
+from tests.simulation.spark import Spark
 
 
 class Row(NamedTuple):

@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tests.simulation import clock
-from tests.simulation.disk import Disk, File, ObjectStore, Storage, missing
+from tests.simulation.disk import Disk
+from tests.simulation.storage import File, ObjectStore, Storage, missing
 
 TORN_ABOVE = 50  # bytes; a longer write is two steps
 

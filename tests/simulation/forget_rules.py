@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.simulation.declared import LEDGER
-from tests.simulation.disk import Storage
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.night_facts import text_of
+from tests.simulation.storage import Storage
 
 
 def check_forgotten(

@@ -31,7 +31,7 @@ import pyarrow as pa
 from tests.simulation import clock, file_access, http_service, limits_store, sockets, threads
 from tests.simulation.file_access import ROOT, DiskPath
 from tests.simulation.night_at_work import scheduler
-from tests.simulation.scheduler import current
+from tests.simulation.processes import current
 
 OURS = ("jobs", "asyncio_core")
 

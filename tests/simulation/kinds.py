@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tests.simulation.play import Outcome
+from tests.simulation.outcome import Outcome
 
 
 class Night(Protocol):

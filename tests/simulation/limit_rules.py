@@ -13,7 +13,7 @@ from tests.simulation import limits_store
 from tests.simulation.declared import CONCURRENCY, UNITS, lookup_of
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.nights import Night
-from tests.simulation.scheduler import Process
+from tests.simulation.processes import Process
 from tests.simulation.vendor import Charge, Request, Vendor
 
 LONGEST_CALL = 20.0  # s: after it the vendor's work on the call of a killed run counts no more

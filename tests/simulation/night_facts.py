@@ -8,7 +8,7 @@ from jobs.declare.lookup import Lookup
 from jobs.ledger.keys import key_text
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.nights import Act, Night
-from tests.simulation.scheduler import Process
+from tests.simulation.processes import Process
 from tests.simulation.vendor import Charge, Request, Vendor
 
 ANSWERED = ("ok", "miss")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from jobs.storage.objects import Changed, ListedObject, ReadObject, Tag
 from jobs.storage.stored_files import StoredFile
-from tests.simulation.disk import File, ObjectStore
 from tests.simulation.night_at_work import scheduler
+from tests.simulation.storage import File, ObjectStore, time_of_day
 
 
 @dataclass
@@ -88,9 +88,8 @@ class SimulatedObjects:
         return self.store.step("list", start, listing)
 
     def _is_late(self, file: File) -> bool:
-        from tests.simulation.disk import _now
 
-        return self.lag > 0 and _now() - file.mtime < self.lag * scheduler().jitter.random()
+        return self.lag > 0 and time_of_day() - file.mtime < self.lag * scheduler().jitter.random()
 
     def delete(self, folder: str, names: Iterable[str]) -> None:
         for name in names:

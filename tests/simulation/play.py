@@ -9,35 +9,31 @@ import os
 import pathlib
 import shutil
 import traceback
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
-from jobs.commands.marks import mark_expired
 from jobs.errors import TidegateError
-from jobs.ledger.changes.compaction import compact
-from jobs.ledger.changes.erasure import forget
 from jobs.limits.store_url import LIMITS_URL, OFF
 from jobs.run.enrich import write_out
 from jobs.run.keys.ledger_session import prepare_ledger
 from jobs.run.request_metrics import RequestMetricsCollector
 from tests.simulation import night_at_work
+from tests.simulation.commands import Commands
 from tests.simulation.day_plans import bill_of, draw_rows, frame_of, plan_of
-from tests.simulation.declared import ledger_folder, lookups_of
-from tests.simulation.disk import Disk, ObjectStore
+from tests.simulation.declared import lookups_of
+from tests.simulation.disk import Disk
 from tests.simulation.faults import Faults
 from tests.simulation.file_access import ArrowFiles, DiskPath, FileSystem
-from tests.simulation.forget_rules import check_forgotten
-from tests.simulation.night_facts import DeclaredRun, text_of
+from tests.simulation.night_facts import DeclaredRun
 from tests.simulation.nights import RUNS, Act, Night
+from tests.simulation.outcome import Outcome, Over
+from tests.simulation.processes import Killed, Process
 from tests.simulation.product import LEASES
 from tests.simulation.rules import Rules
-from tests.simulation.scheduler import Killed, Process, Scheduler
+from tests.simulation.scheduler import Scheduler
 from tests.simulation.sockets import Network
 from tests.simulation.spark import Spark, StageFailed
+from tests.simulation.storage import ObjectStore
 from tests.simulation.vendor import Vendor
 
 LONGEST_RUN = 1800.0  # s
@@ -47,50 +43,6 @@ CLAIMS_EXPIRE = 31.0  # a dead run's claims count no more
 NIGHTS_PER_COLLECTION = 30  # of garbage, as each costs a tenth of a night
 
 _played = itertools.count(1)
-
-
-class Over(Exception):  # noqa: N818  # the night, as nothing more can be learned from it
-    """The night cannot go on."""
-
-
-@dataclass
-class Outcome:
-    """What became of a night. digest: equal for equal nights and equal code."""
-
-    failures: list[str]
-    digest: int
-    faults: Counter[str]
-    charges: int
-    steps: int
-    file_operations: int
-    seconds: float  # virtual
-    runs: dict[str, str]
-    trace: list[str]
-    fault_numbers: int
-
-    @classmethod
-    def of(
-        cls,
-        scheduler: Scheduler,
-        faults: Faults,
-        *,
-        charges: int,
-        file_operations: int,
-        runs: dict[str, str],
-    ) -> "Outcome":
-        """What became of the night of this scheduler."""
-        return cls(
-            failures=list(scheduler.failures),
-            digest=scheduler.digest,
-            faults=faults.struck,
-            charges=charges,
-            steps=scheduler.steps,
-            file_operations=file_operations,
-            seconds=scheduler.now,
-            runs=runs,
-            trace=scheduler.trace or [],
-            fault_numbers=faults.numbers,
-        )
 
 
 class Stage:
@@ -128,6 +80,7 @@ class Stage:
         self.runs: dict[str, str] = {}
         self._sparks: dict[Process, Spark] = {}
         self._orphans: dict[Process, bool] = {}
+        self._commands = Commands(night, self.rules, self.disk, self.days, self.draws)
         self._others: list[Process] = []
         self._put_back = 0.0  # s by which the clock was set back in all
 
@@ -213,20 +166,11 @@ class Stage:
                 # a mark of before the clock was set may seem newer than one after it
                 self.facts.older_values = True
             else:
-                self._others.append(self._command(act))
+                self._others.append(self._commands.start(act))
         for run in runs:
             self.finish_run(run)
         for other in self._others:
             self._finish_command(other)
-
-    def _command(self, act: Act) -> Process:
-        if act.does == "compact":
-            return self.scheduler.spawn("compact", self._compact, act.lookup, act.grace)
-        if act.does == "maintenance":
-            return self.scheduler.spawn("compact", self._maintain, act.grace)
-        return self.scheduler.spawn(
-            act.does, self._forget if act.does == "forget" else self._refresh, act
-        )
 
     def _finish_command(self, command: Process) -> None:
         if not self.scheduler.wait_for(command, LONGEST_COMMAND):
@@ -243,73 +187,6 @@ class Stage:
         self.scheduler.starts += 1
         self.rules.power_was_cut()
 
-    def _compact(self, lookup: str, grace: float) -> None:
-        self._as_command(
-            "compact", partial(compact, ledger_folder(lookup), grace=timedelta(seconds=grace))
-        )
-
-    def _maintain(self, grace: float) -> None:
-        for lookup in self.night.lookups:
-            self._compact(lookup, grace)
-
-    def _refresh(self, act: Act) -> None:
-        """Some answers are declared expired, and the vendor has newer ones."""
-        keys = self._some_keys(act)
-        for key in keys:
-            self.rules.unwanted(act.lookup, key)
-        before, self.facts.older_values = self.facts.older_values, True
-        busy = self._is_busy()
-        texts = [text_of((key,)) for key in keys]
-        if self._as_command("refresh", partial(mark_expired, ledger_folder(act.lookup), texts)):
-            self.facts.older_values = before or busy or self._is_busy()
-            for key in keys:
-                self.vendor.versions[act.lookup, (key,)] += 1
-                self.rules.unwanted(act.lookup, key)
-
-    def _forget(self, act: Act) -> None:
-        """Not beside runs: it moves the parts in which a run looks for its own answers
-        (docs/ledger.md).
-        """
-        if self._is_busy():
-            self.scheduler.say("runs are at work")
-            return
-        keys = self._some_keys(act)
-        for key in keys:
-            self.rules.unwanted(act.lookup, key)
-        runs, busy, began = len(self.runs), self._is_busy(), self.scheduler.now
-        if self._as_command(
-            "forget", partial(forget, ledger_folder(act.lookup), [text_of((key,)) for key in keys])
-        ):
-            if not busy and len(self.runs) == runs:  # it does not cover runs at work
-                # one that was killed meanwhile leaves the file that it was writing (docs/ledger.md)
-                compacts = any(
-                    one.name == "compact"
-                    and (not one.has_ended or (one.was_cut and one.died_at >= began))
-                    for one in self.scheduler.processes
-                )
-                check_forgotten(self.disk, act.lookup, keys, is_compacting=compacts)
-            for key in keys:
-                self.rules.unwanted(act.lookup, key)
-
-    def _is_busy(self) -> bool:
-        """Whether a run is at work, or a worker that outlived its run."""
-        return any(
-            not one.has_ended and one.name.startswith("run") for one in self.scheduler.processes
-        )
-
-    def _some_keys(self, act: Act) -> list[str]:
-        keys = sorted({key for rows in self.days for row in rows if (key := row.keys[act.lookup])})
-        return self.draws.sample(keys, max(1, int(len(keys) * act.share))) if keys else []
-
-    def _as_command(self, name: str, work: Callable[[], object]) -> bool:
-        """Whether the command ended well; it may refuse or fail in one sentence."""
-        try:
-            work()
-        except TidegateError as error:
-            self.scheduler.say(name, "failed:", error)
-            return False
-        return True
-
     # -- the end of the night
     # ------------------------------------------------------------------------------------------
     def play_quiet_end(self) -> None:
@@ -321,7 +198,7 @@ class Stage:
         first = self._quiet_run()
         if self.night.compacts_at_end:
             for lookup in self.night.lookups:
-                self._finish_command(self.scheduler.spawn("compact", self._compact, lookup, 10.0))
+                self._finish_command(self._commands.compact(lookup, 10.0))
         bill = len(self.vendor.invoice)
         name = self._quiet_run()
         if self.runs[first] == "ok" and len(self.vendor.invoice) != bill:

@@ -32,7 +32,7 @@ from jobs.limits.store_url import limits_url, open_store
 from jobs.run.coordinator.run_leases import RunLeases, leased_limits
 from jobs.schema.records import RunBill
 from jobs.task.output_files import TaskFiles, TaskResult
-from tests.simulation import clock, installation, spark
+from tests.simulation import clock, frames, installation
 from tests.simulation.file_access import ROOT
 from tests.simulation.night_at_work import scheduler
 
@@ -50,14 +50,12 @@ def install() -> None:
             jobs.run.engines.spark_facts.setting: lambda _spark, _name, default="": (
                 default or "simulated"
             ),
-            jobs.run.engines.spark_coordinator.open_coordinator: lambda frames: (
-                frames.coordinator()
-            ),
+            jobs.run.engines.spark_coordinator.open_coordinator: lambda spark: spark.coordinator(),
             jobs.run.engines.engine._stage_here: lambda engine, _address, _attempts: (
-                spark.TableStage(engine.spark)
+                frames.TableStage(engine.spark)
             ),
-            jobs.run.keys.day_keys.KeySource: spark.FrameKeys,
-            jobs.run.keys.chained_rows.batches_of_tasks: spark.batches_of_frame,
+            jobs.run.keys.day_keys.KeySource: frames.FrameKeys,
+            jobs.run.keys.chained_rows.batches_of_tasks: frames.batches_of_frame,
             jobs.run.coordinator.run_leases.run_leases: _leases_of_process,
         }
     )
@@ -66,7 +64,7 @@ def install() -> None:
     )
     assert leased_limits.__kwdefaults__ is not None
     leased_limits.__kwdefaults__["now"] = clock.utc_now
-    jobs.run.enrich.ROWS_AT_ONCE = spark.ROWS_PER_BATCH
+    jobs.run.enrich.ROWS_AT_ONCE = frames.ROWS_PER_BATCH
 
 
 _real_filesystem_of = jobs.storage.stored_files.open_filesystem

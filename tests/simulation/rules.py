@@ -14,9 +14,9 @@ from tests.simulation.limit_rules import LimitRules
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.night_facts import ANSWERED, DeclaredRun, NightFacts, run_of, text_of
 from tests.simulation.nights import Act, Night
+from tests.simulation.processes import Process
 from tests.simulation.repeats import Repeats
 from tests.simulation.row_rules import RowRules
-from tests.simulation.scheduler import Process
 from tests.simulation.vendor import Charge, Request, Vendor
 
 HEARD_WITHIN = 0.1  # s

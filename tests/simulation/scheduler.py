@@ -9,19 +9,26 @@ A process is a set of threads. Once it is killed, each further step of its threa
 that none of them has an effect on anything outside of the process.
 """
 
-import _thread
 import asyncio
 import contextvars
 import heapq
 import math
 import random
-import sys
-import threading
 import traceback
 import zlib
 from collections.abc import Callable
-from enum import Enum
 from typing import TYPE_CHECKING
+
+from tests.simulation.processes import (
+    Carrier,
+    Killed,
+    Process,
+    SimulatedThread,
+    State,
+    current,
+    describe,
+    here,
+)
 
 if TYPE_CHECKING:
     from jobs.schema.records import RunBill
@@ -29,71 +36,7 @@ if TYPE_CHECKING:
 
 EPOCH = 1_700_000_000.0  # s; the time of day at which every night begins
 MOST_STEPS = 3_000_000
-LAST_LINES = 40  # of a stack, in a report
 _DIGEST_BITS = 0xFFFFFFFFFFFF
-
-
-class Killed(BaseException):
-    """The thread's process is dead, or the night is over."""
-
-
-class State(Enum):
-    NEW = "new"
-    RUNNABLE = "runnable"
-    RUNNING = "running"
-    BLOCKED = "blocked"
-    DONE = "done"
-
-
-class Process:
-    """Threads that die together. state: module-wide state of the product, by name: each real
-    process has its own.
-    """
-
-    def __init__(self, name: str, pid: int, host: str = "host1") -> None:
-        self.name, self.pid, self.host = name, pid, host
-        self.is_dead = self.was_cut = False  # was_cut: it was killed at work
-        self.died_at = 0.0
-        self.driver: Process | None = None  # of a worker
-        self.has_delivered = False  # a worker: its result is the task's
-        self.unwanted_since: float | None = None  # of a worker: its stage is over
-        self.threads: list[SimulatedThread] = []
-        self.loops: list[asyncio.AbstractEventLoop] = []
-        self.on_exit: list[Callable[[], object]] = []
-        self.state: dict[str, object] = {}
-
-    @property
-    def has_ended(self) -> bool:
-        """Its main thread has returned, or it was killed."""
-        return self.is_dead or self.threads[0].state is State.DONE
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-class SimulatedThread:
-    """What the scheduler knows of a thread."""
-
-    def __init__(self, name: str, process: Process) -> None:
-        self.name, self.process = name, process
-        self.state = State.NEW
-        self.number = 0
-        self.ticket = 0  # of its last wait: an older timer does not wake it
-        self.was_woken = False
-        self.baton = _thread.allocate_lock()
-        self.baton.acquire()
-        self.joining: list[SimulatedThread] = []
-        self.os_ident = 0
-        self.function: Callable[[], object] | None = None
-        self.local: dict[str, object] = {}
-
-
-_here = threading.local()
-
-
-def current() -> SimulatedThread | None:
-    """The simulated thread that asks; None outside of a simulation."""
-    return getattr(_here, "thread", None)
 
 
 class Scheduler:
@@ -134,13 +77,13 @@ class Scheduler:
         self._timers: list[tuple[float, float, int, Callable[[], object]]] = []
         self._numbers = 0
         self._in_timer = False
-        self._carriers: list[_Carrier] = []
+        self._carriers: list[Carrier] = []
         # loops and tasks of killed processes: their ends must not run
         self._kept: list[object] = []
         self.root = SimulatedThread("root", self._process("root"))
         self.root.process.threads.append(self.root)
         self.root.state = State.RUNNING
-        _here.thread = self.root
+        here.thread = self.root
 
     def stream(self, name: str) -> random.Random:
         """A stream of random numbers that is independent of all other names' streams."""
@@ -195,7 +138,7 @@ class Scheduler:
     # ----------------------------------------------------------------------------------------------
     def me(self) -> SimulatedThread:
         """The thread that runs. Raises Killed if it must not go on."""
-        me: SimulatedThread = _here.thread
+        me: SimulatedThread = here.thread
         if not self._in_timer and (
             me.process.is_dead or (self.is_stopping and me is not self.root)
         ):
@@ -317,10 +260,10 @@ class Scheduler:
         thread.process.threads.append(thread)
         thread.function = function
         self._make_runnable(thread)
-        carrier = self._carriers.pop() if self._carriers else _Carrier()
+        carrier = self._carriers.pop() if self._carriers else Carrier()
         carrier.carry(thread, lambda: self._run(thread, carrier))
 
-    def _run(self, thread: SimulatedThread, carrier: "_Carrier") -> None:
+    def _run(self, thread: SimulatedThread, carrier: Carrier) -> None:
         try:
             if not (thread.process.is_dead or self.is_stopping) and thread.function is not None:
                 contextvars.Context().run(thread.function)
@@ -397,52 +340,4 @@ class Scheduler:
 
     def describe(self) -> str:
         """Where each thread stands."""
-        frames, lines = sys._current_frames(), []
-        for process in self.processes:
-            for thread in process.threads:
-                if thread.state in (State.BLOCKED, State.RUNNABLE) and thread.os_ident in frames:
-                    stack = traceback.extract_stack(frames[thread.os_ident])
-                    places = [
-                        f"{one.filename.rsplit('/', 1)[-1]}:{one.lineno}" for one in reversed(stack)
-                    ]
-                    shown = [
-                        place
-                        for place in places
-                        if not place.startswith(("scheduler.py", "threads.py"))
-                    ]
-                    lines.append(
-                        f"  {process}/{thread.name} {thread.state.value}: {' < '.join(shown[:6])}"
-                    )
-        return "\n".join(lines[:LAST_LINES])
-
-
-class _Carrier:
-    """A thread of the operating system that carries one simulated thread after the other, as
-    starting one is slow.
-    """
-
-    def __init__(self) -> None:
-        self._work: Callable[[], None] | None = None
-        self._thread: SimulatedThread | None = None
-        self._ready = _thread.allocate_lock()
-        self._ready.acquire()
-        self._ident = _thread.start_new_thread(self._serve, ())
-
-    def carry(self, thread: SimulatedThread, work: Callable[[], None]) -> None:
-        self._thread, self._work = thread, work
-        thread.os_ident = self._ident
-        self._ready.release()
-
-    def end(self) -> None:
-        self._work = None
-        self._ready.release()
-
-    def _serve(self) -> None:
-        while True:
-            self._ready.acquire()
-            work, thread, self._work = self._work, self._thread, None
-            if work is None or thread is None:
-                return
-            thread.baton.acquire()
-            _here.thread = thread
-            work()
+        return describe(self.processes)

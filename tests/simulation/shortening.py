@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 
 from tests.simulation.kinds import Night
-from tests.simulation.play import Outcome
+from tests.simulation.outcome import Outcome
 
 MOST_TRIES = 200
 

@@ -16,7 +16,7 @@ from typing import Any
 from tests.simulation.faults import Faults
 from tests.simulation.http_service import MemoryTransport
 from tests.simulation.night_at_work import scheduler
-from tests.simulation.scheduler import Process, SimulatedThread
+from tests.simulation.processes import Process, SimulatedThread
 
 DELAY = 0.005  # s
 PARTITION = 60.0  # s at most; longer than the link's deadlines

@@ -19,11 +19,12 @@ from jobs.storage import object_lock
 from jobs.storage.object_lock import EXPIRES, LockLost, LockTaken, ObjectLock, held
 from jobs.tables.records import record_copies
 from tests.simulation import night_at_work
-from tests.simulation.disk import ObjectStore
 from tests.simulation.faults import Faults
 from tests.simulation.object_store import SimulatedObjects
+from tests.simulation.processes import Process
 from tests.simulation.product import install
-from tests.simulation.scheduler import EPOCH, Process, Scheduler
+from tests.simulation.scheduler import EPOCH, Scheduler
+from tests.simulation.storage import ObjectStore
 
 PLACE, TABLE = "s3://bucket/lock", "s3://bucket/table"
 LONGEST = 3600.0  # s

@@ -11,10 +11,11 @@ import pytest
 
 from jobs.storage import objects
 from tests.simulation import night_at_work
-from tests.simulation.disk import Disk, ObjectStore
+from tests.simulation.disk import Disk
 from tests.simulation.file_access import DiskPath, os_fsync, os_open, os_utime
 from tests.simulation.object_store import SimulatedObjects
 from tests.simulation.scheduler import Scheduler
+from tests.simulation.storage import ObjectStore
 from tests.support import radosgw
 from tests.support.s3_server import S3Server
 

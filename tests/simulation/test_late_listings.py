@@ -13,9 +13,9 @@ from jobs.ledger.changes.compaction import compact
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from tests.simulation import night_at_work
-from tests.simulation.disk import ObjectStore
 from tests.simulation.file_access import ArrowFiles
 from tests.simulation.scheduler import EPOCH
+from tests.simulation.storage import ObjectStore
 from tests.simulation.test_conformance import simulated
 
 LAG = 60.0  # s; far below the day for which replaced files stay

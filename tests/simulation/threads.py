@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.simulation.night_at_work import scheduler
-from tests.simulation.scheduler import SimulatedThread, State, current
+from tests.simulation.processes import SimulatedThread, State, current
 
 
 class _Waiting:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.faults import Faults
 from tests.simulation.night_at_work import scheduler
-from tests.simulation.scheduler import Process
+from tests.simulation.processes import Process
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Key

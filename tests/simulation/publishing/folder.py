@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 
 from tests.simulation.faults import Faults
 from tests.simulation.night_at_work import scheduler
-from tests.simulation.scheduler import SimulatedThread, current
+from tests.simulation.processes import SimulatedThread, current
 
 READS = frozenset({"os.scandir", "os.listdir", "read"})
 CHANGES = frozenset(

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from tests.simulation.night_at_work import scheduler
-from tests.simulation.scheduler import Process
+from tests.simulation.processes import Process
 
 
 class LeaseRules:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.simulation.night_at_work import scheduler
+from tests.simulation.processes import Process
 from tests.simulation.publishing.project import PLAIN, TABLE
-from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:
     from tests.simulation.publishing.rules import Rules

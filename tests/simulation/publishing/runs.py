@@ -20,11 +20,11 @@ from jobs.tables.delta.delta_log import table_at
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.records import run_records
 from jobs.tables.shown.shown_as_parquet import refuse_foreign
+from tests.simulation.processes import Process
 from tests.simulation.publishing import project
 from tests.simulation.publishing.night import Act
 from tests.simulation.publishing.project import TABLE, Row, Written, day_of
 from tests.simulation.publishing.world import ProgramEnded, Quality, World
-from tests.simulation.scheduler import Process
 
 LONGEST = 3600.0  # s; of whatever is done in a round
 ORPHANS_LIVE = 5.0  # s at most

@@ -13,14 +13,14 @@ from pathlib import Path
 from jobs.tables.leases.day_leases import at_work
 from jobs.tables.shown import shown_days, shown_elsewhere
 from tests.simulation import night_at_work
-from tests.simulation.play import Outcome, Over
+from tests.simulation.outcome import Outcome, Over
+from tests.simulation.processes import Killed, Process
 from tests.simulation.publishing import folder as folders
 from tests.simulation.publishing import onlookers, people, runs, streaming
 from tests.simulation.publishing.night import Act, PublishingNight
 from tests.simulation.publishing.project import TABLE, day_of
 from tests.simulation.publishing.runs import LONGEST, ORPHANS_LIVE
 from tests.simulation.publishing.world import World
-from tests.simulation.scheduler import Killed, Process
 
 WORKERS: dict[str, Callable[[World, Act], None]] = {
     "run": runs.run,

@@ -22,7 +22,8 @@ from jobs.schema import columns as schema
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from tests.simulation.declared import LEDGER
-from tests.simulation.spark import ROWS_PER_BATCH, Frame, Spark
+from tests.simulation.frames import ROWS_PER_BATCH, Frame
+from tests.simulation.spark import Spark
 from tests.simulation.vendor_jobs.dialects import DIALECTS, Dialect
 from tests.simulation.vendor_jobs.night import GIVE_UP, JobsNight
 from tests.simulation.vendor_jobs.vendor import CREATED, ITEM, MOST_TOKENS, REFUSED, TOKEN

@@ -13,7 +13,7 @@ from jobs.ledger.keys import key_text
 from jobs.run.keys.job_results import GIVEN_UP
 from tests.simulation.disk import Disk
 from tests.simulation.night_at_work import scheduler
-from tests.simulation.scheduler import Process
+from tests.simulation.processes import Process
 from tests.simulation.vendor_jobs.declared import LEDGER, folder_of
 from tests.simulation.vendor_jobs.dialects import DIALECTS
 from tests.simulation.vendor_jobs.night import GIVE_UP, JobsNight

@@ -21,8 +21,9 @@ from jobs.run.keys.waiting_days import look_again
 from jobs.run.keys.waits import WaitingDay, Waits
 from jobs.run.request_metrics import RequestMetricsCollector
 from tests.simulation import clock, night_at_work
-from tests.simulation.play import LONGEST_COMMAND, LONGEST_RUN, NIGHTS_PER_COLLECTION, Outcome, Over
-from tests.simulation.scheduler import Killed, Process
+from tests.simulation.outcome import Outcome, Over
+from tests.simulation.play import LONGEST_COMMAND, LONGEST_RUN, NIGHTS_PER_COLLECTION
+from tests.simulation.processes import Killed, Process
 from tests.simulation.spark import Spark, StageFailed
 from tests.simulation.vendor_jobs.declared import (
     enrichment_of,

@@ -8,7 +8,8 @@ from tests.simulation import night_at_work
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Faults
 from tests.simulation.file_access import ArrowFiles, DiskPath, FileSystem
-from tests.simulation.scheduler import Process, Scheduler
+from tests.simulation.processes import Process
+from tests.simulation.scheduler import Scheduler
 from tests.simulation.sockets import Network
 from tests.simulation.spark import Spark
 from tests.simulation.vendor_jobs.connection import VendorConnection
