@@ -72,7 +72,7 @@ def main() -> int:
         grace=GRACE,
         greeting=(
             f"Airflow: http://127.0.0.1:{port}   reports: http://127.0.0.1:{reports}   Ctrl-C "
-            "ends both."
+            "ends both.\nA day: the DAG flights_enriched, its switch, Trigger, day 2013-01-13."
         ),
     )
 

@@ -18,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,12 @@ DAY_LONG = dt.timedelta(days=1)
 AFTER_A_CRASH = dt.timedelta(minutes=1)
 GRACE = 4.0  # s between SIGTERM and SIGKILL; Airflow kills the task 5 s after SIGTERM
 PR_SET_PDEATHSIG = 1
+WIDTH = 110  # characters of a line of a log; the page cuts longer ones
+RED_DAY = (
+    "A day that is not published: the end of its task's log says why and what to do next; the "
+    "button Report, under the task's Details, opens its report. Clear the task once the cause is "
+    "mended: stored answers are not paid for again."
+)
 
 
 class LaterAgain(AirflowException):
@@ -150,10 +157,12 @@ class TidegateDay(BaseOperator):
         if red is None and status != 0 and not unmade:
             reason = f"the command ended with status {status}, and said no more than the log above."
             red = {"day": day, "state": "crashed" if status < 0 else "failed", "reason": reason}
+        for line in _lines(red) if red is not None else ():
+            self.log.warning("%s", line)
         if red is None or red["state"] != "crashed":
             crashes.end()
         elif crashes.is_last:
-            raise AirflowFailException(_sentence(red))
+            raise AirflowFailException(_text(red))
         if red is not None:
             self._raise(red, began)
         self._emit(
@@ -228,7 +237,8 @@ class TidegateDay(BaseOperator):
         with_news = []
         own, dead_letters = self.enrichment["name"], f"{self.enrichment['name']}__dead_letters"
         for result in published:
-            self.log.info("%s", _sentence(result))
+            for line in _lines(result):
+                self.log.info("%s", line)
             for warning in result["warnings"]:
                 self.log.warning("%s: %s", result["day"], warning)
             figures = result["figures"]
@@ -246,16 +256,15 @@ class TidegateDay(BaseOperator):
     def _raise(self, red: Mapping[str, Any], began: dt.datetime) -> None:
         match red["state"]:
             case "no input" | "unchanged":
-                raise AirflowSkipException(_sentence(red))
+                raise AirflowSkipException(_text(red))
             case "crashed":
-                raise DayCrashed(_sentence(red))
+                raise DayCrashed(_text(red))
             case "waiting":
-                self.log.info("%s", _sentence(red))
                 self.defer(trigger=TimeDeltaTrigger(self.again_after), method_name="execute")
             case "stopped: service" | "not started" if self._goes_on(began):
-                raise LaterAgain(_sentence(red))
+                raise LaterAgain(_text(red))
             case _:
-                raise AirflowFailException(_sentence(red))
+                raise AirflowFailException(_text(red))
 
     def _goes_on(self, began: dt.datetime) -> bool:
         """Returns whether a run that began then is retried: until the next publish_by, which is the
@@ -395,13 +404,14 @@ def _arguments(entry: Mapping[str, Any], on_late: Any) -> dict[str, Any]:
             PublishBy(entry["publish_by"], entry["zone"]), dt.timedelta(0), on_late
         )
     start, end = _first_and_last(entry)
-    runbook = f"\n\n[Runbook]({entry['runbook']})" if entry["runbook"] else ""
+    links = {"Report of all days": entry.get("report"), "Runbook": entry["runbook"]}
+    linked = " &nbsp; ".join(f"[{name}]({url})" for name, url in links.items() if url)
     return {
         "start_date": start,
         "end_date": end,
         "catchup": False,
         "description": entry["description"],
-        "doc_md": f"{entry['description']}{runbook}",
+        "doc_md": f"{entry['description']}\n\n{linked}\n\n{RED_DAY}",
         "tags": ["tidegate"],
         "params": _params(entry),
         "deadline": deadline,
@@ -464,9 +474,13 @@ def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | Partitioned
 
 def _params(entry: Mapping[str, Any]) -> dict[str, Param]:
     text = ["null", "string"]
+    modes = (
+        "nightly: as every night. replay: calls again for the day's dead letters. remap: publishes "
+        "stored responses again, without a call. refresh: calls again for stored answers."
+    )
     return {
-        "mode": Param("nightly", "How the day is run.", enum=entry["modes"]),
         "day": Param(None, "As 2013-01-10, where no partition key is given.", type=text),
+        "mode": Param("nightly", modes, enum=entry["modes"]),
         "lookup": Param(None, "Of a refresh: whose answers.", enum=[None, *entry["lookups"]]),
         "where": Param(None, 'Of a refresh: which answers, as "answer.temp_c = 0".', type=text),
         "answered_from": Param(None, "Of a refresh: first day of the answers.", type=text),
@@ -479,14 +493,27 @@ def at_time(day: dt.date, time: str, zone: str) -> dt.datetime:
     return dt.datetime.combine(day, dt.time.fromisoformat(time), ZoneInfo(zone)).astimezone(dt.UTC)
 
 
-def _sentence(result: Mapping[str, Any]) -> str:
+def _text(result: Mapping[str, Any]) -> str:
+    return " ".join(_lines(result))
+
+
+def _lines(result: Mapping[str, Any]) -> list[str]:
+    """Returns the end of a day in lines that the page shows whole: reason, next step, report."""
     figures, reason = result.get("figures"), result["reason"]
     if not reason and figures:
         reason = (
             f"{figures['rows']:,} rows, {figures['calls']:,} calls; version {figures['version']}."
         )
-    report = f" Report: {result['report']}" if result.get("report") else ""
-    return f"{result['day']}: {result['state']}: {reason}{report}"
+    parts = [f"{result['day']}: {result['state']}: {reason}"]
+    parts += [
+        f"{name}: {result[key]}"
+        for name, key in (("Next", "next_step"), ("Report", "report"))
+        if result.get(key)
+    ]
+    wrapped = (
+        textwrap.wrap(part, WIDTH, break_long_words=False, break_on_hyphens=False) for part in parts
+    )
+    return [line for lines in wrapped for line in lines]
 
 
 def _die_with_parent() -> None:

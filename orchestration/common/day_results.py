@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from data_quality.next_step import next_step
 from jobs.errors import AccessRefused, BudgetExhausted, RunStopped, RunWaits
 from jobs.process.day_events import DayOutcome
 from jobs.run.enrich_day import WAITING
@@ -49,9 +50,12 @@ def day_state(outcome: DayOutcome) -> str:
 def describe_result(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
     state = day_state(outcome)
     has_page = state != NOT_STARTED
+    step = outcome.next_step
+    if state == HELD_BACK and outcome.record is not None:
+        step = next_step(outcome.record)
     return {
         **result(enrichment, outcome.day, state, outcome.reason),
-        "next_step": outcome.next_step,
+        "next_step": step,
         "run_id": outcome.run_id,
         "report": served(f"reports/{enrichment}/{outcome.day}/index.html") if has_page else None,
         "spark_log": served(f"runs/{enrichment}/{outcome.day}/{outcome.run_id}.spark.log")

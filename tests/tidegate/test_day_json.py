@@ -97,6 +97,7 @@ def test_a_published_day_has_its_figures_and_one_held_back_its_reason(towns, run
     assert list(day["summaries"]) == ["by_town"]
     status, (day,) = run(written("failed"))
     assert (status, day["state"], day["reason"]) == (4, "held back", "every_row_once: 1 row lost")
+    assert day["next_step"].startswith("Fix the cause, then run")
 
 
 def test_a_day_that_another_run_has_is_not_started(run):
@@ -131,6 +132,7 @@ def test_the_manifest_has_what_runs_a_day_and_what_its_tables_are(towns, tmp_pat
         "description": "",
         "owners": ["team:crm"],
         "runbook": None,
+        "report": "http://127.0.0.1:3070/reports/towns/index.html",
         "schedule": "15 2 * * *",
         "publish_by": "06:30",
         "zone": "UTC",

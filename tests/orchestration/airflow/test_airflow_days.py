@@ -4,6 +4,7 @@ is the command.
 
 import datetime as dt
 import json
+import re
 import sys
 
 import pytest
@@ -82,7 +83,8 @@ def said(state, day):
         "unmade": ["by_town"] if unmade else [],
         "warnings": ["by_town is not made: a column is missing."] if unmade else [],
     }
-    return json.dumps(result | summaries | {"report": "http://report"})
+    after = {"next_step": "Mend " + 30 * "it and " + "run it.", "report": "http://report"}
+    return json.dumps(result | summaries | after)
 
 
 @pytest.fixture(scope="module")
@@ -144,15 +146,24 @@ def ended(tmp_path_factory):
         "down, and nothing to publish by",
         "deadlines",
     ]
-    return dict(zip(["no day named", *DAYS, *others], results, strict=True)), (
-        root / "asked"
-    ).read_text().splitlines()
+    return (
+        dict(zip(["no day named", *DAYS, *others], results, strict=True)),
+        (root / "asked").read_text().splitlines(),
+        printed,
+    )
 
 
 @pytest.mark.parametrize("name", DAYS)
 def test_a_day_ends_as_its_state_says_and_is_tried_again_where_that_helps(ended, name):
     _, state, tries = DAYS[name]
     assert (ended[0][name]["state"], ended[0][name]["tries"]) == (state, tries)
+
+
+def test_a_red_day_says_in_short_lines_of_its_log_why_what_to_do_and_where_its_report_is(ended):
+    log = ended[2]
+    assert f"{day_of('held back')}: held back: It is so." in log
+    assert re.search(r"Next: Mend [a-z ]{80,105} \[airflow", log)
+    assert re.search(r"Report: http://report +\[airflow", log)
 
 
 def test_a_published_day_and_no_other_has_events_with_its_figures(ended):
@@ -183,7 +194,7 @@ def test_the_deadline_is_publish_by_on_the_day_after_and_a_run_that_is_made_late
 
 
 def test_the_conf_chooses_the_command_and_what_it_lacks_fails_the_task_before_anything_runs(ended):
-    results, asked = ended
+    results, asked, _ = ended
     assert f"run declared.towns:towns --day {day_of('published')} --json" in asked
     assert f"replay declared.towns:towns --day {day_of('without letters')} --json" in asked
     words = (
