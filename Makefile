@@ -79,7 +79,7 @@ newest: $(CLASSES) ## the tests of others' insides (docs/adr/0023) on the newest
 hosts: $(CLASSES) ## days on five hosts in namespaces: power cuts, partitions, wrong clocks (root; Debian: iproute2 iptables gcc)
 	$(BIN)/python -m pytest -m hosts -s tests/hosts $(ARGS)
 
-test-ui: $(CLASSES) ## Dagster's pages and the reports in headless Chromium (Debian: apt-get install chromium)
+test-ui: $(CLASSES) $(DOCS) ## Dagster's pages and the reports in headless Chromium (Debian: apt-get install chromium)
 	$(BIN)/python -m pytest -m ui $(ARGS)
 
 bench: $(CLASSES) ## speed and memory of the core, the bridge and the ledger beside what one would pick instead (an hour)

@@ -73,6 +73,11 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
     return LINK.sub(rewritten, markdown)
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the dialog of the search, for readers of the screen."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"', 1)
+
+
 def on_nav(nav: Any, config: Any, files: Any) -> Any:
     """Write llms.txt: the title, address and first sentence of each page, for language models."""
     lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
