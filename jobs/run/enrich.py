@@ -115,8 +115,8 @@ def write_keys(
     run: RunOfKeys,
     sent: RequestMetricsCollector | None = None,
     certain: bool = False,
-) -> pa.Table:
-    """Runs the plan over keys, and returns these columns of all keys.
+) -> tuple[pa.Table, Sequence[TaskResult]]:
+    """Runs the plan over keys, and returns these columns of all keys, and what the tasks counted.
 
     Each task keeps its share of the calls in flight, which is the share of the rows that show its
     calls. Raises the tasks' errors.
@@ -158,7 +158,7 @@ def write_keys(
     for result in results:
         with open_parquet(result.file.place) as file:
             tables.append(file.read())
-    return pa.concat_tables(tables)
+    return pa.concat_tables(tables), results
 
 
 def _checked(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -29,6 +30,7 @@ from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.schema import columns as schema
 from jobs.schema.columns import arrow_schema
 from jobs.storage.urls import below
+from jobs.task.output_files import TaskResult
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.asked_once import AskedFile
 from jobs.task.rows.outcome_columns import ANSWER
@@ -114,14 +116,13 @@ def prefetch_keys(
     while left and len(asked) < PASSES:
         keys = _table(left, types) if is_here else _frame(left, types, tasks=len(plan.shares[0]))
         folder = below(scratch, f"keys-{places[0]}-{len(asked)}")
-        asked.append(
-            write_keys(
-                keys, types, _plan_of_keys(plan, places), folder,
-                wanted, engine=engine, run=functools.partial(run_prefetch, shared), sent=sent,
-                certain=certain,
-            )
+        found, results = write_keys(
+            keys, types, _plan_of_keys(plan, places), folder,
+            wanted, engine=engine, run=functools.partial(run_prefetch, shared), sent=sent,
+            certain=certain,
         )  # fmt: skip
-        plan = replace(plan, cap=_left(plan, places, asked[-1]))
+        asked.append(found)
+        plan = replace(plan, cap=_left(plan, places, found, results))
         hits |= {
             place: with_own_answers(hits[place]) for place in left if hits[place].plan is not None
         }
@@ -294,13 +295,18 @@ def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: str) -> AskedFile 
     return AskedFile(path, hidden=hits.plan is not None and hits.plan.hidden)
 
 
-def _left(plan: PartitionPlan, places: Sequence[int], asked: pa.Table) -> CallCap | None:
+def _left(
+    plan: PartitionPlan, places: Sequence[int], asked: pa.Table, results: Sequence[TaskResult]
+) -> CallCap | None:
+    """Returns what is left of the cap after calls for these keys, also of attempts that failed."""
     if plan.cap is None:
         return None
-    left = list(plan.cap.parts)
+    left = np.array(plan.cap.parts)
     tasks = asked[schema.PARTITION].to_numpy()
     for place in places:
-        calls = pc.list_value_length(asked[schema.attempts(plan.lookups[place].name)]).to_numpy()
-        for task in range(len(left)):
-            left[task] -= plan.cap.weights[place] * float(calls[tasks == task].sum())
-    return replace(plan.cap, parts=tuple(max(0.0, part) for part in left))
+        name, weight = plan.lookups[place].name, plan.cap.weights[place]
+        calls = pc.list_value_length(asked[schema.attempts(name)]).to_numpy()
+        left -= weight * np.bincount(tasks, calls, minlength=len(left))
+        for result in results:
+            left[result.task] -= weight * result.earlier.get(name, 0)
+    return replace(plan.cap, parts=tuple(np.maximum(0.0, left).tolist()))
