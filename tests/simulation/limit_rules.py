@@ -226,20 +226,24 @@ class LimitRules:
             if unit is None:
                 continue
             took = self._vendor.received if unit == "request" else self._vendor.items
-            mine = [one for one in self._vendor.invoice if one.lookup == lookup]
-            known: set[Key] = set()
-            for worker in workers:
-                charges = [one for one in mine if one.process is worker]
-                if not worker.has_delivered:
-                    charges = [one for one in charges if is_stored(lookup, one.key[:1])]
-                    fresh = {one.key[:1] for one in charges} - known
-                    known |= fresh
-                    if unit != "token":
-                        cost += len(fresh)
-                elif unit != "token":
-                    cost += took[worker, lookup]
+            counted: set[Key] = set()
+            for worker in sorted(workers, key=lambda one: not one.has_delivered):
+                charges = [
+                    one
+                    for one in self._vendor.invoice
+                    if one.lookup == lookup
+                    and one.process is worker
+                    and (
+                        worker.has_delivered
+                        or (is_stored(lookup, one.key[:1]) and one.key[:1] not in counted)
+                    )
+                ]
+                keys = {one.key[:1] for one in charges}
                 if unit == "token":
                     cost += sum(one.tokens for one in charges)
+                else:
+                    cost += took[worker, lookup] if worker.has_delivered else len(keys)
+                counted |= keys
         return cost
 
     def check_bill(self, run: str, workers: Sequence[Process], folder: pathlib.Path) -> None:
