@@ -169,7 +169,7 @@ def _function(
     elif marks is not None:
         ask = partial(marks.before_call, ask)
     if allowance is not None:
-        ask = partial(allowance.charge, place, guard.gate, ask)
+        ask = partial(allowance.charge, place, guard.gate, guard.watch.refuse_in_pause, ask)
     if lease is not None and batched is not None:
         batched.send_by(partial(within_lease, lease))
     elif lease is not None:

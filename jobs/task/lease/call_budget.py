@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -62,18 +62,23 @@ class CallBudget:
         if self._cap is not None:
             self._left -= calls * self._cap.weights[place]
 
-    async def charge(self, place: int, gate: Gate, ask: Ask, key: Key) -> Any:
+    async def charge(
+        self, place: int, gate: Gate, refuse_in_pause: Callable[[], None], ask: Ask, key: Key
+    ) -> Any:
         """Spend an attempt of the lookup at this place, and call.
 
         Args:
             place: Of the lookup.
             gate: Of its service: closed while the attempt waits for others' answers, so that no
                 record's clock runs.
+            refuse_in_pause: Raises Throttled in a pause of the service, which may have begun while
+                the attempt waited.
             ask: Makes the call.
             key: The key.
 
         Raises:
             BudgetExhausted: The budget is used up, and no call is in flight any more.
+            Throttled: A pause of the service began.
         """
         weight = 0.0 if self._cap is None else self._cap.weights[place]
         while weight > self._left - self._reserved() + ROUNDING:
@@ -84,6 +89,7 @@ class CallBudget:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY):
                     await self._ended.wait()
+        refuse_in_pause()
         if place in self._reported:
             self._at_work[place] += 1
         else:

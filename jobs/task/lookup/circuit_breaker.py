@@ -86,10 +86,14 @@ class CircuitBreaker:
         """Whether the service throttles or is down, so that the gate is closed."""
         return self._now_us() < self._paused_until_us
 
-    async def unless_paused(self, send: Send, keys: Sequence[Key]) -> Sequence[Any]:
-        """Send a request. Raises Throttled if a pause began while the request waited to leave."""
+    def refuse_in_pause(self) -> None:
+        """Raise Throttled if a pause began while a call waited to leave."""
         if self.wants_no_call:
             raise Throttled("a pause of the service began before the call left", 0.0)
+
+    async def unless_paused(self, send: Send, keys: Sequence[Key]) -> Sequence[Any]:
+        """Send a request. Raises Throttled if a pause began while the request waited to leave."""
+        self.refuse_in_pause()
         return await send(keys)
 
     def succeeded(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.clients.client import Ask, Send, Throttled
+from jobs.clients.client import Ask, Send
 from jobs.declare.lookup import Key
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
 from jobs.task.lookup.task_ledger import TaskLedger
@@ -27,5 +27,4 @@ class Marks:
 
     async def _mark(self, keys: Sequence[Key]) -> None:
         await self._ledger.mark(keys)
-        if self._watch.wants_no_call:
-            raise Throttled("a pause of the service began before the call left", 0.0)
+        self._watch.refuse_in_pause()

@@ -6,7 +6,7 @@ Both requests are parts of one attempt of the row, and each passes the budget an
 from collections.abc import Callable
 from typing import Any
 
-from jobs.clients.client import Ask, CallFailed, Repairable, Throttled
+from jobs.clients.client import Ask, CallFailed, Repairable
 from jobs.declare.lookup import Key
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
 from jobs.task.lookup.shared_calls import hashable
@@ -61,8 +61,7 @@ class Repairs:
                 self._ledger.keep(key, answer, self._now_us())
             self._reasons[asked] = reason
             self._on_repair()
-        if self._watch.wants_no_call:
-            raise Throttled("a pause of the service began before the second request left", 0.0)
+        self._watch.refuse_in_pause()
         try:
             answer = await ask(key)
         except CallFailed as failure:
