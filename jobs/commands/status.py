@@ -92,7 +92,7 @@ def why_unseen(record: DayRecord, table: str) -> str:
     Raises TidegateError if the table cannot be read.
     """
     published_to = record.facts.declared.table
-    if absolute(published_to) == absolute(table):
+    if published_to == table or absolute(published_to) == absolute(table):
         is_gone = not is_url(table) and not Path(table, "_delta_log").is_dir()
         return f"it was published to {table}, which is gone" if is_gone else ""
     # imports deltalake, which most looks at a table do not need

@@ -370,7 +370,7 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
         f"   oldest answer {lookup.oldest_days:,.1f} days" if lookup.oldest_days is not None else ""
     )
     because = ", ".join(f"{reason} {count:,}" for reason, count in lookup.because)
-    each = f"   {lookup.batch_size} items each" if lookup.batch_size > 1 else ""
+    each = f"   {lookup.batch_size:,} items each" if lookup.batch_size > 1 else ""
     at = f"{counted(lookup.concurrency, 'call')} in flight"
     took = (
         "unknown: no earlier run measured a call"

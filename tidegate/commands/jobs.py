@@ -52,7 +52,11 @@ def _run(options: argparse.Namespace) -> int:
         for name, value in vars(found[0]).items():
             print(f"{name:<11} {'' if value is None else value}")
     elif not found:
-        print("No job is open." if not options.all else "There are no jobs.")
+        print(
+            "No job is open; `tidegate jobs --all` lists those that ended."
+            if not options.all
+            else "There are no jobs."
+        )
     else:
         lines = [
             (one.token, one.lookup, f"{one.enrichment} {one.day}", one.at, f"{one.items:,}",

@@ -44,7 +44,9 @@ def test_jobs_are_listed_with_their_state_and_cost(reviews, capsys):
     done = jobs_listed(capsys, "--all")
     assert {(one["state"], one["day"]) for one in done} == {("completed", DAY)}
     assert jobs() == 0
-    assert "No job is open." in capsys.readouterr().out
+    assert (
+        "No job is open; `tidegate jobs --all` lists those that ended." in capsys.readouterr().out
+    )
 
 
 def test_costs_count_open_jobs_whole_and_others_as_the_vendor_bills(reviews, capsys):
