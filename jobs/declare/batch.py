@@ -11,6 +11,7 @@ from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 
 LeftOut = Literal["error", "miss"]
+LINK = "Link"  # the header, in place of a path to the next page
 ID, ITEMS = "id", "items"  # placeholders whose values Tidegate makes
 
 
@@ -140,21 +141,31 @@ class Pages:
     Attributes:
         next: JSON path, in a page, of the next page's address (absolute or relative) or, with
             `parameter`, of a value for that query parameter. A page where it finds nothing, null,
-            false or "" is the last.
+            false or "" is the last. "Link": the page's header of that name has the address, as
+            rel="next".
         max_pages: Highest number of pages; a longer answer is an error.
         items: JSON path of the list that continues from page to page: the answer is the first page
             with the whole list. None: the answer is the list of pages.
         parameter: Name of the query parameter for the value of `next`.
+        more: JSON path, in a page, of true where another page follows. Without it `next` tells.
     """
 
     next: str
     max_pages: int
     items: str | None = None
     parameter: str | None = None
+    more: str | None = field(default=None, metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "pages")
-        JsonPath("pages.next", self.next)
+        if self.next == LINK and self.parameter is not None:
+            raise DeclarationError(
+                f"pages: parameter is {self.parameter!r}, but a Link has an address; leave it out."
+            )
+        if self.next != LINK:
+            JsonPath("pages.next", self.next)
+        if self.more is not None:
+            JsonPath("pages.more", self.more)
         if self.max_pages < 1:
             raise DeclarationError(
                 f"pages: max_pages is {self.max_pages!r}; it must be a whole number, at least 1."

@@ -432,7 +432,7 @@ class HttpLookup(Lookup):
         if self.pages is not None:
             facts["pages"] = {
                 name: getattr(self.pages, name) for name in ("next", "items", "parameter")
-            }
+            } | ({} if self.pages.more is None else {"more": self.pages.more})
         return super().request_facts() | facts
 
 

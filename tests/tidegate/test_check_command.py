@@ -340,8 +340,15 @@ def test_a_run_is_refused_beside_another_enrichment_of_its_table(declare, capsys
     assert not Path("data/runs/others").exists()
 
 
+def test_a_mistyped_field_is_answered_with_the_closest_one_and_its_line(declare, capsys):
+    text = 'from tidegate import Input\n\nhere = Input(path="in", row_ids=["a"])\n'
+    assert main(["check", "--package", declare("mistyped", text=text)]) == 2
+    message = "cannot be loaded: line 3: Input has no field 'row_ids'. Did you mean 'row_id'?"
+    assert message in capsys.readouterr().out
+
+
 def test_a_package_that_is_not_there_or_declares_nothing_is_wrong(declare, capsys):
-    with pytest.raises(DeclarationError, match="there is no package 'nothing_here'"):
+    with pytest.raises(DeclarationError, match=r"no package 'nothing_here' here: .* Start the"):
         list(check_package("nothing_here"))
     assert main(["check", "--package", declare("empty", text="")]) == 2
     assert "holds no Enrichment" in capsys.readouterr().err

@@ -78,6 +78,8 @@ def _from_openapi(document: Path, operation: str | None, folder: Path, name: str
     day.mkdir(parents=True)
     (day / "part-0.jsonl").write_text(f"{json.dumps(made.row)}\n", encoding="utf-8")
     print(f"{folder} is a project with enrichments/{made.name}.py, which asks {made.asks}.")
+    for remark in made.remarks:
+        print(remark)
     if made.others:
         print(f"Other operations, for --operation: {', '.join(made.others)}")
     if unset := [variable for variable, value in made.variables.items() if not value]:

@@ -1,18 +1,31 @@
 """Requests the pages of an answer in sequence, and joins them."""
 
 import asyncio
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from multidict import MultiMapping
 from yarl import URL
 
 from jobs.clients.client import CallFailed, Unclear
 from jobs.clients.http.http_session import Response, ServiceSession
 from jobs.declare.answers.json_paths import JsonPath
-from jobs.declare.batch import Pages
+from jobs.declare.batch import LINK, Pages
 from jobs.declare.lookup import Key
 from jobs.declare.values.addresses import is_below, with_parameter
+
+ONE_LINK = re.compile(r"<([^>]*)>([^<]*)")
+NEXT = re.compile(
+    r';\s*rel\s*=\s*(?:"(?:[^"]*\s)?next(?:\s[^"]*)?"|next\s*(?:[;,]|$))', re.IGNORECASE
+)
+
+
+def next_link(headers: MultiMapping[str]) -> str | None:
+    """Return the address of rel="next" in the Link headers of a page; None without one."""
+    links = ONE_LINK.findall(", ".join(headers.getall("Link", ())))
+    return next((address for address, parameters in links if NEXT.search(parameters)), None)
 
 
 class PageReader:
@@ -28,7 +41,8 @@ class PageReader:
         self._rule = rule
         self._session = session
         self._attempt_timeout = attempt_timeout
-        self._next = JsonPath("pages.next", rule.next)
+        self._next = None if rule.next == LINK else JsonPath("pages.next", rule.next)
+        self._more = None if rule.more is None else JsonPath("pages.more", rule.more)
         self._items = None if rule.items is None else JsonPath("pages.items", rule.items)
 
     async def request(
@@ -94,11 +108,11 @@ class PageReader:
             if page.is_miss:
                 return
             check(page)
-            following = self._following(page.content, first, following)
+            following = self._following(page, first, following)
 
-    def _following(self, page: Any, first: URL, current: URL) -> URL | None:
+    def _following(self, page: Response, first: URL, current: URL) -> URL | None:
         """Return the address of the next page; None after the last page."""
-        value = self._next.value(page)
+        value = self._next_value(page)
         if value is None or value is False or value == "":
             return None
         if self._rule.parameter is not None:
@@ -129,6 +143,18 @@ class PageReader:
                 "asked for"
             )
         return link
+
+    def _next_value(self, page: Response) -> Any:
+        """Return what leads to the next page; None after a page that says that it is the last."""
+        more = None if self._more is None else self._more.value(page.content)
+        if not (more is None or isinstance(more, bool)):
+            raise self._wrong(f"{self._rule.more} is {more!r}, not true or false")
+        if self._more is not None and not more:
+            return None
+        value = next_link(page.headers) if self._next is None else self._next.value(page.content)
+        if more and value in (None, False, ""):
+            raise self._wrong(f"{self._rule.more} is true, but {self._rule.next} leads nowhere")
+        return value
 
     def _together(self, pages: list[Response]) -> Any:
         if self._items is None:

@@ -6,15 +6,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.commands.describing.openapi_document import OpenApi, Operation
+from jobs.commands.describing.openapi_schemas import (
+    TYPES,
+    child,
+    column_type,
+    may_be_null,
+    schema_type,
+)
 from jobs.commands.describing.openapi_texts import plain_name, quoted
 from jobs.errors import DeclarationError
 
 COLUMNS = 12  # of an answer, at most
-TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "STRING"}
-FORMATS = {"int32": "INT", "date": "DATE", "date-time": "TIMESTAMP"}
 NEXT_PAGE = {"next", "next_page", "next_url", "next_link", "next_page_url", "odata_next_link"}
 NEXT_VALUE = {"cursor", "next_cursor", "next_page_token", "next_token"}
-PAGE_PARAMETERS = {"cursor", "after", "page_token", "next_token", "starting_after"}
+# the last item's id, or last_id, for one of them leads on while has_more is true
+AFTER = ("starting_after", "after", "after_id")
+PAGE_PARAMETERS = {"after_id", "cursor", "after", "page_token", "next_token", "starting_after"}
 MORE_PAGES = {"has_more", "has_next", "has_next_page"}
 COUNT_OF_PAGES = {"total_pages", "last_page", "page_count", "num_pages"}
 PLACE_PARAMETERS = {"page", "page_number", "page_no", "pagenum", "offset", "skip", "start"}
@@ -49,7 +56,7 @@ class Answer:
 
     Attributes:
         array: The path of the list that is the answer; None for an object.
-        pages: The code of the pages; None without.
+        pages: The fields of its `Pages`, as code; None without.
         columns: The columns of the lookup.
         left_out: Names of fields that no column has.
     """
@@ -74,7 +81,11 @@ class Answer:
     @property
     def all_items(self) -> bool:
         """Whether the only column is the whole list; else the columns are of its first item."""
-        return self.pages is not None or any(one["in"] == "path" for one in self.keys.values())
+        return self.pages is not None or self._is_below_a_key
+
+    @property
+    def _is_below_a_key(self) -> bool:
+        return any(one["in"] == "path" for one in self.keys.values())
 
     def more(self) -> list[str]:
         """Return the conditions under which a list has pages that are not asked.
@@ -104,6 +115,11 @@ class Answer:
             )
         return found
 
+    @property
+    def is_taken_as_whole(self) -> bool:
+        """Whether the answer is a list of which the document does not say that it has pages."""
+        return self.array is not None and self.all_items and not self.pages and not self.more()
+
     def echo(self) -> dict[str, str]:
         """Return where an answer repeats its key: as `id`, or under the key's name."""
         properties = self.operation.answer.get("properties", {}) if self.array is None else {}
@@ -118,7 +134,7 @@ class Answer:
         asked = schema_type(self.document.merged(one.get("schema", {})))
         for name in named if one["in"] == "path" else ():
             if schema_type(self.document.merged(properties[name])) == asked:
-                return {key: _child("$", name)}
+                return {key: child("$", name)}
         return {}
 
     def _list_in(self, answer: Mapping[str, Any]) -> str | None:
@@ -132,21 +148,24 @@ class Answer:
             and "properties" in self.document.merged(known.get("items", {}))
         ]
         others = {name for name in answer.get("properties", {}) if name not in lists}
-        wraps = all(ENVELOPE.issuperset(plain_name(name).split("_")) for name in others)
-        return _child("$", lists[0]) if len(lists) == 1 and wraps else None
+        names = {plain_name(name) for name in others} - {"first_id", "last_id"}
+        wraps = all(ENVELOPE.issuperset(name.split("_")) for name in names)
+        return child("$", lists[0]) if len(lists) == 1 and wraps else None
 
     def _items(self) -> Mapping[str, Any]:
         if self.array == "$":
             return self.document.merged(self.operation.answer.get("items", {}))
         for name, value in self.operation.answer["properties"].items():
-            if _child("$", name) == self.array:
+            if child("$", name) == self.array:
                 return self.document.merged(self.document.merged(value).get("items", {}))
         raise AssertionError(self.array)
 
-    def _pages(self) -> str | None:
-        """Return the code of the pages, where an answer has a list and what leads to the next."""
-        if self.array in (None, "$"):
+    def _pages(self) -> dict[str, str] | None:
+        """Return the fields of the pages, where an answer has a list and what leads to the next."""
+        if self.array is None or self.operation.method != "GET":
             return None
+        if self.array == "$":
+            return self._pages_by_link() if self._is_below_a_key else None
         parameters = {plain_name(one["name"]): one["name"] for one in self.operation.parameters}
         taking = next(
             (parameters[name] for name in sorted(PAGE_PARAMETERS & set(parameters))), None
@@ -156,13 +175,35 @@ class Answer:
             page = "page" if schema_type(column.schema) == "integer" else None
             parameter = parameters.get(page) if page else taking if name in NEXT_VALUE else None
             if parameter and name in NEXT_PAGE | NEXT_VALUE:
-                return (
-                    f"Pages(next={quoted(path)}, parameter={quoted(parameter)}, "
-                    f"items={quoted(self.array)}, max_pages=20)"
-                )
+                return self._fields_of_pages(next=path, parameter=parameter)
             if name in NEXT_PAGE and _is_address(name, column.schema, set(parameters)):
-                return f"Pages(next={quoted(path)}, items={quoted(self.array)}, max_pages=20)"
-        return None
+                return self._fields_of_pages(next=path)
+        if not self._is_below_a_key:
+            return None
+        return self._pages_by_last(parameters) or self._pages_by_link()
+
+    def _fields_of_pages(self, **fields: str) -> dict[str, str]:
+        return {name: quoted(value) for name, value in fields.items()} | {
+            "items": quoted(str(self.array)),
+            "max_pages": "20",
+        }
+
+    def _pages_by_link(self) -> dict[str, str] | None:
+        """Return the fields of pages whose header Link has the next one's address."""
+        return self._fields_of_pages(next="Link") if self.operation.has_link else None
+
+    def _pages_by_last(self, parameters: Mapping[str, str]) -> dict[str, str] | None:
+        """Return the fields of pages of which each begins after the last item of the one before."""
+        paging = dict(self._paging())
+        taking = next((parameters[name] for name in AFTER if name in parameters), None)
+        more = next((one.path for name, one in paging.items() if name in MORE_PAGES), None)
+        if taking is None or more is None:
+            return None
+        last = f"{self.array}[-1].id" if "id" in self._items().get("properties", {}) else None
+        last = paging["last_id"].path if "last_id" in paging else last
+        if last is None:
+            return None
+        return self._fields_of_pages(next=last, parameter=taking, more=more)
 
     def _paging(self) -> Iterator[tuple[str, Column]]:
         """Yield each field outside the list with its name, without a prefix such as `meta_`."""
@@ -198,7 +239,7 @@ class Answer:
         """Yield the column of all items; a field that an item lacks is null in its STRUCT."""
         kind, given = self._struct(self._items(), 2), self.operation.answer.get("required", ())
         named = [name for name in self.operation.answer.get("properties", {}) if
-                 _child("$", name) == path]  # fmt: skip
+                 child("$", name) == path]  # fmt: skip
         name = plain_name(named[0]) if named else "items"
         there = path == "$" or named[0] in given
         if kind:
@@ -228,10 +269,10 @@ class Answer:
         self, schema: Mapping[str, Any], at: str, prefix: str, depth: int, *, sure: bool
     ) -> Iterator[Column]:
         for name, value in schema.get("properties", {}).items():
-            known, path = self.document.merged(value), _child(at, name)
+            known, path = self.document.merged(value), child(at, name)
             column = prefix + (plain_name(name) or "field")
             column = column if column[0].isalpha() else f"_{column}"
-            there = sure and name in schema.get("required", ()) and not _may_be_null(known)
+            there = sure and name in schema.get("required", ()) and not may_be_null(known)
             if "properties" in known and depth:
                 yield from self._fields(known, path, f"{column}_", depth - 1, sure=there)
             else:
@@ -249,23 +290,3 @@ def _is_address(name: str, schema: Mapping[str, Any], parameters: set[str]) -> b
         or example.startswith(("http", "/", "?"))
         or not parameters & (PAGE_PARAMETERS | PLACE_PARAMETERS)
     )
-
-
-def _child(path: str, name: str) -> str:
-    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
-    return f"{path}.{name}" if plain else f"{path}[{quoted(name)}]"
-
-
-def schema_type(schema: Mapping[str, Any]) -> str:
-    kind = schema.get("type", "")
-    return next((one for one in kind if one != "null"), "") if isinstance(kind, list) else kind
-
-
-def _may_be_null(schema: Mapping[str, Any]) -> bool:
-    choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
-    nulls = [one for one in choices if one.get("type") == "null"]
-    return bool(schema.get("nullable") or "null" in schema.get("type", "") or nulls)
-
-
-def column_type(schema: Mapping[str, Any], kind: str) -> str:
-    return FORMATS.get(schema.get("format", ""), TYPES.get(kind, "STRING"))

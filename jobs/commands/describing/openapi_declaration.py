@@ -6,14 +6,16 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urljoin
 
-from jobs.commands.describing.openapi_answer import Answer, column_type, schema_type
+from jobs.commands.describing.openapi_answer import Answer
+from jobs.commands.describing.openapi_auth import absolute, auth_of
 from jobs.commands.describing.openapi_document import OpenApi, Operation, constant_of
+from jobs.commands.describing.openapi_schemas import column_type, schema_type
 from jobs.commands.describing.openapi_texts import (
     as_prose,
     as_text,
     in_query,
+    in_template,
     name_in_query,
     plain_name,
     quoted,
@@ -26,6 +28,7 @@ READ_BY_OTHERS = {
     "AIRFLOW", "AWS", "AZURE", "DAGSTER", "GCP", "GOOGLE", "HTTP", "HTTPS", "JAVA", "PIP",
     "PYICEBERG", "PYSPARK", "PYTHON", "SPARK", "TIDEGATE",
 }  # fmt: skip
+AS_WHOLE = "the document tells of no pages: its list is taken as whole"
 EXAMPLES = {"BIGINT": 1, "INT": 1, "DOUBLE": 1.5, "BOOLEAN": True, "DATE": "2026-11-19",
             "TIMESTAMP": "2026-11-19T00:00:00Z"}  # fmt: skip
 
@@ -41,6 +44,7 @@ class Described:
         row: A row of input, with the examples of the document.
         asks: The request.
         others: Names of the other operations that can be lookups.
+        remarks: Sentences on what the document leaves open.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Described:
     row: Mapping[str, Any]
     asks: str
     others: list[str]
+    remarks: list[str]
 
 
 def describe(document: OpenApi, chosen: str | None = None) -> Described:
@@ -73,6 +78,11 @@ def _describe(document: OpenApi, chosen: str | None) -> Described:
     names = [operation.name for operation in operations]
     if not operations:
         raise DeclarationError("the document has no GET operation that asks by a key for JSON.")
+    if chosen is None and operations[0].method == "POST":
+        raise DeclarationError(
+            "the document has no GET operation that asks by a key for JSON. A POST may change what "
+            f"it asks; choose one that only reads with --operation: {', '.join(names)}."
+        )
     if chosen is not None and chosen not in names:
         close = did_you_mean(chosen, names)
         raise DeclarationError(
@@ -80,7 +90,7 @@ def _describe(document: OpenApi, chosen: str | None) -> Described:
         )
     refused: DeclarationError | None = None
     for operation in operations:
-        if chosen in (None, operation.name):
+        if chosen == operation.name or (chosen is None and operation.method == "GET"):
             try:
                 return _Declaration(document, operation).describe(
                     [name for name in names if name != operation.name]
@@ -125,16 +135,17 @@ class _Declaration:
         return keys
 
     def describe(self, others: list[str]) -> Described:
-        auth, variables = self._auth()
-        url = self._absolute(self.document.address)
+        auth, variables = auth_of(self.document, self.operation, self.prefix)
+        url = absolute(self.document, self.document.address)
         row = {key: self._example(one, self.types[key]) for key, one in self.keys.items()}
         return Described(
             self.name,
             "".join(f"{line}\n" for line in self._lines(auth)),
             {f"{self.prefix}_URL": url, **variables},
             row,
-            f"GET {self.operation.path}",
+            f"{self.operation.method} {self.operation.path}",
             others,
+            [f"{AS_WHOLE[0].upper()}{AS_WHOLE[1:]}."] if self.answer.is_taken_as_whole else [],
         )
 
     def _lines(self, auth: str | None) -> Iterator[str]:
@@ -159,6 +170,10 @@ class _Declaration:
         yield from self._table("keys", {key: key for key in self.keys})
         if headers := self._headers():
             yield from self._table("headers", headers)
+        if body := self._body():
+            yield "    body={"
+            yield from (f"        {name}: {code}," for name, code in body.items())
+            yield "    },"
         yield from self._answer_lines()
         yield "    timeout=10.0,  # s, all attempts and the waits between them"
         yield ")"
@@ -192,15 +207,22 @@ class _Declaration:
             yield f"    required=[{quoted(sure[0])}],  # an answer without it is an error"
         if self.answer.array is not None and not self.answer.all_items:
             yield f"    miss_when=[404, {quoted(f'length({self.answer.array}) == 0')}],"
+        yield from self._page_lines()
+        if echo := self.answer.echo():
+            yield from self._table("echo", echo)
+
+    def _page_lines(self) -> Iterator[str]:
         if self.answer.pages:
-            yield f"    pages={self.answer.pages},"
+            yield "    pages=Pages("
+            yield from (f"        {name}={code}," for name, code in self.answer.pages.items())
+            yield "    ),"
         if more := self.answer.more():
             yield "    # only the first page is asked; an answer that has more of them is an error"
             yield "    error_when=["
             yield from (f"        {quoted(condition)}," for condition in more)
             yield "    ],"
-        if echo := self.answer.echo():
-            yield from self._table("echo", echo)
+        elif self.answer.is_taken_as_whole:
+            yield f"    # {AS_WHOLE}"
 
     def _table(self, field: str, values: Mapping[str, str]) -> Iterator[str]:
         yield f"    {field}={{"
@@ -213,14 +235,26 @@ class _Declaration:
         for key, one in self.keys.items():
             if one["in"] == "path":
                 path = path.replace(f"{{{one['name']}}}", f"{{{key}}}")
-            else:
+            elif one["in"] == "query":
                 query.append(f"{name_in_query(one)}={{{key}}}")
         query += [
             f"{name_in_query(one)}={in_query(constant_of(one))}"
             for one in self.operation.parameters
             if one["in"] == "query" and one.get("required") and constant_of(one) is not None
         ]
-        return f"GET {path}{'?' if query else ''}{'&'.join(query)}"
+        return f"{self.operation.method} {path}{'?' if query else ''}{'&'.join(query)}"
+
+    def _body(self) -> dict[str, str]:
+        """Return the body's fields as code: its keys, and those that are the same for each."""
+        of_keys = {one["name"]: key for key, one in self.keys.items() if one["in"] == "body"}
+        fields = {}
+        for one in self.operation.parameters:
+            if one["in"] == "body" and (one["name"] in of_keys or one["required"]):
+                name = one["name"]
+                value = f"{{{of_keys[name]}}}" if name in of_keys else constant_of(one)
+                code = quoted(value) if name in of_keys else in_template(value)
+                fields[in_template(name)] = code
+        return fields
 
     def _headers(self) -> dict[str, str]:
         needed = [
@@ -237,39 +271,6 @@ class _Declaration:
             for name, value in known.items()
             if value is not None and name.lower() not in ("accept", "authorization", "content-type")
         }
-
-    def _auth(self) -> tuple[str | None, Mapping[str, str]]:
-        """Return the code of the first scheme that Tidegate knows, and its secret variables."""
-        for scheme in self.document.security(self.operation):
-            kind, name = scheme.get("type"), f"{self.prefix}_KEY"
-            if kind == "apiKey" and scheme["in"] in ("header", "query"):
-                return (
-                    f"ApiKey(Env({quoted(name)}), {scheme['in']}={quoted(scheme['name'])})",
-                    _unset(name),
-                )
-            if kind == "http" and scheme["scheme"].lower() == "basic":
-                both = [f"{self.prefix}_USER", f"{self.prefix}_PASSWORD"]
-                return f"Basic(Env({quoted(both[0])}), Env({quoted(both[1])}))", _unset(*both)
-            flow = scheme.get("flows", {}).get("clientCredentials")
-            if flow:
-                both = [f"{self.prefix}_CLIENT_ID", f"{self.prefix}_CLIENT_SECRET"]
-                return (
-                    "OAuth2ClientCredentials(\n"
-                    f"            token_url=Env({quoted(self.prefix + '_TOKEN_URL')}),\n"
-                    f"            client_id=Env({quoted(both[0])}),\n"
-                    f"            client_secret=Env({quoted(both[1])}),\n"
-                    "        )"
-                ), {f"{self.prefix}_TOKEN_URL": self._absolute(flow["tokenUrl"]), **_unset(*both)}
-            if kind in ("http", "oauth2", "openIdConnect"):
-                return f"Bearer(Env({quoted(self.prefix + '_TOKEN')}))", _unset(
-                    f"{self.prefix}_TOKEN"
-                )
-        return None, {}
-
-    def _absolute(self, address: str) -> str:
-        """Return an address of the document; a relative one begins at the first server's."""
-        given = urljoin(f"{self.document.address}/", quoted(address)[1:-1])
-        return given if given.startswith("http") else f"http://localhost{given}"
 
     def _key_type(self, parameter: Mapping[str, Any]) -> str:
         schema = self.document.merged(parameter.get("schema", {}))
@@ -296,7 +297,3 @@ class _Declaration:
             return int(value) if kind == "BIGINT" else float(value)
         except (TypeError, ValueError):
             return EXAMPLES[kind]
-
-
-def _unset(*names: str) -> dict[str, str]:
-    return dict.fromkeys(names, "")

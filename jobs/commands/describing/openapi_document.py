@@ -17,29 +17,34 @@ DEEPEST = 20  # references in a row; more are a circle
 
 @dataclass(frozen=True)
 class Operation:
-    """A GET operation with a JSON answer.
+    """A GET or POST operation with a JSON answer.
 
     Attributes:
+        method: GET or POST.
         path: Its path, as in the document.
         declared: The operation itself.
-        parameters: All its parameters, resolved.
+        parameters: All its parameters, resolved; the fields of its JSON body too, which are `in`
+            "body".
         answer: The schema of its JSON answer, resolved.
+        has_link: Whether its answer has the header `Link`.
     """
 
+    method: str
     path: str
     declared: Mapping[str, Any]
     parameters: list[Mapping[str, Any]]
     answer: Mapping[str, Any]
+    has_link: bool
 
     @property
     def name(self) -> str:
         """The operationId, or method and path."""
-        return str(self.declared.get("operationId") or f"GET {self.path}")
+        return str(self.declared.get("operationId") or f"{self.method} {self.path}")
 
     @property
     def asked_for(self) -> list[Mapping[str, Any]]:
         """The parameters that become keys: required ones of path and query, else the first."""
-        sent = [one for one in self.parameters if one["in"] in ("path", "query")]
+        sent = [one for one in self.parameters if one["in"] in ("path", "query", "body")]
         required = [one for one in sent if one.get("required") and constant_of(one) is None]
         return required or [one for one in sent if constant_of(one) is None][:1]
 
@@ -105,35 +110,62 @@ class OpenApi:
     def _operations(self) -> Iterator[Operation]:
         for path, referred in (self._whole.get("paths") or {}).items():
             item = self.resolve(referred)
-            declared = item.get("get")
-            answer = self._answer(declared) if declared else None
-            if answer is None or declared.get("deprecated"):
+            for method in ("get", "post"):
+                operation = self._operation(method.upper(), path, item.get(method), item)
+                asked = operation.asked_for if operation else []
+                in_path = {one["name"] for one in asked if one["in"] == "path"}
+                if operation and asked and in_path == set(re.findall(r"\{([^}]*)\}", path)):
+                    yield operation
+
+    def _operation(
+        self, method: str, path: str, declared: Any, item: Mapping[str, Any]
+    ) -> Operation | None:
+        """Return an operation of a path; None for one that cannot be a lookup."""
+        answer, has_link = self._answer(declared) if declared else (None, False)
+        body = self._body(declared) if declared and method == "POST" else []
+        if answer is None or body is None or declared.get("deprecated"):
+            return None
+        both = [*declared.get("parameters", ()), *item.get("parameters", ())]
+        found = {(one["name"], one["in"]): one for one in map(self.resolve, reversed(both))}
+        parameters = [*reversed(found.values()), *body]
+        return Operation(method, path, declared, parameters, answer, has_link)
+
+    def _body(self, declared: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+        """Return the fields of a JSON body; None for a body that no row of plain values fills."""
+        given = self.resolve(declared.get("requestBody", {})).get("content", {})
+        schemas = [one.get("schema", {}) for kind, one in given.items() if "json" in kind]
+        whole = self.merged(schemas[0]) if schemas else {}
+        found: list[Mapping[str, Any]] = []
+        for name, value in whole.get("properties", {}).items():
+            known = self.merged(value)
+            is_required = name in whole.get("required", ())
+            field = {"name": name, "in": "body", "required": is_required, "schema": known}
+            if constant_of(field) is None and known.get("type") in (None, "object", "array"):
+                if is_required:
+                    return None
                 continue
-            both = [*declared.get("parameters", ()), *item.get("parameters", ())]
-            parameters = {
-                (one["name"], one["in"]): one for one in map(self.resolve, reversed(both))
-            }
-            operation = Operation(path, declared, list(reversed(parameters.values())), answer)
-            in_path = {one["name"] for one in operation.asked_for if one["in"] == "path"}
-            if operation.asked_for and in_path == set(re.findall(r"\{([^}]*)\}", path)):
-                yield operation
+            found.append(field)
+        return found or None
 
     def _rank(self, operation: Operation) -> tuple[Any, ...]:
         asked = operation.asked_for
         return (
+            operation.method != "GET",
             not any(one["in"] == "path" for one in asked),
             "properties" not in operation.answer,
             len(asked),
         )
 
-    def _answer(self, declared: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def _answer(self, declared: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, bool]:
+        """Return the schema of the JSON answer, and whether the header Link comes with it."""
         for status, response in declared.get("responses", {}).items():
             if str(status) in ("200", "2XX", "default"):
-                contents = self.resolve(response).get("content", {})
-                for kind, content in contents.items():
+                known = self.resolve(response)
+                has_link = "link" in map(str.lower, known.get("headers", {}))
+                for kind, content in known.get("content", {}).items():
                     if "json" in kind and "schema" in content:
-                        return self.merged(content["schema"])
-        return None
+                        return self.merged(content["schema"]), has_link
+        return None, False
 
     def merged(self, schema: Any) -> dict[str, Any]:
         """Return a schema resolved, with the properties of its allOf, or of the first choice."""
@@ -152,13 +184,11 @@ class OpenApi:
             merged = known | merged
         return merged | ({"properties": properties} if properties else {})
 
-    def security(self, operation: Operation) -> list[Mapping[str, Any]]:
-        """Return the security schemes that a call needs: of the first way that is offered."""
+    def security(self, operation: Operation) -> list[list[Mapping[str, Any]]]:
+        """Return the ways that are offered to a call, each with the schemes that it needs."""
         ways = operation.declared.get("security", self._whole.get("security", []))
         schemes = self._whole.get("components", {}).get("securitySchemes", {})
-        return [
-            self.resolve(schemes[name]) for name in (ways[0] if ways else {}) if name in schemes
-        ]
+        return [[self.resolve(schemes[name]) for name in way if name in schemes] for way in ways]
 
 
 def constant_of(parameter: Mapping[str, Any]) -> Any:

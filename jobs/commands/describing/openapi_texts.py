@@ -1,6 +1,7 @@
 """Texts of an OpenAPI document as names, code, prose and parts of a query."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -35,6 +36,20 @@ def in_query(value: Any) -> str:
     if not isinstance(value, str | int | float):
         raise TypeError(f"{value!r} is not a value of a query")
     return quote(as_text(value), safe="")
+
+
+def in_template(value: Any) -> str:
+    """Return the code of a JSON value that a body has as it stands."""
+    if isinstance(value, dict):
+        fields = (f"{in_template(name)}: {in_template(one)}" for name, one in value.items())
+        return f"{{{', '.join(fields)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(in_template, value))}]"
+    if value is None or isinstance(value, bool | int):
+        return repr(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(value)
+    return quoted(value.replace("{", "{{").replace("}", "}}"))
 
 
 def name_in_query(parameter: Mapping[str, Any]) -> str:

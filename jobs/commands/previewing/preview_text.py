@@ -121,4 +121,5 @@ def summary(rows: Iterable[PreviewRow]) -> str:
         )
     shared = sum(row.exchanges is None for row in rows)
     equal = f"; {shared} had the answer of an equal row" if shared else ""
-    return f"{counted(len(rows), 'row')}: {message or 'none'}{equal}{took}"
+    right = "; is the address right, and the request?" if outcomes.keys() == {"miss"} else ""
+    return f"{counted(len(rows), 'row')}: {message or 'none'}{equal}{took}{right}"

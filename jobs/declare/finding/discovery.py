@@ -3,6 +3,8 @@
 import contextlib
 import importlib
 import pkgutil
+import re
+import traceback
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -10,6 +12,8 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError, TidegateError
 from jobs.wording import did_you_mean
+
+UNKNOWN_FIELD = re.compile(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
 
 
 class Discovered(NamedTuple):
@@ -35,7 +39,10 @@ def list_modules(package: str) -> list[str]:
     try:
         path = getattr(importlib.import_module(package), "__path__", [])
     except ImportError as error:
-        raise DeclarationError(f"there is no package {package!r} here: {error}.") from error
+        raise DeclarationError(
+            f"there is no package {package!r} here: {error}. Start the command in the folder that "
+            "has it, or name another package."
+        ) from error
     return sorted(f"{package}.{info.name}" for info in pkgutil.iter_modules(path))
 
 
@@ -44,15 +51,25 @@ def declared_in(module: str) -> list[Discovered]:
     try:
         loaded = importlib.import_module(module)
     except Exception as error:
-        reason = (
-            str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
-        )
-        raise DeclarationError(f"{module} cannot be loaded: {reason}") from error
+        raise DeclarationError(f"{module} cannot be loaded: {_reason(error)}") from error
     return [
         Discovered(f"{module}:{key}", value)
         for key, value in vars(loaded).items()
         if isinstance(value, Enrichment)
     ]
+
+
+def _reason(error: Exception) -> str:
+    """Return why a module cannot be loaded; of a field that a class has not, the closest one."""
+    if isinstance(error, TidegateError):
+        return str(error)
+    unknown = UNKNOWN_FIELD.fullmatch(str(error)) if isinstance(error, TypeError) else None
+    if unknown is not None:
+        name, field = unknown.groups()
+        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+        fields = getattr(frame.f_globals.get(name), "__dataclass_fields__", {})
+        return f"line {line}: {name} has no field {field!r}.{did_you_mean(field, fields)}"
+    return f"{type(error).__name__}: {error}"
 
 
 def discover(package: str) -> list[Discovered]:

@@ -181,6 +181,48 @@ def test_a_bare_list_goes_on_by_a_cursor(service):
     assert ask(declared, ("a",)) == [(["1", "2", "3", "4"], None)]
 
 
+@pytest.mark.parametrize(
+    "link",
+    [
+        '<{next}>; rel="next", </places/a>; rel="first"',
+        '</places/a>; rel="first prev"; title="a, b", <{next}>; title="x"; rel=next',
+        '<{next}>; REL="last next"',
+    ],
+)
+def test_a_header_leads_from_a_list_to_the_next_one(service, link):
+    async def answer(request):
+        page = int(request.query.get("page", 1))
+        headers = {"Link": link.format(next=f"/places/a?page={page + 1}")} if page < 3 else {}
+        return web.json_response([{"name": str(page)}], headers=headers)
+
+    service.answer = answer
+    declared = lookup(
+        service.url,
+        returns="names ARRAY<STRING>",
+        paths={"names": "$[*].name"},
+        pages=Pages(next="Link", items="$", max_pages=3),
+    )
+    assert ask(declared, ("a",)) == [(["1", "2", "3"],)]
+
+
+def test_the_last_item_leads_on_while_more_are_said_to_follow(service):
+    pages = {
+        "/places/a": {"stops": STOPS("1", "2"), "more": True},
+        "/places/a?after=2": {"stops": STOPS("3"), "more": False},
+        "/places/b": {"stops": [], "more": True},
+        "/places/c": {"stops": STOPS("4"), "more": "no"},
+    }
+    pages_of = Pages(
+        next="$.stops[-1].name", parameter="after", more="$.more", items="$.stops", max_pages=3
+    )
+    found = ask(paged(service, pages, pages=pages_of), ("a",), ("b",), ("c",))
+    assert found[0] == (["1", "2", "3"], None)
+    assert [str(error) for error in found[1:]] == [
+        "$.more is true, but $.stops[-1].name leads nowhere",
+        "$.more is 'no', not true or false",
+    ]
+
+
 def test_the_next_page_is_asked_for_as_the_first_one_was_but_for_its_parameter(service):
     first = "/places?q=new%20york&name=%FC&flag"
     pages = {

@@ -141,6 +141,10 @@ WRONG = {
         lambda: Pages(next="next", max_pages=1),
         "pages.next: 'next' is not a JSON path",
     ),
+    "a parameter for an address": (
+        lambda: Pages(next="Link", max_pages=1, parameter="page"),
+        "pages: parameter is 'page', but a Link has an address; leave it out.",
+    ),
     "several lists": (
         lambda: Pages(next="$.n", max_pages=1, items="$..a"),
         "items is '$..a'; it must name one list",
@@ -186,6 +190,8 @@ def test_what_an_answer_depends_on_asks_anew_and_nothing_else_does():
         batched(left_out="miss"), batched(item="{q}", match=None),
         batched(item="{q}", match=None, position="$.n"), lookup(**pages),
         lookup(request="GET /{q}"), lookup(**pages | {"pages": Pages(**PAGES, items="$.items")}),
+        lookup(**pages | {"pages": Pages(**PAGES | {"next": "Link"})}),
+        lookup(**pages | {"pages": Pages(**PAGES, more="$.more")}),
     ]  # fmt: skip
     assert len({request_fingerprint(one) for one in anew}) == len(anew)
     assert request_fingerprint(batched()) == request_fingerprint(batched(max_items=9, max_wait=0.5))

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from aiohttp import web
 
 from jobs.commands.describing.openapi_declaration import describe
 from jobs.commands.describing.openapi_document import OpenApi
 from jobs.errors import DeclarationError
+from tidegate import ApiKey, Env, Pages
 from tidegate.__main__ import main
 
 DOCUMENTS = Path(__file__).parent / "documents"
@@ -141,7 +143,7 @@ def written(operation, name):
 def test_a_list_below_an_id_becomes_one_column_of_objects_over_its_pages():
     code = written("officers", "companies.json")
     assert '"items ARRAY<STRUCT<"\n        "name: STRING, "\n        "appointed_on: DATE>>"' in code
-    pages = 'Pages(next="$.meta.nextPageToken", parameter="page_token", items="$.items"'
+    pages = 'Pages( next="$.meta.nextPageToken", parameter="page_token", items="$.items"'
     assert pages in re.sub(r"\s+", " ", code)
 
 
@@ -188,16 +190,18 @@ def parameter(name, place="path", schema=TEXT, **more):
     return {"name": name, "in": place, "required": True, "schema": schema, **more}
 
 
-def declared(folder, path, parameters, answer, *, title="Shop", summary="It"):
+def declared(
+    folder, path, parameters, answer, *, title="Shop", summary="It", headers=(), body=None, **more
+):
     """The declaration of a document with one operation, the lookup as loaded, and the row."""
-    get = {
-        "summary": summary,
-        "parameters": parameters,
-        "responses": {"200": {"content": {"application/json": {"schema": answer}}}},
-    }
-    whole = {"openapi": "3.0.0", "info": {"title": title}, "paths": {path: {"get": get}}}
+    content = {"content": {"application/json": {"schema": answer}}, "headers": dict(headers)}
+    operation = {"summary": summary, "parameters": parameters, "responses": {"200": content}}
+    if body is not None:
+        operation |= {"requestBody": {"content": {"application/json": {"schema": body}}}}
+    methods = {"get" if body is None else "post": {**operation, "operationId": "it"}}
+    whole = {"openapi": "3.0.0", "info": {"title": title}, "paths": {path: methods}, **more}
     (folder / "spec.json").write_text(json.dumps(whole))
-    made = describe(OpenApi(folder / "spec.json"))
+    made = describe(OpenApi(folder / "spec.json"), None if body is None else "it")
     loaded = {}
     exec(made.code, loaded)
     return made.code, loaded[made.name], made.row
@@ -272,6 +276,94 @@ def test_a_list_follows_its_pages_or_calls_a_part_an_error(tmp_path, sent, told,
     _, lookup, _ = declared(tmp_path, "/users/{id}/orders", inputs, answer)
     assert lookup.error_when == errors
     assert (lookup.pages and (lookup.pages.parameter or "")) == pages
+
+
+def test_a_list_goes_on_after_its_last_item_while_more_are_said_to_follow(tmp_path):
+    inputs = [parameter("id"), {"name": "starting_after", "in": "query", "schema": TEXT}]
+    answer = of(data=rows_of(id=TEXT), has_more=YES)
+    code, lookup, _ = declared(tmp_path, "/users/{id}/charges", inputs, answer)
+    assert lookup.pages == Pages(
+        next="$.data[-1].id", parameter="starting_after", more="$.has_more", items="$.data",
+        max_pages=20,
+    )  # fmt: skip
+    assert max(map(len, code.splitlines())) <= 100
+    answer = of(data=rows_of(id=TEXT), has_more=YES, last_id=TEXT)
+    _, lookup, _ = declared(tmp_path, "/users/{id}/charges", inputs, answer)
+    assert lookup.pages.next == "$.last_id"
+
+
+def test_a_list_with_the_header_link_goes_on_by_it(tmp_path):
+    inputs = [parameter("user"), {"name": "page", "in": "query", "schema": NUMBER}]
+    of_link = {"headers": {"Link": {"schema": TEXT}}}
+    answer = {"type": "array", "items": of(name=TEXT)}
+    _, lookup, _ = declared(tmp_path, "/users/{user}/repos", inputs, answer, **of_link)
+    assert lookup.pages == Pages(next="Link", items="$", max_pages=20)
+
+
+def test_a_list_without_known_pages_is_taken_as_whole_and_this_is_said(tmp_path, capsys):
+    answer = {"type": "array", "items": of(name=TEXT)}
+    code, lookup, _ = declared(tmp_path, "/users/{user}/repos", [parameter("user")], answer)
+    assert "# the document tells of no pages: its list is taken as whole" in code
+    assert lookup.pages is None
+    arguments = ["init", "--openapi", str(tmp_path / "spec.json"), str(tmp_path / "shop")]
+    assert main(arguments) == 0
+    said = "The document tells of no pages: its list is taken as whole.\n"
+    assert said in capsys.readouterr().out
+    code, _, _ = declared(tmp_path, "/users/{user}", [parameter("user")], of(name=TEXT))
+    assert "as whole" not in code
+
+
+@pytest.mark.usefixtures("modules_of_others")
+def test_a_post_is_a_lookup_where_a_person_says_that_it_only_reads(
+    tmp_path, monkeypatch, capsys, service
+):
+    sent = []
+
+    async def answer(request):
+        sent.append(await request.json())
+        return web.json_response({"label": "price", "score": 0.5})
+
+    service.answer = answer
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    spec = str(DOCUMENTS / "classifier.json")
+    assert main(["init", "--openapi", spec, "shop"]) == 2
+    assert "choose one that only reads with --operation: label_v1_label_post" in (
+        capsys.readouterr().err
+    )
+    assert main(["init", "--openapi", spec, "--operation", "label_v1_label_post", "shop"]) == 0
+    monkeypatch.chdir("shop")
+    monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
+    importlib.invalidate_caches()
+    Path(".env").write_text(f"FAST_API_URL={service.url}\nFAST_API_TOKEN=secret\n")
+    assert main(["check"]) == 0, capsys.readouterr().out
+    assert main(["try", "label"]) == 0
+    assert "label=price  score=0.5" in re.sub(r"\n +", "  ", capsys.readouterr().out)
+    assert sent == [{"text": "It was late.", "model": "{small}", "top_k": 3}]
+
+
+COOKIE = {"type": "apiKey", "in": "cookie", "name": "session"}
+HEADER = {"type": "apiKey", "in": "header", "name": "X-Key"}
+
+
+@pytest.mark.parametrize(
+    ("ways", "auth"),
+    [
+        ([{"session": []}], "its auth (apiKey cookie) is none that a lookup has"),
+        ([{"session": []}, {"key": []}], ApiKey(Env("SHOP_KEY"), header="X-Key")),
+        ([{}, {"session": []}], None),
+        ([], None),
+    ],
+)
+def test_auth_is_the_first_that_is_known_and_an_unknown_one_is_refused(tmp_path, ways, auth):
+    schemes = {"components": {"securitySchemes": {"session": COOKIE, "key": HEADER}}}
+    document = schemes | {"security": ways}
+    of_path = (tmp_path, "/a/{id}", [parameter("id")], of(name=TEXT))
+    if isinstance(auth, str):
+        with pytest.raises(DeclarationError, match=re.escape(auth)):
+            declared(*of_path, **document)
+    else:
+        assert declared(*of_path, **document)[1].service.auth == auth
 
 
 def test_a_list_whose_end_nothing_tells_is_refused(tmp_path):

@@ -239,6 +239,17 @@ def test_an_answer_that_was_tried_is_stored_and_not_asked_for_again(project, ser
     assert Counter(service.log)["/places/main%20st"] == 1
 
 
+def test_rows_that_are_all_unknown_ask_whether_the_address_is_right(project, service, capsys):
+    async def unknown(request):
+        return web.json_response({}, status=404)
+
+    service.answer = unknown
+    assert main(["try", "declared_for_trial:places", "--rows", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "2 rows: 2 miss" in printed
+    assert "is the address right, and the request?" in " ".join(printed.split())
+
+
 def test_rows_day_and_lookup_are_chosen(project, service, capsys):
     wanted = ["--rows", "4", "--day", "2013-01-09", "--lookup", "plane"]
     assert main(["try", "declared_for_trial:both", *wanted]) == 0

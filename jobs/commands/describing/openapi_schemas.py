@@ -1,0 +1,30 @@
+"""Reads types of the schemas of an OpenAPI document, as Spark has them, and paths to fields."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.commands.describing.openapi_texts import quoted
+
+TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "STRING"}
+FORMATS = {"int32": "INT", "date": "DATE", "date-time": "TIMESTAMP"}
+
+
+def child(path: str, name: str) -> str:
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
+    return f"{path}.{name}" if plain else f"{path}[{quoted(name)}]"
+
+
+def schema_type(schema: Mapping[str, Any]) -> str:
+    kind = schema.get("type", "")
+    return next((one for one in kind if one != "null"), "") if isinstance(kind, list) else kind
+
+
+def may_be_null(schema: Mapping[str, Any]) -> bool:
+    choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
+    nulls = [one for one in choices if one.get("type") == "null"]
+    return bool(schema.get("nullable") or "null" in schema.get("type", "") or nulls)
+
+
+def column_type(schema: Mapping[str, Any], kind: str) -> str:
+    return FORMATS.get(schema.get("format", ""), TYPES.get(kind, "STRING"))
