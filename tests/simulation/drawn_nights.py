@@ -13,6 +13,7 @@ SETS_OF_LOOKUPS = (
 CHAINED = 0.25  # of the nights with several lookups
 SPILLS = 0.12
 CAPPED = 0.2
+SLOW = 0.3  # of the nights with rates and many rows: a window of 30 s is full
 LIMITS = (*("off",) * 11, *("alone", "calls", "rates", "budget") * 2, "adaptive")
 
 
@@ -83,11 +84,14 @@ def _draw_limits(draws: random.Random, night: Night) -> dict[str, Any]:
     """What the runs of a night share, in half of the nights."""
     limits = draws.choice(LIMITS)
     away_from = 20 * draws.random()
+    rate = draws.choice((8, 20)) if night.rows > 20 else 3
+    if random.Random(f"rate:{night.seed}").random() < SLOW:
+        rate = 3
     return {
         "limits": limits,
         # a run that found a low limit takes a minute for each 100
         "rows": 20 if limits == "adaptive" else night.rows,
-        "rate": draws.choice((8, 20)) if night.rows > 20 else 3,
+        "rate": rate,
         "budget": int(night.rows * draws.choice((0.3, 1.5, 5.0, 30.0))) + 20,
         "store_away": (away_from, away_from + draws.choice((0.0, 0.0, 5.0, 15.0)))
         if limits not in ("off", "alone")
