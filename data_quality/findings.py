@@ -14,6 +14,7 @@ from jobs.schema.personal import HIDDEN, http_status
 from jobs.schema.records import DeclaredFacts
 
 ROWS_OF_EVIDENCE = 10
+OF_THE_TASK = (PARTITION, INPUT_SEQ, OUTPUT_SEQ)
 _WORDS = 9  # columns of the first row in a sentence; the evidence table has all of them
 
 
@@ -93,7 +94,7 @@ def identity_columns(declared: DeclaredFacts, names: Collection[str]) -> list[st
     )
     return [
         *identity,
-        *(name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name not in identity),
+        *(name for name in OF_THE_TASK if name not in identity),
     ]
 
 
@@ -115,11 +116,13 @@ def plain(value: Any) -> Any:
 
 
 def in_words(row: dict[str, Any]) -> str:
-    """Describes a row of evidence: its identity first, the name of its file, and no lists."""
+    """Describes a row of evidence for people: its identity first, the name of its file, no lists,
+    and no numbers that a task gave it.
+    """
     texts = [
         f"{name.lstrip('_')} {value.rsplit('/', 1)[-1] if name == SOURCE_FILE else value}"
         for name, value in row.items()
-        if value is not None and not isinstance(value, list | dict)
+        if value is not None and not isinstance(value, list | dict) and name not in OF_THE_TASK
     ]
     return ", ".join(texts[:_WORDS])
 

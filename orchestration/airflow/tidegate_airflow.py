@@ -49,7 +49,7 @@ DAY_LONG = dt.timedelta(days=1)
 AFTER_A_CRASH = dt.timedelta(minutes=1)
 GRACE = 4.0  # s between SIGTERM and SIGKILL; Airflow kills the task 5 s after SIGTERM
 PR_SET_PDEATHSIG = 1
-WIDTH = 110  # characters of a line of a log; the page cuts longer ones
+WIDTH = 100  # characters of a line of a log; the page cuts longer ones
 RED_DAY = (
     "A day that is not published: the end of its task's log says why and what to do next; the "
     "button Report, under the task's Details, opens its report. Clear the task once the cause is "

@@ -1,6 +1,5 @@
 """What the page of a published row and the page of a table's dead letters show."""
 
-import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +17,6 @@ from jobs.schema import columns as schema
 from jobs.schema.personal import HIDDEN
 
 DAY = "_day"  # in a query, beside the values of columns; no column of a table has this name
-FEWEST = 4  # characters of a text that selects letters
 SOURCES = {
     "call": "by a call of this run",
     "ledger": "from the ledger",
@@ -84,8 +82,7 @@ def describe_letters(enrichment: Enrichment, query: Mapping[str, str]) -> dict[s
 def _group(enrichment: Enrichment, group: LetterGroup) -> dict[str, Any]:
     own = {name: value for name, value in group.sample.items() if name[0] != "_"}
     identity = {name: own.get(name) for name in enrichment.input.row_id}
-    chosen = max(re.split("#|<key>", group.reason), key=len, default="").strip()
-    where = f" --where {shlex.quote(chosen)}" if len(chosen) >= FEWEST else ""
+    where = f" --where {shlex.quote(group.reason)}" if group.reason else ""
     return {
         "group": group,
         "row": own,

@@ -60,6 +60,8 @@ def _headline(tables: Sequence[TableStatus]) -> str:
         return "No enrichment is declared here."
     wrong = [table.enrichment for table in tables if table.rank[0] == 0]
     count = counted(len(tables), "table")
+    if wrong and len(tables) == 1:
+        return f"{wrong[0]} lacks its last day."
     if wrong:
         lack = "lacks its" if len(wrong) == 1 else "lack their"
         return f"{len(wrong)} of {count} {lack} last day: {listed(wrong)}."
@@ -68,7 +70,7 @@ def _headline(tables: Sequence[TableStatus]) -> str:
     states = ((len(waiting), "not due yet, running, or waiting"), (len(idle), "never run"))
     more = [f"{number} {text}" for number, text in states if number]
     published = len(tables) - len(waiting) - len(idle)
-    whole = f"The last day of {published} of {count} is published"
+    whole = f"The last day of {published or 'none'} of {count} is published"
     return f"{whole}; {', '.join(more)}." if more else "The last day of every table is published."
 
 

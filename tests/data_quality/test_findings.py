@@ -7,9 +7,12 @@ from data_quality.findings import in_words
 from data_quality.rows.task_rows import Faults
 
 
-def test_only_the_path_of_the_input_file_is_shortened():
+def test_a_sentence_names_the_file_of_a_row_and_not_the_numbers_of_its_task():
     row = {
         "order_id": 7,
+        "_partition": 0,
+        "_input_seq": 35,
+        "_output_seq": 35,
         "_source_file": "s3://lake/raw/a.parquet",
         "unit": "km/h",
         "url": "x.org/",

@@ -165,9 +165,9 @@ def test_a_day_run_again_keeps_the_figures_of_each_run_and_the_trace_of_a_crash(
         "killed",
     ]
     calls = sum(one.calls for one in made.figures.lookups)
-    assert '<td class="number">0</td>' in lines[0]
-    assert f'<td class="number">{calls:,}</td>' in lines[1]
-    assert f'<td class="number">{calls:,}</td>' not in lines[0]
+    assert 'data-label="dead letters" class="number">0</td>' in lines[0]
+    assert f'data-label="calls" class="number">{calls:,}</td>' in lines[1]
+    assert f'data-label="calls" class="number">{calls:,}</td>' not in lines[0]
     assert "it was killed." in lines[2]
 
 

@@ -97,9 +97,9 @@ def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(
     again = dagster_project.materialized(outcome.run_id)["flights_enriched"]
     before = dagster_project.materialized(published.run_id)["flights_enriched"]
     assert again["weather/requests_sent"] == again["plane/requests_sent"] == 0
-    assert [again[f"weather/rows_{outcome}"] for outcome in ("ok", "miss", "skipped")] == [
-        before[f"weather/rows_{outcome}"] for outcome in ("ok", "miss", "skipped")
-    ]
+    outcomes = [name for name in before if "/rows_" in name]
+    assert "weather/rows_ok" in outcomes
+    assert [again[name] for name in outcomes] == [before[name] for name in outcomes]
 
 
 def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(
