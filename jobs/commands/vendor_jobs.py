@@ -15,6 +15,7 @@ from jobs.errors import DeclarationError, TidegateError
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.job_files import Intent, Job, JobFiles
 from jobs.ledger.stored_request import versions
+from jobs.run.keys.job_budgets import give_back
 from jobs.run.keys.job_ends import let_go, most_cost
 from jobs.schema.facts import Facts
 
@@ -161,6 +162,7 @@ def forget_job(package: str, token: str, clock: Callable[[], float] = time.time)
     found = _open_job(package, token)
     assert found.intent is not None
     facts = let_go(FORGOTTEN, found.lookup, found.job, found.intent, clock())
+    asyncio.run(give_back(found.lookup, token, found.intent, facts))
     if not found.files.finish(token, facts):
         raise DeclarationError(f"job {token} has just ended; its results are not let go.")
     return (

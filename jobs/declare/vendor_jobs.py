@@ -204,7 +204,7 @@ class JobLookup(CoroutineLookup):
                 f"ttl.ok is {self.ttl.ok}, and give_up {self.give_up}: answers would expire while "
                 "the day waits for others; raise ttl.ok, or lower give_up."
             )
-        for name in ("rate", "adaptive", "budget"):
+        for name in ("rate", "adaptive"):
             if getattr(self.service, name):
                 raise DeclarationError(
                     f"service {self.service.name}: {name} is not supported for jobs; give them a "
@@ -218,21 +218,15 @@ class JobLookup(CoroutineLookup):
                     "in the price, as at_most=2_000."
                 )
 
-    def check_in(self, *, has_ledger: bool, budget: bool) -> None:
-        """Raise DeclarationError if an enrichment lacks what jobs need, or has what they lack.
+    def check_in(self, *, has_ledger: bool) -> None:
+        """Raise DeclarationError if an enrichment lacks the ledger that jobs need.
 
         Args:
             has_ledger: Whether it has a ledger.
-            budget: Whether it has a budget.
         """
         if not has_ledger:
             raise DeclarationError(
                 f"lookup {self.name}: jobs need a ledger, which remembers what was submitted."
-            )
-        if budget and self.prices:
-            raise DeclarationError(
-                f"lookup {self.name}: a budget of the enrichment does not count jobs yet; "
-                "cap its runs with --max-cost."
             )
 
     @property

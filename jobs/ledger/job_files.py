@@ -82,6 +82,7 @@ class Intent:
         enrichment: Its name.
         day: The day.
         erased: The number of items whose keys were erased since; the vendor bills them too.
+        budgeted: Budgets count it.
     """
 
     keys: pa.Table
@@ -90,6 +91,7 @@ class Intent:
     enrichment: str = ""
     day: str = ""
     erased: int = 0
+    budgeted: bool = False
 
     @property
     def items(self) -> int:
@@ -99,7 +101,7 @@ class Intent:
     def facts(self) -> dict[str, Any]:
         return {
             "run_id": self.run_id, "at": self.at, "enrichment": self.enrichment, "day": self.day,
-            "erased": self.erased,
+            "erased": self.erased, **({"budgeted": True} if self.budgeted else {}),
         }  # fmt: skip
 
 

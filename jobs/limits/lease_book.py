@@ -26,7 +26,8 @@ from jobs.limits.fair_shares import useful_shares
 OPEN, CLOSED, PROBE = "open", "closed", "probe"
 SILENT_AFTER = 3.0  # s without a heartbeat; a live run that holds something sends one each second
 BUDGETS_KEPT = 64  # latest budgets
-UNSETTLED_KEPT = 64  # latest owners
+UNSETTLED_KEPT = 64  # latest owners, besides jobs
+JOB = "job/"  # prefix of the owner of a vendor job's money
 ROUGHLY = 0.02  # of a window; amounts that become free within it are noted together
 NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
 
@@ -206,7 +207,8 @@ class LeaseBook:
                 self._cool(limit_name, part, part.held, gone.expires)
                 if part.held and part.limit.window == math.inf:
                     self._unsettled.setdefault(name, {})[limit_name] = part.held
-        for owner in [*self._unsettled][:-UNSETTLED_KEPT]:
+        runs = [owner for owner in self._unsettled if not owner.startswith(JOB)]
+        for owner in runs[:-UNSETTLED_KEPT]:
             del self._unsettled[owner]
         for limit_name, parts in list(self._cooling.items()):
             self._cooling[limit_name] = [part for part in parts if part[0] > now]
@@ -226,9 +228,33 @@ class LeaseBook:
         for old in spent[:-BUDGETS_KEPT]:  # of periods long past
             del self._cooling[old]
 
+    def spend(self, owner: str, amount: int, amounts: Mapping[str, int], *, now: float) -> str:
+        """Spend an amount of some budgets, once; it counts as spent until `settle`.
+
+        Args:
+            owner: A job, which has no lease.
+            amount: The same for each budget.
+            amounts: By budget, how much may be spent of it.
+            now: As for `heartbeat`.
+
+        Returns:
+            The budget that has less, if any; then nothing is spent.
+        """
+        self.expire(now)
+        if owner in self._unsettled:
+            return ""
+        short = next(
+            (name for name, most in amounts.items() if self.held(name) + amount > most), ""
+        )
+        if not short:
+            self._unsettled[owner] = dict.fromkeys(amounts, amount)
+            for name, most in amounts.items():
+                self._cool(name, _Part(Limit(most, math.inf)), amount, now)
+        return short
+
     @property
     def unsettled(self) -> Mapping[str, Mapping[str, int]]:
-        """By dead owner and budget, what the owner held; it counts as spent until `settle`."""
+        """By dead owner, or job, and budget what it held; it counts as spent until `settle`."""
         return self._unsettled
 
     def settle(self, owner: str, spent: Mapping[str, int]) -> None:
@@ -241,13 +267,16 @@ class LeaseBook:
     def restart(self) -> None:
         """Handle a restart of the machine and its clock: keep only what was spent for good.
 
-        Nothing is settled after that, because bills may have lost their last writes.
+        Only jobs are settled after that, because bills may have lost their last writes.
         """
         for owner in self._owners.values():
             for name, part in owner.parts.items():
                 if part.limit.window == math.inf:
                     self._cool(name, part, part.held, 0.0)
-        self._owners, self._unsettled, self._pause = {}, {}, None
+        self._owners, self._pause = {}, None
+        self._unsettled = {
+            owner: held for owner, held in self._unsettled.items() if owner.startswith(JOB)
+        }
         self._cooling = {
             name: parts for name, parts in self._cooling.items() if parts[0][0] == math.inf
         }

@@ -17,6 +17,7 @@ from typing import Any
 from jobs.declare.limits.budgets import Budget, most_parts, parts_of
 from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.values.prices import in_force
+from jobs.declare.vendor_jobs import JobLookup
 from jobs.errors import DeclarationError, RunStopped
 from jobs.limits.lease_book import NOTHING_KNOWN, Limit
 from jobs.limits.lease_keeper import LeaseKeeper
@@ -192,7 +193,14 @@ def check_limits(lookups: Sequence[Lookup], budgets: Sequence[tuple[str, Budget]
             store.
         RunStopped: The store cannot be reached.
     """
-    if any(leased_limits(lookups, budgets)) and (url := limits_url()):
+    paid_jobs = [
+        lookup
+        for lookup in lookups
+        if isinstance(lookup, JobLookup) and (lookup.budgets or (budgets and lookup.prices))
+    ]
+    for lookup in paid_jobs:
+        _require_store(lookup, over_runs=bool(limits_url()))
+    if (any(leased_limits(lookups, budgets)) or paid_jobs) and (url := limits_url()):
         asyncio.run(_look_once(url))
 
 
@@ -228,7 +236,8 @@ def leased_limits(
     over_runs, is_named, today = bool(limits_url()), bool(os.environ.get(LIMITS_URL)), now().date()
     by_service: dict[str, list[Lookup]] = {}
     for lookup in lookups:
-        by_service.setdefault(service_identity(lookup), []).append(lookup)
+        if not isinstance(lookup, JobLookup):  # rows submit no job
+            by_service.setdefault(service_identity(lookup), []).append(lookup)
     limits = {
         service: _read_service_limits(asking, budgets, over_runs, today)
         for service, asking in by_service.items()
@@ -253,12 +262,8 @@ def _read_service_limits(
     budgets = [("", budget) for budget in first.budgets] + [
         *(own if any(lookup.prices for lookup in lookups) else ())
     ]
-    if budgets and not over_runs:
-        raise DeclarationError(
-            f"lookup {first.name}: its service has a budget, which runs share in a store, and "
-            f"{LIMITS_URL} is off; "
-            "unset it. For one run alone: --max-cost."
-        )
+    if budgets:
+        _require_store(first, over_runs=over_runs)
     longest = 0.0
     for lookup in lookups:
         if lookup.longest_call is None:
@@ -291,6 +296,15 @@ def _read_service_limits(
         reserved[name] = Reserved(each, budget.reserve_per_call or most, subject)
     at_least = None if first.adaptive is None else first.adaptive.at_least
     return ServiceLimits(service_identity(first), limits, longest, reserved, at_least)
+
+
+def _require_store(lookup: Lookup, *, over_runs: bool) -> None:
+    if not over_runs:
+        raise DeclarationError(
+            f"lookup {lookup.name}: its service has a budget, which runs share in a store, and "
+            f"{LIMITS_URL} is off; "
+            "unset it. For one run alone: --max-cost."
+        )
 
 
 def build_keepers(

@@ -17,6 +17,7 @@ from jobs.declare.vendor_jobs import Failed, JobLookup, Over, Refused, Running
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer, StoredOutcome
 from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
+from jobs.run.keys.job_budgets import give_back
 from jobs.run.keys.job_ends import cost, describe, let_go
 from jobs.run.keys.job_items import item_id
 from jobs.wording import counted, one_line
@@ -104,19 +105,19 @@ class JobWatch:
                 if isinstance(state, Refused):
                     facts = describe(f"refused: {state.reason}", job, intent, self.clock())
                     facts["billed"] = 0
-                    if self.files.finish(job.token, facts) and not state.later:
+                    if await self.finish(job, intent, facts) and not state.later:
                         refused.append((job, state.reason))
                 elif isinstance(state, Over):
                     await self._take(job, intent, state.reason)
                 elif self.clock() >= until + self.lookup.grace:
-                    self._give_up(job, intent)
+                    await self._give_up(job, intent)
                 else:
                     found.is_open(job, intent, until, state.done)
                     continue
                 found.taken += 1
             except NotNow as error:
                 if self.clock() >= until + self.lookup.grace:
-                    self._give_up(job, intent, str(error))
+                    await self._give_up(job, intent, str(error))
                     found.taken += 1
                     continue
                 found.is_open(job, intent, until)
@@ -165,6 +166,11 @@ class JobWatch:
         self.files.write_submitted(job.token, found, at)
         return replace(job, submitted={"job": found, "at": at})
 
+    async def finish(self, job: Job, intent: Intent, facts: Mapping[str, Any]) -> bool:
+        """Mark a job done. Returns whether this call did, not an earlier one."""
+        await give_back(self.lookup, job.token, intent, facts)
+        return self.files.finish(job.token, facts)
+
     async def _state(self, job: str, *, is_late: bool) -> Running | Over | Refused:
         """Return a job's state; a job that takes too long is cancelled first."""
         state = await self.vendor.state(job)
@@ -208,7 +214,7 @@ class JobWatch:
             "doubled": results.doubled,
             **cost(self.lookup, intent, units),
         }
-        self.files.finish(job.token, facts)
+        await self.finish(job, intent, facts)
 
     async def _read(self, job: Job, intent: Intent, results: _Results) -> Reading:
         """Read the results, and store the first of each item."""
@@ -267,7 +273,7 @@ class JobWatch:
         now, words = round(self.clock() * 1e6), dump(why)
         return [StoredAnswer(key, outcome, words, now, run_id) for key in keys]
 
-    def _give_up(self, job: Job, intent: Intent, last: str = "") -> None:
+    async def _give_up(self, job: Job, intent: Intent, last: str = "") -> None:
         """Let go of a job that takes too long: its items are errors, and count as billed."""
         hours = self.lookup.give_up.total_seconds() / 3600
         why = (
@@ -277,4 +283,4 @@ class JobWatch:
         )
         keys = intent.keys[KEY].to_pylist()
         self.files.store(job.token, self._failures(keys, "error", why, intent.run_id))
-        self.files.finish(job.token, let_go(GIVEN_UP, self.lookup, job, intent, self.clock()))
+        await self.finish(job, intent, let_go(GIVEN_UP, self.lookup, job, intent, self.clock()))

@@ -6,6 +6,7 @@ open job covers. If jobs stay open, the day waits: the run ends, and the next ru
 
 import asyncio
 import datetime as dt
+import math
 import secrets
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from jobs.arrow_values import one_chunk
 from jobs.clients.vendor_session import InDoubt, NotNow, NotSubmitted, VendorSession
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
+from jobs.declare.limits.budgets import Budget
 from jobs.declare.vendor_jobs import Item, JobLookup
 from jobs.errors import BudgetExhausted, DeclarationError, LedgerError
 from jobs.ledger.answers import ANSWERS, SCHEMA
@@ -27,10 +29,12 @@ from jobs.ledger.job_files import KEY, NEVER_SENT, Intent, Job, JobFiles
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.selection import Search
 from jobs.ledger.working_folders import BEAT, RUNS, by_run
+from jobs.limits.store import StoreLost
 from jobs.run.keys.claims import DEAD_AFTER
 from jobs.run.keys.day_keys import KeySource
 from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.hits import Hits, open_folder
+from jobs.run.keys.job_budgets import JobBudgets
 from jobs.run.keys.job_ends import describe
 from jobs.run.keys.job_items import JobItems
 from jobs.run.keys.job_results import GIVEN_UP, JobWatch, Look
@@ -80,6 +84,7 @@ def settle_by_jobs(
     seed: int,
     limit: ItemLimit | None = None,
     place: int = 0,
+    budgets: Sequence[tuple[str, Budget]] = (),
     clock: Callable[[], float] = time.time,
 ) -> Hits:
     """Returns the keys of a day with the outcome of each; if jobs stay open, `waits` says so.
@@ -92,6 +97,7 @@ def settle_by_jobs(
         seed: As in `find_hits`.
         limit: What the run may still spend on items.
         place: The place of the lookup in the plan of the run.
+        budgets: Of the enrichment, with its name.
         clock: Seconds since the epoch.
 
     Raises:
@@ -101,7 +107,10 @@ def settle_by_jobs(
     """
     keys = source.distinct(hidden=plan.hidden, seed=seed)
     hits = Hits(plan, source.names, keys, SCHEMA.empty_table(), lookup)
-    step = _JobStep(hits, lookup, waits, limit or ItemLimit(), place, clock=clock)
+    step = _JobStep(
+        hits, lookup, waits, limit or ItemLimit(), place=place,
+        budgets=JobBudgets.of(lookup, budgets), clock=clock,
+    )  # fmt: skip
     return asyncio.run(step.run())
 
 
@@ -112,14 +121,16 @@ class _JobStep:
         lookup: JobLookup,
         waits: Waits,
         limit: ItemLimit,
-        place: int,
         *,
+        place: int,
+        budgets: JobBudgets,
         clock: Callable[[], float],
         token: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         assert hits.plan is not None
         self._hits, self._lookup, self._plan, self._waits = hits, lookup, hits.plan, waits
-        self._limit, self._place = limit, place
+        self._limit, self._place, self._budgets = limit, place, budgets
+        self._free = math.inf, ""  # billionths that the next job may cost, and by which budget
         self._clock, self._token = clock, token
         self._files = JobFiles(open_folder(hits.plan))
         self._texts: pa.Array = hits.keys.wanted[TEXT].combine_chunks()
@@ -220,7 +231,7 @@ class _JobStep:
                         self._lost.add(job.token)
                     return None
                 if found is None:
-                    self._never_sent(job, intent, "the vendor has no such job")
+                    await self._never_sent(watch, job, intent, "the vendor has no such job")
                 return found
             case "token" if not is_late:
                 return await self._submit(watch, job, intent, in_doubt=True)
@@ -228,9 +239,12 @@ class _JobStep:
                 self._lost.add(job.token)
         return None
 
-    def _never_sent(self, job: Job, intent: Intent, why: str) -> None:
+    async def _never_sent(self, watch: JobWatch, job: Job, intent: Intent, why: str) -> None:
+        await watch.finish(job, intent, self._without_bill(job, intent, why))
+
+    def _without_bill(self, job: Job, intent: Intent, why: str) -> dict[str, Any]:
         facts = describe(NEVER_SENT, job, intent, self._clock())
-        self._files.finish(job.token, {**facts, "why": why, "billed": 0})
+        return {**facts, "why": why, "billed": 0}
 
     async def _submit(
         self, watch: JobWatch, job: Job, intent: Intent, *, in_doubt: bool = False
@@ -248,6 +262,8 @@ class _JobStep:
             return None
         if not self._files.job(job.token).is_open:  # another run took this run for dead
             return None
+        if not await self._is_paid(watch, job, intent, in_doubt=in_doubt):
+            return None
         try:
             found = await watch.vendor.submit(items, job.token)
         except InDoubt as error:
@@ -258,6 +274,20 @@ class _JobStep:
         except NotSubmitted as error:
             return await self._refused(watch, job, intent, error, in_doubt=in_doubt)
         return watch.accepted(job, found)
+
+    async def _is_paid(self, watch: JobWatch, job: Job, intent: Intent, *, in_doubt: bool) -> bool:
+        """Returns whether the budgets allow a job, whose most they then count as spent."""
+        try:
+            short = await self._budgets.spend(job.token, intent)
+        except StoreLost as lost:
+            if not in_doubt:
+                await self._never_sent(watch, job, intent, str(lost))
+            raise
+        if short and not in_doubt:  # another run has just spent it
+            await self._never_sent(watch, job, intent, f"{short} allows no more")
+        if short:
+            self._notes.append(f"{short} allows no more now")
+        return not short
 
     async def _refused(
         self, watch: JobWatch, job: Job, intent: Intent, error: NotSubmitted, *, in_doubt: bool
@@ -277,7 +307,7 @@ class _JobStep:
             if found is not None:
                 return watch.accepted(job, found)
         if not in_doubt:
-            self._never_sent(job, intent, str(error))
+            await self._never_sent(watch, job, intent, str(error))
         if error.about_us is not None:
             raise error.about_us from error
         if in_doubt:
@@ -390,6 +420,7 @@ class _JobStep:
         more. Returns the records of the other keys.
         """
         while True:
+            self._free = await self._budgets.free(self._clock())
             records, job = self._write_intent()
             # one by one: of a killed run at most one job is in doubt
             if job is None or await self._submit(watch, job, self._intents[job.token]) is None:
@@ -407,7 +438,8 @@ class _JobStep:
                 records, job = self._new_job()
         except LedgerError:  # the lock was lost: another run may have submitted the same keys
             if job is not None:
-                self._never_sent(job, self._intents[job.token], "the lock was lost")
+                facts = self._without_bill(job, self._intents[job.token], "the lock was lost")
+                self._files.finish(job.token, facts)
             raise
         return records, job
 
@@ -456,16 +488,23 @@ class _JobStep:
             self._files.write_waiting(day.enrichment, day.day, facts)
 
     def _within_cap(self, wanted: pa.Array, *, may_wait: bool) -> pa.Array:
-        """Returns as many keys as a job and the cap of the run allow.
+        """Returns as many keys as a job, the budgets and the cap of the run allow.
 
         may_wait: Jobs are open, so that the run waits anyway, and need not stop.
         """
-        within = self._limit.take(min(len(wanted), self._lookup.max_items), self._place)
-        if not within and not may_wait and self._limit.cap is not None:
+        free, subject = self._free
+        most = min(len(wanted), self._lookup.max_items)
+        affordable = self._budgets.affordable(most, free, self._clock())
+        within = self._limit.take(affordable, self._place)
+        if affordable and self._limit.cap is not None:
+            subject = self._limit.cap.message
+        if not within and subject and not may_wait:
             raise BudgetExhausted(
                 f"lookup {self._lookup.name}: {counted(len(wanted), 'key')} are not submitted, "
-                f"because {self._limit.cap.message} allows no more; run the day again to go on."
+                f"because {subject} allows no more; run the day again to go on."
             )
+        if not within and subject:
+            self._notes.append(f"{subject} allows no more now")
         return wanted.slice(0, within)
 
     def _new_intent(self, wanted: pa.Array) -> Intent:
@@ -476,7 +515,10 @@ class _JobStep:
                 f"{COLUMN}{number}": values[name] for number, name in enumerate(self._hits.names)
             }
         day = self._waits.day
-        return Intent(pa.table(columns), self._plan.run_id, self._clock(), day.enrichment, day.day)
+        return Intent(
+            pa.table(columns), self._plan.run_id, self._clock(), day.enrichment, day.day,
+            budgeted=bool(self._budgets.budgets),
+        )  # fmt: skip
 
     def _values(self, texts: pa.Array | pa.ChunkedArray) -> pa.Table:
         """Returns TEXT and the columns of the key, of those of the keys that are of the day."""

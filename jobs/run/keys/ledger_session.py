@@ -157,7 +157,10 @@ def settle_jobs(
             _begin(plan, place)
             parts = None if plan.reads is None else plan.reads.parts
             source = KeySource(prepared, plan.layout.keys[place], lookup, day, parts)
-            settle_by_jobs(source, lookup, ledger, waits, seed=seed, limit=limit, place=place)
+            settle_by_jobs(
+                source, lookup, ledger, waits, seed=seed, limit=limit, place=place,
+                budgets=plan.budgets,
+            )  # fmt: skip
         waits.raise_if_any(None if plan.cap is None else limit.left)
 
 
@@ -284,7 +287,10 @@ def _look(
     if isinstance(lookup, JobLookup) and plan.may_call:
         assert ledger is not None
         assert waits is not None
-        settled = settle_by_jobs(source, lookup, ledger, waits, seed=seed, limit=limit, place=place)
+        settled = settle_by_jobs(
+            source, lookup, ledger, waits, seed=seed, limit=limit, place=place,
+            budgets=plan.budgets,
+        )  # fmt: skip
         stack.callback(settled.keys.drop)
         return _Look(with_index(ledger, settled.answers), settled.without_responses())
     shares = plan.may_call and plan.lookups[place].cache is not None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from jobs.limits.fair_shares import fair_shares
 from jobs.limits.lease_book import (
     CLOSED,
+    JOB,
     OPEN,
     PROBE,
     UNSETTLED_KEPT,
@@ -182,6 +183,27 @@ def test_a_book_remembers_a_bounded_number_of_owners_to_be_settled():
 def gate(book, owner, *, now, wants=10):
     answer = book.heartbeat(owner, {"calls": Claim(CALLS, 10, wants)}, now=now, ttl=TTL)
     return answer.gate, round(answer.closed_for, 3)
+
+
+def test_a_job_counts_at_its_most_until_it_is_settled_also_after_a_restart():
+    book = LeaseBook()
+    amounts = {"day": 10, "month": 100}
+
+    def spend(job, amount):
+        return book.spend(f"{JOB}{job}", amount, amounts, now=0.0)
+
+    def held():
+        return book.held("day"), book.held("month")
+
+    assert [spend("1", 6), spend("1", 6), held()] == ["", "", (6, 6)]
+    assert [spend("2", 5), held()] == ["day", (6, 6)]
+    assert [spend("2", 4), held()] == ["", (10, 10)]
+    book = LeaseBook(json.loads(json.dumps(book.state())))
+    book.restart()
+    book.settle(f"{JOB}1", {"day": 1, "month": 1})
+    assert held() == (5, 5)
+    book.settle(f"{JOB}1", {"day": 0, "month": 0})
+    assert [spend("3", 5), held()] == ["", (10, 10)]
 
 
 def test_after_a_pause_one_run_probes_and_its_answer_opens_the_gate_for_all():

@@ -23,12 +23,13 @@ DECLARATION = """
 from datetime import timedelta
 
 from tidegate import (
-    NOT_KNOWN_YET, Enrichment, Env, Failed, Input, Ledger, Output, Over, Price, Refused, Retry,
+    NOT_KNOWN_YET, Budget, Enrichment, Env, Failed, Input, Ledger, Output, Over, Price, Refused, Retry,
     Running, Service, Tolerance, Ttl, jobs,
 )
 
 vendor = Service(
-    name="vendor", url=Env("VENDOR_URL"), max_concurrency={open_jobs}, prices=[Price("{price} USD")]
+    name="vendor", url=Env("VENDOR_URL"), max_concurrency={open_jobs}, prices=[Price("{price} USD")],
+    budget={budget},
 )
 
 
@@ -72,6 +73,7 @@ reviews = Enrichment(
     ledger=Ledger("{ledger}"),
     tolerance=Tolerance(error=1.0, timeout=1.0),
     pii={pii},
+    budget={own_budget},
 )
 """
 FIND = """
@@ -110,7 +112,8 @@ class Reviews:
 
     def declare(
         self, recovery="list", *, max_items=10, open_jobs=5, retries=1, give_up=3600, pii=(),
-        cancels=True, poll_every=30, attempt_timeout=20, ttl="Ttl()", second=False,
+        cancels=True, poll_every=30, attempt_timeout=20, ttl="Ttl()", second=False, budget="[]",
+        own_budget="[]",
     ):  # fmt: skip
         Path("declared").mkdir(exist_ok=True)
         Path("declared/__init__.py").touch()
@@ -119,7 +122,7 @@ class Reviews:
             recovery=recovery, max_items=max_items, open_jobs=open_jobs, retries=retries,
             give_up=give_up, more=more, price=PRICE, pii=list(pii),
             poll_every=poll_every, attempt_timeout=attempt_timeout, ttl=ttl,
-            ledger=self.ledger,
+            ledger=self.ledger, budget=budget, own_budget=own_budget,
         )  # fmt: skip
         if second:
             text = text.replace("lookups=[Labels]", "lookups=[Labels, Others]")

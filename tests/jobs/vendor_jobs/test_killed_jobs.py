@@ -11,10 +11,10 @@ NEVER_KNOWN = {"intent written", "answer lost"}  # of a vendor without list and 
 KILLED = -9
 
 
-def run_killed_at(reviews, point, recovery):
+def run_killed_at(reviews, point, recovery, **declared):
     """The statuses of the runs: one is killed at this point, the others continue."""
     # a killed submission may still arrive 4 times so long afterwards
-    reviews.declare(recovery, attempt_timeout=1, poll_every=0.5)
+    reviews.declare(recovery, attempt_timeout=1, poll_every=0.5, **declared)
     reviews.write_input(DAY, TEXTS)
     if point not in NEVER_KNOWN | {"id stored"}:
         assert reviews.run(DAY) == 10

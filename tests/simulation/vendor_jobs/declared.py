@@ -29,6 +29,7 @@ from tests.simulation.vendor_jobs.night import GIVE_UP, JobsNight
 from tests.simulation.vendor_jobs.vendor import CREATED, ITEM, MOST_TOKENS, REFUSED, TOKEN
 from tidegate import (
     NOT_KNOWN_YET,
+    Budget,
     Enrichment,
     Failed,
     Input,
@@ -119,7 +120,7 @@ async def _cancel(_self: Vendor, job: str, http: Any) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _lookup(name: str, max_items: int, most_open: int, retries: int) -> JobLookup:
+def _lookup(name: str, max_items: int, most_open: int, retries: int, budget: int) -> JobLookup:
     dialect = DIALECTS[name]
     methods: dict[str, Any] = {"dialect": dialect}
     methods |= {"find": _find} if dialect.recovery == "list" else {}
@@ -127,7 +128,11 @@ def _lookup(name: str, max_items: int, most_open: int, retries: int) -> JobLooku
     prices = [Price(f"{ITEM} USD", per="item")]
     if dialect.by_token:
         prices.append(Price(f"{TOKEN} USD", per="token", at_most=MOST_TOKENS))
-    service = Service(name=name, url=URL, max_concurrency=most_open, prices=prices)
+    most = ITEM + (MOST_TOKENS * TOKEN if dialect.by_token else 0)
+    service = Service(
+        name=name, url=URL, max_concurrency=most_open, prices=prices,
+        budget=[Budget(f"{budget * most} USD", per="month")] if budget else [],
+    )  # fmt: skip
     return jobs(
         service=service, keys={"t": "t"}, returns="label STRING", recovery=dialect.recovery,
         max_items=max_items, give_up=timedelta(seconds=GIVE_UP), retry=Retry(retries=retries),
@@ -136,7 +141,7 @@ def _lookup(name: str, max_items: int, most_open: int, retries: int) -> JobLooku
 
 
 def lookup_of(night: JobsNight) -> JobLookup:
-    return _lookup(night.dialect, night.max_items, night.most_open, night.retries)
+    return _lookup(night.dialect, night.max_items, night.most_open, night.retries, night.budget)
 
 
 def enrichment_of(night: JobsNight) -> Enrichment:

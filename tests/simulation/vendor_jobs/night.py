@@ -52,6 +52,7 @@ class JobsNight:
         chances: Per kind of fault, the probability that it strikes where it can.
         left_out: Numbers of faults that do not strike, since the night fails without them too.
         aim: A piece of the paths at whose changes most kills strike.
+        budget: Items that all jobs may cost at their most; 0: no budget.
     """
 
     seed: int
@@ -74,6 +75,7 @@ class JobsNight:
     fails_between: tuple[float, float] = (0.0, 0.0)
     left_out: tuple[int, ...] = ()
     aim: str = ""
+    budget: int = 0
 
     def as_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
@@ -97,7 +99,7 @@ class JobsNight:
         for name, least in (("days", 1), ("rows", 3), ("keys", 3)):
             if getattr(self, name) > least:
                 yield change(self, **{name: max(least, getattr(self, name) // 2)})
-        for name in ("personal", "hides", "abandoned", "aim"):
+        for name in ("personal", "hides", "abandoned", "aim", "budget"):
             if getattr(self, name):
                 yield change(self, **{name: type(getattr(self, name))()})
 
@@ -108,6 +110,9 @@ def draw_night(seed: int) -> JobsNight:
     days = draws.choice((1, 2, 2, 3))
     rounds = tuple(_draw_round(draws, days) for _ in range(draws.choice((1, 2, 3, 4))))
     fails_from = 30 * draws.random()
+    of_money = random.Random(f"money:{seed}")  # the other nights stay as they were
+    budget = of_money.choice((4, 12, 40)) if of_money.random() < 0.3 else 0
+    of_store = {"error of the limits' store": 0.05} if budget and of_money.random() < 0.3 else {}
     return JobsNight(
         seed=seed,
         dialect=draws.choice([*DIALECTS]),
@@ -125,7 +130,8 @@ def draw_night(seed: int) -> JobsNight:
         rounds=rounds,
         pauses=tuple(draws.choice((0.0, 10.0, 60.0, 400.0, 1300.0)) for _ in rounds),
         abandoned=tuple(day for day in range(1, days) if draws.random() < 0.3),
-        chances=_draw_chances(draws),
+        chances=_draw_chances(draws) | of_store,
+        budget=budget,
         fails_between=(fails_from, fails_from + draws.choice((5.0, 60.0))),
         aim=draws.choice(("", "jobs/", "intent", "submitted", "done.json", "parts/", "waiting/")),
     )

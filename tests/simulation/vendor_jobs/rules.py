@@ -3,14 +3,17 @@
 import json
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.declare.limits.budgets import PARTS
 from jobs.ledger.job_files import NEVER_SENT
 from jobs.ledger.keys import key_text
 from jobs.run.keys.job_results import GIVEN_UP
+from tests.simulation import limits_store
 from tests.simulation.disk import Disk
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.processes import Process
@@ -44,8 +47,9 @@ class JobRules:
 
     submitting: Process
 
-    def __init__(self, night: JobsNight, vendor: JobVendor, disk: Disk) -> None:
-        self._night, self._vendor, self._disk = night, vendor, disk
+    def __init__(self, night: JobsNight, vendor: JobVendor, disk: Disk, limits: Path) -> None:
+        self._night, self._vendor, self._disk, self._limits = night, vendor, disk, limits
+        self.budget = night.budget  # in items
         self._dialect = DIALECTS[night.dialect]
         self._jobs = f"{folder_of(night).path}/jobs"
         self._forgotten: dict[str, float] = {}  # by text, when it was last forgotten
@@ -126,6 +130,19 @@ class JobRules:
                     )
                     return
         self._check_open([one for one in accepted if not one.is_over])
+        self._check_spending([*accepted, job])
+
+    def _check_spending(self, accepted: Sequence[VendorJob]) -> None:
+        """What the vendor has billed, and may still bill for open jobs, is within the budget."""
+        bills = [sum(one.bill.values()) if one.is_over else self._most(one) for one in accepted]
+        if self.budget and sum(bills) > self.budget * self._most_of_item():
+            scheduler().fail(f"{sum(bills)} are spent, of {self.budget} items at their most")
+
+    def _most(self, job: VendorJob) -> Decimal:
+        return len(job.items) * self._most_of_item()
+
+    def _most_of_item(self) -> Decimal:
+        return ITEM + (MOST_TOKENS * TOKEN if self._dialect.by_token else 0)
 
     def _is_covered(self, job: VendorJob, item: str) -> str:
         """Why no other job may have an item of this job; empty if another may."""
@@ -275,6 +292,27 @@ class JobRules:
             most = bill + ITEM * sum(item not in job.bill for item in erased)
             if not least <= cost <= most:
                 night.fail(f"{job.name} ({done['state']}) is billed {bill}, the ledger has {cost}")
+
+    def check_budget(self) -> None:
+        """The book counts what the ledger has as billed, and open jobs at their most; more only
+        where a kill or a fault came between, and never less than the vendor billed.
+        """
+        if not self.budget:
+            return
+        (held,) = {
+            book.held(name) for book in limits_store.books(self._limits).values()
+            for name in {row["limit"] for row in book.rows(0.0)}
+        } or {0}  # fmt: skip
+        spent = Decimal(held) / PARTS
+        invoice = sum((sum(job.bill.values()) for job in self._vendor.accepted()), Decimal(0))
+        if spent < invoice and not self.clock_was_set:
+            scheduler().fail(f"the budget has {spent} as spent, the vendor billed {invoice}")
+        ends = [self.done(token) for token in self._intents()]
+        costs = [Decimal(done.get("cost", "0")) for done in ends if done is not None]
+        struck = scheduler().world.faults.struck
+        is_clear = not struck["error of the limits' store"] and not struck["power cut"]
+        if is_clear and None not in ends and spent != sum(costs):
+            scheduler().fail(f"the budget has {spent} as spent, the ledger {sum(costs)}")
 
     # -- files -------------------------------------------------------------------------------------
     def check_forgotten(self, texts: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ import itertools
 import shutil
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from tests.simulation.vendor_jobs.world import World
 
 WAITS, OK, WITH_ERRORS = "waits", "ok", "ok, with errors"
 LOOKS_AGAIN, LOOKS_AT_LEAST = 45.0, 300.0  # s, growing
+ENOUGH = 1_000_000  # items of a budget
 DIE_WITHIN = 40.0  # s after which a dead run counts no more
 SLACK = 600.0  # s, beside give_up, until a job is over for the ledger
 
@@ -187,6 +189,9 @@ class Stage:
         """Each day that anybody still wants ends; then nothing is left to ask."""
         world = self.world
         world.faults.is_quiet = True
+        if self.night.budget:  # somebody raises it
+            world.rules.budget = ENOUGH
+            self.night = replace(self.night, budget=ENOUGH)
         self.scheduler.sleep(DIE_WITHIN + self._put_back)
         days = [day for day in range(self.night.days) if day not in self.night.abandoned]
         settled = [day for day in days if self._run_until_over(day) == OK]
@@ -199,6 +204,7 @@ class Stage:
         if world.rules.is_all_known() and world.vendor.requests != requests:
             self.scheduler.fail(f"{world.vendor.requests - requests} requests, when all was known")
         world.rules.check_bills()
+        world.rules.check_budget()
         if self.night.personal:
             world.rules.check_hidden()
 

@@ -41,7 +41,8 @@ class World:
         self.faults = Faults(
             night.chances, night.left_out, self.scheduler.stream, self.scheduler.say
         )
-        os.environ[LIMITS_URL] = OFF
+        self.limits_file = folder / "limits.sqlite"
+        os.environ[LIMITS_URL] = f"file://{self.limits_file}" if night.budget else OFF
         self.scheduler.network = Network(self.faults, VendorConnection)
         self.disk = Disk(night.latency, self.faults)
         self.disk.fails_between, self.disk.aim = night.fails_between, night.aim
@@ -51,7 +52,7 @@ class World:
         self.locks: dict[str, tuple[int, Process]] = {}  # by path
         self.vendor = JobVendor(self.faults, DIALECTS[night.dialect], night.takes_long, night.hides)
         self.scheduler.vendor = self.vendor  # type: ignore[attr-defined]
-        self.rules = JobRules(night, self.vendor, self.disk)
+        self.rules = JobRules(night, self.vendor, self.disk, self.limits_file)
         self.scheduler.rules = self.rules  # type: ignore[attr-defined]
         self.texts = [draw_texts(night, day) for day in range(night.days)]
         self.runs: dict[str, str] = {}

@@ -1,0 +1,132 @@
+"""The money of jobs in budgets over runs: spent before a job is submitted, as much as it may cost;
+what was not billed comes back once it is over.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from typing import Any, Self
+
+from jobs.declare.limits.budgets import PARTS, Budget, parts_of
+from jobs.declare.lookup import service_identity
+from jobs.declare.values.prices import in_force
+from jobs.declare.vendor_jobs import JobLookup
+from jobs.ledger.job_files import Intent
+from jobs.limits.lease_book import JOB, LeaseBook
+from jobs.limits.store import Found, StoreLost
+from jobs.limits.store_url import limits_url, open_store
+from jobs.run.keys.job_ends import most_cost
+
+_log = logging.getLogger("tidegate.jobs")
+
+
+@dataclass(frozen=True)
+class JobBudgets:
+    """The budgets of the jobs of a lookup.
+
+    Attributes:
+        lookup: As declared.
+        budgets: Of its service, and of the enrichment with its name.
+    """
+
+    lookup: JobLookup
+    budgets: Sequence[tuple[str, Budget]]
+
+    @classmethod
+    def of(cls, lookup: JobLookup, own: Sequence[tuple[str, Budget]]) -> Self:
+        """Returns the budgets of a lookup. own: those of its enrichment."""
+        return cls(
+            lookup, [*(("", one) for one in lookup.budgets), *(own if lookup.prices else ())]
+        )
+
+    async def free(self, at: float) -> tuple[float, str]:
+        """Returns the billionths that a job may cost now, and the budget that sets them."""
+        if not (amounts := self._amounts(at)):
+            return math.inf, ""
+
+        def look(book: LeaseBook, now: float) -> tuple[float, str]:
+            book.expire(now)
+            return min((most - book.held(name), name) for name, most in amounts.items())
+
+        free, name = await _step(self.lookup, look)
+        return free, self._subject(name, at)
+
+    def affordable(self, items: int, free: float, at: float) -> int:
+        """Returns how many of these items a job may have that costs at most so many billionths."""
+        prices = in_force(self.lookup.prices, str(_day(at)))
+        once = sum(parts_of(one) for one in prices if one.unit == "request")
+        each = sum(
+            parts_of(one) * (1 if one.unit == "item" else one.at_most or 0)
+            for one in prices
+            if one.unit != "request"
+        )
+        if free == math.inf or once > free:
+            return items if free == math.inf else 0
+        return min(items, int((int(free) - once) / each)) if each else items
+
+    async def spend(self, token: str, intent: Intent) -> str:
+        """Spends the most that a job may cost, once. Returns the budget that does not allow it;
+        empty if all do. Raises StoreLost.
+        """
+        if not (amounts := self._amounts(intent.at)):
+            return ""
+        most = _parts(most_cost(self.lookup, intent))
+        spend = partial(_spend, owner=f"{JOB}{token}", amount=most, amounts=amounts)
+        short = await _step(self.lookup, spend)
+        return short and self._subject(short, intent.at)
+
+    def _amounts(self, at: float) -> dict[str, int]:
+        """Returns the billionths of each budget of the period of a time, by its name."""
+        return {budget.name(_day(at), of): budget.parts for of, budget in self.budgets}
+
+    def _subject(self, name: str, at: float) -> str:
+        of, budget = next(one for one in self.budgets if one[1].name(_day(at), one[0]) == name)
+        whose = of or self.lookup.service_name
+        return f"the budget of {whose}, {budget.amount} per {budget.per},"
+
+
+async def give_back(lookup: JobLookup, token: str, intent: Intent, done: Mapping[str, Any]) -> None:
+    """Has the budgets count what a job was billed. While they have no store it counts at its most.
+
+    done: The facts of its end.
+    """
+    if not intent.budgeted:
+        return
+    try:
+        await _step(lookup, partial(_settle, owner=f"{JOB}{token}", amount=_parts(done)))
+    except StoreLost as lost:
+        _log.warning(
+            "lookup %s: job %s counts in its budgets at its most: %s", lookup.name, token, lost
+        )
+
+
+def _spend(
+    book: LeaseBook, now: float, *, owner: str, amount: int, amounts: Mapping[str, int]
+) -> str:
+    return book.spend(owner, amount, amounts, now=now)
+
+
+def _settle(book: LeaseBook, _now: float, *, owner: str, amount: int) -> None:
+    book.settle(owner, dict.fromkeys(book.unsettled.get(owner, ()), amount))
+
+
+async def _step(lookup: JobLookup, decide: Callable[[LeaseBook, float], Found]) -> Found:
+    store = open_store(limits_url())
+    try:
+        return await store.step(service_identity(lookup), decide)
+    finally:
+        await store.close()
+
+
+def _parts(facts: Mapping[str, Any]) -> int:
+    return math.ceil(Decimal(facts.get("cost", 0)) * PARTS)
+
+
+def _day(at: float) -> dt.date:
+    return dt.datetime.fromtimestamp(at, dt.UTC).date()

@@ -1,0 +1,102 @@
+"""Budgets over runs count jobs: at their most while they are open, then what the vendor billed."""
+
+import asyncio
+from decimal import Decimal
+
+import pytest
+
+from jobs.declare.limits.budgets import PARTS
+from jobs.limits.lease_book import JOB
+from jobs.limits.store_url import LIMITS_URL, limits_url, open_store
+from tests.jobs.vendor_jobs.test_days_by_jobs import DAY, NEXT, TEXTS, WAITING
+from tests.jobs.vendor_jobs.test_killed_jobs import run_killed_at
+from tests.support.killed_job_run import POINTS
+from tests.support.vendor import PRICE
+
+STOPPED = 3
+TEN_ITEMS = f'[Budget("{10 * PRICE} USD", per="month")]'
+ALL_ITEMS = f'[Budget("{25 * PRICE} USD", per="month")]'
+
+
+@pytest.fixture(autouse=True)
+def _limits(tmp_path, monkeypatch):
+    monkeypatch.setenv(LIMITS_URL, f"file://{tmp_path}/limits.sqlite")
+
+
+def spent():
+    """What the budgets count, in USD; and the jobs that they still hold money for."""
+
+    async def look():
+        store = open_store(limits_url())
+        try:
+            books, _ = await store.books()
+        finally:
+            await store.close()
+        return books
+
+    (book,) = asyncio.run(look()).values()
+    amounts = {book.held(name) for name in book._cooling}
+    return Decimal(max(amounts)) / PARTS, [one for one in book.unsettled if one.startswith(JOB)]
+
+
+@pytest.mark.parametrize("whose", ["budget", "own_budget"])
+def test_a_budget_bounds_the_items_of_jobs(reviews, capsys, whose):
+    reviews.declare(**{whose: TEN_ITEMS})
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    assert sum(reviews.vendor.submits.values()) == 10
+    assert "allows no more now" in capsys.readouterr().out
+    assert spent()[0] == 10 * PRICE
+    while (status := reviews.run(DAY)) == WAITING:
+        continue
+    assert status == STOPPED
+    assert "USD per month, allows no more; run the day again" in capsys.readouterr().out
+    assert reviews.vendor.invoice == 10 * PRICE == spent()[0]
+    reviews.declare()
+    assert reviews.run_until_over(DAY) == 0
+    assert set(reviews.vendor.submits.values()) == {1}
+
+
+def test_what_a_job_was_not_billed_is_given_back(reviews):
+    reviews.declare(budget=ALL_ITEMS, retries=0)
+    reviews.vendor.fails.update(dict.fromkeys(TEXTS[:8], -1))
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    assert spent()[0] == 25 * PRICE
+    assert reviews.run_until_over(DAY) == 0
+    assert spent() == (reviews.vendor.invoice, []) == (17 * PRICE, [])
+    reviews.write_input(NEXT, [f"other {number}" for number in range(8)])
+    assert reviews.run_until_over(NEXT) == 0
+    assert spent()[0] == reviews.vendor.invoice == 25 * PRICE
+
+
+@pytest.mark.parametrize("recovery", ["list", "token"])
+def test_a_job_whose_submission_was_lost_is_paid_once(reviews, recovery):
+    reviews.declare(recovery, budget=ALL_ITEMS)
+    reviews.vendor.lose = {1}
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_until_over(DAY) == 0
+    assert spent() == (reviews.vendor.invoice, []) == (25 * PRICE, [])
+
+
+def test_a_refused_job_costs_a_budget_nothing(reviews):
+    reviews.declare(budget=ALL_ITEMS)
+    reviews.vendor.refuse = 429
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    assert spent() == (0, [])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(one, marks=[] if one == "results stored" else pytest.mark.proof)
+        for one in POINTS
+    ],
+)
+def test_a_killed_run_spends_no_budget_twice(reviews, point):
+    reviews.vendor.fails["text 3"] = -1
+    run_killed_at(reviews, point, "list", budget=ALL_ITEMS)
+    assert spent() == (reviews.vendor.invoice, []) == (24 * PRICE, [])
+    assert reviews.bill == reviews.vendor.invoice
