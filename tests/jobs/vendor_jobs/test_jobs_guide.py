@@ -85,10 +85,16 @@ class OpenAi:
         batch["request_counts"] = {"completed": 0, "total": len(lines)}
         if self.looks:
             self.looks -= 1
+            batch["request_counts"] = None  # as some gateways do while they validate
         elif batch["status"] == "in_progress":
             answers, errors = [], []
             for line in reversed(lines):
                 text = line["body"]["messages"][1]["content"]
+                if text == "review 4" and len(self.batches) == 1:
+                    error = {"code": "batch_expired", "message": "it was not reached"}
+                    expired = {"custom_id": line["custom_id"], "response": None, "error": error}
+                    errors.append(expired)
+                    continue
                 if text == "review 3":
                     error = {"error": {"message": "content_filter"}}
                     response = {"status_code": 400, "body": error}
@@ -127,7 +133,9 @@ class Anthropic:
 
     def line(self, one):
         text = one["params"]["messages"][0]["content"]
-        result = {"type": "succeeded", "message": {"content": [{"text": f"topic of {text}"}]}}
+        thought = {"type": "thinking", "thinking": "a review"}
+        content = [thought, {"type": "text", "text": f"topic of {text}"}]
+        result = {"type": "succeeded", "message": {"content": content}}
         if text == "review 3":
             error = {"type": "invalid_request_error", "message": "content_filter"}
             result = {"type": "errored", "error": {"error": error}}
