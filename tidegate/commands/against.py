@@ -36,7 +36,8 @@ def _run(options: argparse.Namespace) -> int:
             print(line)
         print()
         verdict = tested.held_back or tested.lost
-        for line in entry("would be held back: " if verdict else "would be published", verdict, 0):
+        text = f"would be held back: {verdict}" if verdict else "would be published"
+        for line in entry("", text, 0):
             print(line)
     return FAILED if tested.held_back or tested.lost else RIGHT
 

@@ -56,9 +56,19 @@ def test_an_unchanged_declaration_changes_no_cell_and_says_so_twice(tested):
     assert (status, found["held_back"], found["lost"]) == (0, "", "")
     difference = found["difference"]
     assert (difference["changed"], difference["unchanged"], difference["columns"]) == (0, 4, [])
-    for one in (found, again):
-        one["difference"]["after"].pop("run_id")
     assert again == found
+
+
+def test_the_text_says_whether_the_day_would_be_published(local_days, capsys):
+    local_days.write_input(DAY, TOWNS)
+    assert local_days.run(DAY) == 0
+    printed = []
+    for _ in range(2):
+        capsys.readouterr()
+        assert main(["test", "towns", "--package", "declared", "--against", DAY]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0].endswith("\n\nwould be published\n")
+    assert printed[0] == printed[1]
 
 
 def test_a_new_column_and_another_path_are_shown_cell_by_cell(tested):

@@ -414,14 +414,15 @@ def broken(value, draw):
     "seeds", [range(20), pytest.param(range(20, 400), marks=pytest.mark.proof)]
 )
 def test_a_broken_document_is_one_sentence_or_a_declaration(tmp_path, seeds):
-    wholes = [yaml.safe_load((DOCUMENTS / name).read_text()) for name in SERVICES]
+    wholes = {path: yaml.safe_load(path.read_text()) for path in sorted(DOCUMENTS.iterdir())}
     made = 0
     for seed in seeds:
-        for whole in wholes:
+        for name, whole in wholes.items():
+            chosen = "label_v1_label_post" if name.stem == "classifier" else None
             path = tmp_path / "spec.json"
             path.write_text(json.dumps(broken(whole, random.Random(seed))))
             try:
-                described = describe(OpenApi(path))
+                described = describe(OpenApi(path), chosen)
             except DeclarationError:
                 continue
             try:
