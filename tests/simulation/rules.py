@@ -154,8 +154,12 @@ class Rules:
             night.fail(
                 f"asked by a task that is cut off: {request.lookup} {request.keys} by {worker}"
             )
-        if worker.unwanted_since is not None and night.now > max(
-            worker.unwanted_since + STAGELESS, news
+        # one that did not reach its driver when it began goes on until Spark kills it
+        is_linked = worker in night.network.heard
+        if (
+            is_linked
+            and worker.unwanted_since is not None
+            and night.now > max(worker.unwanted_since + STAGELESS, news)
         ):
             night.fail(f"asked after its stage: {request.lookup} {request.keys} by {worker}")
 
