@@ -33,7 +33,7 @@ def read_ddl(ddl: str, where: str = "returns") -> tuple[AnswerColumn, ...]:
         isinstance(column, exp.ColumnDef) and column.args.get("kind") for column in columns
     ):
         raise DeclarationError(
-            f"{where}: cannot read {ddl!r}: every column needs a name and a type. {cure}"
+            f"{where}: cannot read {ddl!r}: every column needs a name and a type of Spark. {cure}"
         )
     read = []
     for column in columns:
