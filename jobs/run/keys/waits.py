@@ -8,7 +8,7 @@ from typing import Any
 from jobs.errors import RowFailed, RunWaits
 from jobs.ledger.job_files import JobFiles
 
-GOES_ON = "Run the day again later: it goes on."
+GOES_ON = "The next run of the day goes on."
 
 
 @dataclass(frozen=True)
