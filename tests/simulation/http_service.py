@@ -125,7 +125,8 @@ class MemoryTransport(asyncio.Transport):
         if kind == "dropped":
             self._end()
         elif kind == "throttled":
-            if is_heard and not request.is_overtaken:  # else the call was cancelled
+            # else the call was cancelled: by another one, or by the time limit of its row
+            if is_heard and not (request.is_overtaken or self._protocol._is_retired):
                 vendor.closed_until[request.process, request.lookup] = night.now + value
                 vendor.throttled_at[request.process, request.lookup] = night.now
             self._arrive(_response(429, {"error": "slow down"}, f"Retry-After: {value}\r\n"))
