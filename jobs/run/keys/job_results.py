@@ -29,6 +29,17 @@ GIVEN_UP = "given up"
 _log = logging.getLogger("tidegate.jobs")
 
 
+class ItemsMissing(NotNow):
+    """Results lack items, which the connection may have cut. keys: the keys of these items."""
+
+    def __init__(self, keys: Sequence[str], items: int) -> None:
+        super().__init__(
+            f"{counted(len(keys), 'item')} of {items:,} are missing from its "
+            "results, which the connection may have cut"
+        )
+        self.keys = keys
+
+
 @dataclass
 class Look:
     """What a look at open jobs found.
@@ -117,7 +128,8 @@ class JobWatch:
                 found.taken += 1
             except NotNow as error:
                 if self.clock() >= until + self.lookup.grace:
-                    await self._give_up(job, intent, str(error))
+                    missing = error.keys if isinstance(error, ItemsMissing) else None
+                    await self._give_up(job, intent, str(error), missing)
                     found.taken += 1
                     continue
                 found.is_open(job, intent, until)
@@ -183,17 +195,14 @@ class JobWatch:
     async def _take(self, job: Job, intent: Intent, reason: str) -> None:
         """Store the results of a job that is over, then mark it done.
 
-        Raises NotNow while items are missing from results that the connection may have cut.
+        Raises ItemsMissing for results that the connection may have cut.
         """
         results = _Results({item_id(key): key for key in intent.keys[KEY].to_pylist()})
         reading = await self._read(job, intent, results)
         missing = [key for key in results.keys.values() if key is not None]
         if missing and not reading.is_whole:
             # the vendor may have answered and billed these items, so they must not go again
-            raise NotNow(
-                f"{counted(len(missing), 'item')} of {len(results.keys):,} are missing from its "
-                "results, which the connection may have cut"
-            )
+            raise ItemsMissing(missing, len(results.keys))
         why = f"job {job.id} ended ({one_line(reason)}) without this item"
         if missing:
             self.files.store(job.token, self._failures(missing, "timeout", why, intent.run_id))
@@ -273,14 +282,21 @@ class JobWatch:
         now, words = round(self.clock() * 1e6), dump(why)
         return [StoredAnswer(key, outcome, words, now, run_id) for key in keys]
 
-    async def _give_up(self, job: Job, intent: Intent, last: str = "") -> None:
-        """Let go of a job that takes too long: its items are errors, and count as billed."""
+    async def _give_up(
+        self, job: Job, intent: Intent, last: str = "", missing: Sequence[str] | None = None
+    ) -> None:
+        """Let go of a job that takes too long: its items count as billed.
+
+        missing: The keys that become errors, by default all; the results of others were read.
+        """
+        if not self.files.job(job.token).is_open:  # another run has read all results meanwhile
+            return
         hours = self.lookup.give_up.total_seconds() / 3600
         why = (
             f"job {job.id} did not give all its results within {hours:g} h (give_up): {last}"
             if last
             else f"job {job.id} was not over after {hours:g} h (give_up)"
         )
-        keys = intent.keys[KEY].to_pylist()
+        keys = intent.keys[KEY].to_pylist() if missing is None else missing
         self.files.store(job.token, self._failures(keys, "error", why, intent.run_id))
         await self.finish(job, intent, let_go(GIVEN_UP, self.lookup, job, intent, self.clock()))

@@ -299,6 +299,7 @@ def test_a_job_that_the_vendor_lost_is_an_error_in_the_end(steps, status, path, 
     assert words in step.words
 
 
+FAILED_LINE = len('{"id": "' + 22 * "x" + '", "error": "cannot read text 2", "final": false}\n')
 LINE = len('{"id": "' + 22 * "x" + '", "answer": {"label": "label of text 1"}}\n')
 
 
@@ -334,6 +335,20 @@ def test_items_missing_from_cut_results_to_the_end_are_errors_and_billed(steps):
     assert len(words) == 2
     assert "did not give all its results within 1 h (give_up): 2 items of 3 are" in words[0]
     check_paid_once(reviews)
+
+
+def test_an_item_that_failed_goes_again_although_others_are_missing_to_the_end(steps):
+    reviews, vendor = steps.reviews, steps.reviews.vendor
+    reviews.declare(give_up=HOUR)
+    vendor.fails["text 2"] = 1
+    vendor.mangle = lambda lines: sorted(lines, key=lambda line: "answer" in line)
+    vendor.cut_after = 9 * [FAILED_LINE]
+    for _ in range(3):
+        steps.run()
+    steps.now += 2 * HOUR
+    steps.run()
+    vendor.cut_after.clear()
+    assert steps.run_until_over().outcomes == {"ok": 1, "error": 2}
 
 
 def test_answers_hold_while_the_day_waits_for_others(steps):
