@@ -4,6 +4,7 @@ them.
 
 import subprocess
 
+import pytest
 import yaml
 
 from jobs.process.spark_conf import SPARK_CONF, refuse_own_settings, settings_from_environment
@@ -42,6 +43,7 @@ def test_driver_and_executors_take_a_secret_from_the_same_key():
     assert settings["spark.kubernetes.executor.secretKeyRef.CREDIT_URL"] == secrets["CREDIT_URL"]
 
 
+@pytest.mark.process
 def test_the_entrypoint_starts_a_command_as_it_stands():
     words = ["sh", "-c", 'echo "$1|$2"', "sh", "two words", ""]
     done = subprocess.run(
@@ -50,6 +52,7 @@ def test_the_entrypoint_starts_a_command_as_it_stands():
     assert done.stdout == "two words|\n"
 
 
+@pytest.mark.process
 def test_the_entrypoint_starts_an_executor_as_spark_asks(tmp_path):
     java = tmp_path / "java"
     java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')

@@ -58,7 +58,9 @@ def test_saving_a_run_again_replaces_its_rows(tmp_path, monkeypatch):
     assert [row["check_name"] for row in rows(url)] == ["order_held"]
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.process)]
+)
 def test_the_first_runs_of_a_machine_may_be_at_once(tmp_path, request, database):
     url, refused = f"sqlite:///{tmp_path}/quality.db", []
     if database == "postgresql":

@@ -367,9 +367,8 @@ def test_limits_shows_who_holds_what_and_who_waits(url, capsys, monkeypatch):
     assert line.split() == [
         "function",
         "first",
-        "calls",
-        "of",
         "6",
+        "calls",
         "another",
         "run",
         "4",
