@@ -4,9 +4,9 @@ python benchmarks/looking.py                     2,000,000 stored answers, 2 day
 python benchmarks/looking.py --stored 50000000 --days 3 --rows 1000000 --folder look
 python benchmarks/looking.py --tables 50 --records 400   only the start page: tables, days of each
 
-Each command is a process of its own, in a network namespace without a network where the machine
-allows that (root). Answers are stored by the ledger's own writer and compacted; days are published
-by `tidegate run --engine local` from them. --folder keeps all that, and finds it again.
+Each command runs in a separate process, and without a network where the machine allows that
+(root). Answers are stored by the ledger's own writer and compacted; days are published by
+`tidegate run --engine local` from them. --folder keeps all that, and finds it again.
 """
 
 import argparse

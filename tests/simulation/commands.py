@@ -21,7 +21,7 @@ from tests.simulation.storage import Storage
 
 
 class Commands:
-    """Starts commands, each as a process of its own."""
+    """Starts each command in a separate process."""
 
     def __init__(
         self,

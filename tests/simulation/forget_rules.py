@@ -14,8 +14,8 @@ from tests.simulation.storage import Storage
 def check_forgotten(
     storage: Storage, lookup: str, keys: Sequence[str], *, is_compacting: bool
 ) -> None:
-    """No file of the ledger contains a forgotten key, but for the one that a compaction at work
-    is writing (docs/ledger.md).
+    """Check that no file of the ledger contains a forgotten key. A file that a compaction is still
+    writing may (docs/ledger.md).
     """
     texts = {text_of((key,)) for key in keys}
     for path, file in storage.files.items():

@@ -1,4 +1,4 @@
-"""What the rules of a night know: the runs as declared, and what the product was told is stored."""
+"""The facts that the rules of a night use: declared runs, and answers that were stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ class NightFacts:
 
     Attributes:
         runs: By name.
-        stored_at: By lookup and key, when the product was told that its answer is stored.
+        stored_at: By lookup and key, when the product learned that its answer was stored.
         stored_by: Runs with lookup and key of such answers, whatever became of them later.
         refreshed: Lookups and keys whose answers were refreshed or forgotten.
         copied: Runs of which a task ran twice at once.

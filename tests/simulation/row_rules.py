@@ -1,4 +1,4 @@
-"""What must hold of the rows that leave a task, and of those of a day."""
+"""The rules for the rows that leave a task, and for the rows of a day."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

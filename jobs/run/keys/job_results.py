@@ -128,8 +128,7 @@ class JobWatch:
                 found.taken += 1
             except NotNow as error:
                 if self.clock() >= until + self.lookup.grace:
-                    missing = error.keys if isinstance(error, ItemsMissing) else None
-                    await self._give_up(job, intent, str(error), missing)
+                    await self._give_up(job, intent, error)
                     found.taken += 1
                     continue
                 found.is_open(job, intent, until)
@@ -282,12 +281,11 @@ class JobWatch:
         now, words = round(self.clock() * 1e6), dump(why)
         return [StoredAnswer(key, outcome, words, now, run_id) for key in keys]
 
-    async def _give_up(
-        self, job: Job, intent: Intent, last: str = "", missing: Sequence[str] | None = None
-    ) -> None:
+    async def _give_up(self, job: Job, intent: Intent, last: NotNow | None = None) -> None:
         """Let go of a job that takes too long: its items count as billed.
 
-        missing: The keys that become errors, by default all; the results of others were read.
+        last: Why the last look failed. Items that it read keep their results; all others become
+        errors.
         """
         if not self.files.job(job.token).is_open:  # another run has read all results meanwhile
             return
@@ -297,6 +295,6 @@ class JobWatch:
             if last
             else f"job {job.id} was not over after {hours:g} h (give_up)"
         )
-        keys = intent.keys[KEY].to_pylist() if missing is None else missing
+        keys = last.keys if isinstance(last, ItemsMissing) else intent.keys[KEY].to_pylist()
         self.files.store(job.token, self._failures(keys, "error", why, intent.run_id))
         await self.finish(job, intent, let_go(GIVEN_UP, self.lookup, job, intent, self.clock()))
