@@ -25,7 +25,7 @@ from jobs.limits.fair_shares import useful_shares
 
 OPEN, CLOSED, PROBE = "open", "closed", "probe"
 SILENT_AFTER = 3.0  # s without a heartbeat; a live run that holds something sends one each second
-BUDGETS_KEPT = 64  # latest budgets
+BUDGETS_KEPT = 1_024  # of which money was spent last
 UNSETTLED_KEPT = 64  # latest owners, besides jobs
 JOB = "job/"  # prefix of the owner of a vendor job's money
 ROUGHLY = 0.02  # of a window; amounts that become free within it are noted together
@@ -218,7 +218,8 @@ class LeaseBook:
     def _cool(self, name: str, part: _Part, amount: int, since: float) -> None:
         if not amount or not part.limit.window:
             return
-        parts, until = self._cooling.setdefault(name, []), since + part.limit.window
+        parts, until = self._cooling.pop(name, []), since + part.limit.window
+        self._cooling[name] = parts  # a month's budget is spent of last, though it came first
         roughly = until if until == math.inf else until - part.limit.window * ROUGHLY
         if parts and parts[-1][0] >= roughly:  # the book stays small
             parts[-1][0], parts[-1][1] = max(until, parts[-1][0]), parts[-1][1] + amount

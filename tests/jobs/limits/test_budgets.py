@@ -16,7 +16,7 @@ from aiohttp import web
 
 from jobs.errors import BudgetExhausted, DeclarationError
 from jobs.ledger.store import LedgerFolder
-from jobs.limits.lease_book import Claim, LeaseBook, Limit, Share
+from jobs.limits.lease_book import BUDGETS_KEPT, Claim, LeaseBook, Limit, Share
 from jobs.limits.store_url import LIMITS_URL, open_store
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.coordinator.run_leases import RunLeases, check_limits, leased_limits
@@ -94,6 +94,16 @@ def test_the_file_of_an_earlier_start_still_knows_what_was_spent(url):
         return share.has
 
     assert asyncio.run(main()) == 60
+
+
+def test_a_month_keeps_what_it_spent_whatever_number_of_budgets_of_days_follows():
+    book = LeaseBook()
+    for number in range(BUDGETS_KEPT + 1):
+        claims = {name: Claim(Limit(9_999, math.inf), 1, 1) for name in ("month", f"day {number}")}
+        book.heartbeat("a", claims, now=number, ttl=5.0)
+        book.leave("a", now=number)
+    again = LeaseBook(json.loads(json.dumps(book.state())))
+    assert again.held("month") == BUDGETS_KEPT + 1
 
 
 # -- runs
