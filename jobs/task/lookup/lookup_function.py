@@ -364,8 +364,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
         """
         if self._gate_is_open:
             return self._closed_seconds
-        since = (self._now_us() - now) / 1e6
-        return max(self._closed_seconds, self._gate.closed_seconds - since)
+        closed = self._gate.closed_seconds  # before the clock: the process may stand still between
+        return max(self._closed_seconds, closed - (self._now_us() - now) / 1e6)
 
     def _settle(self, asked: LookupState, now: int) -> None:
         asked.settle(now, self._closed_until(now))

@@ -487,7 +487,8 @@ class SlowAnswer(dict):
 
 
 @pytest.mark.parametrize("score", [1.0, "no number"])
-def test_a_pause_ends_with_its_row_and_not_after_the_answer_is_read(score):
+@pytest.mark.parametrize("stands_still", [0.0, 0.05])  # s, after a look at the clock
+def test_a_pause_ends_with_its_row_and_not_after_the_answer_is_read(score, stands_still):
     async def main():
         loop, gate = asyncio.get_running_loop(), Gate()
 
@@ -496,7 +497,10 @@ def test_a_pause_ends_with_its_row_and_not_after_the_answer_is_read(score):
             return [SlowAnswer(score=score)]
 
         def now_us():
-            return int(loop.time() * 1e6)
+            now = int(loop.time() * 1e6)
+            if not gate.is_open:
+                time.sleep(stands_still)
+            return now
 
         declared = lookup(Scripted({"a": [answer]}))
         watch = CircuitBreaker(declared.outage_rule, "mood", gate, now_us)
