@@ -6,6 +6,7 @@ A bill is a JSON file beside the run's record. It names the folder in which the 
 
 import datetime as dt
 import math
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,9 +63,10 @@ def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
     )  # fmt: skip
     path = run_records.bill_file(bill.enrichment, bill.day, bill.run_id)
     try:
+        durable.make_folder(Path(folder))
         durable.write(path, bill.to_json().encode())
     except OSError as error:
-        raise unwritable(str(path), error) from error
+        raise unwritable(error.filename or str(path), error) from error
     units = {
         declared.name: (*priced_units(declared.prices), *((UNKNOWN_USE,) if lookup.bill else ()))
         for declared, lookup in zip(facts.declared.lookups, lookups, strict=True)
@@ -84,13 +86,15 @@ def spent(bill: RunBill, service: str) -> int | None:
     """Returns what a run spent at a service, in billionths, at the price of the day it began.
 
     A request whose use is unknown, such as those in flight at a kill, counts as `at_most`. Returns
-    None where that is not declared, and where a coroutine reports what its calls used.
+    None where that is not declared, where a coroutine reports what its calls used, and where the
+    counts are gone with the table's folder, or are another user's.
 
     Args:
         bill: Of a run whose calls have ended.
         service: As its limits over runs are named.
     """
-    if not bill.services:  # of an earlier version
+    # without services it is of an earlier version
+    if not bill.services or not os.access(bill.folder, os.R_OK | os.X_OK):
         return None
     usage, amount = metered(Path(bill.folder)), 0
     for lookup, of in zip(bill.lookups, bill.services, strict=True):

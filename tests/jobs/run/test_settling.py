@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 import math
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from jobs.limits.file_store import FileStore
 from jobs.limits.lease_book import Claim, Limit
 from jobs.limits.store_url import LIMITS_URL
 from jobs.run.coordinator.run_leases import RunLeases, leased_limits
+from jobs.run.settling import settle
 from jobs.schema.records import DayFacts
 from jobs.tables.records import run_bills, run_records
 from tidegate import Budget, Enrichment, HttpLookup, Input, Output, Price, Service
@@ -114,6 +116,18 @@ def test_costs_settle_too_and_without_the_bill_all_that_was_held_counts(
     path.with_suffix(".elsewhere").rename(path)
     (total,) = list_costs("2026-11").totals().values()
     assert spent(machine) == total * 1_000_000_000 == 3 * REQUEST
+
+
+def test_a_killed_run_whose_table_was_removed_counts_at_what_it_held(machine, wait_for):
+    leases = machine.leases("killed")
+    meter, _, _ = began("killed", leases, wait_for)
+    meter.add("geo", "request", 20_000, 3)
+    meter.close()
+    killed(leases)
+    machine.now = 1000.0
+    shutil.rmtree(PRICED.output.path)
+    asyncio.run(settle(machine.store()))
+    assert spent(machine) == 50_000_000_000
 
 
 def test_a_run_that_ends_counts_what_its_bill_says_also_of_a_task_that_died(machine, wait_for):
