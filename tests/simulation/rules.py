@@ -37,7 +37,8 @@ class Rules:
         self._night, self._vendor = night, vendor
         self.facts = self._facts = NightFacts(night, vendor)
         self._repeats = Repeats(self._facts)
-        self._marked: set[tuple[str, str]] = set()
+        self._marked: dict[tuple[str, str], dict[Process, int]] = {}  # when, in µs
+        self._expired: dict[tuple[str, str], int] = {}  # until when, in µs
         self._began: dict[Process, float] = {}
         self.limits = LimitRules(night, vendor)
         self.rows = RowRules(self._facts)
@@ -54,21 +55,22 @@ class Rules:
         """These records are about to be stored; a process that is killed meanwhile tells nothing of
         it.
         """
-        for key, outcome in _outcomes(answers):
+        for key, outcome, at in _outcomes(answers):
             if outcome == "expired":  # refreshed, or in doubt after an answer that came twice
                 self.unwanted(lookup, *json.loads(key))
+                self._expired[lookup, key] = max(at, self._expired.get((lookup, key), 0))
 
     def stored(self, lookup: str, answers: Sequence[StoredAnswer] | pa.Table) -> None:
         """The product was told that these records are stored."""
         run = run_of(scheduler().me().process)
-        for key, outcome in _outcomes(answers):
+        for key, outcome, at in _outcomes(answers):
             if outcome in ANSWERED:
                 self._facts.stored_by.add((run, lookup, key))
                 # else refreshed or forgotten on its way
                 if self._vendor.charges(lookup, tuple(json.loads(key))):
                     self._facts.stored_at[lookup, key] = scheduler().now
             elif outcome == "asked":
-                self._marked.add((lookup, key))
+                self._marked.setdefault((lookup, key), {})[scheduler().me().process] = at
 
     def power_was_cut(self) -> None:
         self._facts.last_power_cut = scheduler().now
@@ -188,7 +190,7 @@ class Rules:
                 run, charge.lookup, charge.key, before.due_at
             ) or self._facts.settled_as_error(before):
                 continue
-            if self._facts.seemed_dead(before, charge):
+            if self._facts.seemed_dead(before, charge) or self._was_refreshed(before):
                 continue
             scheduler().fail(
                 f"charged twice: {charge.lookup} {charge.key} by {charge.process}; first "
@@ -196,6 +198,14 @@ class Rules:
                 f"for {before.process}"
             )
             return
+
+    def _was_refreshed(self, charge: Charge) -> bool:
+        """Whether the key was refreshed after the call's mark was made, perhaps before the mark was
+        written and the call left: the ledger then has no mark of it any more.
+        """
+        place = charge.lookup, text_of(charge.key[:1])
+        marked_at = self._marked.get(place, {}).get(charge.process)
+        return marked_at is not None and marked_at <= self._expired.get(place, 0)
 
     def check_cap(self, run: str, workers: Sequence[Process]) -> None:
         """A run costs at most its cap, but for attempts that a task took with it as it failed:
@@ -234,9 +244,11 @@ class Rules:
                 )
 
 
-def _outcomes(answers: Sequence[StoredAnswer] | pa.Table) -> Iterator[tuple[str, str]]:
-    """Keys with their outcomes."""
+def _outcomes(answers: Sequence[StoredAnswer] | pa.Table) -> Iterator[tuple[str, str, int]]:
+    """Keys with their outcomes, and when, in µs since the epoch."""
     if isinstance(answers, pa.Table):
-        yield from zip(answers["key"].to_pylist(), answers["outcome"].to_pylist(), strict=True)
+        at = answers["answered_at"].cast(pa.int64())
+        columns = answers["key"], answers["outcome"], at
+        yield from zip(*(column.to_pylist() for column in columns), strict=True)
     else:
-        yield from ((answer.key, answer.outcome) for answer in answers)
+        yield from ((answer.key, answer.outcome, answer.answered_at) for answer in answers)
