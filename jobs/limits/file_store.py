@@ -99,7 +99,8 @@ class FileStore:
             }, self._clock()
 
     def _is_there(self) -> bool:
-        return Path(self._path).exists()
+        with self._errors():
+            return Path(self._path).exists()
 
     def _foreign_books(self) -> set[tuple[str, int]]:
         """Return services and versions of books from another machine or start of the machine."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,23 @@ from jobs.run.keys.ledger_session import settle_jobs
 from jobs.run.keys.waits import WaitingDay, Waits
 from jobs.run.plan.planner import RunOfDay, plan_day
 from jobs.run.plan.preflight import preflight
+from jobs.tables.records import run_bills
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jobs.declare.enrichment import Enrichment
     from jobs.run.plan.options import RunOptions
 
 
-def settle_day(enrichment: Enrichment, day: str, run_id: str, rules: RunOptions) -> None:
+def settle_day(
+    enrichment: Enrichment,
+    day: str,
+    run_id: str,
+    rules: RunOptions,
+    *,
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+) -> None:
     """Has the jobs submitted and read whose keys read no answers, unless only Spark finds the keys.
 
     Raises:
@@ -27,9 +38,11 @@ def settle_day(enrichment: Enrichment, day: str, run_id: str, rules: RunOptions)
     """
     input_day = preflight(enrichment, day)
     without_spark = replace(enrichment, windows=(), expectations=())
-    run = RunOfDay(day, run_id, "", rules, progress=0)
+    started_at = now().isoformat(timespec="milliseconds")
+    run = RunOfDay(day, run_id, started_at, rules, progress=0)
     try:
         plan = plan_day(LocalEngine(enrichment.name), without_spark, input_day, run)
     except DeclarationError:  # the Spark program runs the day, or reports it
         return
+    run_bills.begin(plan.facts, plan.tasks.lookups)  # `costs` finds the jobs by it
     settle_jobs(plan.rows, plan.tasks, input_day, Waits(WaitingDay(enrichment.name, day)))

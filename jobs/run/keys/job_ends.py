@@ -34,13 +34,13 @@ def describe(state: str, job: Job, intent: Intent, now: float) -> dict[str, Any]
 def most_cost(lookup: Priced, intent: Intent) -> dict[str, Any]:
     """Return the most that a job may cost."""
     count = intent.items
-    most = {one.unit: (one.at_most or 0) * count for one in lookup.prices}
+    most = {one.unit: (one.at_most or 0) * count for one in _prices(lookup, intent)}
     return cost(lookup, intent, most | {"item": count, "request": 1})
 
 
 def cost(lookup: Priced, intent: Intent, units: Mapping[str, int]) -> dict[str, Any]:
     """Return what a job cost at the prices of the day of its intent; without a price, its units."""
-    prices = in_force(lookup.prices, f"{dt.datetime.fromtimestamp(intent.at, dt.UTC):%F}")
+    prices = _prices(lookup, intent)
     if not prices:
         return {"billed": units["item"]}
     used = {one.unit: units.get(one.unit, 0) for one in prices}
@@ -49,3 +49,7 @@ def cost(lookup: Priced, intent: Intent, units: Mapping[str, int]) -> dict[str, 
         "billed": units["item"], "units": used, "costs": costs,
         "cost": f"{cost_of(prices, used):f}", "currency": prices[0].currency,
     }  # fmt: skip
+
+
+def _prices(lookup: Priced, intent: Intent) -> tuple[PriceFacts, ...]:
+    return in_force(lookup.prices, f"{dt.datetime.fromtimestamp(intent.at, dt.UTC):%F}")

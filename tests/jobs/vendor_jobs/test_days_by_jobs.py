@@ -1,10 +1,15 @@
 """Days whose answers come from jobs of a vendor."""
 
+import datetime as dt
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from aiohttp import web
+
+from jobs.commands.costs import list_costs
+from tests.support.vendor import PRICE
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
 TEXTS = [f"text {number}" for number in range(25)]
@@ -60,6 +65,8 @@ def test_spark_is_not_started_before_all_jobs_are_over(reviews, monkeypatch):
     reviews.write_input(DAY, TEXTS)
     assert reviews.run_elsewhere(DAY, "-m", "tidegate", options=["--engine", "spark"]) == WAITING
     assert len(reviews.vendor.jobs) == 3
+    total = list_costs(f"{dt.datetime.now(dt.UTC):%Y-%m}").totals()
+    assert total == {"USD": len(TEXTS) * Decimal(PRICE)}, "open jobs count at their most"
     assert reviews.run_elsewhere(DAY, "-m", "tidegate", options=["--engine", "spark"]) == WAITING
     assert reviews.run_elsewhere(DAY, "-m", "tidegate", options=["--engine", "spark"]) == 1
     assert "Spark needs Java" in reviews.output
