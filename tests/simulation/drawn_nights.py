@@ -14,6 +14,7 @@ CHAINED = 0.25  # of the nights with several lookups
 SPILLS = 0.12
 CAPPED = 0.2
 SLOW = 0.3  # of the nights with rates and many rows: a window of 30 s is full
+TOKENS_LOST = 0.1  # of the nights with tokens and without other limits
 LIMITS = (*("off",) * 11, *("alone", "calls", "rates", "budget") * 2, "adaptive")
 
 
@@ -46,7 +47,18 @@ def draw_night(seed: int) -> Night:
     aim = draws.choice(("", "", "claims/", ".journal", ".parquet", "complete.json", "run.json"))
     limits = _draw_limits(draws, night)
     night = dataclasses.replace(night, chances=chances, aim=aim, **limits)
-    return dataclasses.replace(night, **_draw_chain(night), **_draw_caps(night))
+    night = dataclasses.replace(night, **_draw_chain(night), **_draw_caps(night))
+    return dataclasses.replace(night, **_draw_lost_tokens(night))
+
+
+def _draw_lost_tokens(night: Night) -> dict[str, Any]:
+    """Whether many answers are lost whose tokens fill a window."""
+    draws = random.Random(f"tokens:{night.seed}")
+    can_be = "score" in night.lookups and night.limits in ("off", "rates") and night.rounds
+    if not can_be or draws.random() >= TOKENS_LOST:
+        return {}
+    lost = {"dropped after charging": draws.choice((0.2, 0.5))}
+    return {"limits": "rates", "rate": 3, "chances": night.chances | lost}
 
 
 def _draw_chain(night: Night) -> dict[str, Any]:
