@@ -92,6 +92,8 @@ class VendorConnection(MemoryTransport):
         """The results, of which the connection may lose the end unnoticed."""
         draws = scheduler().world.draws
         whole = len(body) if draws.random() < 0.5 else draws.randint(0, len(body))
+        if whole % 2:  # between two results
+            whole = body.rfind(b"\n", 0, whole) + 1
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n"
         self._arrive(head + body[:whole])
         self._end()

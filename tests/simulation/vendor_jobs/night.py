@@ -13,6 +13,7 @@ from tests.simulation.fewer import fewer_acts, fewer_kinds, without
 from tests.simulation.vendor_jobs.dialects import DIALECTS
 
 GIVE_UP = 600.0  # s
+SLOW, PURGED = 0.1, 0.05  # of the nights
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def draw_night(seed: int) -> JobsNight:
     of_money = random.Random(f"money:{seed}")  # the other nights stay as they were
     budget = of_money.choice((4, 12, 40)) if of_money.random() < 0.3 else 0
     of_store = {"error of the limits' store": 0.05} if budget and of_money.random() < 0.3 else {}
-    return JobsNight(
+    night = JobsNight(
         seed=seed,
         dialect=draws.choice([*DIALECTS]),
         preempts=draws.choice((0.05, 0.3, 0.7)),
@@ -135,6 +136,31 @@ def draw_night(seed: int) -> JobsNight:
         fails_between=(fails_from, fails_from + draws.choice((5.0, 60.0))),
         aim=draws.choice(("", "jobs/", "intent", "submitted", "done.json", "parts/", "waiting/")),
     )
+    return dataclasses.replace(night, **_draw_slow(night), **_draw_purged(night))
+
+
+def _draw_slow(night: JobsNight) -> dict[str, Any]:
+    """Whether a second run submits and reads small jobs beside the first, on a slow store."""
+    draws = random.Random(f"slow:{night.seed}")
+    if draws.random() >= SLOW:
+        return {}
+
+    def with_second(acts: tuple[Act, ...]) -> tuple[Act, ...]:
+        day = next(act.day for act in acts if act.does == "run")
+        both = (*acts, Act("run", 20 * draws.random(), day=day))
+        return tuple(sorted(both, key=lambda act: act.at))
+
+    rounds = tuple(map(with_second, night.rounds))
+    few = {"max_items": 3, "most_open": 5}
+    return {"latency": 0.1, "rows": 20, "keys": 40, **few, "rounds": rounds}
+
+
+def _draw_purged(night: JobsNight) -> dict[str, Any]:
+    """Whether the vendor keeps the results of few jobs."""
+    draws = random.Random(f"purged:{night.seed}")
+    if draws.random() >= PURGED:
+        return {}
+    return {"chances": night.chances | {"results purged": 0.5}}
 
 
 def _draw_round(draws: random.Random, days: int) -> tuple[Act, ...]:

@@ -2,34 +2,23 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.declare.limits.budgets import PARTS
 from jobs.ledger.job_files import NEVER_SENT
 from jobs.ledger.keys import key_text
-from jobs.run.keys.job_results import GIVEN_UP
-from tests.simulation import limits_store
 from tests.simulation.disk import Disk
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.processes import Process
-from tests.simulation.vendor_jobs.declared import LEDGER, folder_of
+from tests.simulation.vendor_jobs.bill_rules import FORGOTTEN, LET_GO, BillRules
+from tests.simulation.vendor_jobs.declared import folder_of
 from tests.simulation.vendor_jobs.dialects import DIALECTS
 from tests.simulation.vendor_jobs.night import GIVE_UP, JobsNight
-from tests.simulation.vendor_jobs.vendor import (
-    ITEM,
-    MOST_TOKENS,
-    TOKEN,
-    JobVendor,
-    VendorJob,
-    truth,
-)
+from tests.simulation.vendor_jobs.vendor import JobVendor, VendorJob, truth
 
-FORGOTTEN = "forgotten"
 SETTLED = ("ok", "miss", "skipped")
 # how far a run had come when it was killed
 BEGUN, INTENDED, TAKEN, STORED_ID = "begun", "intent", "taken", "id stored"
@@ -43,13 +32,13 @@ class JobRules:
     Attributes:
         submitting: The process whose request the vendor takes now.
         reached: By process, how far it has come.
+        bills: What the jobs cost.
     """
 
     submitting: Process
 
     def __init__(self, night: JobsNight, vendor: JobVendor, disk: Disk, limits: Path) -> None:
-        self._night, self._vendor, self._disk, self._limits = night, vendor, disk, limits
-        self.budget = night.budget  # in items
+        self._night, self.vendor, self._disk = night, vendor, disk
         self._dialect = DIALECTS[night.dialect]
         self._jobs = f"{folder_of(night).path}/jobs"
         self._forgotten: dict[str, float] = {}  # by text, when it was last forgotten
@@ -58,6 +47,7 @@ class JobRules:
         self._submitted_by: dict[str, Process] = {}  # by token
         self.reached: dict[Process, str] = {}
         self.clock_was_set = False
+        self.bills = BillRules(self, night, limits)
         vendor.on_accept = self.check_accepted
 
     # -- what the product tells --------------------------------------------------------------------
@@ -81,7 +71,7 @@ class JobRules:
             self._intended.setdefault(token, scheduler().now)
         if step == "finish" and facts["state"] == NEVER_SENT and not self._is_early(token):
             for job in self._of_token(token):
-                if job in self._vendor.accepted():
+                if job in self.vendor.accepted():
                     scheduler().fail(f"called never submitted, and taken: {job.name} {token}")
 
     def reads(self, process: Process) -> None:
@@ -99,7 +89,7 @@ class JobRules:
 
     # -- jobs --------------------------------------------------------------------------------------
     def _of_token(self, token: str) -> list[VendorJob]:
-        return [job for job in self._vendor.jobs.values() if job.token == token]
+        return [job for job in self.vendor.jobs.values() if job.token == token]
 
     def done(self, token: str) -> dict[str, Any] | None:
         """What the ledger says became of a job; None while it is open."""
@@ -116,57 +106,44 @@ class JobRules:
             return  # its request was under way: a person lets its keys go to another job
         if done is not None:
             night.fail(f"taken after the ledger had it as {done['state']!r}: {job.token}")
-        accepted = self._vendor.accepted()
+        accepted = self.vendor.accepted()
         if any(one.token == job.token for one in accepted):
             night.fail(f"taken twice: the job {job.token}")
         for before in accepted:
             for item in sorted(job.items.keys() & before.items.keys()):
                 # of a job in doubt whose key was forgotten and asked again, the vendor still has it
-                if self._was_forgotten(job, item):
+                if self.was_forgotten(job, item):
                     continue
                 if why := self._is_covered(before, item):
                     night.fail(
                         f"taken twice: {job.items[item]} in {job.name} and {before.name}, {why}"
                     )
                     return
-        self._check_open([one for one in accepted if not one.is_over])
-        self._check_spending([*accepted, job])
-
-    def _check_spending(self, accepted: Sequence[VendorJob]) -> None:
-        """What the vendor has billed, and may still bill for open jobs, is within the budget."""
-        bills = [sum(one.bill.values()) if one.is_over else self._most(one) for one in accepted]
-        if self.budget and sum(bills) > self.budget * self._most_of_item():
-            scheduler().fail(f"{sum(bills)} are spent, of {self.budget} items at their most")
-
-    def _most(self, job: VendorJob) -> Decimal:
-        return len(job.items) * self._most_of_item()
-
-    def _most_of_item(self) -> Decimal:
-        return ITEM + (MOST_TOKENS * TOKEN if self._dialect.by_token else 0)
+        self._check_open(job, [one for one in accepted if not one.is_over])
+        self.bills.check_spending([*accepted, job])
 
     def _is_covered(self, job: VendorJob, item: str) -> str:
         """Why no other job may have an item of this job; empty if another may."""
-        if self._was_forgotten(job, item) or self._is_early(job.token):
+        if self.was_forgotten(job, item) or self._is_early(job.token):
             return ""
         done = self.done(job.token)
         if done is None:
             return "which is open"
-        if done["state"] in (FORGOTTEN, GIVEN_UP):
+        if done["state"] in LET_GO:
             return ""
         return "which answered it" if job.outcomes.get(item) == "ok" else ""
 
-    def _was_forgotten(self, job: VendorJob, item: str) -> bool:
+    def was_forgotten(self, job: VendorJob, item: str) -> bool:
         """Whether a person had the ledger forget an item of this job since its intent."""
         since = self._intended.get(job.token, 0.0)
         return self._forgotten.get(job.items[item], -1.0) >= since
 
-    def _check_open(self, still_open: Sequence[VendorJob]) -> None:
-        """The vendor has no more open jobs than are allowed; lost jobs hold no place, nor do jobs
-        in doubt that seem older than give_up.
+    def _check_open(self, job: VendorJob, still_open: Sequence[VendorJob]) -> None:
+        """The vendor has no more open jobs than are allowed, but for those that held no place when
+        they were started: lost jobs, whose request outlived its process, and jobs in doubt that
+        seem older than give_up.
         """
-        # a request that outlived its process holds no place where nothing recovers its job
-        is_lost = self._dialect.recovery == "none" and self.submitting.has_ended
-        if is_lost or self.clock_was_set:
+        if self.clock_was_set or not self._holds(job):
             return
         known = [job for job in still_open if self.done(job.token) is None and self._holds(job)]
         if len(known) >= self._night.most_open:
@@ -201,7 +178,7 @@ class JobRules:
         if text is None:
             return "" if status == "skipped" else "it has no key"
         jobs = [
-            (job, item) for job in self._vendor.accepted() for item, one in job.items.items()
+            (job, item) for job in self.vendor.accepted() for item, one in job.items.items()
             if one == text
         ]  # fmt: skip
         if status in ("ok", "miss"):
@@ -226,12 +203,16 @@ class JobRules:
             else f"tried {len(tries)} times, not {least}: {row['_labels_error']}"
         )
 
+    def has_file(self, token: str) -> bool:
+        """Whether the ledger has any file of a job."""
+        return any(path.startswith(f"{self._jobs}/{token}/") for path in self._disk.files)
+
     def _is_lost(self, text: str) -> bool:
         """Whether a job of this key is in doubt, for ever or for longer than give_up; another run
         may have learned since that the vendor has no such job.
         """
         key = key_text((text,), hidden=self._night.personal)
-        for token in self._intents():
+        for token in self.intents():
             if not self._is_old(token, self._known.get(token)):
                 continue
             done = self.done(token)
@@ -245,7 +226,7 @@ class JobRules:
                     return True
         return False
 
-    def _intents(self) -> list[str]:
+    def intents(self) -> list[str]:
         """The tokens with an intent on the disk, also of who was killed right there."""
         files = (path for path in self._disk.files if path.startswith(f"{self._jobs}/"))
         return [path.split("/")[-2] for path in files if path.endswith("/intent.parquet")]
@@ -262,84 +243,8 @@ class JobRules:
 
     def is_all_known(self) -> bool:
         """Whether no job is open of which the vendor can tell more."""
-        return all(self.done(job.token) is not None for job in self._vendor.accepted())
+        return all(self.done(job.token) is not None for job in self.vendor.accepted())
 
     def _was_let_go(self, job: VendorJob) -> bool:
         done = self.done(job.token)
-        return done is not None and done["state"] in (FORGOTTEN, GIVEN_UP)
-
-    # -- money -------------------------------------------------------------------------------------
-    def check_bills(self) -> None:
-        """What the ledger says of each job is what the vendor bills, to the cent."""
-        night = scheduler()
-        for job in self._vendor.accepted():
-            done, bill = self.done(job.token), sum(job.bill.values(), Decimal(0))
-            if not any(path.startswith(f"{self._jobs}/{job.token}/") for path in self._disk.files):
-                night.fail(f"a job without a file: {job.name} {job.token}")
-            if done is None or done["state"] == NEVER_SENT:
-                continue
-            cost = Decimal(done.get("cost", "0"))
-            if done["state"] in (FORGOTTEN, GIVEN_UP):
-                most = done["items"] * (
-                    ITEM + (MOST_TOKENS * TOKEN if self._dialect.by_token else 0)
-                )
-                if cost != most:
-                    night.fail(f"{job.name} was let go at {cost}, not at its most, {most}")
-                continue
-            erased = [item for item in job.items if self._was_forgotten(job, item)]
-            least = bill - sum((job.bill.get(item, Decimal(0)) for item in erased), Decimal(0))
-            # a result of a foreign item may count in place of an erased one that has no result
-            most = bill + ITEM * sum(item not in job.bill for item in erased)
-            if not least <= cost <= most:
-                night.fail(f"{job.name} ({done['state']}) is billed {bill}, the ledger has {cost}")
-
-    def check_budget(self) -> None:
-        """The book counts what the ledger has as billed, and open jobs at their most; more only
-        where a kill or a fault came between, and never less than the vendor billed.
-        """
-        if not self.budget:
-            return
-        (held,) = {
-            book.held(name) for book in limits_store.books(self._limits).values()
-            for name in {row["limit"] for row in book.rows(0.0)}
-        } or {0}  # fmt: skip
-        spent = Decimal(held) / PARTS
-        invoice = sum((sum(job.bill.values()) for job in self._vendor.accepted()), Decimal(0))
-        if spent < invoice and not self.clock_was_set:
-            scheduler().fail(f"the budget has {spent} as spent, the vendor billed {invoice}")
-        ends = [self.done(token) for token in self._intents()]
-        costs = [Decimal(done.get("cost", "0")) for done in ends if done is not None]
-        struck = scheduler().world.faults.struck
-        is_clear = not struck["error of the limits' store"] and not struck["power cut"]
-        if is_clear and None not in ends and spent != sum(costs):
-            scheduler().fail(f"the budget has {spent} as spent, the ledger {sum(costs)}")
-
-    # -- files -------------------------------------------------------------------------------------
-    def check_forgotten(self, texts: Sequence[str]) -> None:
-        """No file of the ledger contains a forgotten key."""
-        hidden = self._night.personal
-        keys = {key_text((text,), hidden=hidden) for text in texts} | set(texts)
-        for path, file in self._disk.files.items():
-            if path.startswith(LEDGER) and (found := keys & _values_in(path, file.data)):
-                scheduler().fail(f"forgotten and still there: {sorted(found)[:3]} in {path}")
-
-    def check_hidden(self) -> None:
-        """No file of the ledger contains a personal key."""
-        texts = {f"t{number}" for number in range(self._night.keys)}
-        for path, file in self._disk.files.items():
-            if path.startswith(LEDGER) and (found := texts & _values_in(path, file.data)):
-                scheduler().fail(f"personal and in the ledger: {sorted(found)[:3]} in {path}")
-
-
-def _values_in(path: str, data: bytes) -> set[str]:
-    """The texts in a file of Parquet."""
-    if not path.endswith(".parquet"):
-        return set()
-    try:
-        table = pq.read_table(pa.BufferReader(data))
-    except pa.ArrowInvalid:
-        return set()
-    return {
-        value for column in table.columns if pa.types.is_string(column.type)
-        for value in column.to_pylist() if value is not None
-    }  # fmt: skip
+        return done is not None and done["state"] in LET_GO

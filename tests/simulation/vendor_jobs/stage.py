@@ -26,6 +26,7 @@ from tests.simulation.outcome import Outcome, Over
 from tests.simulation.play import LONGEST_COMMAND, LONGEST_RUN, NIGHTS_PER_COLLECTION
 from tests.simulation.processes import Killed, Process
 from tests.simulation.spark import Spark, StageFailed
+from tests.simulation.vendor_jobs import key_rules
 from tests.simulation.vendor_jobs.declared import (
     enrichment_of,
     folder_of,
@@ -177,7 +178,7 @@ class Stage:
         keys = [key_text((text,), hidden=self.night.personal) for text in texts]
         forget(folder_of(self.night), keys)
         if len(self.world.runs) == runs and not self._is_at_work():
-            rules.check_forgotten(texts)
+            key_rules.check_forgotten(self.world.disk, self.night, texts)
         rules.forgets(texts)
 
     def _is_at_work(self) -> bool:
@@ -190,7 +191,7 @@ class Stage:
         world = self.world
         world.faults.is_quiet = True
         if self.night.budget:  # somebody raises it
-            world.rules.budget = ENOUGH
+            world.rules.bills.budget = ENOUGH
             self.night = replace(self.night, budget=ENOUGH)
         self.scheduler.sleep(DIE_WITHIN + self._put_back)
         days = [day for day in range(self.night.days) if day not in self.night.abandoned]
@@ -203,10 +204,10 @@ class Stage:
             self.scheduler.fail("a job was submitted, when all was known")
         if world.rules.is_all_known() and world.vendor.requests != requests:
             self.scheduler.fail(f"{world.vendor.requests - requests} requests, when all was known")
-        world.rules.check_bills()
-        world.rules.check_budget()
+        world.rules.bills.check_bills()
+        world.rules.bills.check_budget()
         if self.night.personal:
-            world.rules.check_hidden()
+            key_rules.check_hidden(world.disk, self.night)
 
     def _run_until_over(self, day: int) -> str:
         """Run a day again and again; at most all tries of its keys take as long as give_up each."""
