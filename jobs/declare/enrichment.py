@@ -259,7 +259,7 @@ class Enrichment:
         if why and self.ledger is None:
             raise DeclarationError(f"lookup {lookup.name}: {why}")
         if isinstance(lookup, JobLookup):
-            lookup.check_in(has_ledger=self.ledger is not None)
+            lookup.check_in(has_ledger=self.ledger is not None, budgets=self.budget)
 
     def _check_names(self) -> None:
         """Refuse row_id and day columns whose names the audit table or the dead letters use."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from jobs.declare.chains import levels
 from jobs.declare.coroutine_lookup import CoroutineLookup, Http, Row
+from jobs.declare.limits.budgets import Budget
 from jobs.declare.lookup import Lookup
 from jobs.declare.services import Service
 from jobs.declare.values.prices import SENT
@@ -210,6 +211,7 @@ class JobLookup(CoroutineLookup):
                     f"service {self.service.name}: {name} is not supported for jobs; give them a "
                     "Service without it."
                 )
+        self._refuse_at_most(f"service {self.service.name}", self.service.budget)
         for price in self.prices:
             if price.unit not in SENT and price.at_most is None:
                 raise DeclarationError(
@@ -218,12 +220,24 @@ class JobLookup(CoroutineLookup):
                     "in the price, as at_most=2_000."
                 )
 
-    def check_in(self, *, has_ledger: bool) -> None:
-        """Raise DeclarationError if an enrichment lacks the ledger that jobs need.
+    def _refuse_at_most(self, where: str, budgets: Iterable[Budget]) -> None:
+        for budget in budgets:
+            if budget.at_most is not None:
+                raise DeclarationError(
+                    f"{where}: budget: at_most is {budget.at_most!r}, the most that a call costs, "
+                    f"and lookup {self.name} makes no calls but jobs; leave it out, and declare "
+                    "the most of an item in each price that needs it, as at_most=2_000."
+                )
+
+    def check_in(self, *, has_ledger: bool, budgets: Iterable[Budget]) -> None:
+        """Raise DeclarationError if an enrichment does not fit its jobs.
 
         Args:
             has_ledger: Whether it has a ledger.
+            budgets: Its own budgets.
         """
+        if self.prices:  # other lookups are not in its budgets
+            self._refuse_at_most("enrichment", budgets)
         if not has_ledger:
             raise DeclarationError(
                 f"lookup {self.name}: jobs need a ledger, which remembers what was submitted."

@@ -12,8 +12,9 @@ from tests.jobs.vendor_jobs.test_days_by_jobs import DAY, NEXT, TEXTS, WAITING
 from tests.jobs.vendor_jobs.test_killed_jobs import run_killed_at
 from tests.support.killed_job_run import POINTS
 from tests.support.vendor import PRICE
+from tidegate.__main__ import main
 
-STOPPED = 3
+STOPPED, WRONG = 3, 2
 TEN_ITEMS = f'[Budget("{10 * PRICE} USD", per="month")]'
 ALL_ITEMS = f'[Budget("{25 * PRICE} USD", per="month")]'
 
@@ -85,6 +86,15 @@ def test_a_refused_job_costs_a_budget_nothing(reviews):
     reviews.write_input(DAY, TEXTS)
     assert reviews.run(DAY) == WAITING
     assert spent() == (0, [])
+
+
+@pytest.mark.parametrize("whose", ["budget", "own_budget"])
+def test_a_budget_of_jobs_with_the_most_of_a_call_is_refused(reviews, capsys, whose):
+    reviews.declare(**{whose: '[Budget("1 USD", per="month", at_most="0.01 USD")]'})
+    assert main(["check", "--package", "declared"]) == WRONG
+    said = capsys.readouterr()
+    assert "at_most is '0.01 USD', the most that a call costs, and lookup" in said.out + said.err
+    assert reviews.run(DAY) == WRONG
 
 
 @pytest.mark.process
