@@ -18,6 +18,12 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one}" if count == 1 else f"{count:,} {many or one + 's'}"
 
 
+def requested(calls: int, jobs: int) -> str:
+    """`8 calls`, `3 jobs` or `8 calls, 3 jobs`; `0 calls` without either."""
+    both = ((calls, "call"), (jobs, "job"))
+    return ", ".join(counted(*one) for one in both if one[0]) or counted(0, "call")
+
+
 def listed(names: Sequence[str], most: int = 5) -> str:
     """`a, b and 3 more`."""
     shown = ", ".join(names[:most])

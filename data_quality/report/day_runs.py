@@ -22,6 +22,7 @@ class RunLine:
     from_ledger: int | None = None
     dead_letters: int | None = None
     cost: str = ""
+    jobs: int = 0
 
 
 def list_day_runs(
@@ -67,4 +68,5 @@ def _written(record: DayRecord) -> RunLine:
         sum(lookup.from_ledger for lookup in lookups),
         record.dead_letters,
         ", ".join(f"{cost} {currency}" for currency, cost in record.figures.cost.items()),
+        record.figures.jobs,
     )

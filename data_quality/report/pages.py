@@ -26,7 +26,7 @@ from data_quality.report.days import Day, days_of, reason, state
 from jobs.schema.columns import OUTCOMES
 from jobs.schema.records import DayRecord, LookupMetrics, UnwrittenRun
 from jobs.storage import durable
-from jobs.wording import counted, priced
+from jobs.wording import counted, priced, requested
 
 PLOTLY = "plotly.min.js"  # a single copy beside the pages
 DAYS_SHOWN = 60
@@ -200,18 +200,20 @@ def _group_day(name: DayName) -> tuple[dt.date, bool]:
 
 # -- sentences -------------------------------------------------------------------------------------
 def headline(day: Day, record: DayRecord) -> str:
-    """Returns a day in a line: rows, calls and cost of its last run, then of all its runs."""
+    """Returns a day in a line: rows, calls, jobs and cost of its last run, then of all its runs."""
     begin = {"published": "Published", "held back": "Held back"}.get(state(record), "Written")
-    figures = _figures(record.figures.calls, record.figures.cost)
+    of = record.figures
+    figures = _figures(of.calls, of.jobs, of.cost)
     line = f"{begin}: {counted(record.rows_published, 'row')}, {figures}"
     if len(day.runs) < 2:
         return line
-    whole = _figures(sum(run.calls or 0 for run in day.runs), sum_costs(day.runs))
+    calls, jobs = (sum(getattr(run, name) or 0 for run in day.runs) for name in ("calls", "jobs"))
+    whole = _figures(calls, jobs, sum_costs(day.runs))
     return f"{line}; its {len(day.runs)} runs together: {whole}"
 
 
-def _figures(calls: int, costs: Mapping[str, Decimal]) -> str:
-    return ", ".join(text for text in (counted(calls, "call"), priced(costs)) if text)
+def _figures(calls: int, jobs: int, costs: Mapping[str, Decimal]) -> str:
+    return ", ".join(text for text in (requested(calls, jobs), priced(costs)) if text)
 
 
 def checked(record: DayRecord) -> str:

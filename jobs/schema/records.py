@@ -391,6 +391,7 @@ class LookupMetrics(Facts):
     from_ledger: int = 0  # rows whose answer came from the ledger
     keys_from_ledger: int = 0  # distinct keys of these rows; counted where a price is declared
     shared: int = 0  # rows that shared the call of an equal row
+    jobs: int = 0  # jobs of its vendor that the day submitted; `billed` has their cost
     answered: int = 0  # rows with an answer or a miss from their own call
     # of task attempts that were lost; the next ones took their answers from the ledger
     calls_lost: int = 0
@@ -437,6 +438,10 @@ class DayMetrics(Facts):
     @property
     def calls(self) -> int:
         return sum(lookup.calls for lookup in self.lookups)
+
+    @property
+    def jobs(self) -> int:
+        return sum(lookup.jobs for lookup in self.lookups)
 
     @property
     def cost(self) -> dict[str, Decimal]:

@@ -92,6 +92,7 @@ def figures(record: DayRecord) -> dict[str, Any]:
     return {
         "rows": record.figures.rows_out,
         "calls": record.figures.calls,
+        "jobs": record.figures.jobs,
         "answers_from_ledger": sum(lookup.from_ledger for lookup in lookups),
         "dead_letters": record.dead_letters,
         "cost": {currency: float(cost) for currency, cost in record.figures.cost.items()},

@@ -25,7 +25,7 @@ from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
 from jobs.schema.records import DayRecord
 from jobs.tables.leases.day_leases import WAIT
 from jobs.tables.records.run_bills import cost_so_far
-from jobs.wording import counted, listed
+from jobs.wording import counted, listed, requested
 from tidegate.commands.command import FAILED, RIGHT, STOPPED, WAITING, WRONG, named
 from tidegate.commands.stages import Stages
 from tidegate.terminal import GREEN, RED, YELLOW, write_coloured
@@ -204,7 +204,6 @@ def _held_back(record: DayRecord) -> str:
 
 def _counted(record: DayRecord) -> str:
     figures = record.figures
-    calls = sum(lookup.calls for lookup in figures.lookups)
     stored = sum(lookup.from_ledger for lookup in figures.lookups)
     letters = f", {counted(record.dead_letters, 'dead letter')}" if record.dead_letters else ""
     unread = f"; not read: {listed(record.facts.unread)}" if record.facts.unread else ""
@@ -219,7 +218,7 @@ def _counted(record: DayRecord) -> str:
     )
     changes = f" ({record.facts.changes.sentence})" if record.facts.changes else ""
     return (
-        f"{counted(figures.rows_out, 'row')}{changes}, {counted(calls, 'call')}, "
+        f"{counted(figures.rows_out, 'row')}{changes}, {requested(figures.calls, figures.jobs)}, "
         f"{counted(stored, 'answer')} from the "
         f"ledger{letters}; version {record.published_version}{unread}{skipped}"
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from jobs.ledger.job_files import NEVER_SENT
 from jobs.schema.records import Billed, BilledUnit
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def bill_jobs(jobs: Iterable[Facts]) -> Billed | None:
 
 
 def with_job_bills(figures: DayMetrics, jobs: Mapping[str, Iterable[Facts]]) -> DayMetrics:
-    """Returns the figures with what the day's jobs cost.
+    """Returns the figures with the day's jobs, and what they cost.
 
     Args:
         figures: Of the day, which count no call for rows with an answer of a job.
@@ -48,11 +49,13 @@ def with_job_bills(figures: DayMetrics, jobs: Mapping[str, Iterable[Facts]]) -> 
     """
 
     def with_bill(one: LookupMetrics) -> LookupMetrics:
-        found = bill_jobs(jobs.get(one.name, ()))
+        own = [*jobs.get(one.name, ())]
+        one = replace(one, jobs=sum(job["state"] != NEVER_SENT for job in own))
+        found = bill_jobs(own)
         if found is None or one.billed is None:
             return one
         keys = one.keys_from_ledger
-        stored = max(0, keys - sum(job.get("answered", 0) for job in jobs[one.name]))
+        stored = max(0, keys - sum(job.get("answered", 0) for job in own))
         saved = Decimal(one.billed.saved) * stored / keys if keys else Decimal(0)
         return replace(one, billed=replace(found, saved=f"{saved.normalize():f}"))
 

@@ -119,6 +119,8 @@ def _lookup_metadata(lookup: LookupMetrics) -> dict[str, Any]:
         "requests_retried": lookup.retried if sent is None else sent.retried,
         "answers_from_ledger": lookup.from_ledger,
     }
+    if lookup.jobs:
+        metadata["jobs"] = lookup.jobs
     if lookup.billed is not None:
         metadata[f"cost_{lookup.billed.currency.lower()}"] = float(lookup.billed.cost)
     if lookup.latency_p99_ms is not None:

@@ -34,6 +34,15 @@ def test_a_day_waits_for_its_jobs_and_is_then_published(reviews, capsys):
     assert reviews.bill == reviews.vendor.invoice
 
 
+def test_a_published_day_says_how_many_jobs_answered_it_and_what_they_cost(reviews, capsys):
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_until_over(DAY) == 0
+    assert "25 rows, 3 jobs, 25 answers from the ledger" in capsys.readouterr().out
+    page = Path("data/reports/reviews", DAY, "index.html").read_text()
+    assert "Published: 25 rows, 3 jobs, 0.1000 USD" in page
+    assert "<b>3</b><span>labels: jobs</span>" in page
+
+
 def test_looks_that_find_nothing_new_leave_one_record_and_no_report(reviews, capsys):
     reviews.vendor.looks = 2
     reviews.write_input(DAY, TEXTS[:3])
