@@ -425,7 +425,9 @@ class _Run:
         return advise(outcome) if advise else replace(outcome, next_step=self._again(outcome))
 
     def _again(self, outcome: DayOutcome) -> str:
-        when = "Later" if outcome.code == WAITING else "Once that is fixed"
+        when = "Once that is fixed"
+        if outcome.code == WAITING:
+            when = "Nothing under a scheduler; else, later"
         return f"{when}, run the day again: `tidegate run {self._name} --day {outcome.day}`."
 
 

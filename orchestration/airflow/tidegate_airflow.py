@@ -47,6 +47,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 FORMAT = 1  # of the manifest, and of the results of `tidegate run --json`
 DAY_LONG = dt.timedelta(days=1)
 AFTER_A_CRASH = dt.timedelta(minutes=1)
+# of the pause between looks at jobs of a vendor, as of `tidegate run --wait-for-jobs`
+PAUSE_GROWS, PAUSE_GROWS_AT_MOST = 1.5, 20.0
 GRACE = 4.0  # s between SIGTERM and SIGKILL; Airflow kills the task 5 s after SIGTERM
 PR_SET_PDEATHSIG = 1
 WIDTH = 100  # characters of a line of a log; the page cuts longer ones
@@ -78,9 +80,9 @@ class TidegateDay(BaseOperator):
     """Runs a day of an enrichment by Tidegate's command.
 
     Published: the task succeeds, with events of the table, its dead letters and its summaries. No
-    input, or nothing to do in a replay or remap: skipped. Jobs of a vendor are open: deferred for
-    again_after_s of the manifest, as often as they are open, without a worker or a slot of the
-    pool; the command asks the vendor before it starts Spark. A service that is down, or another run
+    input, or nothing to do in a replay or remap: skipped. Jobs of a vendor are open: deferred, as
+    often as they are open, without a worker or a slot of the pool; the command asks the vendor
+    again after poll_every, then less and less often. A service that is down, or another run
     of the day: retried every again_after_s until the next publish_by after the run began; without
     publish_by, failed. A crash: retried once. Anything else fails at once, with the reason.
 
@@ -127,8 +129,18 @@ class TidegateDay(BaseOperator):
         self.env = dict(env or {})
         self.report = ""
 
-    def execute(self, context: Any, event: Any = None) -> None:  # noqa: ARG002  # of the trigger
+    def execute(
+        self,
+        context: Any,
+        event: Any = None,  # noqa: ARG002  # of the trigger
+        looks: int = 0,
+    ) -> None:
         """Runs the day.
+
+        Args:
+            context: Of the task.
+            event: Of the trigger, where the task was deferred.
+            looks: How often the task was deferred.
 
         Raises:
             TaskDeferred: Jobs of a vendor are open.
@@ -164,7 +176,7 @@ class TidegateDay(BaseOperator):
         elif crashes.is_last:
             raise AirflowFailException(_text(red))
         if red is not None:
-            self._raise(red, began)
+            self._raise(red, began, looks)
         self._emit(
             context["outlet_events"],
             [one for one in results if one["enrichment"] == self.enrichment["name"]],
@@ -253,18 +265,29 @@ class TidegateDay(BaseOperator):
                     with_news.append(outlet)
         self.outlets: list[Any] = list(dict.fromkeys(with_news))
 
-    def _raise(self, red: Mapping[str, Any], began: dt.datetime) -> None:
+    def _raise(self, red: Mapping[str, Any], began: dt.datetime, looks: int) -> None:
         match red["state"]:
             case "no input" | "unchanged":
                 raise AirflowSkipException(_text(red))
             case "crashed":
                 raise DayCrashed(_text(red))
             case "waiting":
-                self.defer(trigger=TimeDeltaTrigger(self.again_after), method_name="execute")
+                pause = self._pause(looks)
+                again_at = dt.datetime.now(dt.UTC) + pause
+                self.log.info("Deferred; the vendor is asked again at %s UTC.", f"{again_at:%H:%M}")
+                self.defer(
+                    trigger=TimeDeltaTrigger(pause),
+                    method_name="execute",
+                    kwargs={"looks": looks + 1},
+                )
             case "stopped: service" | "not started" if self._goes_on(began):
                 raise LaterAgain(_text(red))
             case _:
                 raise AirflowFailException(_text(red))
+
+    def _pause(self, looks: int) -> dt.timedelta:
+        first = self.enrichment.get("poll_every_s") or self.again_after.total_seconds()
+        return dt.timedelta(seconds=first) * min(PAUSE_GROWS ** min(looks, 10), PAUSE_GROWS_AT_MOST)
 
     def _goes_on(self, began: dt.datetime) -> bool:
         """Returns whether a run that began then is retried: until the next publish_by, which is the
@@ -501,9 +524,10 @@ def _lines(result: Mapping[str, Any]) -> list[str]:
     """Returns the end of a day in lines that the page shows whole: reason, next step, report."""
     figures, reason = result.get("figures"), result["reason"]
     if not reason and figures:
-        reason = (
-            f"{figures['rows']:,} rows, {figures['calls']:,} calls; version {figures['version']}."
+        asked = (
+            f"{figures['jobs']:,} jobs" if figures.get("jobs") else f"{figures['calls']:,} calls"
         )
+        reason = f"{figures['rows']:,} rows, {asked}; version {figures['version']}."
     parts = [f"{result['day']}: {result['state']}: {reason}"]
     parts += [
         f"{name}: {result[key]}"

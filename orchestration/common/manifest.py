@@ -9,6 +9,7 @@ from typing import Any
 
 from jobs.declare.finding.discovery import Discovered
 from jobs.declare.values.table_conflicts import find_conflict
+from jobs.declare.vendor_jobs import JobLookup
 from jobs.errors import DeclarationError
 from jobs.storage.urls import is_url
 from orchestration.common.day_results import FORMAT
@@ -38,6 +39,11 @@ def manifest(package: str, found: Sequence[Discovered]) -> dict[str, Any]:
 def _entry(one: Discovered) -> dict[str, Any]:
     enrichment = one.enrichment
     tables = {table.what: _address(table.path) for table in enrichment.tables()}
+    looks = [
+        lookup.poll_every.total_seconds()
+        for lookup in enrichment.lookups
+        if isinstance(lookup, JobLookup)
+    ]
     has_dead_letters = any(lookup.dead_letters for lookup in enrichment.facts().lookups)
     return {
         "name": enrichment.name,
@@ -56,6 +62,7 @@ def _entry(one: Discovered) -> dict[str, Any]:
         if enrichment.ledger is None
         else ["nightly", "replay", "remap", "refresh"],
         "lookups": [lookup.name for lookup in enrichment.lookups],
+        "poll_every_s": min(looks) if looks else None,
         "input": f"iceberg://{table}"
         if (table := enrichment.input.table)
         else _address(enrichment.input.path),

@@ -141,6 +141,7 @@ def test_the_manifest_has_what_runs_a_day_and_what_its_tables_are(towns, tmp_pat
         "end": None,
         "modes": ["nightly", "replay", "remap", "refresh"],
         "lookups": ["weather"],
+        "poll_every_s": None,
         "input": (tmp_path / "data/raw/towns").as_uri(),
         "table": f"{folder}/towns",
         "dead_letters": f"{folder}/towns__dead_letters",
