@@ -332,7 +332,11 @@ class DayRun:
         return DayRecord(
             facts,
             run_bills.with_saved(figures, lookups, partial(_latest_first, self.enrichment.name)),
-            warnings=(*facts.given_up, *run_bills.unknown_uses(figures)),
+            warnings=(
+                *facts.given_up,
+                *run_bills.unknown_uses(figures),
+                *(() if self.changed else metrics.unanswered(figures, facts.declared)),
+            ),
         )
 
     def _judged(self, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:

@@ -85,7 +85,7 @@ def _group(enrichment: Enrichment, group: LetterGroup) -> dict[str, Any]:
     where = f" --where {shlex.quote(group.reason)}" if group.reason else ""
     return {
         "group": group,
-        "row": own,
+        "row": identity or own,
         "key": group.sample.get("_key"),
         "error": group.sample.get("_error"),
         "replay": f"tidegate replay {enrichment.name}{where}",

@@ -476,10 +476,24 @@ def test_on_a_telephone_the_pages_are_read_without_scrolling_sideways_however_lo
 
 
 @pytest.mark.ui
-def test_axe_finds_nothing_serious_on_any_page_wide_narrow_or_dark(tmp_path):
-    index = render("flights_enriched", days(3), tmp_path, [ended_without_files("2013-01-09")])
-    pages = [tmp_path / day / "index.html" for day in ("2013-01-03", "2013-01-09")]
-    assert_readable(index, *pages)
+def test_axe_finds_nothing_serious_on_the_pages_of_days_in_any_form(tmp_path):
+    published, held_back, waited, failed, written, stopped = (f"2013-01-0{n}" for n in range(1, 7))
+    made = [
+        run_again(record(dt.date(2013, 1, 1)), 1),
+        run_again(record(dt.date(2013, 1, 1)), 2, published_version=7),
+        record(dt.date(2013, 1, 2), red=True),
+        record(dt.date(2013, 1, 4)),
+        replace(record(dt.date(2013, 1, 5)), state="written"),
+    ]
+    ended = [
+        ended_without_files(waited, "waiting"),
+        ended_without_files(failed),
+        ended_without_files(stopped, "stopped: service"),
+    ]
+    index = render("flights_enriched", made, tmp_path / "six_days", ended)
+    waits = render("flights_enriched", made[:3], tmp_path / "last_day_waits", ended[:1])
+    days = (published, held_back, waited, failed, written, stopped)
+    assert_readable(index, waits, *(index.parent / day / "index.html" for day in days))
 
 
 @pytest.mark.process

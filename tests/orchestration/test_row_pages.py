@@ -145,8 +145,16 @@ def test_axe_finds_nothing_serious_on_the_pages_of_a_row_and_of_letters(days, pa
     days.fails = {"b": 500}
     days.towns.declare_too(SPARED.format(1.0))
     assert days.run(DAY) == 0
-    made = [("/row/towns", {"number": "0"}), ("/letters/towns", {}), ("/row/no", {})]
-    files = [Path(f"page-{number}.html") for number in range(len(made))]
-    for file, (path, query) in zip(files, made, strict=True):
-        file.write_text(pages.make(path, query)[1])
-    assert_readable(*files)
+    made = {
+        "row": ("/row/towns", {"number": "0"}),
+        "row_of_an_error": ("/row/towns", {"number": "1"}),
+        "which_row": ("/row/towns", {}),
+        "letters": ("/letters/towns", {}),
+        "no_letters": ("/letters/towns", {"where": "no such"}),
+        "problem": ("/row/no", {}),
+    }
+    folder = Path("served")
+    folder.mkdir()
+    for name, (path, query) in made.items():
+        (folder / f"{name}.html").write_text(pages.make(path, query)[1])
+    assert_readable(*folder.iterdir())

@@ -107,7 +107,7 @@ def test_a_run_at_work_is_shown_as_its_service_counts_it(days, holding, capsys):
         assert "4 in flight" in text
         assert f"{answered + 4} requests of these runs {holding.failed} failed 0 throttled" in text
         assert f"{(answered + 4) / 100:.4f} USD billed" in text
-        assert f"towns {DAY} weather, run " in text
+        assert f"towns {DAY}, weather, run " in text
         assert f"{answered} of 40 " in text
     (holder,) = [one for one in now(capsys)["holders"] if one["limit"] == "calls"]
     assert (holder["amount"], holder["holds"]) == (4, 4)
@@ -157,7 +157,11 @@ def test_the_page_is_read_on_a_telephone_and_axe_finds_nothing_serious(tmp_path)
     ]
     pauses = (Pause("weather_api", 12.0, "429 Too Many Requests"),)
     service = ServiceStatus("weather_api", (lookup,), tuple(holders), pauses)
-    page = tmp_path / "page.html"
-    values = {"name": "weather_api", "root": "", "now": dt.datetime.now(dt.UTC), "error": "lost"}
-    page.write_text(render_page("service.html", {**values, "service": service}))
-    assert_readable(page)
+    idle = ServiceStatus("weather_api", (), (), ())
+    folder = tmp_path / "service"
+    folder.mkdir()
+    values = {"name": "weather_api", "root": "", "now": dt.datetime.now(dt.UTC)}
+    for name, status, error in (("at_work", service, "lost"), ("idle", idle, "")):
+        page = render_page("service.html", {**values, "service": status, "error": error})
+        (folder / f"{name}.html").write_text(page)
+    assert_readable(*folder.iterdir())

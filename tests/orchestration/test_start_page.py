@@ -190,5 +190,14 @@ def test_the_page_is_read_on_a_telephone_and_axe_finds_nothing_serious(towns):
         published(towns, "towns", f"2013-01-{day}")
     save(towns, "towns", "2013-01-19", started_at="2013-01-20T02:15:00.000+00:00", cost=1,
          state="held back", reason="every_row_once: 1 row lost", verdicts=(RED,))  # fmt: skip
-    Path("page.html").write_text(render_page("tables.html", page()))
-    assert_readable(Path("page.html"))
+    towns.declare_too("late = replace(fine, name='late')", "new = replace(fine, name='new')")
+    at = "2013-01-20T02:15:00.000+00:00"
+    reason, step = "1 job of 40 keys is open at weather", "Nothing: the next run looks for it."
+    waits = UnwrittenRun("late", "2013-01-19", "r", "waiting", reason, step, at, at)
+    run_records.save_unwritten(waits)
+    folder = Path("start")
+    folder.mkdir()
+    (folder / "red.html").write_text(render_page("tables.html", page()))
+    Path("declared/towns.py").unlink()
+    (folder / "nothing_declared.html").write_text(render_page("tables.html", page()))
+    assert_readable(*folder.iterdir())

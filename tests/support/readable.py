@@ -1,28 +1,51 @@
-"""Looks at pages in headless Chromium, wide, on a telephone and dark, as axe does."""
+"""Looks at pages in headless Chromium as axe does: wide, on a telephone, dark, and on paper."""
 
+import os
 from pathlib import Path
 
-FORMS = ((1280, "light"), (390, "light"), (1280, "dark"))
+from tests.support.pages import CHROMIUM, PATIENCE, SCREENSHOTS
+
+PAPER = 794  # px, the width of A4
+FORMS = (("wide", 1280), ("telephone", 390), ("dark", 1280), ("print", PAPER))
 
 
 def assert_readable(*pages: Path) -> None:
-    """No page is wider than the window, and axe finds nothing serious."""
-    from axe_playwright_python.sync_playwright import Axe
+    """No page is wider than the window, and axe finds nothing serious.
+
+    The pictures of a page are kept under the names of its folder and file.
+    """
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
-        )
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        shown = browser.new_page()
+        shown.set_default_timeout(PATIENCE * 1e3)
         for page in pages:
-            for width, scheme in FORMS:
-                shown = browser.new_page(
-                    viewport={"width": width, "height": 900}, color_scheme=scheme
-                )
-                shown.goto(page.absolute().as_uri())
-                assert shown.evaluate("document.documentElement.scrollWidth") == width, page
-                found = Axe().run(shown).response["violations"]
-                serious = [one for one in found if one["impact"] in ("serious", "critical")]
-                assert serious == [], (page, width, scheme)
-                shown.close()
+            shown.goto(page.absolute().as_uri())
+            if shown.locator(".chart").count():
+                shown.locator(".chart .main-svg").last.wait_for(state="attached")
+            for form, width in FORMS:
+                _turn_to(shown, form, width)
+                _assert_readable(shown, page, form, width)
+            shown.emulate_media(media="screen")
         browser.close()
+
+
+def _turn_to(shown, form: str, width: int) -> None:
+    shown.set_viewport_size({"width": width, "height": 900})
+    shown.emulate_media(color_scheme="dark" if form == "dark" else "light")
+    if form == "print":
+        shown.evaluate("dispatchEvent(new Event('beforeprint'))")
+        shown.emulate_media(media="print")
+
+
+def _assert_readable(shown, page: Path, form: str, width: int) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    if folder := os.environ.get(SCREENSHOTS):
+        name = f"{page.parent.name}-{page.stem}-{form}.png"
+        shown.screenshot(path=Path(folder, name), full_page=True)
+    assert shown.evaluate("document.documentElement.scrollWidth") == width, (page, form)
+    found = Axe().run(shown).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert serious == [], (page, form)

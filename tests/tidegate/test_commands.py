@@ -179,32 +179,6 @@ def test_a_published_day_is_reported_with_what_was_not_read():
     )
 
 
-def test_a_day_of_which_a_lookup_skipped_all_rows_is_reported_with_a_warning():
-    facts = DayFacts(
-        flights.facts(),
-        "2013-01-10",
-        "r",
-        (),
-        (),
-        "",
-        (),
-        (),
-        "2026-11-20T02:15Z",
-        "2026-11-20T02:16Z",
-    )
-    for skipped in (10, 9):
-        weather = LookupMetrics(
-            "weather", {"skipped": skipped, "ok": 10 - skipped}, 0, 0, 0.0, 0.0, None, None
-        )
-        record = DayRecord(
-            facts, DayMetrics(10, 10, 0, (weather,)), state="published", published_version=3
-        )
-        told = line(DayOutcome("2013-01-10", "r", "published", "", record))
-        assert ("; warning: weather skipped all rows, a key of each is null" in told) == (
-            skipped == 10
-        )
-
-
 def test_a_day_held_back_is_reported_with_its_check_its_report_and_what_asks_again():
     weather = LookupMetrics("weather", {"ok": 1, "error": 9}, 10, 0, 1.0, 1.0, None, None)
     facts = DayFacts(

@@ -207,20 +207,11 @@ def _counted(record: DayRecord) -> str:
     stored = sum(lookup.from_ledger for lookup in figures.lookups)
     letters = f", {counted(record.dead_letters, 'dead letter')}" if record.dead_letters else ""
     unread = f"; not read: {listed(record.facts.unread)}" if record.facts.unread else ""
-    # a vendor of a waterfall may never be needed
-    spare = {vendor for choice in record.facts.declared.choices for vendor in choice.vendors[1:]}
-    skipped = "".join(
-        f"; warning: {lookup.name} skipped all rows, a key of each is null or its condition does "
-        "not hold"
-        for lookup in figures.lookups
-        if figures.rows_out and lookup.outcomes.get("skipped") == figures.rows_out
-        if lookup.name not in spare
-    )
     changes = f" ({record.facts.changes.sentence})" if record.facts.changes else ""
     return (
         f"{counted(figures.rows_out, 'row')}{changes}, {requested(figures.calls, figures.jobs)}, "
         f"{counted(stored, 'answer')} from the "
-        f"ledger{letters}; version {record.published_version}{unread}{skipped}"
+        f"ledger{letters}; version {record.published_version}{unread}"
     )
 
 

@@ -219,6 +219,25 @@ def _figures(lookup: LookupFacts, files: list[_LookupCounts]) -> LookupMetrics:
     )
 
 
+def unanswered(figures: DayMetrics, declared: DeclaredFacts) -> tuple[str, ...]:
+    """Returns a sentence for each lookup without an answer in any row, by an address or a key that
+    may be wrong; none for a vendor that follows another, which may never be needed.
+    """
+    spare = {vendor for choice in declared.choices for vendor in choice.vendors[1:]}
+    found = []
+    for lookup in figures.lookups:
+        rows, skipped = sum(lookup.outcomes.values()), lookup.outcomes["skipped"]
+        if not rows or lookup.name in spare:
+            continue
+        if skipped == rows:
+            reason = "a key of each is null or its condition does not hold"
+            found.append(f"{lookup.name} skipped all rows: {reason}")
+        elif skipped + lookup.outcomes["miss"] == rows:
+            reason = "is the address right, and the request?"
+            found.append(f"{lookup.name} has no answer, each row that asked is a miss: {reason}")
+    return tuple(found)
+
+
 def _sum(counts: list[Counter[Any]]) -> Counter[Any]:
     return sum(counts, Counter())
 
