@@ -11,7 +11,7 @@ from data_quality.report import charts, render
 from jobs.schema.records import Verdict
 
 pytestmark = pytest.mark.ui
-TELEPHONE, WIDE = 390, 1280
+TELEPHONE, WIDE, A4 = 390, 1280, 718  # px; paper without its margins
 LIGHT, DARK = "light", "dark"
 LONG = Verdict(
     "weather__errors_tolerated",
@@ -252,3 +252,31 @@ def test_every_colour_of_a_chart_is_one_of_the_page(report, open_page):
             page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('{name}')")
             != ""
         )
+
+
+def sizes(page):
+    """Width and height of each chart's place, then of what is drawn there."""
+    return page.evaluate(
+        "[...document.querySelectorAll('.chart')].map(it => [it, it.querySelector('.main-svg')])"
+        ".map(pair => pair.map(it => it.getBoundingClientRect()).map(it => [it.width, it.height]))"
+    )
+
+
+def test_no_chart_is_squashed_when_the_window_turns_narrow(report, open_page):
+    page = open_page(report[1])
+    before = [drawn[1] for _, drawn in sizes(page)]
+    page.set_viewport_size({"width": TELEPHONE, "height": 900})
+    page.wait_for_function(
+        "[...document.querySelectorAll('.chart .main-svg')].every(it => it.clientWidth < 390)"
+    )
+    assert [place[1] for place, _ in sizes(page)] == before
+    assert [drawn[1] for _, drawn in sizes(page)] == before
+
+
+def test_on_paper_no_chart_is_cut(report, open_page):
+    for file in report:
+        page = open_page(file)
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        page.set_viewport_size({"width": A4, "height": 900})
+        assert all(drawn[0] <= place[0] for place, drawn in sizes(page))

@@ -1,0 +1,65 @@
+"""The enrichment of README.md, run as it stands beside a service."""
+
+import contextlib
+import sys
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from jobs.process.spark_submit import SparkSubmit
+from jobs.run.engines.engine import ENGINE, LOCAL
+from tests.support.documents import blocks
+from tests.support.program_here import in_this_session
+from tidegate.__main__ import main
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def orders(tmp_path, monkeypatch, service):
+    """The README's declaration over the orders of docs/your-first-enrichment.md."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("CREDIT_URL", service.url)
+    monkeypatch.setenv(ENGINE, LOCAL)
+    monkeypatch.setattr(SparkSubmit, "started", in_this_session)
+    (declaration,) = blocks("README.md", "python")
+    Path("readme").mkdir()
+    Path("readme/__init__.py").touch()
+    Path("readme/orders.py").write_text(declaration)
+    data, *_ = blocks("docs/your-first-enrichment.md", "python")
+    exec(data, {})
+    yield service
+    for name in [name for name in sys.modules if name.partition(".")[0] == "readme"]:
+        del sys.modules[name]
+
+
+def run_the_readmes_command(capsys):
+    """The command, and what a terminal shows of it in the end."""
+    output = next(block for block in blocks("README.md", "") if block.startswith("$ tidegate"))
+    command, *shown = output.splitlines()
+    with contextlib.suppress(SystemExit):
+        assert main([*command.split()[2:], "--package", "readme"]) == 0
+    return shown, capsys.readouterr().out.splitlines()
+
+
+def test_the_readme_shows_what_its_command_prints(orders, capsys):
+    async def rate(_request):
+        return web.json_response({"score": 500, "grade": "A"})
+
+    orders.answer = rate
+    shown, printed = run_the_readmes_command(capsys)
+    assert printed == shown
+
+
+def test_a_day_without_any_answer_is_published_with_a_warning(orders, capsys):
+    async def not_found(_request):
+        raise web.HTTPNotFound
+
+    orders.answer = not_found
+    _, (_, warning) = run_the_readmes_command(capsys)
+    assert warning == (
+        "2026-11-19  warning     rating has no answer, each row that asked is a miss: is the "
+        "address right, and the request?"
+    )
