@@ -159,6 +159,19 @@ def run_files(
     ).run()  # fmt: skip
 
 
+def require_expectations(enrichment: Enrichment, input_day: InputDay, checks: str | None) -> None:
+    """Refuse expectations that cannot be evaluated, before any call. It waits for the import of
+    Great Expectations.
+
+    Raises:
+        DeclarationError: One is unknown, or its arguments are wrong.
+    """
+    if checks and enrichment.expectations:
+        find_wrong = named(f"{checks.rpartition('.')[0]}.{WRONG_EXPECTATIONS}")
+        if wrong := find_wrong(enrichment.facts(), input_day.names):
+            raise DeclarationError(f"{enrichment.name}: {wrong[0]}")
+
+
 @dataclass(frozen=True)
 class DayRun:
     """A run of files of a day: what its steps share. The fields are those of `run_files`."""
@@ -181,7 +194,7 @@ class DayRun:
         """Writes, counts and judges the files. Returns the saved record."""
         started_at, began = _now(), self.clock()
         on_store = self._writes_on_store()
-        self._require_expectations()
+        require_expectations(self.enrichment, self.input_day, self.checks)
         importing = _import_meanwhile(self.checks)
         try:
             with RunProgress(self.engine.coordinator, self.input_day.rows, self.report) as progress:
@@ -205,18 +218,6 @@ class DayRun:
         if self.checks:
             self._show("checked", record)
         return record
-
-    def _require_expectations(self) -> None:
-        """Refuse expectations that cannot be evaluated, before any call. It waits for the import of
-        Great Expectations.
-
-        Raises:
-            DeclarationError: One is unknown, or its arguments are wrong.
-        """
-        if self.checks and self.enrichment.expectations:
-            find_wrong = named(f"{self.checks.rpartition('.')[0]}.{WRONG_EXPECTATIONS}")
-            if wrong := find_wrong(self.enrichment.facts(), self.input_day.names):
-                raise DeclarationError(f"{self.enrichment.name}: {wrong[0]}")
 
     def _writes_on_store(self) -> bool:
         """Whether tasks write on the store that the table is on.

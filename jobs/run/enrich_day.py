@@ -94,7 +94,7 @@ class _Day:
             if options.jobs_only:
                 from jobs.run.jobs_first import settle_day  # imports Spark's types
 
-                settle_day(*self._begun())
+                settle_day(*self._begun(), checks=options.checks)
                 self._report({"kind": SETTLED, "day": self._day})
                 return DayEnd(WROTE)
             record = self._checked()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobs.errors import DeclarationError
-from jobs.run.engines.engine import LocalEngine
+from jobs.run.day import require_expectations
+from jobs.run.engines.engine import SPARK, LocalEngine
 from jobs.run.keys.ledger_session import settle_jobs
 from jobs.run.keys.waits import WaitingDay, Waits
 from jobs.run.plan.planner import RunOfDay, plan_day
 from jobs.run.plan.preflight import preflight
+from jobs.run.rows.local_rows import NeedsSpark
 from jobs.tables.records import run_bills
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ def settle_day(
     run_id: str,
     rules: RunOptions,
     *,
+    checks: str | None,
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> None:
     """Has the jobs submitted and read whose keys read no answers, unless only Spark finds the keys.
@@ -36,7 +40,8 @@ def settle_day(
         DeclarationError: The declaration or its input is wrong, or the vendor refused a job.
         TidegateError: As `settle_by_jobs` does.
     """
-    input_day = preflight(enrichment, day)
+    input_day = preflight(enrichment, day, engine=SPARK)  # which runs the rows
+    require_expectations(enrichment, input_day, checks)
     without_spark = replace(enrichment, windows=(), expectations=())
     started_at = now().isoformat(timespec="milliseconds")
     run = RunOfDay(day, run_id, started_at, rules, progress=0)
@@ -45,4 +50,5 @@ def settle_day(
     except DeclarationError:  # the Spark program runs the day, or reports it
         return
     run_bills.begin(plan.facts, plan.tasks.lookups)  # `costs` finds the jobs by it
-    settle_jobs(plan.rows, plan.tasks, input_day, Waits(WaitingDay(enrichment.name, day)))
+    with suppress(NeedsSpark):
+        settle_jobs(plan.rows, plan.tasks, input_day, Waits(WaitingDay(enrichment.name, day)))

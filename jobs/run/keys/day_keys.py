@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 
-from jobs.errors import DeclarationError
 from jobs.input.dealing import Parts
 from jobs.input.keys.arrow_expressions import arrow_keys
 from jobs.input.keys.key_columns import COMPARABLE
 from jobs.input.keys.key_values import read_by
 from jobs.run.keys.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT, is_whole, with_texts
-from jobs.run.rows.local_rows import CURE, MOST_ROWS, LocalRows
+from jobs.run.rows.local_rows import CURE, MOST_ROWS, LocalRows, NeedsSpark
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
@@ -85,9 +84,9 @@ class KeySource:
     @property
     def _frame(self) -> DataFrame:
         if isinstance(self.prepared, LocalRows):
-            raise DeclarationError(
-                f"lookup {self.lookup.name}: a key reads dates before 1900, whose calendar only "
-                f"Spark knows. {CURE}"
+            raise NeedsSpark(
+                f"lookup {self.lookup.name}: a key is not read without Spark: a file is torn, or "
+                f"has dates before 1900, whose calendar only Spark knows. {CURE}"
             )
         return self.prepared
 

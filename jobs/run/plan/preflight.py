@@ -46,10 +46,15 @@ OF_FILES = ("_metadata", "_uri", "_row")
 
 
 def preflight(
-    enrichment: Enrichment, day: str, *, elsewhere: bool = False, calls: bool = True
+    enrichment: Enrichment,
+    day: str,
+    *,
+    engine: str | None = None,
+    elsewhere: bool = False,
+    calls: bool = True,
 ) -> InputDay:
     """Checks everything that needs neither Spark nor a call. calls: whether the run makes any, so
-    that its services must be there.
+    that its services must be there. engine: as in `steps`.
 
     Raises DeclarationError, and RunStopped for a service that is down, which may recover before a
     restart.
@@ -59,7 +64,7 @@ def preflight(
 
     published = published_table(enrichment)
     input_day = find_day(enrichment, day, published, elsewhere=elsewhere)
-    check_input(enrichment, input_day, day, published, calls=calls)
+    check_input(enrichment, input_day, day, published, engine=engine, calls=calls)
     return input_day
 
 
@@ -83,10 +88,11 @@ def check_input(
     day: str,
     published: "OpenTable | None" = None,
     *,
+    engine: str | None = None,
     calls: bool = True,
 ) -> None:
     """Runs the preflight of files that are found: all of a day, or those of a micro-batch."""
-    for step in steps(enrichment, input_day, day, published=published, calls=calls):
+    for step in steps(enrichment, input_day, day, engine, published, calls=calls):
         step()
 
 

@@ -35,6 +35,10 @@ MOST_ROWS = 5_000_000  # for which the driver can hold the keys
 CURE = "Run it on Spark, the default engine."
 
 
+class NeedsSpark(DeclarationError):  # noqa: N818  # what is the case
+    """Only Spark reads the keys."""
+
+
 @dataclass(frozen=True)
 class LocalRows:
     """The input of a run of the local engine.

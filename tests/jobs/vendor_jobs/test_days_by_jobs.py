@@ -5,6 +5,8 @@ import json
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
@@ -80,6 +82,59 @@ def test_spark_is_not_started_before_all_jobs_are_over(reviews, monkeypatch):
     assert reviews.run_elsewhere(DAY, "-m", "tidegate", options=["--engine", "spark"]) == 1
     assert "Spark needs Java" in reviews.output
     assert reviews.bill == reviews.vendor.invoice > 0
+
+
+def has_key_of_spark(_file):
+    declared = Path("declared/reviews.py")
+    key = "\"text\": \"regexp_replace(review, 'a', 'b')\""
+    declared.write_text(declared.read_text().replace('"text": "review"', key))
+
+
+def has_nested_column(file):
+    rows = pq.read_table(file)
+    pq.write_table(rows.append_column("nested", pa.array([{"a": 1}] * len(rows))), file)
+
+
+def has_old_date_in_a_key(file):
+    declared = Path("declared/reviews.py")
+    declared.write_text(declared.read_text().replace('"text": "review"', '"text": "day"'))
+    rows = pq.read_table(file)
+    old = pa.array([dt.date(1850, 1, 1)] * len(rows))
+    pq.write_table(rows.append_column("day", old), file)
+
+
+@pytest.mark.parametrize(
+    "only",
+    [
+        has_key_of_spark,
+        pytest.param(has_nested_column, marks=pytest.mark.proof),
+        pytest.param(has_old_date_in_a_key, marks=pytest.mark.proof),
+    ],
+)
+@pytest.mark.process
+def test_a_day_whose_keys_only_spark_reads_goes_to_spark(reviews, monkeypatch, only):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    reviews.write_input(DAY, TEXTS)
+    only(Path("data/raw/reviews", f"date={DAY}", "part-0.parquet"))
+    assert reviews.run_elsewhere(DAY, "-m", "tidegate", options=["--engine", "spark"]) == 1
+    assert "Spark needs Java" in reviews.output
+    assert not reviews.vendor.jobs
+
+
+@pytest.mark.proof
+@pytest.mark.process
+def test_an_unknown_expectation_is_refused_before_a_job_is_submitted(reviews, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    declared = Path("declared/reviews.py")
+    text = declared.read_text().replace("    ledger=", "    expectations=[WRONG],\n    ledger=")
+    wrong = (
+        'from tidegate import Expectation\nWRONG = Expectation("expect_nothing", column="label")\n'
+    )
+    declared.write_text(wrong + text)
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_elsewhere(DAY, "-m", "tidegate", options=["--engine", "spark"]) == WRONG
+    assert "Great Expectations has no expect_nothing" in reviews.output
+    assert not reviews.vendor.jobs
 
 
 @pytest.mark.proof
