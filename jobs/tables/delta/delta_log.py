@@ -139,9 +139,8 @@ def _read(path: str) -> DeltaTable | None:
     except (DeltaError, OSError) as error:
         raise TidegateError(
             f"table {path}: its log, {below(path, LOG)}, cannot be read: {delta_errors(error)}. "
-            "Restore the log "
-            "from a copy; without one move the table away and run its days again, with the "
-            "ledger's answers."
+            "Start again when it can be. Restore a torn log from a copy; without one move the "
+            "table away and run its days again, with the ledger's answers."
         ) from error
 
 
