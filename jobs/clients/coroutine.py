@@ -342,9 +342,10 @@ class Requests:
                 f"path is {path!r}; it must start with / and hold no ? and no #: "
                 "values go in params"
             )
-        if none := [name for name, value in (params or {}).items() if _has_none(value)]:
+        if nothing := [name for name, value in (params or {}).items() if _has_none(value)]:
             raise ValueError(
-                f"params: {', '.join(none)} is None, which no address can say: leave it out"
+                f"params: {', '.join(nothing)} is None, has None or is an empty list, which no "
+                "address can say: leave it out"
             )
         query = {name: _parameter(value) for name, value in (params or {}).items()}
         url = self._url(path).with_query(query)
@@ -362,7 +363,8 @@ class Requests:
 
 
 def _has_none(value: Any) -> bool:
-    return value is None or (isinstance(value, list | tuple) and None in value)
+    """Return whether a parameter is nothing, with which a service would answer for all values."""
+    return value is None or (isinstance(value, list | tuple) and (not value or None in value))
 
 
 def _parameter(value: Any) -> str | list[str]:

@@ -196,14 +196,15 @@ def test_a_path_that_could_leave_the_service_or_its_parameters_is_refused(servic
     assert service.log == []
 
 
-def test_a_parameter_that_is_none_is_refused_and_not_sent_as_text(service):
+def test_a_parameter_that_is_none_or_an_empty_list_is_refused(service):
     @declared(service.url)
     async def sentiment(row, http):
-        return await http.get("/v1", params={"n": None, "m": 1, "o": ["a", None]})
+        return await http.get("/v1", params={"n": None, "m": 1, "o": ["a", None], "p": []})
 
     (refused,) = ask(sentiment, ("a",))
-    assert (
-        str(refused) == "ValueError: params: n, o is None, which no address can say: leave it out"
+    assert str(refused) == (
+        "ValueError: params: n, o, p is None, has None or is an empty list, which no address can "
+        "say: leave it out"
     )
     assert service.log == []
 
