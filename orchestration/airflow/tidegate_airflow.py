@@ -169,8 +169,10 @@ class TidegateDay(BaseOperator):
         if red is None and status != 0 and not unmade:
             reason = f"the command ended with status {status}, and said no more than the log above."
             red = {"day": day, "state": "crashed" if status < 0 else "failed", "reason": reason}
-        for line in _lines(red) if red is not None else ():
-            self.log.warning("%s", line)
+        if red is not None:
+            log = self.log.info if red["state"] == "waiting" else self.log.warning
+            for line in _lines(red):
+                log("%s", line)
         if red is None or red["state"] != "crashed":
             crashes.end()
         elif crashes.is_last:
