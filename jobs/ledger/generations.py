@@ -203,11 +203,16 @@ class NewFiles:
         folder, name = self._folder, f"{COMPACTED}/{self._name}/{COMPLETE}"
         if not folder.create(name, data) and not self._has_created(name, data):
             return False
-        if self._newest_number() <= self._number:
+        if self._newest_number() <= self._number or self._is_used():
             return True
         # other changes had completed this number and later numbers, and swept it, before
         folder.delete(name)
         return False
+
+    def _is_used(self) -> bool:
+        """Return whether another change has already made the next generation from these files."""
+        newest = newest_generation(self._folder)
+        return newest is not None and any(file.name in self._written for file in newest.files)
 
     def _newest_number(self) -> int:
         names = complete_names(list_compacted(self._folder))
