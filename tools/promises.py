@@ -12,9 +12,10 @@ and a test holds that it is current.
 
 [Simulated nights](simulation.md) try calls, the ledger, limits, vendor jobs and publishing of
 several runs at once under every fault. They do not try Spark's JVM, SQL drivers, PostgreSQL,
-Iceberg, tables on a store, what deltalake does inside a call, signals, web pages, windows, several
-hosts with clocks of their own, or `forget` beside a run of its lookup: that page has
-[the whole list](simulation.md#what-is-not). Only the tests below hold these.
+Iceberg, tables on a store, what deltalake does inside a call, signals, web pages, windows,
+approved plans, how far answers drift, several hosts with clocks of their own, or `forget` beside a
+run of its lookup: that page has [the whole list](simulation.md#what-is-not). Only the tests below
+hold these.
 """
 
 

@@ -13,19 +13,17 @@ import asyncio
 import contextvars
 import heapq
 import math
-import random
 import traceback
-import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tests.simulation.chronicle import DIGEST_BITS, Chronicle
 from tests.simulation.processes import (
     Carrier,
     Killed,
     Process,
     SimulatedThread,
     State,
-    current,
     describe,
     here,
 )
@@ -36,18 +34,12 @@ if TYPE_CHECKING:
 
 EPOCH = 1_700_000_000.0  # s; the time of day at which every night begins
 MOST_STEPS = 3_000_000
-_DIGEST_BITS = 0xFFFFFFFFFFFF
 
 
-class Scheduler:
-    """One night's threads, processes, clock and random numbers.
+class Scheduler(Chronicle):
+    """One night's threads, processes and clock.
 
     Attributes:
-        now: Virtual seconds since the night began.
-        digest: Of everything that happened so far, in order.
-        failures: What no thread may do: deadlocks, livelocks, errors of threads that nobody
-            handles.
-        trace: The lines of what happened; None unless they are wanted.
         network: The sockets of the night.
     """
 
@@ -56,13 +48,8 @@ class Scheduler:
     def __init__(
         self, seed: str, *, preempts: float = 0.3, trace: bool = False, folder: str = ""
     ) -> None:
-        """folder: The real folder of the night, whose name is not part of what happens."""
-        self._folder = folder
-        self.now = 0.0
-        self.digest = 0
+        super().__init__(seed, trace=trace, folder=folder)
         self.steps = self.switches = 0
-        self.failures: list[str] = []
-        self.trace: list[str] | None = [] if trace else None
         self.processes: list[Process] = []
         self.is_stopping = False
         self.clock_offset = 0.0  # s by which the time of day is wrong
@@ -70,12 +57,9 @@ class Scheduler:
         self.starts = 1  # of the machine
         self.bills: dict[str, RunBill] = {}  # by run
         self.preempts = preempts
-        self._seed = seed
         self._order = self.stream("order")
-        self._names = self.stream("names")
         self._runnable: list[SimulatedThread] = []
         self._timers: list[tuple[float, float, int, Callable[[], object]]] = []
-        self._numbers = 0
         self._in_timer = False
         self._carriers: list[Carrier] = []
         # loops and tasks of killed processes: their ends must not run
@@ -85,38 +69,7 @@ class Scheduler:
         self.root.state = State.RUNNING
         here.thread = self.root
 
-    def stream(self, name: str) -> random.Random:
-        """A stream of random numbers that is independent of all other names' streams."""
-        return random.Random(f"{self._seed}:{name}")
-
-    def next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
-
-    def token_bits(self, bits: int) -> int:
-        """The next random number of the product: tokens, run ids, jitter."""
-        return self._names.getrandbits(bits)
-
-    @property
-    def jitter(self) -> random.Random:
-        return self._names
-
-    def say(self, *words: object) -> None:
-        """Record what happened, in the digest and in the trace."""
-        line = " ".join(map(str, words)).replace(self._folder, "")
-        self.digest = (
-            zlib.crc32(line.encode(), self.digest & 0xFFFFFFFF) ^ (self.digest << 7) & _DIGEST_BITS
-        )
-        if self.trace is not None:
-            me = current()
-            self.trace.append(f"{self.now:10.4f} {me.process.name if me else '-':16s} {line}")
-
-    def fail(self, message: str) -> None:
-        self.failures.append(f"{self.now:.4f}: {message}")
-        self.say("FAILURE", message.split("\n", 1)[0])
-
-    # -- time
-    # ----------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
     def at(self, when: float, callback: Callable[[], object]) -> None:
         """Call back at this time, from whichever thread holds the baton then. The callback must not
         wait.
@@ -134,8 +87,7 @@ class Scheduler:
         while self.now < end:
             self.block(end - self.now)
 
-    # -- steps
-    # ----------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
     def me(self) -> SimulatedThread:
         """The thread that runs. Raises Killed if it must not go on."""
         me: SimulatedThread = here.thread
@@ -234,14 +186,13 @@ class Scheduler:
                 chosen = self._runnable.pop()
                 self.digest = (
                     self.digest * 1000003 + chosen.number + int(self.now * 1e6)
-                ) & _DIGEST_BITS
+                ) & DIGEST_BITS
                 return chosen
             if not self._timers:
                 return None
             self.now = self._timers[0][0]
 
-    # -- threads and processes
-    # -----------------------------------------------------------------------------------------
+    # -- threads and processes ---------------------------------------------------------------------
     def _process(self, name: str, host: str = "host1") -> Process:
         process = Process(name, 1000 + len(self.processes), host)
         self.processes.append(process)
@@ -311,8 +262,7 @@ class Scheduler:
             self.sleep(0.25)
         return True
 
-    # -- the end
-    # ----------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
     def stop(self) -> None:
         """End the night: each thread but the root ends at its next step."""
         self.is_stopping = True
