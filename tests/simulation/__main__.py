@@ -23,6 +23,7 @@ from tests.simulation.planted import try_faults
 from tests.simulation.shortening import shorten
 
 ENVIRONMENT = ("HOME", "LANG", "PATH", "TMPDIR")  # variables that nights keep
+LONG = "# Long: "  # before a kept night that takes a second or more
 HANGS_AFTER = 1200  # s of real time in one night, at a low priority on a busy machine too
 
 
@@ -35,6 +36,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--kept", action="store_true", help="the nights of seeds.txt, which have failed once"
     )
+    parser.add_argument("--short", action="store_true", help="without those that take a second")
     parser.add_argument(
         "--publishing", action="store_true", help="nights of publishing, in place of calls"
     )
@@ -77,7 +79,7 @@ def nights(options: argparse.Namespace, kind: Kind) -> Iterator[Night]:
     if options.night is not None:
         yield kind.of_json(options.night.read_text())
     elif options.kept:
-        yield from kept_nights(kind)
+        yield from kept_nights(kind, short=options.short)
     elif options.seed is not None:
         yield draw_night(options.seed)
     elif options.hours is not None:
@@ -90,10 +92,16 @@ def nights(options: argparse.Namespace, kind: Kind) -> Iterator[Night]:
         yield from map(draw_night, range(int(first), int(last)) if colon else range(int(first)))
 
 
-def kept_nights(kind: Kind) -> Iterator[Night]:
-    """The shortened nights that have shown a fault; a line that begins with # says which."""
+def kept_nights(kind: Kind, *, short: bool = False) -> Iterator[Night]:
+    """The shortened nights that have shown a fault; a line that begins with # says which.
+
+    short: Without the long ones.
+    """
+    comment = ""
     for line in kind.kept.read_text().splitlines():
-        if line and not line.startswith("#"):
+        if line.startswith("#"):
+            comment = line
+        elif line and not (short and comment.startswith(LONG)):
             yield kind.of_json(line)
 
 

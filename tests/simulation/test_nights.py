@@ -31,10 +31,16 @@ def test_each_deliberate_fault_fits_the_source_in_one_place(name):
     assert fault.old != fault.new
 
 
-@pytest.fixture(scope="module")
-def kept_nights():
-    """What a process printed that played the kept nights."""
-    return simulate("--kept", "--trace")
+LENGTHS = [
+    pytest.param(("--short",), id="short"),
+    pytest.param((), id="all", marks=pytest.mark.proof),
+]
+
+
+@pytest.fixture(scope="module", params=LENGTHS)
+def kept_nights(request):
+    """What a process printed that played kept nights."""
+    return simulate("--kept", "--trace", *request.param)
 
 
 @pytest.mark.process
@@ -66,8 +72,9 @@ def test_nights_find_a_deliberate_fault():
 
 
 @pytest.mark.process
-def test_nights_of_publishing_that_once_failed_keep_every_promise():
-    played = simulate("--publishing", "--kept")
+@pytest.mark.parametrize("length", LENGTHS)
+def test_nights_of_publishing_that_once_failed_keep_every_promise(length):
+    played = simulate("--publishing", "--kept", *length)
     assert played.returncode == 0, played.stdout
     assert re.search(
         (
