@@ -24,7 +24,7 @@ def quoted(value: str) -> str:
 
 def as_prose(text: Any) -> str:
     """Return a text of the document for a docstring, without what could end or escape it."""
-    return " ".join(re.sub(r"[^\w.,;:(){}'/&+-]+", " ", str(text)).split()).rstrip(".")
+    return " ".join(re.sub(r"[^\w.,;:(){}'/&+-]+", " ", str(text)).split()).rstrip(" .")
 
 
 def as_text(value: Any) -> str:
