@@ -68,6 +68,12 @@ def test_a_document_links_only_to_headings_that_exist(document):
     assert wrong == []
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_belongs_to_an_item_of_a_list_is_indented_as_the_site_wants_it(document):
+    """By four spaces; with fewer the site ends the list, and a command is text."""
+    assert re.findall(r"\n\n {1,3}\S.*", BLOCKS.sub("```", document.read_text())) == []
+
+
 def test_the_site_lists_only_pages_that_exist():
     added = {
         "changelog.md": "CHANGELOG.md",

@@ -18,18 +18,21 @@ def assert_readable(*pages: Path) -> None:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        shown = browser.new_page()
-        shown.set_default_timeout(PATIENCE * 1e3)
         for page in pages:
             for form, width in FORMS:
+                context = browser.new_context(  # a page may remember light or dark
+                    viewport={"width": width, "height": 900},
+                    color_scheme="dark" if form == "dark" else "light",
+                )
+                context.set_default_timeout(PATIENCE * 1e3)
+                shown = context.new_page()
                 _open(shown, page, form, width)
                 _assert_readable(shown, page, form)
+                context.close()
         browser.close()
 
 
 def _open(shown, page: Path, form: str, width: int) -> None:
-    shown.set_viewport_size({"width": width, "height": 900})
-    shown.emulate_media(media="screen", color_scheme="dark" if form == "dark" else "light")
     shown.goto(page.absolute().as_uri())
     if shown.locator(".chart").count():
         shown.locator(".chart .main-svg").last.wait_for(state="attached")
