@@ -21,6 +21,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -255,7 +256,8 @@ def _options(
 
 def progress_to(path: Path) -> Report:
     """Returns a reporter that writes the last event, without long fields, to a file. The event
-    contains the progress before it, which may be unread.
+    contains the progress before it, which may be unread. Progress that a full disk does not take
+    is left out.
     """
     progress: dict[str, Any] = {}
 
@@ -265,7 +267,8 @@ def progress_to(path: Path) -> Report:
             progress["progress"] = short
         else:
             short |= progress
-        durable.replace(path, json.dumps(short).encode())
+        with suppress(OSError) if event["kind"] == "progress" else nullcontext():
+            durable.replace(path, json.dumps(short).encode())
 
     return report
 

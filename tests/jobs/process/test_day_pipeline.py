@@ -116,6 +116,13 @@ def test_progress_is_reported_though_a_later_event_replaced_it_before_the_file_w
     assert [event.progress for event in events if isinstance(event, DayOutcome)] == [progress]
 
 
+def test_progress_that_cannot_be_written_ends_no_run(tmp_path):
+    report = progress_to(tmp_path / ("x" * 300) / "progress.json")  # as on a full disk
+    report({"kind": "progress", "rows": 2})
+    with pytest.raises(OSError, match="File name too long"):
+        report({"kind": "written"})
+
+
 # -- several days in one Spark application
 # -----------------------------------------------------------------------------
 def run_days(towns, days, *, red=(), options=None):
