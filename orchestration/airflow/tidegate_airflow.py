@@ -288,7 +288,8 @@ class TidegateDay(BaseOperator):
                 raise AirflowFailException(_text(red))
 
     def _pause(self, looks: int) -> dt.timedelta:
-        first = self.enrichment.get("poll_every_s") or self.again_after.total_seconds()
+        if (first := self.enrichment.get("poll_every_s")) is None:  # an older manifest
+            return self.again_after
         return dt.timedelta(seconds=first) * min(PAUSE_GROWS ** min(looks, 10), PAUSE_GROWS_AT_MOST)
 
     def _goes_on(self, began: dt.datetime) -> bool:
