@@ -13,6 +13,7 @@ import functools
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from deltalake.exceptions import DeltaError
 
 from tests.simulation.faults import Faults
 from tests.simulation.night_at_work import scheduler
-from tests.simulation.processes import SimulatedThread, current
+from tests.simulation.processes import Process, SimulatedThread, current
 
 READS = frozenset({"os.scandir", "os.listdir", "read"})
 CHANGES = frozenset(
@@ -40,6 +41,8 @@ CHANGES = frozenset(
 REMOVES = frozenset({"os.remove", "os.rmdir"})
 KILL_WEIGHT_OF_READS = 0.2
 OFTEN = 0.1  # of operations that take long
+SLOW = 5.0  # s; the longest operation of a slow process
+STUCK = 4  # operations of a slow process that take so long
 LOOKS_AGAIN = 0.05  # s; who waits for a lock
 NAMES = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}")  # drawn by deltalake
 
@@ -51,6 +54,7 @@ class Folder:
         path: Its absolute path.
         may_kill: Whether a process may be killed at a step.
         fails_between: Virtual seconds between which operations may fail.
+        slow: The name of the processes some of whose operations take very long.
         removes: Is called with the path of each file or folder before it is removed.
         committed: Is called after each call of deltalake, with its name.
         synced: Is called with each open file or folder that was synced.
@@ -59,7 +63,7 @@ class Folder:
 
     def __init__(self, path: Path, faults: Faults, latency: float, stalls: float) -> None:
         self.path, self.latency, self._stalls = str(path), latency, stalls
-        self.fails_between = (0.0, 0.0)
+        self.fails_between, self.slow = (0.0, 0.0), ""
         self.operations = 0
         self.removes: Callable[[str], object] = lambda _: None
         self.committed: Callable[[str], object] = lambda _: None
@@ -67,6 +71,7 @@ class Folder:
         self._faults = faults
         self._draws = scheduler().stream("folder")
         self.is_unseen = False
+        self._stuck: Counter[Process] = Counter()
 
     @contextlib.contextmanager
     def unseen(self) -> Iterator[None]:
@@ -139,8 +144,11 @@ class Folder:
 
     def _take_time(self) -> None:
         night = scheduler()
-        drawn = self._draws.random()
-        if drawn < 0.3:
+        drawn, process = self._draws.random(), night.me().process
+        if drawn >= 0.85 and process.name == self.slow and self._stuck[process] < STUCK:
+            self._stuck[process] += 1
+            night.sleep(SLOW * self._draws.random())
+        elif drawn < 0.3:
             night.sleep(self.latency * drawn)
         elif drawn < 1 - self._stalls:
             night.give_way()

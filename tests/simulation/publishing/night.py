@@ -12,6 +12,7 @@ from typing import Any
 from tests.simulation.fewer import fewer_acts, fewer_kinds, without
 
 RETENTIONS = (0, 1, 7)  # days
+SLOW = 0.1  # of the nights
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class PublishingNight:
             is.
         chances: Per kind of fault, the probability that it strikes where it can.
         left_out: Numbers of faults that do not strike, since the night fails without them too.
+        slow: The act some of whose file operations take very long, so that others do much meanwhile.
     """
 
     seed: int
@@ -66,6 +68,7 @@ class PublishingNight:
     chances: dict[str, float] = dataclasses.field(default_factory=dict)
     fails_between: tuple[float, float] = (0.0, 0.0)
     left_out: tuple[int, ...] = ()
+    slow: str = ""
 
     def as_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
@@ -89,7 +92,14 @@ class PublishingNight:
         for number, days in enumerate(self.ages):
             if days:
                 yield change(self, ages=(*self.ages[:number], 0, *self.ages[number + 1 :]))
-        for name in ("stalls", "shows_folders", "makes_summaries", "sums_up", "new_column_from"):
+        for name in (
+            "stalls",
+            "shows_folders",
+            "makes_summaries",
+            "sums_up",
+            "new_column_from",
+            "slow",
+        ):
             if getattr(self, name):
                 yield change(self, **{name: type(getattr(self, name))()})
 
@@ -103,7 +113,7 @@ def draw_night(seed: int) -> PublishingNight:
         _draw_round(draws, days, streams=streams) for _ in range(draws.choice((1, 2, 3, 4)))
     )
     fails_from = 2 * draws.random()
-    return PublishingNight(
+    night = PublishingNight(
         seed=seed,
         preempts=draws.choice((0.1, 0.3, 0.7)),
         latency=draws.choice((0.001, 0.02)),
@@ -117,6 +127,20 @@ def draw_night(seed: int) -> PublishingNight:
         fails_between=(fails_from, fails_from + draws.choice((0.5, 5.0))),
         stalls=draws.choice((0.01, 0.01, 0.1)),
     )
+    return dataclasses.replace(night, **_draw_slow(night))
+
+
+def _draw_slow(night: PublishingNight) -> dict[str, Any]:
+    """Whether a slow vacuum that keeps nothing works beside a further run in each round."""
+    draws = random.Random(f"slow:{night.seed}")
+    if draws.random() >= SLOW:
+        return {}
+
+    def with_vacuum(acts: tuple[Act, ...]) -> tuple[Act, ...]:
+        run, vacuum = Act("run", 4 * draws.random()), Act("vacuum", 2 * draws.random(), days=0)
+        return tuple(sorted((*acts, run, vacuum), key=lambda act: act.at))
+
+    return {"slow": "vacuum", "rounds": tuple(map(with_vacuum, night.rounds))}
 
 
 def _draw_round(draws: random.Random, days: int, *, streams: bool) -> tuple[Act, ...]:

@@ -63,7 +63,7 @@ class World:
             night.chances, night.left_out, self.scheduler.stream, self.scheduler.say
         )
         self.folder = self.scheduler.folder = Folder(path, self.faults, night.latency, night.stalls)
-        self.folder.fails_between = night.fails_between
+        self.folder.fails_between, self.folder.slow = night.fails_between, night.slow
         self.rules = self.scheduler.rules = Rules()
         self.folder.removes = self.rules.removals.removes
         self.folder.committed = self._committed
