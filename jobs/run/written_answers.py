@@ -159,7 +159,9 @@ class Pairs:
         before = times <= self.begun
         np.maximum.at(self._newest, places, times)
         np.maximum.at(self._newest_before, places[before], times[before])
-        hit = np.isin(times, self._moments)
+        # np.isin would sort the moments for each table
+        moments = np.minimum(np.searchsorted(self._moments, times), len(self._moments) - 1)
+        hit = self._moments[moments] == times
         where = np.searchsorted(self._sorted, codes := self._codes(places[hit], times[hit]))
         there = self._sorted[np.minimum(where, len(self._sorted) - 1)] == codes
         pairs: Ints = self._order[where[there]]
