@@ -136,8 +136,8 @@ class Pairs:
         self.wanted = KeySet(table[TEXT])
         self._places: Ints = self.wanted.places(table[TEXT]).to_numpy()
         self._times: Ints = table[AT].cast(pa.int64()).to_numpy()
-        self._moments = np.unique(self._times)
-        codes = self._codes(self._places, self._times)
+        self._moments, moments = np.unique(self._times, return_inverse=True)
+        codes = self._codes(self._places, moments)
         self._order = np.argsort(codes)
         self._sorted = codes[self._order]
         self._newest = np.full(len(self.wanted), NEVER, np.int64)  # of all answers of a key
@@ -146,8 +146,8 @@ class Pairs:
         self._hashes = np.zeros(table.num_rows, np.uint64)  # of the responses
         self._unsure: set[int] = set()  # two answers of a key in the same µs
 
-    def _codes(self, places: Ints, times: Ints) -> Ints:
-        return places * len(self._moments) + np.searchsorted(self._moments, times)
+    def _codes(self, places: Ints, moments: Ints) -> Ints:
+        return places * len(self._moments) + moments
 
     def take(self, found: pa.Table) -> tuple[Ints, pa.Table]:
         """Looks at answers of the keys; returns the new ones, with the numbers of their pairs.
@@ -162,7 +162,7 @@ class Pairs:
         # np.isin would sort the moments for each table
         moments = np.minimum(np.searchsorted(self._moments, times), len(self._moments) - 1)
         hit = self._moments[moments] == times
-        where = np.searchsorted(self._sorted, codes := self._codes(places[hit], times[hit]))
+        where = np.searchsorted(self._sorted, codes := self._codes(places[hit], moments[hit]))
         there = self._sorted[np.minimum(where, len(self._sorted) - 1)] == codes
         pairs: Ints = self._order[where[there]]
         found = found.filter(pa.array(hit)).filter(pa.array(there))
