@@ -99,15 +99,21 @@ def test_a_killed_run_is_settled_once_its_calls_have_ended_and_not_before(machin
     assert run_records.bill_of("killed") is not None, "it is the bill of a run without a record"
 
 
-def test_costs_settle_too_and_without_the_bill_all_that_was_held_counts(
-    machine, wait_for, monkeypatch
-):
+def killed_after_three_requests(machine, wait_for):
+    """The bill of a run whose lease has expired."""
     leases = machine.leases("killed")
     meter, bill, _ = began("killed", leases, wait_for)
     meter.add("geo", "request", 20_000, 3)
     meter.close()
     killed(leases)
     machine.now = 1000.0
+    return bill
+
+
+def test_costs_settle_too_and_without_the_bill_all_that_was_held_counts(
+    machine, wait_for, monkeypatch
+):
+    bill = killed_after_three_requests(machine, wait_for)
     monkeypatch.setattr("jobs.run.settling.open_store", machine.store)
     path = run_records.bill_file(bill.enrichment, bill.day, bill.run_id)
     path.rename(path.with_suffix(".elsewhere"))
@@ -119,12 +125,7 @@ def test_costs_settle_too_and_without_the_bill_all_that_was_held_counts(
 
 
 def test_a_killed_run_whose_table_was_removed_counts_at_what_it_held(machine, wait_for):
-    leases = machine.leases("killed")
-    meter, _, _ = began("killed", leases, wait_for)
-    meter.add("geo", "request", 20_000, 3)
-    meter.close()
-    killed(leases)
-    machine.now = 1000.0
+    killed_after_three_requests(machine, wait_for)
     shutil.rmtree(PRICED.output.path)
     asyncio.run(settle(machine.store()))
     assert spent(machine) == 50_000_000_000

@@ -1,5 +1,5 @@
-"""A day that waits for jobs of a vendor, in a real Airflow: deferred without any process, resumed
-by the triggerer, and published by itself, with one Spark.
+"""A day whose vendor has open jobs, in a real Airflow: no process runs while the task is deferred,
+the triggerer resumes it, and Spark starts once, for the day that is published.
 """
 
 import contextlib
@@ -102,7 +102,7 @@ def night(tmp_path):
     service.stop()
 
 
-def test_a_day_that_waits_is_deferred_and_published_by_itself(night):
+def test_airflow_defers_a_day_with_open_jobs_and_resumes_it_until_it_is_published(night):
     with night.home.standalone() as server:
         night.start(server)
         night.wait(server, lambda: night.task == "deferred" and not night.processes())

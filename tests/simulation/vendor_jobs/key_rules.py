@@ -15,17 +15,20 @@ from tests.simulation.vendor_jobs.night import JobsNight
 def check_forgotten(disk: Disk, night: JobsNight, texts: Sequence[str]) -> None:
     """No file of the ledger contains a forgotten key."""
     keys = {key_text((text,), hidden=night.personal) for text in texts} | set(texts)
-    for path, file in disk.files.items():
-        if path.startswith(LEDGER) and (found := keys & _values_in(path, file.data)):
-            scheduler().fail(f"forgotten and still there: {sorted(found)[:3]} in {path}")
+    _check_absent(disk, keys, "forgotten and still there")
 
 
 def check_hidden(disk: Disk, night: JobsNight) -> None:
     """No file of the ledger contains a personal key."""
-    texts = {f"t{number}" for number in range(night.keys)}
+    _check_absent(
+        disk, {f"t{number}" for number in range(night.keys)}, "personal and in the ledger"
+    )
+
+
+def _check_absent(disk: Disk, texts: set[str], fault: str) -> None:
     for path, file in disk.files.items():
         if path.startswith(LEDGER) and (found := texts & _values_in(path, file.data)):
-            scheduler().fail(f"personal and in the ledger: {sorted(found)[:3]} in {path}")
+            scheduler().fail(f"{fault}: {sorted(found)[:3]} in {path}")
 
 
 def _values_in(path: str, data: bytes) -> set[str]:
