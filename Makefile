@@ -50,7 +50,7 @@ short:
 
 test: ## the tests, one proof per promise (at most 12 minutes on 2 cores)
 	@$(MAKE) --no-print-directory -j3 $(CLASSES) $(AIRFLOW) $(COMPILED)
-	SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder -m "not proof and not ui" $(ARGS)
+	SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not proof and not ui" $(ARGS)
 
 proof: $(CLASSES) $(AIRFLOW) ## everything the tests can show, the long ones too
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not ui and not hosts" --hypothesis-profile=explore $(ARGS)

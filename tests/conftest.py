@@ -95,18 +95,19 @@ def pytest_ignore_collect(collection_path, config):
     )
 
 
-def pytest_collection(session):
-    """The garbage collector looks at none of what `make quick` loads, which lasts as long as the
-    tests do.
+def pytest_collection():
+    """Collect no garbage while the tests are loaded."""
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """Let no later collection look at what lasts as long as the tests do.
+
+    A collection of a million objects takes half a second, and each run of an enrichment in a test's
+    process, which freezes and unfreezes them, had the next ones look at all of them again.
     """
-    if session.config.getoption("--quick"):
-        gc.disable()
-
-
-def pytest_collection_finish(session):
-    if session.config.getoption("--quick"):
-        gc.enable()
-        gc.freeze()
+    gc.enable()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -421,18 +421,14 @@ def rare_collections() -> Iterator[None]:
     """Collect garbage less often while rows flow.
 
     Their objects make no cycles, and each collection looks at all that the window holds, which took
-    a third of the loop's time. Older objects are not looked at: Spark and Arrow import a hundred
-    thousand, and the loop stands still meanwhile.
+    a third of the loop's time. What Spark and Arrow imported would be looked at after a hundred
+    million objects more, for which the loop would stand still.
     """
-    before, is_frozen = gc.get_threshold(), gc.get_freeze_count() > 0  # by the daemon of workers
+    before = gc.get_threshold()
     gc.set_threshold(50_000, 20, 100)
-    if not is_frozen:
-        gc.freeze()
     try:
         yield
     finally:
-        if not is_frozen:
-            gc.unfreeze()
         gc.set_threshold(*before)
 
 

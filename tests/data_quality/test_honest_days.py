@@ -22,7 +22,13 @@ HELD = "geo__concurrency_held"
 NO_HISTORY = {"input_day_complete": "not run: no earlier day of the same weekday to compare with"}
 
 
-@pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "unordered",
+        *(pytest.param(mode, marks=pytest.mark.proof) for mode in ("ordered", "key_ordered")),
+    ],
+)
 @pytest.mark.parametrize(
     "seeds",  # 6, 7 and 19 have a row that ends as an error, which is rare
     [(0, 1, 2, 3, 4, 6, 7, 19), pytest.param(range(50), marks=pytest.mark.proof)],
@@ -78,6 +84,7 @@ def test_a_row_that_was_throttled_and_then_joined_the_call_of_an_equal_row_is_wi
     )
 
 
+@pytest.mark.proof
 def test_the_slowest_row_is_reported_by_both_clocks_where_they_differ(spark, tmp_path):
     """A time limit stands still while the gate is closed; the charts count that time."""
     day = honest_day(tmp_path, event_time=False, lookups=(WEATHER,))

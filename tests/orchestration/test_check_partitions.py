@@ -161,6 +161,7 @@ def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_publi
     assert setting.checks("FAILED") == {key: {RED_OF_RANGE} for key in setting.all_but(NOT_RUN)}
 
 
+@pytest.mark.proof
 def test_every_red_day_is_on_the_page_of_all_days_and_its_link_opens(setting):
     setting.days.without_files = {
         day: f"there is no folder of {day}." for day in (NIGHTLY, OF_RANGE)

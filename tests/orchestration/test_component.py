@@ -62,6 +62,7 @@ def checked_and_listed(project):
     return said
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_a_scaffolded_enrichment_passes_dagsters_check_and_is_listed(project):
     status, said = dg(project, "scaffold", "defs", "tidegate.dagster.Enrichment", "orders_rated")

@@ -220,7 +220,7 @@ def run_once(folder, asked, run_id):
 
 
 @pytest.mark.parametrize("failing", EACH, indirect=True)
-@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("idempotent", [pytest.param(True, marks=pytest.mark.proof), False])
 def test_a_run_asks_no_key_that_is_stored_whatever_operation_fails(failing, tmp_path, idempotent):
     functions = {}
 

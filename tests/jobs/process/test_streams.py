@@ -153,6 +153,7 @@ def test_each_pass_publishes_what_is_new_judged_as_a_day_in_one_commit_of_the_qu
     assert project.run().state == "unchanged"
 
 
+@pytest.mark.proof
 def test_the_record_of_a_day_has_the_figures_of_all_its_batches(project, spark):
     for number in range(3):
         project.put(f"f{number}", [number, 10])
@@ -169,6 +170,7 @@ def test_the_record_of_a_day_has_the_figures_of_all_its_batches(project, spark):
     assert weather.latency_p50_ms is not None
 
 
+@pytest.mark.proof
 def test_a_batch_is_billed_once_though_a_kill_left_the_record_of_the_one_before(project, spark):
     declared = Path("declared/towns.py")
     priced = 'max_concurrency=4, prices=[Price("0.50 USD")]'
@@ -239,6 +241,7 @@ def test_forget_and_replay_reach_the_rows_of_all_batches_of_a_day(
     assert {row["number"]: row["temp_c"] for row in rows} == dict.fromkeys([3, 4, 5], 3.9)
 
 
+@pytest.mark.proof
 def test_a_row_behind_the_watermark_of_the_batches_before_is_counted_as_late(project, spark):
     project.put("a", [1, 20])
     assert project.run().rows_late == 0
@@ -294,6 +297,7 @@ def test_a_days_run_and_a_stream_leave_out_what_the_other_has_published(project,
     assert set(project.calls().values()) == {1}
 
 
+@pytest.mark.proof
 def test_the_commits_of_a_delta_table_are_batches_and_its_days_run_brings_what_a_commit_changed(
     project, spark
 ):

@@ -126,7 +126,9 @@ def test_a_task_reports_what_its_last_rows_need_and_keeps_no_more():
         yield from batches(33)
 
     assert in_time(lambda: sum(found.num_rows for found in driver.run.run(given()))) == 33
-    assert [one["keeps"] for one in driver.heartbeats[-2:]] == [[3], [0]]
+    kept = [one["keeps"] for one in driver.heartbeats]
+    assert [3] in kept
+    assert kept[-1] == [0]
     for before, after in itertools.pairwise(driver.heartbeats):
         assert after["keeps"][0] <= before["keeps"][0]
         assert after["at"] > before["at"]

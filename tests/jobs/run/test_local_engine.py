@@ -117,7 +117,13 @@ def rows(record, *, exact):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "key_ordered",
+        *(pytest.param(mode, marks=pytest.mark.proof) for mode in ("ordered", "unordered")),
+    ],
+)
 def test_the_local_engine_writes_the_values_that_spark_writes(
     project, spark, service, monkeypatch, mode
 ):

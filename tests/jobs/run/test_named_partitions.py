@@ -76,6 +76,7 @@ def table(name, *columns):
     return [tuple(row[column] for column in columns) for row in rows]
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_named_partitions_are_enriched_checked_published_and_replaced_one_by_one(spark):
     write("eu", "a", "aa")

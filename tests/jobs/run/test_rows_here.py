@@ -128,7 +128,13 @@ def calls(record):
     return Counter(zip(rows["k"].to_pylist(), sources, tries, strict=True))
 
 
-@pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "unordered",
+        *(pytest.param(mode, marks=pytest.mark.proof) for mode in ("ordered", "key_ordered")),
+    ],
+)
 def test_rows_without_a_call_are_written_as_spark_writes_them_without_a_job_of_it(
     project, spark, service, monkeypatch, mode
 ):

@@ -214,7 +214,7 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
 
 @everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("stored", [False], indirect=True, ids=["open"])
-@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.proof)])
 def test_killed_after_any_step_the_same_again_finishes_and_the_key_is_nowhere_in_between(
     stored, stride, monkeypatch
 ):

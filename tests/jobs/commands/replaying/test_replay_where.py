@@ -75,7 +75,7 @@ def test_the_price_is_that_of_the_calls_which_the_service_then_counts(failed, ca
 
 @pytest.mark.proof
 def test_a_letter_that_fails_again_is_called_once_and_stays_a_letter(failed):
-    assert replay("--where", "422", "--day", DAYS[0], "--run") == 0
+    assert replay("--where", "422 Unprocessable", "--day", DAYS[0], "--run") == 0
     assert [town for _, town, _ in failed.calls] == ["delta"]
     assert statuses(DAYS[0]) == {
         0: "not_asked", 1: "ok", 2: "not_asked", 3: "error", 4: "not_asked", 5: "not_asked",
@@ -86,7 +86,7 @@ def test_a_letter_that_fails_again_is_called_once_and_stays_a_letter(failed):
 def test_a_day_with_too_many_letters_left_is_held_back_and_keeps_its_answers(failed, capsys):
     failed.towns.declare_too("towns = replace(towns, tolerance=Tolerance(error=0.5))")
     failed.fails = {}
-    assert replay("--where", "422", "--day", DAYS[0], "--run") == 1
+    assert replay("--where", "422 Unprocessable", "--day", DAYS[0], "--run") == 1
     assert "4 rows of 6 would have no answer, 66.67%; tolerated 50.00%" in capsys.readouterr().out
     assert statuses(DAYS[0])[3] == "error"
     assert leaves_few(run_records.latest("towns")[0])

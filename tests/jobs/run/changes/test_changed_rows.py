@@ -119,6 +119,7 @@ def test_a_run_enriches_what_is_new_changed_or_past_its_ttl_and_removes_what_is_
     assert rows_of() == [(1, "a", 1), (5, "eeeee", 5)]
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_the_tolerated_share_of_failures_and_nulls_is_of_the_table(spark, asked, service):
     async def answer(request):

@@ -88,7 +88,7 @@ def by_text(table):
     [
         ("YES", "byte", "short", "int", "long", "text", "raw", "day", "at", "naive"),
         ("`text`",),
-        ("upper(text)", "date_trunc('HOUR', at)"),
+        pytest.param(("upper(text)", "date_trunc('HOUR', at)"), marks=pytest.mark.proof),
     ],
     ids=["all types", "a text", "expressions"],
 )
