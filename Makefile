@@ -148,7 +148,7 @@ $(AIRFLOW): requirements-airflow.txt $(READY)
 	@$(BIN)/uv pip sync -q --require-hashes --compile-bytecode --python .venv-airflow/bin/python requirements-airflow.txt
 	@touch $@
 
-# one process compiles what six workers would each compile; what cannot be collected, the tests report
+# one process compiles what the workers would each compile; what cannot be collected, the tests report
 $(COMPILED): $(READY)
 	@$(BIN)/python -m pytest -q --collect-only -m "not proof and not ui" >/dev/null || true
 	@touch $@
