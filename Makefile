@@ -11,6 +11,9 @@ DOCS := .venv-docs/.ready
 UV := 0.13.8
 # for days of few rows Spark takes a quarter of its time to write and compile code; `make proof` has it do so
 NO_CODEGEN := -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
+# A test that failed beside three others is said to have failed, and runs once more alone: on a machine
+# that is slow for a minute a real server answers late. What fails again, fails.
+TESTS = SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -m "not proof and not ui"
 # the files of the short tests, where there is a gigabyte for them: on a disk they wait a third of their time
 IN_MEMORY = $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 1000000 ] 2>/dev/null && \
 	echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
@@ -50,7 +53,8 @@ short:
 
 test: ## the tests, one proof per promise (at most 12 minutes on 2 cores)
 	@$(MAKE) --no-print-directory -j3 $(CLASSES) $(AIRFLOW) $(COMPILED)
-	SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not proof and not ui" $(ARGS)
+	@$(TESTS) -n 4 --dist loadfile --no-loadscope-reorder $(ARGS) || { [ $$? = 1 ] && \
+		echo "what failed beside three others runs again alone:" && $(TESTS) --last-failed; }
 
 proof: $(CLASSES) $(AIRFLOW) ## everything the tests can show, the long ones too
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not ui and not hosts" --hypothesis-profile=explore $(ARGS)

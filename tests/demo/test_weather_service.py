@@ -15,6 +15,7 @@ from demo import data
 from demo.calls import Tally
 from demo.draws import Faults, latency
 from demo.weather_service import running
+from tests.support.free_ports import free_port
 
 pytestmark = pytest.mark.process
 
@@ -236,7 +237,7 @@ def test_hundreds_of_calls_in_flight_are_counted_and_a_client_that_leaves_ends_t
 # -- life
 # --------------------------------------------------------------------------------------------------
 def test_stopped_it_cuts_off_what_hangs_logs_it_and_comes_back_on_the_same_port(service):
-    faulty = service(scale=0, faults="hang=1")
+    faulty = service(port=free_port(), scale=0, faults="hang=1")
     url = faulty.url
 
     async def stopped_while_asking():
@@ -257,7 +258,7 @@ def test_stopped_it_cuts_off_what_hangs_logs_it_and_comes_back_on_the_same_port(
 
 
 def test_killed_it_comes_back_on_the_same_port_with_the_log_of_all_its_lives(service):
-    calm = service(scale=0)
+    calm = service(port=free_port(), scale=0)
     ask(calm, [f"EWR/{HOURS[0]}"])
     assert calm.kill() == -9
     calm.start()

@@ -9,12 +9,13 @@ import pytest
 
 from demo.weather_service import running
 from tests.orchestration.test_hard_stops import in_the_middle, processes_of_spark, starts_of_spark
-from tests.support.pages import free_port, keep, materialize, shows, wait_for, web_page
+from tests.support.free_ports import free_port
+from tests.support.pages import keep, materialize, shows, wait_for, web_page
 
 pytestmark = pytest.mark.ui
 
 CANCELLED, STOPPED = "2013-01-10", "2013-01-11"
-PORT = int(free_port())
+PORT = free_port()
 KEYS = 535  # that the weather of a day has, or two more
 # s from the click to the service's last call; left alone, the day would go on calling for twice
 # that

@@ -7,7 +7,7 @@ import pytest
 from orchestration.common import serving
 from orchestration.common.report_server import REPORTS_PORT
 from orchestration.dagster.web import ui
-from tests.support.pages import free_port
+from tests.support.free_ports import free_port
 
 pytestmark = pytest.mark.process
 
@@ -22,7 +22,7 @@ def test_a_port_that_is_taken_is_named_with_the_variable_that_sets_it_and_nothin
     monkeypatch.setattr(serving, "start", lambda *_: pytest.fail("started"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        ports = {name: free_port() for name in (ui.UI_PORT, REPORTS_PORT, WEATHER_PORT)} | {
+        ports = {name: str(free_port()) for name in (ui.UI_PORT, REPORTS_PORT, WEATHER_PORT)} | {
             variable: port
         }
         weather = {WEATHER_PORT: ports.pop(WEATHER_PORT)}

@@ -14,7 +14,7 @@ import pytest
 from demo.airflow import BIN, airflow_environment
 from jobs.process.process_guard import command_under_guard
 from orchestration.airflow import copy_plugin
-from tests.support.pages import free_port
+from tests.support.free_ports import free_port
 from tests.support.sources import ROOT
 
 DAG_FILE = """
@@ -53,7 +53,7 @@ class AirflowHome:
         skip_without_airflow()
         self.folder = folder
         folder.mkdir()
-        self.port = free_port()
+        self.port = str(free_port())
         self.environment = {**os.environ, **airflow_environment(folder, self.port)}
         copy_plugin(folder / "plugins")
         (folder / "dags").mkdir()

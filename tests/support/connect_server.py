@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.postgres_server import free_port
+from tests.support.free_ports import free_port
 
 STARTS_WITHIN = 90  # s, on a machine that does ten things at once
 PROGRAM = "org.apache.spark.sql.connect.service.SparkConnectServer"

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.support.daemons import WORKSPACE
+from tests.support.free_ports import free_port
 
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 180.0  # s; Dagster starts five processes
@@ -30,7 +30,7 @@ def web_page(module: str, folder: Path, workspace: str | Path = WORKSPACE) -> It
     Ctrl-C.
     """
     shutil.copy(workspace, folder / "workspace.yaml")
-    ports = {f"TIDEGATE_{name}_PORT": free_port() for name in ("UI", "REPORTS", "WEATHER")}
+    ports = {f"TIDEGATE_{name}_PORT": str(free_port()) for name in ("UI", "REPORTS", "WEATHER")}
     with (folder / "ui.log").open("wb") as log:
         page = subprocess.Popen(
             [sys.executable, "-m", module],
@@ -47,12 +47,6 @@ def web_page(module: str, folder: Path, workspace: str | Path = WORKSPACE) -> It
     finally:
         page.send_signal(signal.SIGINT)
         page.wait(PATIENCE)
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def answers(url: str) -> bool:

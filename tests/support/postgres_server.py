@@ -13,13 +13,14 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 import psycopg2
+
+from tests.support.free_ports import free_port
 
 USER = "tester"
 STARTS_WITHIN = 60  # s, on a machine that does ten things at once
@@ -80,12 +81,6 @@ def copied(bin_folder, target):
 def owner_of_data():
     names = {entry.pw_name: entry for entry in pwd.getpwall()}
     return names.get("postgres") or names["nobody"]
-
-
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 class PostgresServer:

@@ -4,13 +4,14 @@ gateway.
 
 import contextlib
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 import uuid
 from pathlib import Path
+
+from tests.support.free_ports import free_port
 
 PROGRAMS = ("radosgw", "radosgw-admin", "ceph", "ceph-mon", "ceph-osd", "monmaptool")
 STARTS_WITHIN = 120.0  # s
@@ -53,7 +54,7 @@ def is_installed():
 @contextlib.contextmanager
 def running(folder):
     """The address of a server for the block, whose keys are "key" and "secret"."""
-    ports, fsid = [_free_port() for _ in range(3)], uuid.uuid4()
+    ports, fsid = [free_port() for _ in range(3)], uuid.uuid4()
     settings = folder / "ceph.conf"
     settings.write_text(SETTINGS.format(folder=folder, ports=ports, fsid=fsid))
     for name in ("mon", "osd"):
@@ -104,12 +105,6 @@ def running(folder):
         url = f"http://127.0.0.1:{ports[2]}"
         _wait_for(url)
         yield url
-
-
-def _free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def _wait_for(url):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psycopg2
 
-from tests.support.postgres_server import as_another_user, free_port, owner_of_data
+from tests.support.free_ports import free_port
+from tests.support.postgres_server import as_another_user, owner_of_data
 
 
 def pgbouncer():

@@ -80,7 +80,7 @@ def project(tmp_path, monkeypatch, service):
 def declare(service, *, mode="ordered", ledger="data/ledger", rate=(), **fields):
     score = HttpLookup(
         name="score", service=Service(name="s", url=service.url, max_concurrency=5, rate=rate),
-        keys={"k": "k"}, request="GET /score/{k}", timeout=0.6, on_null_key="skip",
+        keys={"k": "k"}, request="GET /score/{k}", timeout=2.0, on_null_key="skip",
         returns="t DOUBLE",
         **{"retry": Retry(retries=1, initial_delay=0.01), "ttl": Ttl(error=dt.timedelta(days=1))} | fields,
     )  # fmt: skip
