@@ -101,11 +101,7 @@ def pytest_collection():
 
 
 def pytest_collection_finish():
-    """Let no later collection look at what lasts as long as the tests do.
-
-    A collection of a million objects takes half a second, and each run of an enrichment in a test's
-    process, which freezes and unfreezes them, had the next ones look at all of them again.
-    """
+    """Let no collection look at what lasts as long as the tests do: a million objects."""
     gc.enable()
     gc.freeze()
 

@@ -421,8 +421,8 @@ def rare_collections() -> Iterator[None]:
     """Collect garbage less often while rows flow.
 
     Their objects make no cycles, and each collection looks at all that the window holds, which took
-    a third of the loop's time. What Spark and Arrow imported would be looked at after a hundred
-    million objects more, for which the loop would stand still.
+    a third of the loop's time. A collection of all that Spark and Arrow imported, for which the
+    loop stands still, begins only after a hundred million new objects.
     """
     before = gc.get_threshold()
     gc.set_threshold(50_000, 20, 100)

@@ -24,9 +24,8 @@ def of_values(declared):
     )
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=pytest.mark.proof) for seed in range(50)]
-)
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", range(50))
 def test_days_of_columns_of_every_type_raise_no_alarm_whatever_is_done_with_their_answers(
     here, service, monkeypatch, seed
 ):

@@ -332,9 +332,8 @@ def test_windows_on_a_store_alone_are_those_of_a_folder(
     ]
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=pytest.mark.proof) for seed in range(12)]
-)
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", range(12))
 def test_changed_rows_on_a_store_alone_are_those_of_a_folder(
     place, spark, service, *, monkeypatch, tmp_path, seed
 ):
