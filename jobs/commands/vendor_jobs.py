@@ -162,9 +162,9 @@ def forget_job(package: str, token: str, clock: Callable[[], float] = time.time)
     found = _open_job(package, token)
     assert found.intent is not None
     facts = let_go(FORGOTTEN, found.lookup, found.job, found.intent, clock())
-    asyncio.run(give_back(found.lookup, token, found.intent, facts))
     if not found.files.finish(token, facts):
         raise DeclarationError(f"job {token} has just ended; its results are not let go.")
+    asyncio.run(give_back(found.lookup, token, facts))
     return (
         f"job {token} is forgotten: its {found.intent.keys.num_rows:,} items count as billed, and "
         "the next run that needs them submits them again."

@@ -17,7 +17,7 @@ from jobs.declare.limits.budgets import PARTS, Budget, parts_of
 from jobs.declare.lookup import service_identity
 from jobs.declare.values.prices import in_force
 from jobs.declare.vendor_jobs import JobLookup
-from jobs.ledger.job_files import Intent
+from jobs.ledger.job_files import Intent, JobFiles
 from jobs.limits.lease_book import JOB, LeaseBook
 from jobs.limits.store import Found, StoreLost
 from jobs.limits.store_url import limits_url, open_store
@@ -70,16 +70,36 @@ class JobBudgets:
             return items if free == math.inf else 0
         return min(items, int((int(free) - once) / each)) if each else items
 
-    async def spend(self, token: str, intent: Intent) -> str:
-        """Spends the most that a job may cost, once. Returns the budget that does not allow it;
-        empty if all do. Raises StoreLost.
+    async def spend(self, token: str, intent: Intent) -> tuple[str, bool]:
+        """Spends the most that a job may cost, once.
+
+        Returns:
+            The budget that does not allow it, empty if all do; and whether this call has spent it,
+            not an earlier one.
+
+        Raises:
+            StoreLost: Nothing can be spent.
         """
         if not (amounts := self._amounts(intent.at)):
-            return ""
+            return "", False
         most = _parts(most_cost(self.lookup, intent))
         spend = partial(_spend, owner=f"{JOB}{token}", amount=most, amounts=amounts)
-        short = await _step(self.lookup, spend)
-        return short and self._subject(short, intent.at)
+        short, is_new = await _step(self.lookup, spend)
+        return short and self._subject(short, intent.at), is_new
+
+    async def take_back(self, token: str) -> None:
+        """Has the budgets count nothing of what `spend` has just spent for a job."""
+        await _settle_job(self.lookup, token, 0)
+
+    async def settle_ended(self, files: JobFiles) -> None:
+        """Settles the ended jobs of a lookup whose run was killed before it did. Raises StoreLost.
+
+        files: Of the lookup; the budgets know the jobs of all lookups of its service.
+        """
+        if not self.budgets:
+            return
+        for token in await _step(self.lookup, _jobs):
+            await give_back(self.lookup, token, files.job(token).done)
 
     def _amounts(self, at: float) -> dict[str, int]:
         """Returns the billionths of each budget of the period of a time, by its name."""
@@ -91,25 +111,35 @@ class JobBudgets:
         return f"the budget of {whose}, {budget.amount} per {budget.per},"
 
 
-async def give_back(lookup: JobLookup, token: str, intent: Intent, done: Mapping[str, Any]) -> None:
+async def give_back(lookup: JobLookup, token: str, done: Mapping[str, Any]) -> None:
     """Has the budgets count what a job was billed. While they have no store it counts at its most.
 
-    done: The facts of its end.
+    done: The stored facts of its end, so that whoever settles it counts the same.
     """
-    if not intent.budgeted:
-        return
+    if done.get("budgeted"):
+        await _settle_job(lookup, token, _parts(done))
+
+
+async def _settle_job(lookup: JobLookup, token: str, amount: int) -> None:
     try:
-        await _step(lookup, partial(_settle, owner=f"{JOB}{token}", amount=_parts(done)))
+        await _step(lookup, partial(_settle, owner=f"{JOB}{token}", amount=amount))
     except StoreLost as lost:
         _log.warning(
-            "lookup %s: job %s counts in its budgets at its most: %s", lookup.name, token, lost
-        )
+            "lookup %s: job %s counts in its budgets at its most until a run settles it: %s",
+            lookup.name, token, lost,
+        )  # fmt: skip
+
+
+def _jobs(book: LeaseBook, _now: float) -> list[str]:
+    """Returns the tokens of the jobs that count at their most."""
+    return [owner.removeprefix(JOB) for owner in book.unsettled if owner.startswith(JOB)]
 
 
 def _spend(
     book: LeaseBook, now: float, *, owner: str, amount: int, amounts: Mapping[str, int]
-) -> str:
-    return book.spend(owner, amount, amounts, now=now)
+) -> tuple[str, bool]:
+    is_new = owner not in book.unsettled
+    return book.spend(owner, amount, amounts, now=now), is_new
 
 
 def _settle(book: LeaseBook, _now: float, *, owner: str, amount: int) -> None:

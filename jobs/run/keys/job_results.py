@@ -116,7 +116,7 @@ class JobWatch:
                 if isinstance(state, Refused):
                     facts = describe(f"refused: {state.reason}", job, intent, self.clock())
                     facts["billed"] = 0
-                    if await self.finish(job, intent, facts) and not state.later:
+                    if await self.finish(job, facts) and not state.later:
                         refused.append((job, state.reason))
                 elif isinstance(state, Over):
                     await self._take(job, intent, state.reason)
@@ -177,10 +177,12 @@ class JobWatch:
         self.files.write_submitted(job.token, found, at)
         return replace(job, submitted={"job": found, "at": at})
 
-    async def finish(self, job: Job, intent: Intent, facts: Mapping[str, Any]) -> bool:
+    async def finish(self, job: Job, facts: Mapping[str, Any]) -> bool:
         """Mark a job done. Returns whether this call did, not an earlier one."""
-        await give_back(self.lookup, job.token, intent, facts)
-        return self.files.finish(job.token, facts)
+        is_first = self.files.finish(job.token, facts)
+        done = facts if is_first else self.files.job(job.token).done
+        await give_back(self.lookup, job.token, done)
+        return is_first
 
     async def _state(self, job: str, *, is_late: bool) -> Running | Over | Refused:
         """Return a job's state; a job that takes too long is cancelled first."""
@@ -222,7 +224,7 @@ class JobWatch:
             "doubled": results.doubled,
             **cost(self.lookup, intent, units),
         }
-        await self.finish(job, intent, facts)
+        await self.finish(job, facts)
 
     async def _read(self, job: Job, intent: Intent, results: _Results) -> Reading:
         """Read the results, and store the first of each item."""
@@ -297,4 +299,4 @@ class JobWatch:
         )
         keys = last.keys if isinstance(last, ItemsMissing) else intent.keys[KEY].to_pylist()
         self.files.store(job.token, self._failures(keys, "error", why, intent.run_id))
-        await self.finish(job, intent, let_go(GIVEN_UP, self.lookup, job, intent, self.clock()))
+        await self.finish(job, let_go(GIVEN_UP, self.lookup, job, intent, self.clock()))

@@ -240,7 +240,7 @@ class _JobStep:
         return None
 
     async def _never_sent(self, watch: JobWatch, job: Job, intent: Intent, why: str) -> None:
-        await watch.finish(job, intent, self._without_bill(job, intent, why))
+        await watch.finish(job, self._without_bill(job, intent, why))
 
     def _without_bill(self, job: Job, intent: Intent, why: str) -> dict[str, Any]:
         facts = describe(NEVER_SENT, job, intent, self._clock())
@@ -260,8 +260,6 @@ class _JobStep:
                 "run that day again"
             )
             return None
-        if not self._files.job(job.token).is_open:  # another run took this run for dead
-            return None
         if not await self._is_paid(watch, job, intent, in_doubt=in_doubt):
             return None
         try:
@@ -276,9 +274,9 @@ class _JobStep:
         return watch.accepted(job, found)
 
     async def _is_paid(self, watch: JobWatch, job: Job, intent: Intent, *, in_doubt: bool) -> bool:
-        """Returns whether the budgets allow a job, whose most they then count as spent."""
+        """Returns whether a job is open and the budgets allow it; they count its most as spent."""
         try:
-            short = await self._budgets.spend(job.token, intent)
+            short, is_new = await self._budgets.spend(job.token, intent)
         except StoreLost as lost:
             if not in_doubt:
                 await self._never_sent(watch, job, intent, str(lost))
@@ -287,7 +285,12 @@ class _JobStep:
             await self._never_sent(watch, job, intent, f"{short} allows no more")
         if short:
             self._notes.append(f"{short} allows no more now")
-        return not short
+            return False
+        # another run may have taken this run for dead, or a person has let go of the job
+        is_open = self._files.job(job.token).is_open
+        if is_new and not is_open:
+            await self._budgets.take_back(job.token)
+        return is_open
 
     async def _refused(
         self, watch: JobWatch, job: Job, intent: Intent, error: NotSubmitted, *, in_doubt: bool
@@ -419,6 +422,7 @@ class _JobStep:
         """Submits the keys that neither an answer nor an open job covers, until the vendor takes no
         more. Returns the records of the other keys.
         """
+        await self._budgets.settle_ended(self._files)
         while True:
             self._free = await self._budgets.free(self._clock())
             records, job = self._write_intent()

@@ -71,6 +71,23 @@ def test_what_a_job_was_not_billed_is_given_back(reviews):
     assert spent()[0] == reviews.vendor.invoice == 25 * PRICE
 
 
+def test_a_job_that_ended_while_the_budgets_had_no_store_is_settled_by_the_next_run(
+    reviews, monkeypatch
+):
+    reviews.declare(budget=ALL_ITEMS, retries=0)
+    reviews.vendor.fails.update(dict.fromkeys(TEXTS[:8], -1))
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    kept = limits_url()
+    monkeypatch.setenv(LIMITS_URL, "file:///dev/null/limits.sqlite")
+    while any(job.is_open for job in reviews.files.jobs()):
+        assert reviews.run(DAY) != 0
+    monkeypatch.setenv(LIMITS_URL, kept)
+    assert spent()[0] == 25 * PRICE
+    assert reviews.run_until_over(DAY) == 0
+    assert spent() == (reviews.vendor.invoice, []) == (17 * PRICE, [])
+
+
 @pytest.mark.parametrize("recovery", ["list", "token"])
 def test_a_job_whose_submission_was_lost_is_paid_once(reviews, recovery):
     reviews.declare(recovery, budget=ALL_ITEMS)
