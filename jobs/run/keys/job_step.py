@@ -187,8 +187,9 @@ class _JobStep:
         """Returns the open jobs with keys of the day that the vendor has accepted, after a try to
         recover those whose submission was interrupted.
         """
-        found, alive = [], self._runs_alive()
-        for job in (job for job in self._jobs() if job.is_open):
+        found, listed = [], [job for job in self._jobs() if job.is_open]
+        alive = self._runs_alive()  # listed after the jobs, so that it has the run of each intent
+        for job in listed:
             if not job.id and not self._has_keys(job):  # in doubt, for the runs that need its keys
                 continue
             intent = self._intent(job)
@@ -196,7 +197,8 @@ class _JobStep:
             if not job.id:
                 if self._is_of_another(intent, alive):
                     continue
-                accepted = await self._recovered(watch, job, intent)
+                # read again: its run may have learned its id, and ended, since the jobs were listed
+                accepted = await self._recovered(watch, self._files.job(job.token), intent)
             if accepted is not None:
                 found.append((accepted, intent))
         return found
@@ -220,6 +222,8 @@ class _JobStep:
         After give_up a job that the vendor cannot tell of counts as lost. No token is submitted
         then, because vendors recognize tokens for a limited time.
         """
+        if job.id or job.done:
+            return None if job.done else job
         is_late = self._clock() >= job.until(intent, self._lookup.give_up)
         match self._lookup.recovery:
             case "list":
@@ -449,13 +453,14 @@ class _JobStep:
 
     def _new_job(self) -> tuple[pa.Table, Job | None]:
         """Writes the intent of a job of the keys that no record and no open job covers."""
+        # listed before the jobs: a run that has ended by then has stored the ids of its jobs
+        alive = self._runs_alive() if self._lookup.recovery == "none" else set()
         all_open = [job for job in self._files.jobs(since=self._clock()) if job.is_open]
         covering = [self._intent(job).keys[KEY] for job in all_open if self._has_keys(job)]
         records = self._records()
         wanted = self._unsent(records)
         for keys in covering:
             wanted = wanted.filter(pc.invert(pc.is_in(wanted, value_set=one_chunk(keys))))
-        alive = self._runs_alive() if self._lookup.recovery == "none" else set()
         busy = sum(self._holds_slot(job, alive) for job in all_open)
         if not len(wanted) or busy >= self._lookup.service.max_concurrency:
             return records, None
