@@ -5,9 +5,11 @@ from decimal import Decimal
 
 import pytest
 
+from jobs.commands.vendor_jobs import forget_job
 from jobs.declare.limits.budgets import PARTS
 from jobs.limits.lease_book import JOB
 from jobs.limits.store_url import LIMITS_URL, limits_url, open_store
+from jobs.run.keys.job_budgets import JobBudgets
 from tests.jobs.vendor_jobs.test_days_by_jobs import DAY, NEXT, TEXTS, WAITING
 from tests.jobs.vendor_jobs.test_killed_jobs import run_killed_at
 from tests.support.killed_job_run import POINTS
@@ -86,6 +88,27 @@ def test_a_job_that_ended_while_the_budgets_had_no_store_is_settled_by_the_next_
     assert spent()[0] == 25 * PRICE
     assert reviews.run_until_over(DAY) == 0
     assert spent() == (reviews.vendor.invoice, []) == (17 * PRICE, [])
+
+
+def test_a_job_that_a_person_forgets_just_before_a_run_spends_for_it_counts_once(
+    reviews, monkeypatch
+):
+    reviews.declare("token", budget=f'[Budget("{50 * PRICE} USD", per="month")]')
+    reviews.vendor.lose = {1}
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    (lost,) = [job.token for job in reviews.files.jobs() if not job.id]
+    spend = JobBudgets.spend
+
+    async def spend_after_forget(budgets, token, intent):
+        if token == lost and reviews.files.job(lost).is_open:
+            await asyncio.to_thread(forget_job, "declared", lost)
+        return await spend(budgets, token, intent)
+
+    monkeypatch.setattr(JobBudgets, "spend", spend_after_forget)
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.vendor.log.count(("POST", "/jobs")) == 4  # its own, and of 25 keys again
+    assert spent() == (reviews.bill, [])
 
 
 @pytest.mark.parametrize("recovery", ["list", "token"])
