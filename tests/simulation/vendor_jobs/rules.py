@@ -67,7 +67,8 @@ class JobRules:
         self.reached[scheduler().me().process] = AFTER[step]
         if step == "write_submitted":
             self._known.setdefault(token, scheduler().now)
-        if step == "write_intent":
+        # `forget` writes it again, also for a run that was killed as it wrote
+        if step == "write_intent" and not facts.erased:
             self._intended.setdefault(token, scheduler().now)
         if step == "finish" and facts["state"] == NEVER_SENT and not self._is_early(token):
             for job in self._of_token(token):
