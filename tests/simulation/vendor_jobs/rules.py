@@ -146,9 +146,17 @@ class JobRules:
         """
         if self.clock_was_set or not self._holds(job):
             return
-        known = [job for job in still_open if self.done(job.token) is None and self._holds(job)]
+        begun = self._intended.get(job.token, 0.0)  # when it was decided
+        known = [
+            one for one in still_open
+            if self.done(one.token) is None and self._holds(one) and not self._was_lost(one, begun)
+        ]  # fmt: skip
         if len(known) >= self._night.most_open:
             scheduler().fail(f"{len(known) + 1} open jobs, where {self._night.most_open} may be")
+
+    def _was_lost(self, job: VendorJob, at: float) -> bool:
+        """Whether a job seemed older than give_up at a time, and its id was stored later."""
+        return self._known.get(job.token, 0.0) > at and self._is_old(job.token, at)
 
     def _holds(self, job: VendorJob) -> bool:
         if self._has(job.token, "submitted.json"):
