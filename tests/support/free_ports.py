@@ -3,7 +3,7 @@
 import random
 import socket
 
-LOWEST, HIGHEST = 16_000, 32_000  # below the ports that Linux gives to whoever asks for any
+LOWEST, HIGHEST = 16_000, 32_000  # below the ephemeral ports of Linux
 
 
 def free_port() -> int:

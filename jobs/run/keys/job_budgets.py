@@ -114,7 +114,7 @@ class JobBudgets:
 async def give_back(lookup: JobLookup, token: str, done: Mapping[str, Any]) -> None:
     """Has the budgets count what a job was billed. While they have no store it counts at its most.
 
-    done: The stored facts of its end, so that whoever settles it counts the same.
+    done: The stored facts of its end; every program that settles the job counts the same amount.
     """
     if done.get("budgeted"):
         await _settle_job(lookup, token, _parts(done))

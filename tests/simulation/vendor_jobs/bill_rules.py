@@ -87,20 +87,19 @@ class BillRules:
         invoice = sum((sum(job.bill.values()) for job in self._vendor.accepted()), Decimal(0))
         if spent < invoice and not self._rules.clock_was_set:
             scheduler().fail(f"the budget has {spent} as spent, the vendor billed {invoice}")
-        ends = {token: self._rules.done(token) for token in self._rules.intents()}
-        costs = {
-            token: Decimal(done.get("cost", "0"))
-            for token, done in ends.items()
-            if done is not None
-        }
+        struck = scheduler().world.faults.struck
+        tokens = self._rules.intents()
+        ends = {token: done for token in tokens if (done := self._rules.done(token)) is not None}
+        is_clear = not struck["error of the limits' store"] and not struck["power cut"]
+        if not is_clear or len(ends) < len(tokens):
+            return
+        costs = {token: Decimal(done.get("cost", "0")) for token, done in ends.items()}
         taken = {job.token for job in self._vendor.accepted()}
         unspent = sum(
             costs[token]
             for token, done in ends.items()
-            if done is not None and done["state"] in LET_GO and token not in taken
+            if done["state"] in LET_GO and token not in taken
         )
         most = sum(costs.values())
-        struck = scheduler().world.faults.struck
-        is_clear = not struck["error of the limits' store"] and not struck["power cut"]
-        if is_clear and None not in ends.values() and not most - unspent <= spent <= most:
+        if not most - unspent <= spent <= most:
             scheduler().fail(f"the budget has {spent} as spent, the ledger {most}")
