@@ -22,7 +22,7 @@ from data_quality.day_names import DayName
 from data_quality.next_step import next_step
 from data_quality.report import charts
 from data_quality.report.day_runs import sum_costs
-from data_quality.report.days import Day, days_of, reason, state
+from data_quality.report.days import Day, days_of, state
 from jobs.schema.columns import OUTCOMES
 from jobs.schema.records import DayRecord, LookupMetrics, UnwrittenRun
 from jobs.storage import durable
@@ -141,7 +141,6 @@ def _describe_record(day: Day, record: DayRecord) -> dict[str, Any]:
         "headline": headline(day, record),
         "checked": checked(record),
         "stops": [verdict for verdict in record.verdicts if verdict.holds_back],
-        "reason": reason(record),
         "next_step": next_step(record) if state(record) == "held back" else "",
         "verdicts": sorted(record.verdicts, key=lambda verdict: ORDER.index(verdict.status)),
         "lookups": lookups,
@@ -165,7 +164,8 @@ def _describe_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
         "names": names,
         "groups": _groups([day.day for day in days]),
         "state": days[-1].state if days else "no days",
-        "held_back": [day for day in days if day.state != "published"],
+        "unpublished": [day for day in days if day.shown is None],
+        "outdated": [day for day in days if day.shown and day.state != "published"],
         "last_published": next(
             (day.shown for day in reversed(days) if day.shown is not None), None
         ),

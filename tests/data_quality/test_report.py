@@ -110,8 +110,13 @@ def test_the_page_of_a_day_says_which_answers_cost_no_call(tmp_path):
     figures = replace(made.figures, lookups=lookups, job_s=2.0)
     render("flights_enriched", [replace(made, figures=figures)], tmp_path)
     page = (tmp_path / "2013-01-01" / "index.html").read_text()
-    assert '<td class="number">4,321</td><td class="number">1,234</td>' in page
-    assert '<td class="number">50.0 %</td><td class="number">2,160</td>' in page
+    for label, value in (
+        ("from ledger", "4,321"),
+        ("shared", "1,234"),
+        ("known", "50.0 %"),
+        ("ledger rows/s", "2,160"),
+    ):
+        assert f'<td data-label="{label}" class="number">{value}</td>' in page
 
 
 def run_again(made: DayRecord, hour: int, **changes) -> DayRecord:
@@ -233,7 +238,7 @@ def test_a_check_that_did_not_run_is_not_shown_as_passed(tmp_path):
     render("flights_enriched", [record(dt.date(2013, 1, 1))], tmp_path)
     page = (tmp_path / "2013-01-01" / "index.html").read_text()
     assert 'badge not_run">– not run' in page
-    assert "1 check passed; a warning: weather__miss_share_usual" in page
+    assert "<li><span>weather__miss_share_usual: 20 % misses" in page
 
 
 def test_values_from_the_data_are_text_and_never_markup(tmp_path):
@@ -322,6 +327,8 @@ def test_a_published_day_whose_last_run_failed_says_both(tmp_path):
     ):
         assert text in page
     assert "Readers see: 2013-01-01, version" in index
+    assert "days not published" not in index
+    assert "readers see an earlier run: the last was not published" in index
     render(
         "flights_enriched",
         [made],
