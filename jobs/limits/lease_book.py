@@ -28,7 +28,7 @@ SILENT_AFTER = 3.0  # s without a heartbeat; a live run that holds something sen
 BUDGETS_KEPT = 1_024  # of which money was spent last
 UNSETTLED_KEPT = 64  # latest owners, besides jobs
 JOB = "job/"  # prefix of the owner of a vendor job's money
-ROUGHLY = 0.02  # of a window; amounts that become free within it are noted together
+ROUGHLY = 0.02  # of a window: a step; amounts that become free within it are noted together
 NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
 
 
@@ -219,14 +219,14 @@ class LeaseBook:
         if not amount or not part.limit.window:
             return
         parts, until = self._cooling.pop(name, []), since + part.limit.window
-        self._cooling[name] = parts  # a month's budget is spent of last, though it came first
-        roughly = until if until == math.inf else until - part.limit.window * ROUGHLY
-        if parts and parts[-1][0] >= roughly:  # the book stays small
+        self._cooling[name] = parts  # last, because the budgets spent least recently are dropped
+        step = part.limit.window * ROUGHLY
+        if parts and (parts[-1][0] >= until or parts[-1][0] // step == until // step):
             parts[-1][0], parts[-1][1] = max(until, parts[-1][0]), parts[-1][1] + amount
-        else:
+        else:  # the book stays small: at most one entry in each step
             parts.append([until, amount])
         spent = [name for name, parts in self._cooling.items() if parts[0][0] == math.inf]
-        for old in spent[:-BUDGETS_KEPT]:  # of periods long past
+        for old in spent[:-BUDGETS_KEPT]:
             del self._cooling[old]
 
     def spend(self, owner: str, amount: int, amounts: Mapping[str, int], *, now: float) -> str:
@@ -261,7 +261,7 @@ class LeaseBook:
     def settle(self, owner: str, spent: Mapping[str, int]) -> None:
         """Count what a dead owner spent, by budget; by default all that it held."""
         for name, held in self._unsettled.pop(owner, {}).items():
-            if name in self._cooling:  # unless its period is long past
+            if name in self._cooling:  # unless it was dropped (BUDGETS_KEPT)
                 entry = self._cooling[name][0]
                 entry[1] += spent.get(name, held) - held
 

@@ -78,6 +78,13 @@ def test_what_a_dead_run_used_of_a_window_stays_out_of_use_until_the_window_has_
     assert beat(book, "b", 0, 10, now=65.0, limit=rate).has == 10
 
 
+def test_what_many_runs_used_of_a_window_one_after_another_is_free_after_the_window_each():
+    book, rate = LeaseBook(), Limit(600, window=60.0)
+    for second in range(240):
+        assert beat(book, f"run-{second}", 0, 8, now=float(second), limit=rate).has == 8
+        book.leave(f"run-{second}", now=second + 0.5, spent={"calls": 8})
+
+
 def test_the_strictest_declaration_holds_for_all_who_are_there():
     book = LeaseBook()
     beat(book, "a", 0, 10, now=0.0)
