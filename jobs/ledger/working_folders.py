@@ -19,6 +19,7 @@ from pyarrow import fs
 
 from jobs.errors import LedgerError
 from jobs.ledger.store import NO_FOLDERS, LedgerFolder
+from jobs.storage.machine import read_boot_id
 from jobs.storage.stored_files import error_text
 
 RUNS = "runs"  # <folder>/runs/<run_id>/: working files of a run
@@ -50,12 +51,15 @@ def announce(folder: LedgerFolder, run_id: str) -> None:
 
 
 def _host() -> str:
-    """Return the scope of process numbers: a host or a container."""
+    """Return the scope of process numbers: a start of a machine, or a container on it.
+
+    A host name is not enough: two machines may have the same.
+    """
     try:
         space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # not a path
     except OSError:
         space = ""
-    return f"{socket.gethostname()} {space}".strip()
+    return " ".join(filter(None, (socket.gethostname(), read_boot_id(), space)))
 
 
 def remove_gone(
@@ -64,7 +68,10 @@ def remove_gone(
     """Delete the folders of runs whose process is known to have ended.
 
     Returns:
-        The other registered runs, without `own`, the run of this process.
+        The registered runs whose folders stay, without `own`, the run of this process.
+
+    Raises:
+        LedgerError: A file cannot be deleted.
     """
     registered = {run_id for run_id, names in by_run(folder, files).items() if BEAT in names} - {
         own
@@ -107,8 +114,9 @@ def remove_abandoned(
 
     Args:
         folder: The ledger's folder.
-        files: All files of the ledger. The time is at least that of the newest file, and the clock
-            of this process must confirm it.
+        files: All files of the ledger; None lists them. The two days end at the time of the newest
+            file, or at this process's time if that is earlier, so that a wrong clock deletes
+            nothing too early.
         clock: Seconds since the epoch.
 
     Returns:

@@ -18,12 +18,12 @@ from typing import TypeVar
 
 from jobs.limits.lease_book import LeaseBook
 from jobs.limits.store import REMOVE_IT, BookCorrupt, SharedFile, StoreLost, book_in
+from jobs.storage.machine import read_boot_id
 
 Found = TypeVar("Found")
 LOOK_EVERY = 0.25  # s between two polls for gates that other runs closed
 # s in which a run of another machine writes its book, which it does each second
 WRITTEN_WITHIN = 2.5
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS books (service TEXT PRIMARY KEY, version INTEGER NOT NULL,
                                   boot TEXT NOT NULL, book TEXT NOT NULL,
@@ -58,7 +58,7 @@ class FileStore:
         self._path = path
         self._patience = patience
         self._connection: sqlite3.Connection | None = None
-        self._boot = BOOT_ID.read_text(encoding="utf-8").strip() if BOOT_ID.exists() else ""
+        self._boot = read_boot_id()
         self._written: set[str] = set()  # services
 
     async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:

@@ -11,6 +11,7 @@ from typing import Any
 from jobs.limits import file_store
 from jobs.limits.lease_book import LeaseBook
 from jobs.limits.store import book_in
+from jobs.storage import machine
 from tests.simulation.night_at_work import scheduler
 
 SINCE_START = 1000.0  # s by which the machine is older than the night
@@ -85,4 +86,4 @@ def books(path: pathlib.Path) -> dict[str, LeaseBook]:
 
 def install(stand_in: Any) -> None:
     file_store.sqlite3 = stand_in(sqlite3, connect=Connection)
-    file_store.BOOT_ID = BootId()  # type: ignore[assignment]
+    machine.BOOT_ID = BootId()  # type: ignore[assignment]

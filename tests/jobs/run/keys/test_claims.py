@@ -253,6 +253,17 @@ def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
     assert open_folder(dead).names("runs/dead") == ["runs/dead/run.json"]
 
 
+def test_a_run_of_another_machine_of_this_name_is_not_taken_for_dead(plan, tmp_path, monkeypatch):
+    there = tmp_path / "boot_id"
+    there.write_text("of another machine")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("jobs.storage.machine.BOOT_ID", there)
+        elsewhere.setattr(os, "getpid", lambda: 2**22 + 1)  # no process of this machine
+        register(plan("there"))
+    assert register(plan("here")) == ("there",)
+    assert open_folder(plan("there")).names("runs/there") == ["runs/there/run.json"]
+
+
 @everywhere("plan", on_store=pytest.mark.proof)
 def test_a_folder_whose_run_has_not_registered_is_left_alone_until_it_is_old(plan):
     other, alive = plan("other"), plan("alive")
