@@ -81,7 +81,7 @@ def test_the_run_of_the_bad_day_says_which_rows_and_values_are_bad_and_what_to_d
     (red,) = (run for run in ended_runs(week) if not run.is_success)
     page.goto(f"/runs/{red.run_id}")
     shows(page, "Failure", f"6 of 7 days published. Not published: {BAD}: ", FOUND, "seats 9999")
-    shows(page, "Mend the cause of each day")
+    shows(page, "Fix the cause that the Events name")
 
 
 def test_the_checks_tab_shows_what_a_check_found_on_each_day(page, week):

@@ -72,7 +72,7 @@ def test_a_run_cancelled_in_the_browser_stops_its_calls_within_seconds_and_leave
     assert len(calls) < KEYS  # it was in the middle
     assert last - clicked < WITHIN
 
-    shows(page, "Canceled", "To have the day, materialize the day again")
+    shows(page, "Canceled", "To publish the day, materialize the day again")
     keep(page, "a_run_cancelled")
     page.goto("/assets/flights_enriched?view=events")
     page.get_by_text(CANCELLED).first.click()

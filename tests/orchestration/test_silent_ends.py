@@ -80,7 +80,7 @@ def test_a_day_whose_run_was_killed_is_reported_as_failed_and_the_alert_names_it
     word = latest_status(instance, DECLARED, DAY)
     assert (word.state, word.run_id) == ("failed", run.run_id)
     assert word.reason == (
-        "the run was killed, or broke off; it ended without a word (The process that ran it is "
+        "the run was killed, or broke off; it ended without a report (The process that ran it is "
         "gone)."
     )
     (message,) = news(instance, [DECLARED], reported, at("03:00"))
@@ -120,7 +120,7 @@ def test_a_run_that_said_it_is_tried_again_and_is_not_has_failed(instance):
     word = latest_status(instance, DECLARED, DAY)
     assert (word.state, word.reason) == (
         "failed",
-        "the run was killed, or broke off; it ended without a word.",
+        "the run was killed, or broke off; it ended without a report.",
     )
 
 
@@ -152,6 +152,25 @@ def test_a_killed_run_that_another_one_has_followed_stays_in_the_days_report(ins
     assert latest_status(instance, DECLARED, DAY).state == "published"
     assert look(instance) == []
     assert run_records.unwritten(DECLARED.name, DAY) == [kept]
+
+
+def test_a_report_that_could_not_be_saved_makes_no_record_of_a_run_that_followed(
+    instance, monkeypatch
+):
+    killed = a_run(instance)
+    instance.report_run_failed(killed, "\n \nThe process that ran it is gone.")
+
+    def full(*_):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(run_records, "save_unwritten", full)
+        assert look(instance) == [f"{DECLARED.name} {DAY}"]
+    assert latest_status(instance, DECLARED, DAY).reason.endswith(
+        "(The process that ran it is gone)."
+    )
+    assert look(instance) == []
+    assert run_records.unwritten(DECLARED.name, DAY) == []
 
 
 def plan_checks(instance, run: dg.DagsterRun, day: str = DAY) -> None:

@@ -12,7 +12,7 @@ from jobs.tables.records import run_bills, run_records
 
 STATE = "killed"
 RUNNING, AT_WORK = "running", "the run is at work"
-REASON = "the run ended without a word, as after a kill"
+REASON = "the run ended without a report, as after a kill"
 
 
 def killed_runs(enrichment: str, table: str) -> list[UnwrittenRun]:

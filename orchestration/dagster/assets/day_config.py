@@ -12,7 +12,7 @@ MODE = "tidegate/mode"  # tag of a run of another mode than nightly, by which ru
 
 
 class DayConfig(dg.Config):
-    """How the days of a run are run."""
+    """The settings of a run: in which mode it runs its days."""
 
     mode: Mode = Field(
         default=Mode.nightly,

@@ -333,7 +333,7 @@ class DaysRun:
         Dagster restarts a killed run once, but not always a run of a backfill.
         """
         worker = multiprocessing.parent_process()
-        again = f"To have the day, {run_again(self._declared.enrichment)}"
+        again = f"To publish the day, {run_again(self._declared.enrichment)}"
         if worker is None or os.getppid() == worker.pid:
             return (
                 CANCELLED,

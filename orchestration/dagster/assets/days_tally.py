@@ -65,8 +65,7 @@ class DaysTally:
 
 NEXT_STEP = {
     "next_step": dg.MetadataValue.text(
-        "Mend the cause of each day, which its Events tell, then materialize the days that are "
-        "missing or failed. "
-        "A summary that was not made, or a table of windows, is materialized by itself."
+        "Fix the cause that the Events name for each day, then materialize the missing and failed "
+        "days. If a summary or a table of windows was not made, materialize its asset too."
     )
 }

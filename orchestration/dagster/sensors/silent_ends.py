@@ -24,7 +24,7 @@ from orchestration.dagster.declared import Declared
 from orchestration.dagster.sensors.external_publications import NOTHING_YET, publications
 
 ENDED = [DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
-AS_IT_WAS = "it ended without a word"
+NO_REPORT = "it ended without a report"
 # Dagster's message if it knows no reason
 SAYS_NOTHING = "This run has been marked as failed from outside"
 
@@ -97,7 +97,7 @@ def _has_given_reason(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
 
 
 def _is_published_by(declared: Declared, day: str, run_id: str) -> bool:
-    """Returns whether the run was killed after its commit, which another sensor reports."""
+    """Returns whether this run published the day, which the sensor of publications reports."""
     try:
         found, _ = publications(declared.facts.table, NOTHING_YET)
     except TidegateError:  # a damaged table must not prevent the report
@@ -107,9 +107,9 @@ def _is_published_by(declared: Declared, day: str, run_id: str) -> bool:
 
 def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, day: str) -> None:
     run = record.dagster_run
-    again = f"To have the day, {run_again(declared.enrichment)}"
+    again = f"To publish the day, {run_again(declared.enrichment)}"
     if run.status == DagsterRunStatus.CANCELED:
-        state, reason, next_step = CANCELLED, f"the run was cancelled; {AS_IT_WAS}.", again
+        state, reason, next_step = CANCELLED, f"the run was cancelled; {NO_REPORT}.", again
     elif _is_started_again(run):
         state, reason = CRASHED, _why(instance, run)
         next_step = KILLED_RUN
@@ -141,6 +141,7 @@ def _keep_trace(instance: dg.DagsterInstance, declared: Declared, record: RunRec
         len(days) != 1
         or _has_record(declared, days[0], run.run_id)
         or _has_given_reason(instance, run)
+        or not _is_followed(instance, declared, days[0], run.run_id)
     ):
         return False
     if _is_published_by(declared, days[0], run.run_id):
@@ -156,15 +157,22 @@ def _keep_trace(instance: dg.DagsterInstance, declared: Declared, record: RunRec
     ended = min([ended, *(at for at in followed if at > began)])
     times = (at.isoformat(timespec="milliseconds") for at in (began, ended))
     reason = f"{_why(instance, run)} Another run followed."
-    _save(
+    return _save(
         declared,
         UnwrittenRun(declared.name, days[0], run.run_id, state, reason, "Nothing.", *times),
     )
-    return True
+
+
+def _is_followed(instance: dg.DagsterInstance, declared: Declared, day: str, run_id: str) -> bool:
+    """Returns whether another run reported last; false if `_tell` reported this run and its record
+    could not be saved.
+    """
+    status = latest_status(instance, declared, day)
+    return status is not None and status.run_id != run_id
 
 
 def _has_record(declared: Declared, day: str, run_id: str) -> bool:
-    """Returns whether a try of the run has a record."""
+    """Returns whether any attempt of the run has a record; their ids begin with the run's."""
     known = [record.facts.run_id for record in run_records.load(declared.name, day)]
     known += [one.run_id for one in run_records.unwritten(declared.name, day)]
     return any(one.startswith(run_id) for one in known)
@@ -176,9 +184,12 @@ def _began(record: RunRecord) -> dt.datetime:
     )
 
 
-def _save(declared: Declared, run: UnwrittenRun) -> None:
-    with suppress(OSError, TidegateError):  # a full disk must not prevent the report in Dagster
+def _save(declared: Declared, run: UnwrittenRun) -> bool:
+    """Returns whether the record is saved; a full disk must not prevent the report in Dagster."""
+    with suppress(OSError, TidegateError):
         run_records.save_unwritten(run, declared.facts.table)
+        return True
+    return False
 
 
 def _render(declared: Declared) -> None:
@@ -201,9 +212,9 @@ def _why(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
     lines = [
         line
         for line in "\n".join(message[-1:]).strip().splitlines()
-        if not line.startswith(SAYS_NOTHING)
+        if line.strip() and not line.startswith(SAYS_NOTHING)
     ]
     return (
         "the run was killed, or broke off; "
-        f"{AS_IT_WAS}{f' ({lines[0].rstrip(chr(46))})' if lines else ''}."
+        f"{NO_REPORT}{f' ({lines[0].rstrip(chr(46))})' if lines else ''}."
     )
