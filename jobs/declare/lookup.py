@@ -123,6 +123,7 @@ class Lookup:
                     f"{name}: {unknown[0]!r} is not a column of returns "
                     f"({', '.join(sorted(answers))})."
                 )
+        self._check_ranges()
         for name, value, allowed in (
             ("on_null_key", self.on_null_key, ("skip", "fail")),
             ("on_miss", self.on_miss, POLICIES),
@@ -145,6 +146,24 @@ class Lookup:
                 "twice; write "
                 "retry=Retry(retries=0), and leave the cache on."
             )
+
+    def _check_ranges(self) -> None:
+        """Refuses a range that answers_in_range could not judge, or that no answer is in."""
+        for column in self.columns:
+            low, high = self.ranges.get(column.name, (None, None))
+            if (low is not None or high is not None) and not column.is_number:
+                raise DeclarationError(
+                    f"ranges: {column.name} is {column.spark_type}; only a number has a range."
+                )
+            lowest, highest = (
+                (-math.inf if low is None else low),
+                (math.inf if high is None else high),
+            )
+            if not lowest <= highest:  # false of NaN too
+                raise DeclarationError(
+                    f"ranges: {column.name} is ({low}, {high}); write the smallest value, then the "
+                    "largest."
+                )
 
     def _check_units(self) -> None:
         if self.http_service is not None and self.http_service.prices and not self.prices:

@@ -33,6 +33,13 @@ class AnswerColumn:
     def __post_init__(self) -> None:
         object.__setattr__(self, "cast", cast_to(self.arrow_type))
 
+    @property
+    def is_number(self) -> bool:
+        kind = self.arrow_type
+        return bool(
+            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        )
+
     # a cast is a closure, which no pickle holds
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         return AnswerColumn, (self.name, self.spark_type, self.arrow_type)

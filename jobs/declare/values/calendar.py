@@ -10,18 +10,35 @@ from typing import Literal
 from jobs.errors import DeclarationError
 
 Every = Literal["day", "hour"] | Sequence[str]  # a sequence names partitions
-# of UTC: a local hour comes twice when the clock is put back, and does not sort by its offset
+# UTC: a local hour occurs twice when clocks go back, and with its offset it does not sort by time
 HOUR = "%Y-%m-%dT%HZ"
-CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+MONTHS, WEEKDAYS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec", "sun|mon|tue|wed|thu|fri|sat"
+THIRD_FRIDAY = rf"(\d|{WEEKDAYS})#[1-5]"  # 5#3
+ALL = r"\*"
+CRON_FIELDS = (  # smallest and largest number, a value, and what else the field may be
+    (0, 59, r"\d+", ALL),
+    (0, 23, r"\d+", ALL),
+    (1, 31, r"\d+", "l"),
+    (1, 12, rf"(\d+|{MONTHS})", ALL),
+    (0, 7, rf"(\d+|{WEEKDAYS})", rf"{THIRD_FRIDAY}(,{THIRD_FRIDAY})*"),
+)
 
 
 def is_cron(schedule: str) -> bool:
-    """Return whether the text is five cron fields with numbers in their ranges."""
-    fields = schedule.split()
-    return len(fields) == 5 and all(
-        re.fullmatch(r"[0-9A-Za-z*,/#-]+", written) is not None
+    """Return whether the text is five cron fields with numbers in their ranges.
+
+    Dagster's reader takes more: `?`, `@daily`, `L` with a weekday.
+    """
+    fields = schedule.lower().split()
+    return len(fields) == 5 and all(map(_is_cron_field, fields, CRON_FIELDS))
+
+
+def _is_cron_field(written: str, field: tuple[int, int, str, str]) -> bool:
+    low, high, value, special = field
+    item = rf"(\*|{value}(-{value})?)(/0*[1-9]\d*)?"
+    return bool(
+        re.fullmatch(rf"{item}(,{item})*|{special}", written, re.ASCII)
         and all(low <= int(number) <= high for number in re.findall(r"(?<![/#\d])\d+", written))
-        for written, (low, high) in zip(fields, CRON_RANGES, strict=True)
     )
 
 
@@ -40,7 +57,7 @@ def require_zone(zone: str) -> None:
 def is_day(text: str, every: Every = "day") -> bool:
     """Return whether the text is a day, 2013-01-10, an hour, 2013-01-10T05Z, or one of the names.
 
-    Only the formats of folder names count.
+    Only these spellings count (not 20130110), because they name folders.
     """
     if not isinstance(every, str):
         return text in every

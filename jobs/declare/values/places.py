@@ -35,10 +35,14 @@ def require_place(where: str, path: str) -> None:
         raise DeclarationError(f"{where}: path is ''; it must be a folder or a URL.")
     refuse_secrets(where, path)
     scheme, _, rest = path.partition("://")
-    if is_url(path) and ("?" in rest or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme)):
+    if is_url(path) and (
+        "?" in rest
+        or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme)
+        or (scheme in STORES and rest[:1] in ("", "/"))
+    ):
         raise DeclarationError(
-            f"{where}: path is {path!r}; a URL has a scheme, a bucket and a path, as "
-            "s3://bucket/orders. "
+            f"{where}: path is {path!r}; a URL has a scheme in small letters, a bucket and a path, "
+            "such as s3://bucket/orders. "
             "Options of the store, such as AWS_ENDPOINT_URL, go into the environment."
         )
 
@@ -54,12 +58,18 @@ def refuse_secrets(where: str, path: str) -> None:
 
 
 def _holds_secret(path: str) -> bool:
-    """Return whether a URL has a password, an S3 access key, or a parameter like a secret."""
+    """Return whether a URL has a password, an S3 access key, or a parameter like a secret.
+
+    A password with a slash ends at the next `@`: what stands before the slash is then no bucket.
+    """
     if not is_url(path):
         return False
     scheme, _, rest = path.partition("://")
-    user, has_user, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
-    if has_user and (":" in user or scheme.lower() == "s3"):
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    user, has_user, _ = authority.rpartition("@")
+    if has_user and (":" in user or scheme.lower().startswith("s3")):
+        return True
+    if "@" in rest and not re.fullmatch(r"[^:]*(:[0-9]*)?", authority):
         return True
     names = (part.partition("=")[0] for part in re.split(r"[&;]", rest.partition("?")[2]))
     return any(SECRETS.search(unquote(name).lower()) for name in names)

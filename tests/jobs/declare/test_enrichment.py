@@ -4,6 +4,7 @@ everywhere.
 
 import dataclasses
 import functools
+import math
 import os
 import pickle
 import subprocess
@@ -256,6 +257,14 @@ WRONG = {
         lambda: Ledger("s3://AKIAKEY@bucket/ledger"),
         "ledger: path contains a secret",
     ),
+    "a secret with a slash": (
+        lambda: Ledger("s3://AKIAKEY:abc/def@bucket/ledger"),
+        "ledger: path contains a secret",
+    ),
+    "a table without a bucket": (
+        lambda: Output(path="s3:///orders"),
+        "output: path is 's3:///orders'; a URL has a scheme in small letters, a bucket and a path",
+    ),
     **{
         f"{parameter} in a ledger's URL": (
             lambda parameter=parameter: Ledger(f"s3://bucket/ledger?region=eu&{parameter}=abc"),
@@ -373,6 +382,18 @@ WRONG_LOOKUPS = {
         {"ranges": {"alt": (0, 1)}},
         "ranges: 'alt' is not a column of returns (lat, lon)",
     ),
+    "a range from the largest value": (
+        {"ranges": {"lat": (90, -90)}},
+        "ranges: lat is (90, -90); write the smallest value",
+    ),
+    "a range from NaN": (
+        {"ranges": {"lat": (math.nan, 90)}},
+        "ranges: lat is (nan, 90); write the smallest value",
+    ),
+    "a range of a date": (
+        {"returns": "seen DATE", "ranges": {"seen": (0, None)}},
+        "ranges: seen is DATE; only a number has a range",
+    ),
     "a null share for no column": (
         {"null_share": {"alt": 0.1}},
         "null_share: 'alt' is not a column",
@@ -484,7 +505,7 @@ def other(value):
 
 
 BY_HAND = {
-    "request", "start", "end", "publish_by", "zone", "returns", "mode", "keys", "schema", "table",
+    "request", "start", "end", "schedule", "publish_by", "zone", "returns", "mode", "keys", "schema", "table",
     "every", "rows", "iceberg", "repair",
 }  # fmt: skip
 
@@ -687,7 +708,7 @@ def test_a_secret_in_a_ledgers_url_is_refused_without_showing_it():
 @pytest.mark.parametrize("path", [
     "data/ledger", "s3://bucket/ledger?region=eu-west-1&endpoint_override=localhost:9000",
     "hdfs://user@host/ledger", "abfs://container@account.dfs.core.windows.net/ledger",
-    "gs://anonymous@bucket/ledger",
+    "gs://anonymous@bucket/ledger", "s3://bucket/people/ada@example.com",
 ])  # fmt: skip
 def test_a_ledgers_url_without_a_secret_is_taken(path):
     assert Ledger(path).path == path
