@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from jobs.run.engines.engine import Engine
 
 OTHER_CODE = (
-    "another version of Tidegate than the driver. Install the driver's there, or make the zip of "
-    "packages anew with "
-    "`tidegate pack`."
+    "another version of Tidegate than the driver. Install the driver's version there, or make the "
+    "zip of packages anew with `tidegate pack`."
 )
+PACKAGE = __name__.partition(".")[0]  # `tidegate` in the wheel
 MARK = ".seen-{}"  # a file by which a task knows a folder of the driver's
 
 
 def require_shared_places(
     engine: Engine, enrichment: Enrichment, input_day: InputDay, *, on_store: bool
 ) -> None:
-    """Lets each slot of the executors look at its code, and at the folders that driver and tasks
-    must share.
+    """Runs a short task for each slot of the executors, which looks at the host's code, and at the
+    folders that driver and tasks must share. Of the input the first file is looked for.
 
     Args:
         engine: Runs tasks on other machines.
@@ -44,18 +44,23 @@ def require_shared_places(
             do.
     """
     folders = _folders(enrichment, on_store=on_store)
-    files = {absolute(file): _unseen(file) for file in input_day.files[:1] if not is_url(file)}
+    files = {
+        absolute(file): _unseen_input(file) for file in input_day.files[:1] if not is_url(file)
+    }
     with contextlib.ExitStack() as tokens:
-        for folder, why in folders.items():
-            files[tokens.enter_context(_token(Path(folder)))] = why
+        for folder, unseen in folders.items():
+            files[tokens.enter_context(_token(Path(folder)))] = unseen
         own = code_digest()
         for host, code, hidden in _look_around(engine, enrichment.name, tuple(files)):
             if code != own:
                 raise DeclarationError(
                     f"{enrichment.name}: {host}, on which tasks run, has {OTHER_CODE}"
                 )
-            for file in hidden:
-                raise DeclarationError(f"{enrichment.name}: {files[file].format(host=host)}")
+            if hidden:
+                place, rest = files[hidden[0]]
+                raise DeclarationError(
+                    f"{enrichment.name}: {place}: {host}, on which tasks run, does not see {rest}"
+                )
 
 
 def _look_around(
@@ -65,10 +70,7 @@ def _look_around(
         return engine.stage().run(lambda _slot, _facts: look_around(files), range(engine.slots))
     except Exception as error:
         if re.search(
-            (
-                r"Can't get attribute .* on <module 'jobs\.|No module named "
-                r"'jobs\."
-            ),
+            rf"Can't get attribute .* on <module '{PACKAGE}\b|No module named '{PACKAGE}\b",
             str(error),
         ):
             raise DeclarationError(
@@ -77,40 +79,41 @@ def _look_around(
         raise
 
 
-def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, str]:
-    """Returns the folders, each with the message for a host that does not see it."""
+def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, tuple[str, str]]:
+    """Returns the folders, each with its field, and the end of the message for a host that does
+    not see it.
+    """
     found = {}
     table = enrichment.output.path
     if not on_store:
         folder = str(work_folder(table).resolve())
         reason = (
-            "the driver and they write what streams need"
+            "driver and tasks write what streams need"
             if is_url(table)
-            else "they write the rows of the table"
+            else "tasks write the rows of the table"
         )
         cure = (
             'Publish to an object store (Output(path="s3://...")), or let all hosts share '
             f"{folder}."
         )
         if is_url(table):
-            cure = f"Leave them out, or let all hosts share {folder} (TIDEGATE_WORK)."
-        found[folder] = (
-            f"output: {{host}}, on which tasks run, does not see {folder}, where {reason}. {cure}"
-        )
+            cure = f"Remove the streams, or let all hosts share {folder} (TIDEGATE_WORK)."
+        found[folder] = ("output", f"{folder}, where {reason}. {cure}")
     if enrichment.ledger is not None and not is_url(enrichment.ledger.path):
         folder = str(Path(enrichment.ledger.path).resolve())
-        found[folder] = (
-            f"ledger: {{host}}, on which tasks run, does not see {folder}. Keep the ledger on an "
-            'object store (Ledger(path="s3://...")), or let all hosts share this folder.'
+        cure = (
+            'Keep the ledger on an object store (Ledger(path="s3://...")), or let all hosts share '
+            "this folder."
         )
+        found[folder] = ("ledger", f"{folder}. {cure}")
     return found
 
 
-def _unseen(file: str) -> str:
+def _unseen_input(file: str) -> tuple[str, str]:
     folder = str(Path(file).resolve().parent)
     return (
-        f"input: {{host}}, on which tasks run, does not see {folder}. Put the input on an object "
-        "store, or let all hosts share this folder."
+        "input",
+        f"{folder}. Put the input on an object store, or let all hosts share this folder.",
     )
 
 

@@ -414,9 +414,9 @@ def give(tmp_path, place, files):
     [
         (
             {"output": "published"},
-            "output: w1, .* where they write the rows of the table. Publish to an object store",
+            "output: w1, .* where tasks write the rows of the table. Publish to an object store",
         ),
-        ({"ledger": "ledger"}, "ledger: w1, .* Keep the ledger on an object store"),
+        ({"ledger": "{team}/ledger"}, "ledger: w1, .* Keep the ledger on an object store"),
         (
             {"raw": Input(path="raw", row_id=["n"])},
             "input: w1, .* Put the input on an object store",
