@@ -63,6 +63,9 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
     )
 
 
+LONGEST_NAME = 150  # characters of a check's name; the database of verdicts has 200
+
+
 def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
     """Returns the user's expectations by check names: `<type>__<column>`, numbered if equal."""
     named: dict[str, ExpectationFacts] = {}
@@ -80,6 +83,7 @@ def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
         )
         numbered = (f"{name}_{number}" for number in itertools.count(2))
         # a column may end with a number, too
+        name = name[:LONGEST_NAME]
         named[next(one for one in itertools.chain([name], numbered) if one not in named)] = (
             expectation
         )

@@ -45,6 +45,8 @@ def require(url: str | None = None) -> None:
     """Checks that verdicts can be stored, before a run makes any. Raises VerdictsRefused."""
     with _transaction(url) as connection:
         connection.execute(sa.delete(VERDICTS).where(sa.false()))
+        no_row = sa.select(*VERDICTS.c).where(sa.false())
+        connection.execute(sa.insert(VERDICTS).from_select(VERDICTS.c.keys(), no_row))
 
 
 def save(record: DayRecord, url: str | None = None) -> int:
@@ -98,12 +100,12 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
     except (sa.exc.SQLAlchemyError, OSError, ValueError, ImportError) as error:
         message = " ".join(str(getattr(error, "orig", None) or error).split())[:MOST]
         raise VerdictsRefused(
-            f"verdicts: {_shown(url)} ({URL}) does not take them: {message.rstrip('.')}."
+            f"verdicts: {_shown(url)} ({URL}) cannot store them: {message.rstrip('.')}."
         ) from error
 
 
 def _require_table(connection: sa.Connection) -> None:
-    """Creates the table if it is missing, which needs a right that the role may lack otherwise."""
+    """Creates the table only if it is missing, because a role may lack the right to create it."""
     is_postgres = connection.dialect.name == "postgresql"
     if not sa.inspect(connection).has_table(VERDICTS.name):
         if is_postgres:  # two runs that create it at once would collide in its catalogue

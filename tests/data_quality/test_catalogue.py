@@ -7,6 +7,7 @@ from data_quality.catalogue import checks, further
 from data_quality.checks import OF_A_LOOKUP, OF_A_WATERFALL, OF_A_WINDOW, OF_THE_ROW
 from data_quality.checks.calls_reconciled import CallsReconciled
 from data_quality.rows.written_day import WrittenDay
+from data_quality.verdict_store import VERDICTS
 from jobs.schema.records import (
     DayFacts,
     DayMetrics,
@@ -123,6 +124,17 @@ def test_no_two_expectations_share_a_name():
     ]
     found = further(declare(expectations=tuple(facts)))
     assert len({name for name, _ in found}) == len(found)
+
+
+def test_the_names_of_expectations_of_many_columns_fit_the_database_of_verdicts():
+    columns = [f"a_column_with_a_long_name_{number}" for number in range(30)]
+    same_begin = [
+        ExpectationFacts("expect_compound_columns_to_be_unique", {"column_list": some})
+        for some in (columns, columns[:-1])
+    ]
+    found = [name for name, _ in further(declare(expectations=tuple(same_begin)))]
+    assert len(set(found)) == 2
+    assert max(map(len, found)) <= VERDICTS.c.check_name.type.length
 
 
 def test_names_are_what_dagster_allows():

@@ -91,18 +91,33 @@ def test_a_password_in_the_query_of_the_address_is_not_shown():
     assert "postgresql://localhost:1/x " in str(refused.value)
 
 
-def test_the_role_of_a_run_may_lack_the_right_to_create_tables(tmp_path, postgres):
-    url = new_database(postgres)
-    save(record(tmp_path, RED), url)
+def as_role(url, role, rights):
+    """The address of a database for a new role with these rights on the table alone."""
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         for statement in (
-            "CREATE ROLE writer LOGIN PASSWORD 'writer'",
-            "GRANT SELECT, INSERT, DELETE ON verdicts TO writer",
+            f"CREATE ROLE {role} LOGIN PASSWORD 'secret'",
+            f"GRANT {rights} ON verdicts TO {role}",
             "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
         ):
             connection.exec_driver_sql(statement)
     engine.dispose()
-    of_writer = sa.make_url(url).set(username="writer", password="writer")
-    save(record(tmp_path, GREEN), of_writer.render_as_string(hide_password=False))
+    return (
+        sa.make_url(url).set(username=role, password="secret").render_as_string(hide_password=False)
+    )
+
+
+def test_the_role_of_a_run_may_lack_the_right_to_create_tables(tmp_path, postgres):
+    url = new_database(postgres)
+    save(record(tmp_path, RED), url)
+    save(record(tmp_path, GREEN), as_role(url, "writer", "SELECT, INSERT, DELETE"))
     assert [row["check_name"] for row in rows(url)] == ["order_held"]
+
+
+@pytest.mark.parametrize("rights", ["SELECT, INSERT", "SELECT, DELETE"])
+def test_a_role_that_cannot_write_is_refused_before_the_run(tmp_path, postgres, rights):
+    url = new_database(postgres)
+    save(record(tmp_path, RED), url)
+    role = f"may_{rights[8:].lower()}"
+    with pytest.raises(VerdictsRefused, match="cannot store them: permission denied"):
+        require(as_role(url, role, rights))
