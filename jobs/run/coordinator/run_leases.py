@@ -114,10 +114,9 @@ class RunLeases:
             with self._lock:
                 keeper = self._keepers.get(place)
                 if keeper is None:
-                    keeper = self._keepers[place] = LeaseKeeper(
-                        limits, owner, self._name, self._store, self._clock
-                    )
+                    keeper = LeaseKeeper(limits, owner, self._name, self._store, self._clock)
                     self._beats[place] = self._begun(keeper.run())
+                    self._keepers[place] = keeper
                 else:
                     keeper.declare(limits)
             found[limits.service] = keeper
@@ -134,7 +133,7 @@ class RunLeases:
 
     async def _end_run(self, bill: RunBill) -> bool:
         is_settled = True
-        for service, run in [place for place in self._keepers if place[1] == bill.run_id]:
+        for service, run in [place for place in [*self._keepers] if place[1] == bill.run_id]:
             spent = run_bills.spent(bill, service)
             budgets = self._keepers[service, run].declared.budgets
             is_settled &= await self._ended(
