@@ -25,9 +25,10 @@ def ordered_wait(
     """Yield the results of `function` for `elements`, and watermarks, in input order.
 
     Nothing runs before the first element is requested. At most capacity + 1 elements are held. If
-    the source, the function or a time limit fails, the generator yields the results that may leave
-    by then and raises the error. Leaving the generator (`aclose()`, or `contextlib.aclosing` around
-    a loop with `break`) cancels the calls, waits for their end and closes the function.
+    the source or the function raises, or a record exceeds its timeout, the generator yields the
+    results that may leave by then and raises the error. Leaving the generator (`aclose()`, or
+    `contextlib.aclosing` around a loop with `break`) cancels the calls, waits for their end and
+    closes the function; a source with resources is closed by who made it.
 
     Args:
         elements: StreamRecords and Watermarks, from an iterable or an async iterable.
@@ -43,6 +44,7 @@ def ordered_wait(
     Raises:
         ValueError: At the call: an argument is wrong.
         TypeError: At the call: the elements cannot be iterated, or the function lacks a method.
+        AsyncInvokeError: While iterating, as for AsyncWaitOperator; so are errors of the source.
     """
     return _waited(
         elements,
@@ -68,7 +70,7 @@ def unordered_wait(
     """Yield the results as records are completed; none crosses a watermark.
 
     Args:
-        elements: As for ordered_wait, like the other arguments, the result and the errors.
+        elements: As for ordered_wait, and so are the other arguments, the result and the errors.
         function: The function to call for each value.
         timeout: Seconds for all attempts of a record, or None.
         capacity: Places in the queue.
@@ -97,10 +99,11 @@ def key_ordered_wait(
     retry_strategy: RetryStrategy = NO_RETRY,
     key: Callable[[Any], Hashable],
 ) -> AsyncGenerator[StreamElement, None]:
-    """Yield the results as records are completed, in input order for each key.
+    """Yield the results as records are completed, in input order for each key; none crosses a
+    watermark.
 
     Args:
-        elements: As for ordered_wait, like the other arguments, the result and the errors.
+        elements: As for ordered_wait, and so are the other arguments, the result and the errors.
         function: The function to call for each value.
         timeout: Seconds for all attempts of a record, or None.
         capacity: Places in the queue.
@@ -150,7 +153,7 @@ def _waited(  # noqa: PLR0917 - called only from the three functions above
 
 
 class _Results:
-    """The results between operator and generator, and the two waiters for a change."""
+    """Results not yet yielded. `_changed` wakes the generator, `_taken` the feeder."""
 
     def __init__(self) -> None:
         self.elements: deque[StreamElement] = deque()
@@ -214,5 +217,5 @@ async def _run(
         try:
             await asyncio.wait([feeder])
         finally:
-            # raises the operator's error, if the feeder was cancelled before it raised it
+            # raises the operator's error if the feeder was cancelled before it could
             await operator.close()

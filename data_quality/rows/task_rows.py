@@ -175,9 +175,12 @@ def as_numbers(column: pa.Array) -> Floats:
 
 @dataclass(frozen=True)
 class Calls:
-    """The attempts of these rows for a lookup, in sequence; times in µs, NaN if missing."""
+    """The attempts of all rows for a lookup, those of a row after those of the row before.
 
-    counts: Places  # of each row
+    Times are in µs, NaN if missing.
+    """
+
+    counts: Places  # by row; the other fields are by attempt
     starts: Floats
     ends: Floats
     throttled: Flags

@@ -44,13 +44,13 @@ class Lookup:
         timeout: Seconds over all attempts and the waits between them, from the first call; None
             waits without limit.
         retry: How transient failures of calls are retried.
-        on_null_key: Whether a row with a null in its key makes no call or fails the run.
+        on_null_key: Of a row with a null in its key: "skip" makes no call, "fail" fails the run.
         on_miss: Policy for a row whose key the service does not have. "null": its answer is null;
             "dead_letter": its answer is null, and the table's dead letters list the row with its
             reason; "fail": the run fails.
         on_timeout: The same for a row whose time limit expired.
-        on_error: The same for a row that ended as an error, or without a call.
-        ranges: Column -> (smallest, largest) of an answer, None for no bound.
+        on_error: The same for a row that ended as an error, as unknown, or was not asked.
+        ranges: Column -> (smallest, largest) of an answer that is a number, None for no bound.
         null_share: Column -> largest share of nulls among ok rows, 0 to 1. Like ranges, it is
             checked on the output, not during the run.
         cache: Reuses answers within a task, and makes equal requests in flight a single call; with
@@ -170,8 +170,7 @@ class Lookup:
             named = sorted({str(price.model) for price in self.http_service.prices})
             needs = "declare model" if self.model is None else f"none is for {self.model!r}"
             raise DeclarationError(
-                f"model: its service has prices per model, and {needs}; the prices name "
-                f"{', '.join(named)}."
+                f"model: its service has prices for the models {', '.join(named)}; {needs}."
             )
         reported = self.billed_units()
         for kind, unit in [

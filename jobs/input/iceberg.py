@@ -102,9 +102,9 @@ class IcebergInput:
 
     @property
     def last_day(self) -> str | None:
-        """The last day that a data file names, also if its rows were deleted since.
+        """The last day of the data files, also if its rows were deleted since.
 
-        None if no file names a day: without partitions only the largest value of a file is known.
+        It is a file's partition, else the file's largest value; None if none of them is a day.
         """
         if self._is_whole:
             return only_name(self.every)
@@ -255,7 +255,8 @@ class IcebergInput:
     def rows_of_no_day(self) -> dict[str, int]:
         """Return the number of rows that no run reads, by the value that is no day, or null.
 
-        Deleted rows of their files count too.
+        Without a partition by the day only nulls are known. Rows deleted since count too, those of
+        names that are not declared do not.
         """
         found: Counter[str] = Counter()
         if not self._is_whole:
@@ -331,7 +332,7 @@ def catalog_config(where: str, name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """Turn errors into DeclarationError: stores, catalogs and features raise many kinds."""
+    """Turn each error, also a transient one, into DeclarationError: catalogs raise many kinds."""
     try:
         yield
     except TidegateError:

@@ -10,7 +10,7 @@ the book has recorded for it.
 For a limit per window, a run keeps what it used until the window has passed. What a dead run may
 have used last stays reserved for a window after its lease expired. Of a budget, all that a dead run
 held counts as spent until it is settled from the run's bill; a run that outlives its lease takes it
-back with its next heartbeat.
+back with its next heartbeat, unless UNSETTLED_KEPT other runs have died since.
 
 The tasks of a run divide its part by another book, which belongs to the run.
 """
@@ -25,7 +25,7 @@ from jobs.limits.fair_shares import useful_shares
 
 OPEN, CLOSED, PROBE = "open", "closed", "probe"
 SILENT_AFTER = 3.0  # s without a heartbeat; a live run that holds something sends one each second
-BUDGETS_KEPT = 1_024  # of which money was spent last
+BUDGETS_KEPT = 1_024  # the most recently spent; older ones are forgotten
 UNSETTLED_KEPT = 64  # latest owners, besides jobs
 JOB = "job/"  # prefix of the owner of a vendor job's money
 ROUGHLY = 0.02  # of a window: a step; amounts that become free within it are noted together
@@ -42,7 +42,7 @@ class Limit:
 class Claim:
     """An owner's report on one limit at a heartbeat."""
 
-    limit: Limit  # the strictest of all present owners applies
+    limit: Limit  # the strictest of all present owners applies; of a budget, each owner's
     keeps: int  # it returns the rest of its part
     wants: int
     least: int = 1  # what a call needs to start
@@ -239,7 +239,8 @@ class LeaseBook:
             now: As for `heartbeat`.
 
         Returns:
-            The budget that has less, if any; then nothing is spent.
+            The first budget with less left, and then nothing is spent; empty if all have enough,
+            or if the owner has spent already.
         """
         self.expire(now)
         if owner in self._unsettled:
@@ -345,8 +346,8 @@ class LeaseBook:
     def clear_pause(self) -> None:
         self._pause = None
 
-    def end_pause(self, now: float, reason: str) -> None:
-        """End the pause: the next owner that asks becomes the prober."""
+    def require_probe(self, now: float, reason: str) -> None:
+        """Require a probe now: the next owner that may probe becomes the prober."""
         if self._pause is None:
             self._pause = _Pause(now, reason)
         self._pause.until = min(self._pause.until, now)
@@ -404,7 +405,9 @@ class LeaseBook:
         ]
 
     def pause(self, now: float) -> tuple[float, str] | None:
-        """Return for how many seconds the gate stays closed, and the reason; None if it is open."""
+        """Return for how many seconds the gate stays closed, 0 while it waits for a probe, and the
+        reason; None if it is open.
+        """
         return (
             None if self._pause is None else (max(0.0, self._pause.until - now), self._pause.reason)
         )

@@ -314,7 +314,7 @@ class LeaseKeeper:
                 self.tasks.close_gate(math.inf, answer.reason, now=now)
                 self._pause = min(self._pause, answer.closed_for)
             else:
-                self.tasks.end_pause(now, answer.reason)
+                self.tasks.require_probe(now, answer.reason)
 
     def _divide(self, now: float) -> None:
         for name in self.declared.limits:

@@ -54,9 +54,9 @@ class StoredAnswers:
         The table has a row for each of them whose key has no null, with the columns schema.key,
         published_answered_at, published_status and the answers, as the stored response is mapped
         now. The status is ok, miss or error; schema.NONE if the ledger has no such answer, or had a
-        newer answer before the run began; schema.GONE if the ledger need not have it any more: it
-        could not be kept, or a compaction since then replaced it by a newer answer. schema.BY_RUN
-        says whether the run itself stored it.
+        newer answer before the run began, or if its response can no longer be mapped; schema.GONE
+        if the ledger need not have it any more: it could not be kept, or a compaction since then
+        replaced it by a newer answer. schema.BY_RUN says whether the run itself stored it.
 
         Args:
             name: The lookup.
@@ -130,7 +130,9 @@ class StoredAnswers:
 
 class Pairs:
     def __init__(self, table: pa.Table, begun: int) -> None:
-        """table: TEXT, AT and BY_LEDGER. begun: when the run began, µs since the epoch."""
+        """table: TEXT, AT and BY_LEDGER. begun: when the run began by the slowest clock, CLOCKS
+        before its start, in µs since the epoch.
+        """
         self.table = table
         self.begun = begun
         self.wanted = KeySet(table[TEXT])

@@ -1,4 +1,4 @@
-"""`tidegate diff`: prints what differs between two versions of a published day; no call."""
+"""`tidegate diff`: prints what differs between two versions of a published day; makes no call."""
 
 from __future__ import annotations
 

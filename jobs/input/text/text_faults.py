@@ -12,7 +12,8 @@ class TextFault(Exception):  # noqa: N818  # a fault of the file
 
     Attributes:
         reason: What is wrong, without values of the file.
-        line: The line where the row begins, from 1; None where the whole file is meant.
+        line: The line where the row, or a quote that is not closed, begins, from 1; None for the
+            whole file.
         column: The declared column at fault, if any.
         value: The text that stands in its place, if it can be shown.
         cure: What to do, in a sentence.
@@ -35,7 +36,7 @@ class TextFault(Exception):  # noqa: N818  # a fault of the file
         """Describe the fault in a sentence, with a cure.
 
         Args:
-            hidden: Whether to leave the value out, which is personal.
+            hidden: Whether to omit the value, because it may be personal.
         """
         where = [f"line {self.line:,}"] if self.line is not None else []
         where += [f"column {self.column}"] if self.column is not None else []

@@ -300,9 +300,8 @@ def _read_service_limits(
 def _require_store(lookup: Lookup, *, over_runs: bool) -> None:
     if not over_runs:
         raise DeclarationError(
-            f"lookup {lookup.name}: its service has a budget, which runs share in a store, and "
-            f"{LIMITS_URL} is off; "
-            "unset it. For one run alone: --max-cost."
+            f"lookup {lookup.name}: a budget applies to its calls, which runs share in a store, "
+            f"but {LIMITS_URL} is off; unset it. To limit one run only: --max-cost."
         )
 
 
@@ -356,13 +355,13 @@ _opening = threading.Lock()
 
 
 def run_leases(name: str) -> RunLeases:
-    """Returns this driver's leases, opened at first use.
+    """Returns this driver's leases, opened at first use, with the name of the first run.
 
     Raises:
         DeclarationError: The environment names an invalid store.
         RunStopped: The store cannot be reached.
     """
-    global _leases  # noqa: PLW0603  # a process has a single run
+    global _leases  # noqa: PLW0603  # a process has a single store of limits
     with _opening:
         if _leases is None or not _leases.is_here:
             _leases = RunLeases(open_store(limits_url()), name)

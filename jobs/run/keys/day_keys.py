@@ -1,7 +1,8 @@
 """Finds a day's distinct keys, each with its number of rows and a row of it.
 
-The driver reads up to ROWS_AT_DRIVER rows, if Arrow and Spark agree on the types of a key's parts;
-Spark reads more rows, and keys of other types. benchmarks/hits.py measures both.
+If Arrow and Spark agree on the types of a key's parts, the driver evaluates the keys of up to
+ROWS_AT_DRIVER rows by Arrow, or those of up to ROWS_COLLECTED rows that a Spark job collects. More
+rows, and keys of other types, stay in Spark. benchmarks/hits.py measures both.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 _DRAWN = "__key_drawn"
 ROWS_AT_DRIVER = MOST_ROWS
-ROWS_COLLECTED = 500_000  # by a Spark job, for keys that are not plain columns
+ROWS_COLLECTED = 500_000  # by a Spark job, for keys or files that Arrow may read differently
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ class KeySource:
     Args:
         prepared: The rows, with the key in the columns `names`.
         lookup: The lookup of the key.
-        day: The files from which the rows are read directly; None if they are not, or if it is
-            unknown.
+        day: The day's files, if the driver may read keys from them; else None.
         parts: Of these files, which each task reads; None if the tasks are the partitions of
             `prepared`.
         chained: The rows with a key that reads earlier answers; None for other keys.
@@ -60,7 +60,7 @@ class KeySource:
 
     @property
     def repeats(self) -> bool:
-        """Whether a key is that of several rows; also for two keys with the same hash in Spark."""
+        """Whether several rows have the same key; in Spark also if two keys have the same hash."""
         if self._in_driver is not None:
             return self._in_driver.repeats
         return repeats_in_spark(self._frame, self.names)

@@ -39,7 +39,9 @@ def most_cost(lookup: Priced, intent: Intent) -> dict[str, Any]:
 
 
 def cost(lookup: Priced, intent: Intent, units: Mapping[str, int]) -> dict[str, Any]:
-    """Return what a job cost at the prices of the day of its intent; without a price, its units."""
+    """Return what a job cost at the prices in force on the UTC day of its intent; without a price
+    only `billed`, its number of items. units: at least "item".
+    """
     prices = _prices(lookup, intent)
     if not prices:
         return {"billed": units["item"]}

@@ -28,7 +28,7 @@ FIELDS = [
     pa.field("error", pa.string()),
 ]
 ANSWER = "answer_"  # answer_0, answer_1, ...: the answer's columns, in their order
-OF_CALLS = frozenset(("attempts", "latency_ms", "paused_ms"))  # empty without a call
+OF_CALLS = frozenset(("attempts", "latency_ms", "paused_ms"))  # without a call empty, or null
 
 
 def outcome_schema(answers: Sequence[AnswerColumn]) -> pa.Schema:
@@ -113,7 +113,7 @@ def offsets_from(counts: np.ndarray) -> np.ndarray:
 
 
 def few_texts(texts: list[str | None]) -> pa.Array:
-    """Like pa.array, for a column with few distinct texts."""
+    """Return the Arrow array of at least one text; fast where all are equal."""
     first = texts[0]
     if texts.count(first) == len(texts):
         return pa.nulls(len(texts), pa.string()) if first is None else pa.repeat(first, len(texts))

@@ -372,7 +372,8 @@ def test_a_budget_where_runs_do_not_meet_is_refused_before_anything_starts(monke
     monkeypatch.setenv(LIMITS_URL, "off")
     for timeout in (5.0, None):
         with pytest.raises(
-            DeclarationError, match="its service has a budget, which runs share in a store, and"
+            DeclarationError,
+            match="a budget applies to its calls, which runs share in a store, but",
         ):
             check_limits(
                 [priced("http://a", "1 USD", Budget("5 USD", per="day"), timeout=timeout)], ()

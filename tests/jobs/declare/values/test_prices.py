@@ -70,7 +70,7 @@ def test_a_price_is_never_part_of_a_fingerprint():
         ),
         (
             lambda: [Price("1 USD", model="large")],
-            "model: its service has prices per model, and declare model; the prices name large",
+            "model: its service has prices for the models large",
         ),
         (lambda: [Price("1 USD", model="")], "price 1 USD: model is ''; it must be the name"),
         (
