@@ -83,7 +83,8 @@ class Rules:
         """
         self._facts.stored_at.pop((lookup, text_of((key,))), None)
         self._facts.refreshed.add((lookup, text_of((key,))))
-        self._vendor.void(lookup, (key,))
+        for asked in ((key,), (key, "more")):  # a coroutine may make a second request for its key
+            self._vendor.void(lookup, asked)
 
     # -- calls
     # ----------------------------------------------------------------------------------------------
