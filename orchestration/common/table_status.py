@@ -57,7 +57,9 @@ class DayStatus(Facts):
 
 @dataclass(frozen=True)
 class Work(Facts):
-    """What the runs of a span of time did; of a stopped or killed run only the cost is known."""
+    """What the runs of a span of time did; of a stopped or killed run, and of `tidegate try`, only
+    what is billed is known.
+    """
 
     runs: int = 0
     rows: int = 0
@@ -167,6 +169,8 @@ def _work(runs: RecentRuns, since: dt.datetime) -> Work:
         *({charge.currency: float(charge.cost)} for charge in unrecorded),
     )
     rows, calls, stored = (sum(count[name] for count in counts) for name in SUMMED)
+    parts = [part for charge in unrecorded for part in charge.parts]
+    calls += sum(part.units for part in parts if part.unit == "request")
     return Work(len(records) + len(bills), rows, calls, stored, costs)
 
 

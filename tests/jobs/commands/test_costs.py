@@ -32,16 +32,16 @@ def ran(day, run_id, started_at, cost, *, units=10, currency="USD", saved="0"):
     run_records.save(DayRecord(facts, DayMetrics(units, units, 0, (figures,))))
 
 
-def killed(day, run_id, started_at, units):
+def killed(day, run_id, started_at, units, unit="item"):
     """A run whose tasks had so many units billed."""
     priced = dataclasses.replace(
-        flights.facts().lookups[0], prices=(PriceFacts("0.0040", "USD", "item"),)
+        flights.facts().lookups[0], prices=(PriceFacts("0.0040", "USD", unit),)
     )
     declared = dataclasses.replace(flights.facts(), lookups=(priced, *flights.facts().lookups[1:]))
     facts = DayFacts(declared, day, run_id, (), (), "", (), (), started_at, "")
     meter = run_bills.begin(facts, flights.lookups).open()
     for _ in range(units):
-        meter.add(priced.name, "item", 20_000, 1)
+        meter.add(priced.name, unit, 20_000, 1)
     meter.close()
 
 
@@ -60,6 +60,12 @@ def test_the_runs_of_a_month_are_added_up_to_the_last_digit_and_no_other(capsys)
     assert warning.startswith(
         "1 run of the month wrote no record (stopped, killed, or still at work)"
     )
+
+
+def test_status_counts_the_billed_requests_of_a_run_without_a_record():
+    killed("2026-11-05", "e", "2026-11-06T02:00:00+00:00", 5, "request")
+    work = read_table(flights, 1, dt.datetime(2026, 11, 6, 7, tzinfo=dt.UTC)).last_24_hours
+    assert (work.runs, work.calls, work.cost) == (1, 5, {"USD": 0.02})
 
 
 def test_the_bill_of_a_killed_run_counts_after_the_project_moved(tmp_path, monkeypatch):
