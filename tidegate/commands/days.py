@@ -22,6 +22,7 @@ from jobs.run.engines.engine import ENGINE, LOCAL, SPARK
 from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.run.enrich_day import WAITING as FOR_JOBS
 from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
+from jobs.run.plan.options import RunOptions
 from jobs.schema.records import DayRecord
 from jobs.tables.leases.day_leases import WAIT
 from jobs.tables.records.run_bills import cost_so_far
@@ -57,6 +58,28 @@ def pipeline(reference: str, enrichment: Enrichment, options: argparse.Namespace
         submit=submit,
         wait=options.wait,
     )
+
+
+def add_caps(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-calls",
+        type=int,
+        metavar="N",
+        help="stop, resumable, when a day has made so many calls",
+    )
+    parser.add_argument(
+        "--max-cost", metavar="MONEY", help="the same for what the calls cost, as '5 USD'"
+    )
+
+
+def given_caps(options: argparse.Namespace) -> list[str]:
+    """Return the caps of the command line as options of the Spark program.
+
+    Raises DeclarationError for an invalid cap, before Spark starts.
+    """
+    RunOptions(max_calls=options.max_calls, max_cost=options.max_cost)
+    caps = {"--max-calls": options.max_calls, "--max-cost": options.max_cost}
+    return [part for name, cap in caps.items() if cap is not None for part in (name, str(cap))]
 
 
 def add_wait(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from jobs.schema.facts import Facts
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_enrichment, print_json
 from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged, words
-from tidegate.commands.days import add_engine, add_wait, open_pipeline
+from tidegate.commands.days import add_caps, add_engine, add_wait, given_caps, open_pipeline
 from tidegate.commands.dead_letters import add_where
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="do",
         help="with --where: send; without it only the price is shown",
     )
+    add_caps(parser)
     add_engine(parser)
     add_wait(parser)
     add_json(parser)
@@ -52,11 +53,12 @@ def _run(options: argparse.Namespace) -> int:
         raise DeclarationError("no day is given: write --day 2013-01-10, or --where 'a reason'.")
     if options.do and not options.where:
         raise DeclarationError("--run goes with --where; without it a replay is sent at once.")
+    caps = given_caps(options)
     pipeline = open_pipeline(options)
     day = options.day and require_day(options.day, "--day", pipeline.enrichment.input.every)
     if options.where:
-        return _run_chosen(options, pipeline, day)
-    events = replay.replay(pipeline, day)
+        return _run_chosen(options, pipeline, day, caps)
+    events = replay.replay(pipeline, day, caps)
     if events is None:
         if options.json:
             return tell_unchanged(
@@ -67,7 +69,9 @@ def _run(options: argparse.Namespace) -> int:
     return tell_as_asked(options, pipeline, events)
 
 
-def _run_chosen(options: argparse.Namespace, pipeline: DayPipeline, day: str | None) -> int:
+def _run_chosen(
+    options: argparse.Namespace, pipeline: DayPipeline, day: str | None, caps: Sequence[str]
+) -> int:
     from jobs.commands.replaying.replay_where import choose_letters, replay_chosen
 
     chosen = choose_letters(pipeline.enrichment, options.where, day)
@@ -82,7 +86,7 @@ def _run_chosen(options: argparse.Namespace, pipeline: DayPipeline, day: str | N
         return RIGHT
     status = RIGHT
     for one in chosen:
-        events = replay_chosen(pipeline, one)
+        events = replay_chosen(pipeline, one, caps)
         ended = tell_as_asked(options, pipeline, events)
         status = status or ended
     return status

@@ -7,7 +7,6 @@ from jobs.declare.finding.discovery import discover
 from jobs.declare.finding.upstreams import find_upstream, upstream_first
 from jobs.errors import DeclarationError, TidegateError
 from jobs.process.day_options import DayOptions
-from jobs.run.plan.options import RunOptions
 from tidegate.commands.command import (
     RIGHT,
     WRONG,
@@ -17,7 +16,14 @@ from tidegate.commands.command import (
     days_of,
 )
 from tidegate.commands.day_json import add_json, tell_as_asked, words
-from tidegate.commands.days import add_engine, add_wait, open_pipeline, waiting_for_jobs
+from tidegate.commands.days import (
+    add_caps,
+    add_engine,
+    add_wait,
+    given_caps,
+    open_pipeline,
+    waiting_for_jobs,
+)
 from tidegate.commands.exit_status import exit_status
 
 
@@ -29,15 +35,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="every enrichment of the package, publishers of inputs before their readers",
     )
     add_days(parser)
-    parser.add_argument(
-        "--max-calls",
-        type=int,
-        metavar="N",
-        help="stop, resumable, when a day has made so many calls",
-    )
-    parser.add_argument(
-        "--max-cost", metavar="MONEY", help="the same for what the calls cost, as '5 USD'"
-    )
+    add_caps(parser)
     parser.add_argument(
         "--wait-for-jobs",
         type=float,
@@ -86,12 +84,7 @@ def _tell(options: argparse.Namespace, name: str, error: TidegateError) -> int:
 
 
 def _run_one(options: argparse.Namespace) -> int:
-    # refuses an invalid cap before Spark starts
-    RunOptions(max_calls=options.max_calls, max_cost=options.max_cost)
-    caps = {"--max-calls": options.max_calls, "--max-cost": options.max_cost}
-    given = [
-        part for name, value in caps.items() if value is not None for part in (name, str(value))
-    ]
+    given = given_caps(options)
     pipeline = open_pipeline(options)
     days = days_of(options, pipeline.enrichment)
     events = waiting_for_jobs(

@@ -45,18 +45,13 @@ class PricedPlan(Facts):
     @property
     def command(self) -> list[str]:
         """The arguments of the command that does it and stops at its price or calls."""
-        if self.where:
-            return [
-                "replay",
-                self.enrichment,
-                f"--day={self.day}",
-                f"--where={self.where}",
-                "--run",
-            ]
         most = f"--max-cost={self.price}"
         if self.price == FREE:
             most = f"--max-calls={max(1, self.calls)}"
-        return ["run", self.enrichment, f"--day={self.day}", most]
+        chosen = [f"--where={self.where}", "--run"] if self.where else []
+        return [
+            "replay" if chosen else "run", self.enrichment, f"--day={self.day}", *chosen, most
+        ]  # fmt: skip
 
 
 def price_plan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -80,10 +80,15 @@ def removed_letters(run: DayRecord) -> str:
     )
 
 
-def replay(pipeline: DayPipeline, day: str) -> Iterator[DayEvent] | None:
+def replay(pipeline: DayPipeline, day: str, caps: Sequence[str] = ()) -> Iterator[DayEvent] | None:
     """Run the day with stored answers of any age and calls only for its dead letters.
 
     Rows that are new in the input are called too. After a stop or a kill, the same call continues.
+
+    Args:
+        pipeline: Runs the day.
+        day: The day.
+        caps: Options of the Spark program that stop the run at a number or cost of calls.
 
     Returns:
         The events; None if the day has no dead letters.
@@ -91,7 +96,7 @@ def replay(pipeline: DayPipeline, day: str) -> Iterator[DayEvent] | None:
     Raises:
         DeclarationError: Every row would be called: there is no ledger, or the request changed.
     """
-    options = DayOptions(OPTIONS, accept=why_calls_lose_answers)
+    options = DayOptions((*OPTIONS, *caps), accept=why_calls_lose_answers)
     return pipeline.run([day], options) if prepare(pipeline.enrichment, day) else None
 
 

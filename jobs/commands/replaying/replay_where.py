@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,8 +138,12 @@ def _failed(enrichment: Enrichment, found: DayLetters) -> Iterator[tuple[Kept, l
     yield from failed_answers(enrichment, found.day, letters)
 
 
-def replay_chosen(pipeline: DayPipeline, chosen: Chosen) -> Iterator[DayEvent]:
+def replay_chosen(
+    pipeline: DayPipeline, chosen: Chosen, caps: Sequence[str] = ()
+) -> Iterator[DayEvent]:
     """Run the day with stored answers of any age, and calls for the chosen letters only.
+
+    caps: As for `replay`.
 
     Other rows without an answer leave as not_asked. The day is held back if those and the failed
     ones are more than the declaration tolerates. After a stop the same call continues.
@@ -149,7 +153,7 @@ def replay_chosen(pipeline: DayPipeline, chosen: Chosen) -> Iterator[DayEvent]:
     with temporary_folder() as folder:
         file = Path(folder, "keys.json")
         file.write_text(json.dumps(chosen.keys), encoding="utf-8")
-        options = (*OPTIONS, "--no-calls", "--only-keys", str(file))
+        options = (*OPTIONS, "--no-calls", "--only-keys", str(file), *caps)
         yield from pipeline.run([chosen.day], DayOptions(options, accept=why_refused))
 
 

@@ -83,6 +83,22 @@ def test_a_letter_that_fails_again_is_called_once_and_stays_a_letter(failed):
     assert run_records.latest("towns")[0].dead_letters == 5
 
 
+def test_a_replay_whose_calls_are_retried_stops_at_its_price_and_goes_on_later(failed, capsys):
+    failed.towns.declare_too(
+        "towns = replace(towns, lookups=[replace(towns.lookups[0], "
+        "retry=Retry(retries=3, initial_delay=0.01))])"
+    )
+    chosen = ("--where", "500 internal", "--day", DAYS[0], "--run")
+    failed.fails = {"alpha": 503, "gamma": 503}
+    assert replay(*chosen, "--max-cost", "0.0080 USD") == 3
+    assert len(failed.calls) == 2
+    assert "0.0080 USD" in capsys.readouterr().out
+    failed.fails = {}
+    assert replay(*chosen) == 0
+    assert len(failed.calls) == 4
+    assert statuses(DAYS[0])[0] == "ok"
+
+
 def test_a_day_with_too_many_letters_left_is_held_back_and_keeps_its_answers(failed, capsys):
     failed.towns.declare_too("towns = replace(towns, tolerance=Tolerance(error=0.5))")
     failed.fails = {}
