@@ -37,8 +37,8 @@ def read_enrichment(plain: Mapping[str, Any]) -> Enrichment:
 
 def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a branch per kind of value
     members = [one for one in union_members(kind) if one is not types.NoneType]
-    if value is None:
-        return None
+    if value is None or any(value in typing.get_args(one) for one in members if _is_literal(one)):
+        return value
     if Env in members and isinstance(value, Mapping) and set(value) == {"env"}:
         return Env(value["env"])
     if kind is Lookup:
@@ -128,6 +128,10 @@ def _seconds(value: Any, where: str) -> float:
             f"{where} is {value!r}; write a duration, as 200ms, 30s, 5m, 2h or 180d."
         )
     return float(duration[1]) * UNITS[duration[2]]
+
+
+def _is_literal(kind: Any) -> bool:
+    return typing.get_origin(kind) is typing.Literal
 
 
 def _is_declared_class(kind: Any) -> bool:

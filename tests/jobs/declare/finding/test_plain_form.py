@@ -1,11 +1,15 @@
 """A declaration in YAML is the same as one in Python."""
 
+import dataclasses
 import datetime as dt
+import typing
 from datetime import timedelta
 
 import pytest
 
-from jobs.declare.finding.plain_form import read_enrichment
+import tidegate
+from jobs.declare.finding.plain_form import _read, read_enrichment
+from jobs.declare.values.type_checks import read_annotations, union_members
 from jobs.errors import DeclarationError
 from tidegate import (
     Batch,
@@ -175,3 +179,23 @@ HTTP = ("lookups", 0, "http")
 def test_what_is_wrong_is_named_by_its_path(path, value, message):
     with pytest.raises(DeclarationError, match=message):
         read_enrichment(put(path, value))
+
+
+WORDS = [
+    (declared, name, word)
+    for declared in map(vars(tidegate).get, tidegate.__all__)
+    if dataclasses.is_dataclass(declared)
+    for name, kind in read_annotations(declared).items()
+    for member in union_members(kind)
+    if typing.get_origin(member) is typing.Literal
+    for word in typing.get_args(member)
+]
+
+
+@pytest.mark.parametrize(("declared", "name", "word"), WORDS)
+def test_each_word_that_a_field_takes_in_python_it_takes_in_yaml(declared, name, word):
+    assert _read(word, read_annotations(declared)[name], name) == word
+
+
+def test_fields_that_take_words_and_numbers_are_among_them():
+    assert (tidegate.HttpLookup, "hedge_after", "p95") in WORDS
