@@ -61,6 +61,7 @@ class _Stage:
     failures: dict[int, int] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     workers: dict[int, list[Process]] = field(default_factory=dict)
+    reported: set[Process] = field(default_factory=set)
     error: Exception | None = None
     over: Event = field(default_factory=Event)
 
@@ -218,8 +219,13 @@ class Spark:
     def _report(
         self, stage: _Stage, part: int, worker: Process, result: list[dict[str, Any]] | Exception
     ) -> None:
-        """Take what became of an attempt. Does not wait: callable from a timer."""
+        """Take what became of an attempt, once: a worker whose task failed ends afterwards. Does not
+        wait: callable from a timer.
+        """
         night = scheduler()
+        if worker in stage.reported:
+            return
+        stage.reported.add(worker)
         if stage.is_over or part in stage.results or self._driver.is_dead:
             return
         if isinstance(result, Exception):
