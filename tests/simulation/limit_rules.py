@@ -243,7 +243,10 @@ class LimitRules:
                     cost += sum(one.tokens for one in charges)
                 else:
                     cost += took[worker, lookup] if worker.has_delivered else len(keys)
-                counted |= keys
+                # a request that repeats an earlier one by its idempotency key is counted, not charged
+                counted |= keys | (
+                    self._vendor.asked(worker, lookup) if worker.has_delivered else set()
+                )
         return cost
 
     def check_bill(self, run: str, workers: Sequence[Process], folder: pathlib.Path) -> None:

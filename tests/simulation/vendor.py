@@ -128,6 +128,15 @@ class Vendor:
         for charge in self.charges(lookup, key):
             charge.is_void = True
 
+    def asked(self, worker: Process, lookup: str) -> "set[Key]":
+        """The keys that a worker asked for."""
+        return {
+            key[:1]
+            for process, of, keys in self._began_at
+            if process is worker and of == lookup
+            for key in keys
+        }
+
     def request(self, request: Request, reply: Callable[[str, Any], None]) -> None:
         """Take a request. reply: called with "ok" and the answers, "throttled" and seconds,
         "failed" and a reason, or "dropped".
