@@ -93,11 +93,12 @@ def check_function(function: Any) -> None:
     timeout = getattr(function, "timeout", None)
     if timeout is not None and not callable(timeout):
         raise TypeError(f"{name}.timeout must be a method that takes the value, got {timeout!r}")
-    if timeout is not None and _is_coroutine_function(timeout):
-        raise TypeError(
-            f"{name}.timeout must be a plain `def`: it is called when the time is up "
-            "and cannot wait"
-        )
+    for hook in ("timeout", "survives_timeout"):
+        if _is_coroutine_function(getattr(function, hook, None)):
+            raise TypeError(
+                f"{name}.{hook} must be a plain `def`: it is called when the time is up "
+                "and cannot wait"
+            )
 
 
 def _is_coroutine_function(method: Any) -> bool:
@@ -131,13 +132,22 @@ def survival(function: Any) -> Callable[[Any], bool]:
 
 
 def as_results(method: str, returned: Any) -> list[Any]:
-    """Return the returned results as a list. Raises ResultTypeError for anything else."""
+    """Return the returned results as a list.
+
+    Any iterable is taken, but no text, bytes or mapping. Raises ResultTypeError for anything else;
+    an error of the iteration passes through.
+    """
     if isinstance(returned, list):
         return returned
     if inspect.iscoroutine(returned):
         returned.close()  # otherwise its "was never awaited" warning hides the real message
         raise ResultTypeError(
             f"{method} must return a list of results, got a coroutine: an `await` is missing"
+        )
+    if isinstance(returned, Awaitable):  # a future is iterable too, and yields nothing once done
+        raise ResultTypeError(
+            f"{method} must return a list of results, got a {type(returned).__name__}: an `await` "
+            "is missing"
         )
     if (
         returned is None

@@ -79,6 +79,17 @@ def test_async_timeout_is_refused():
         operator_for(AsyncTimeout())
 
 
+def test_an_async_survives_timeout_is_refused():
+    class AsyncSurvival(AsyncFunction):
+        async_invoke = invoke
+
+        async def survives_timeout(self, value):
+            return True
+
+    with pytest.raises(TypeError, match="plain `def`"):
+        operator_for(AsyncSurvival())
+
+
 @pytest.mark.parametrize(
     "callable_",
     [
@@ -195,6 +206,18 @@ def test_a_forgotten_await_is_named(opened):
             await run.operator.end_input()
 
     with pytest.raises(AsyncInvokeError, match="`await` is missing"):
+        run_virtual(main)
+
+
+def test_a_future_that_is_done_is_no_list_without_results(opened):
+    async def main():
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(["an answer"])
+        async with opened({1: Reply(done)}) as run:
+            await run.put(1)
+            await run.operator.end_input()
+
+    with pytest.raises(AsyncInvokeError, match="got a Future: an `await` is missing"):
         run_virtual(main)
 
 
