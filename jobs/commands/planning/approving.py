@@ -62,8 +62,6 @@ def price_plan(
     Raises:
         DeclarationError: The cost cannot be known before, and no `max_cost` is given.
     """
-    if where and max_cost is not None:
-        raise DeclarationError("max_cost is for a run; a replay asks for its letters only.")
     asked = []
     if where:
         for chosen in choose_letters(enrichment, where, day):
