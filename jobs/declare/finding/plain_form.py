@@ -25,6 +25,7 @@ from jobs.errors import DeclarationError
 LOOKUPS: dict[str, type[Lookup]] = {"http": HttpLookup, "sql": SqlLookup}
 UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+DURATIONS = "write a duration, as 200ms, 30s, 5m, 2h or 180d."
 SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
@@ -51,7 +52,10 @@ def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a
         name, inner = _only(value, named, where)
         return _made(inner, named[name], f"{where}.{name}")
     if dt.timedelta in members:
-        return dt.timedelta(seconds=_seconds(value, where))
+        try:
+            return dt.timedelta(seconds=_seconds(value, where))
+        except (OverflowError, ValueError) as error:  # infinite, too long, or NaN
+            raise DeclarationError(f"{where} is {value!r}; {DURATIONS}") from error
     if float in members and isinstance(value, str):
         share = SHARE.fullmatch(value)
         return float(share[1]) / 100 if share else _seconds(value, where)
@@ -124,9 +128,7 @@ def _seconds(value: Any, where: str) -> float:
         return float(value)
     duration = DURATION.fullmatch(value) if isinstance(value, str) else None
     if duration is None:
-        raise DeclarationError(
-            f"{where} is {value!r}; write a duration, as 200ms, 30s, 5m, 2h or 180d."
-        )
+        raise DeclarationError(f"{where} is {value!r}; {DURATIONS}")
     return float(duration[1]) * UNITS[duration[2]]
 
 

@@ -181,6 +181,12 @@ def test_what_is_wrong_is_named_by_its_path(path, value, message):
         read_enrichment(put(path, value))
 
 
+@pytest.mark.parametrize("duration", [float("inf"), float("nan"), "9999999999d"])
+def test_a_duration_that_is_none_is_named_by_its_path(duration):
+    with pytest.raises(DeclarationError, match=r"^ttl\.ok is .*; write a duration, as 200ms"):
+        _read({"ok": duration}, Ttl, "ttl")
+
+
 WORDS = [
     (declared, name, word)
     for declared in map(vars(tidegate).get, tidegate.__all__)
