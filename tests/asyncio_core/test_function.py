@@ -209,7 +209,7 @@ def test_a_forgotten_await_is_named(opened):
         run_virtual(main)
 
 
-def test_a_future_that_is_done_is_no_list_without_results(opened):
+def test_a_done_future_is_refused_as_results(opened):
     async def main():
         done = asyncio.get_running_loop().create_future()
         done.set_result(["an answer"])

@@ -182,7 +182,7 @@ def test_what_is_wrong_is_named_by_its_path(path, value, message):
 
 
 @pytest.mark.parametrize("duration", [float("inf"), float("nan"), "9999999999d"])
-def test_a_duration_that_is_none_is_named_by_its_path(duration):
+def test_an_infinite_duration_is_named_by_its_path(duration):
     with pytest.raises(DeclarationError, match=r"^ttl\.ok is .*; write a duration, as 200ms"):
         _read({"ok": duration}, Ttl, "ttl")
 
