@@ -116,10 +116,18 @@ def summary(rows: Iterable[PreviewRow]) -> str:
     took = ""
     if latencies:
         took = (
-            f"; an answer took {latencies[len(latencies) // 2]:,.0f} ms in the middle, "
-            f"{latencies[-1]:,.0f} at most"
+            f"; median answer time {latencies[len(latencies) // 2]:,.0f} ms, "
+            f"longest {latencies[-1]:,.0f} ms"
         )
     shared = sum(row.exchanges is None for row in rows)
     equal = f"; {shared} had the answer of an equal row" if shared else ""
     right = "; is the address right, and the request?" if outcomes.keys() == {"miss"} else ""
+    answers = [row.answer for row in rows if row.status == "ok"]
+    empty = (
+        [name for name in answers[0] if all(one[name] is None for one in answers)]
+        if answers
+        else []
+    )
+    if empty:
+        right = f"; null in every answer: {', '.join(empty)}; is the path right?"
     return f"{counted(len(rows), 'row')}: {message or 'none'}{equal}{took}{right}"

@@ -152,7 +152,7 @@ def test_request_and_answer_stand_side_by_side_with_outcome_attempts_and_latency
     assert lines[lines.index("4  q=null") + 1] == "skipped"
     assert lines[lines.index("5  q=main st") + 1] == "the answer of an equal row"
     assert lines[-1].startswith(
-        "6 rows: 3 ok, 1 miss, 1 error, 1 skipped; 1 had the answer of an equal row; an answer"
+        "6 rows: 3 ok, 1 miss, 1 error, 1 skipped; 1 had the answer of an equal row; median answer"
     )
     assert Counter(service.log)["/places/main%20st"] == 1
     assert Counter(service.log)["/places/broken"] == 3
@@ -248,6 +248,17 @@ def test_rows_that_are_all_unknown_ask_whether_the_address_is_right(project, ser
     printed = capsys.readouterr().out
     assert "2 rows: 2 miss" in printed
     assert "is the address right, and the request?" in " ".join(printed.split())
+
+
+def test_a_column_that_no_answer_has_is_named(project, service, capsys):
+    async def misnamed(request):
+        return web.json_response({"latitude": 40.6, "kind": "street"})
+
+    service.answer = misnamed
+    assert main(["try", "declared_for_trial:places", "--rows", "2"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "2 rows: 2 ok" in printed
+    assert "null in every answer: lat; is the path right?" in printed
 
 
 def test_rows_day_and_lookup_are_chosen(project, service, capsys):
