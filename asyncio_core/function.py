@@ -139,12 +139,9 @@ def as_results(method: str, returned: Any) -> list[Any]:
     """
     if isinstance(returned, list):
         return returned
-    if inspect.iscoroutine(returned):
-        returned.close()  # otherwise its "was never awaited" warning hides the real message
-        raise ResultTypeError(
-            f"{method} must return a list of results, got a coroutine: an `await` is missing"
-        )
     if isinstance(returned, Awaitable):  # a future is iterable too, and yields nothing once done
+        if inspect.iscoroutine(returned):
+            returned.close()  # otherwise its "was never awaited" warning hides the real message
         raise ResultTypeError(
             f"{method} must return a list of results, got a {type(returned).__name__}: an `await` "
             "is missing"

@@ -12,6 +12,8 @@ from data_quality.checks import OF_A_LOOKUP, OF_A_WATERFALL, OF_A_WINDOW, OF_THE
 from jobs.schema.columns import Severity
 from jobs.schema.records import DeclaredFacts, ExpectationFacts
 
+LONGEST_NAME = 150  # characters of a check's name; the database of verdicts has 200
+
 
 @dataclass(frozen=True)
 class CheckSpec:
@@ -63,9 +65,6 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
     )
 
 
-LONGEST_NAME = 150  # characters of a check's name; the database of verdicts has 200
-
-
 def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
     """Returns the user's expectations by check names: `<type>__<column>`, numbered if equal."""
     named: dict[str, ExpectationFacts] = {}
@@ -80,10 +79,9 @@ def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
                 expectation.type,
                 *("".join(c if c.isalnum() else "_" for c in column) for column in columns),
             ]
-        )
+        )[:LONGEST_NAME]
         numbered = (f"{name}_{number}" for number in itertools.count(2))
         # a column may end with a number, too
-        name = name[:LONGEST_NAME]
         named[next(one for one in itertools.chain([name], numbered) if one not in named)] = (
             expectation
         )

@@ -21,6 +21,13 @@ _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _FLOATS = {pa.float16(): np.uint16, pa.float32(): np.uint32, pa.float64(): np.uint64}
 
 
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether a type is of whole, floating or decimal numbers."""
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
 def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_nested(kind) and not (pa.types.is_struct(kind) or pa.types.is_map(kind))
 

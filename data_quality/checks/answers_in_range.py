@@ -13,6 +13,7 @@ from data_quality.findings import Finding, rows, share
 from data_quality.rows.column_types import declared_name, spark_name
 from data_quality.rows.task_rows import Faults, Flags, TaskRows, flags
 from data_quality.rows.written_day import WrittenDay
+from jobs.arrow_values import is_number
 from jobs.schema.columns import HAS_ANSWER, OUTCOMES
 
 
@@ -65,9 +66,7 @@ class AnswersInRange(LookupCheck):
             wrong |= unanswered & ~rows.is_null(column)
         for column, lowest, highest in self.lookup.ranges:
             kind = rows.column(column).type
-            if not (
-                pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-            ):
+            if not is_number(kind):
                 continue  # the finding reports a wrong type for the whole day
             values = rows.numbers(column)
             wrong |= (

@@ -175,10 +175,7 @@ def as_numbers(column: pa.Array) -> Floats:
 
 @dataclass(frozen=True)
 class Calls:
-    """The attempts of all rows for a lookup, those of a row after those of the row before.
-
-    Times are in µs, NaN if missing.
-    """
+    """The attempts of a lookup, in the order of their rows; times in µs, NaN if missing."""
 
     counts: Places  # by row; the other fields are by attempt
     starts: Floats

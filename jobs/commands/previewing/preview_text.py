@@ -121,13 +121,9 @@ def summary(rows: Iterable[PreviewRow]) -> str:
         )
     shared = sum(row.exchanges is None for row in rows)
     equal = f"; {shared} had the answer of an equal row" if shared else ""
-    right = "; is the address right, and the request?" if outcomes.keys() == {"miss"} else ""
+    doubt = "; is the address right, and the request?" if outcomes.keys() == {"miss"} else ""
     answers = [row.answer for row in rows if row.status == "ok"]
-    empty = (
-        [name for name in answers[0] if all(one[name] is None for one in answers)]
-        if answers
-        else []
-    )
-    if empty:
-        right = f"; null in every answer: {', '.join(empty)}; is the path right?"
-    return f"{counted(len(rows), 'row')}: {message or 'none'}{equal}{took}{right}"
+    names = answers[0] if answers else ()
+    if empty := [name for name in names if all(one[name] is None for one in answers)]:
+        doubt = f"; null in every answer: {', '.join(empty)}; is the path right?"
+    return f"{counted(len(rows), 'row')}: {message or 'none'}{equal}{took}{doubt}"

@@ -35,10 +35,9 @@ class AnswerColumn:
 
     @property
     def is_number(self) -> bool:
-        kind = self.arrow_type
-        return bool(
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-        )
+        from jobs.arrow_values import is_number  # it loads Arrow's functions, which few need
+
+        return is_number(self.arrow_type)
 
     # a cast is a closure, which no pickle holds
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
