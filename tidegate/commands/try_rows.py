@@ -101,7 +101,7 @@ def _run(options: argparse.Namespace) -> int:
                 conditional=lookup.when is not None,
             ):
                 print(masked(line), flush=True)
-        print(f"      {preview_text.summary(done)}")
+        print(f"      {preview_text.summary(lookup, done)}")
         print(
             f"      {preview_text.bill(lookup, counts_of(lookup.name))}\n" if lookup.prices else ""
         )

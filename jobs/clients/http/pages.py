@@ -16,7 +16,7 @@ from jobs.declare.batch import LINK, Pages
 from jobs.declare.lookup import Key
 from jobs.declare.values.addresses import is_below, with_parameter
 
-ONE_LINK = re.compile(r"<([^>]*)>([^<]*)")
+ONE_LINK = re.compile(r'<([^>]*)>((?:"[^"]*"|[^<"])*)')
 NEXT = re.compile(
     r';\s*rel\s*=\s*(?:"(?:[^"]*\s)?next(?:\s[^"]*)?"|next\s*(?:[;,]|$))', re.IGNORECASE
 )
@@ -149,11 +149,17 @@ class PageReader:
         more = None if self._more is None else self._more.value(page.content)
         if not (more is None or isinstance(more, bool)):
             raise self._wrong(f"{self._rule.more} is {more!r}, not true or false")
-        if self._more is not None and not more:
+        if self._more is not None and not more and self._more.values(page.content):
             return None
         value = next_link(page.headers) if self._next is None else self._next.value(page.content)
-        if more and value in (None, False, ""):
+        leads_on = value not in (None, False, "")
+        if more and not leads_on:
             raise self._wrong(f"{self._rule.more} is true, but {self._rule.next} leads nowhere")
+        if self._more is not None and not more and leads_on:  # else rows would be lost in silence
+            raise self._wrong(
+                f"{self._rule.more} (pages.more) finds nothing, but {self._rule.next} leads to "
+                "another page; mend the path, or leave more out if the service does"
+            )
         return value
 
     def _together(self, pages: list[Response]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from jobs.clients.registry import client_for
 from jobs.clients.request_counter import RequestCounts
 from jobs.commands.previewing.preview import PreviewRow
+from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.lookup import Lookup
 from jobs.tables.records import run_bills
 from jobs.wording import counted, one_line
@@ -104,7 +105,7 @@ def bill(lookup: Lookup, counts: RequestCounts) -> str:
     return f"billed {units}: {billed.cost} {billed.currency}{missing}"
 
 
-def summary(rows: Iterable[PreviewRow]) -> str:
+def summary(lookup: Lookup, rows: Iterable[PreviewRow]) -> str:
     rows = list(rows)
     outcomes = Counter(row.status for row in rows)
     message = ", ".join(f"{count} {status}" for status, count in outcomes.most_common())
@@ -126,4 +127,8 @@ def summary(rows: Iterable[PreviewRow]) -> str:
     names = answers[0] if answers else ()
     if empty := [name for name in names if all(one[name] is None for one in answers)]:
         doubt = f"; null in every answer: {', '.join(empty)}; is the path right?"
+    pages = lookup.pages if isinstance(lookup, HttpLookup) else None
+    requests = [len(row.exchanges or ()) for row in rows if row.status == "ok"]
+    if pages and max(requests, default=0) == 1:
+        doubt += f"; no answer had a second page: does {pages.next} find the next one?"
     return f"{counted(len(rows), 'row')}: {message or 'none'}{equal}{took}{doubt}"

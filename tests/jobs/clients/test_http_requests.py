@@ -187,6 +187,7 @@ def test_a_bare_list_goes_on_by_a_cursor(service):
         '<{next}>; rel="next", </places/a>; rel="first"',
         '</places/a>; rel="first prev"; title="a, b", <{next}>; title="x"; rel=next',
         '<{next}>; REL="last next"',
+        '<{next}>; title="see <b>"; rel=next',
     ],
 )
 def test_a_header_leads_from_a_list_to_the_next_one(service, link):
@@ -221,6 +222,20 @@ def test_the_last_item_leads_on_while_more_are_said_to_follow(service):
         "$.more is true, but $.stops[-1].name leads nowhere",
         "$.more is 'no', not true or false",
     ]
+
+
+def test_a_path_to_more_that_finds_nothing_is_an_error_where_a_page_follows(service):
+    pages = {
+        "/places/a": {"stops": STOPS("1", "2"), "has_more": True},
+        "/places/b": {"stops": []},
+        "/places/c": {"stops": STOPS("3"), "more": None},
+    }
+    pages_of = Pages(
+        next="$.stops[-1].name", parameter="after", more="$.more", items="$.stops", max_pages=3
+    )
+    wrong, *rest = ask(paged(service, pages, pages=pages_of), ("a",), ("b",), ("c",))
+    assert str(wrong).startswith("$.more (pages.more) finds nothing, but $.stops[-1].name leads")
+    assert rest == [([], None), (["3"], None)]
 
 
 def test_the_next_page_is_asked_for_as_the_first_one_was_but_for_its_parameter(service):

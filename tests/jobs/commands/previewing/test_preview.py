@@ -20,7 +20,7 @@ DECLARED = """
 from dataclasses import replace
 from asyncio_core import AsyncFunction
 from tidegate import (
-    AsyncFunctionLookup, Batch, Bearer, Enrichment, Env, HttpLookup, Input, Output, Retry, Service, SqlLookup, lookup
+    AsyncFunctionLookup, Batch, Bearer, Enrichment, Env, HttpLookup, Input, Output, Pages, Retry, Service, SqlLookup, lookup
 )
 
 service = Service(name="geo", url=Env("GEO_URL"), max_concurrency=2, auth=Bearer(Env("GEO_TOKEN")))
@@ -68,6 +68,7 @@ without_calls = enrichment("without_calls", silent)
 functions = enrichment("functions", function)
 batches = enrichment("batches", batched)
 personal = enrichment("personal", place, pii=["address"])
+paged = enrichment("paged", replace(place, pages=Pages(next="$.nxt", max_pages=3)))
 acting = enrichment("acting", replace(place, idempotent=False, retry=Retry(retries=0)))
 other = HttpLookup(
     name="other", service=service, request="GET /{q}", keys={"q": "regexp_replace(address, 'r.*', 'X')"},
@@ -259,6 +260,12 @@ def test_a_column_that_no_answer_has_is_named(project, service, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "2 rows: 2 ok" in printed
     assert "null in every answer: lat; is the path right?" in printed
+
+
+def test_a_lookup_in_pages_whose_answers_had_one_page_asks_about_its_path(project, capsys):
+    assert main(["try", "declared_for_trial:paged", "--rows", "2"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "no answer had a second page: does $.nxt find the next one?" in printed
 
 
 def test_rows_day_and_lookup_are_chosen(project, service, capsys):
