@@ -21,14 +21,15 @@ class DayQuality:
         """Returns a sentence why a declared check is unknown, or why verdicts or the report cannot
         be stored; else empty.
         """
-        from data_quality import report, verdict_store
+        from data_quality import verdict_store
         from data_quality.declared_checks import wrong_severity
+        from data_quality.report import pages
 
         if wrong := wrong_severity(declared):
             return wrong
         try:
             verdict_store.require()
-            report.require(REPORTS / declared.enrichment)
+            pages.require(REPORTS / declared.enrichment)
         except verdict_store.VerdictsRefused as error:
             return str(error)
         except OSError as error:
@@ -44,6 +45,6 @@ class DayQuality:
     def render(
         self, enrichment: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]
     ) -> None:
-        from data_quality import report
+        from data_quality.report import pages
 
-        report.render(enrichment, records, REPORTS / enrichment, unwritten)
+        pages.render(enrichment, records, REPORTS / enrichment, unwritten)

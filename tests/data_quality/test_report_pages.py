@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from test_report import DOUBLED, PICTURE, days, record
 
-from data_quality.report import charts, render
+from data_quality.report import charts
+from data_quality.report.pages import render
 from jobs.schema.records import Verdict
 
 pytestmark = pytest.mark.ui

@@ -98,16 +98,23 @@ def test_the_wheel_takes_two_names_and_brings_no_demo(wheel):
     assert {"tidegate/py.typed", "asyncio_core/py.typed"} <= names
 
 
-def test_declaring_check_try_and_plan_need_no_spark_dagster_or_great_expectations(
+def test_declaring_asking_and_looking_need_no_spark_dagster_or_great_expectations(
     lean, project, service
 ):
     service.answer = grade
     assert not [
         name for name in ("pyspark", "dagster", "great_expectations") if (lean.site / name).exists()
     ]
-    for command in (("check",), ("try", "orders"), ("plan", "orders", "--day", DAY)):
+    asking = (("check",), ("try", "orders"), ("plan", "orders", "--day", DAY))
+    looking = (("ls",), ("status",), ("show", "orders"), ("dead-letters", "orders"), ("costs",))
+    for command in (*asking, *looking):
         done = tidegate(lean, project, *command, CREDIT_URL=service.url)
         assert (done.returncode, done.stderr) == (0, "")
+    for command in (("show", "orders", DAY), ("diff", "orders", DAY)):
+        done = tidegate(lean, project, *command)
+        assert (done.returncode, done.stderr.partition(" ")[0]) == (2, "orders_rated:")
+    done = tidegate(lean, project, "check", "--engine", "local", CREDIT_URL=service.url)
+    assert "WRONG   the local engine needs PySpark; it is not" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -120,7 +127,7 @@ def test_declaring_check_try_and_plan_need_no_spark_dagster_or_great_expectation
 )
 def test_a_command_that_needs_an_extra_says_how_to_install_it(lean, project, command, extra):
     done = tidegate(lean, project, *command)
-    called = {"spark": "Spark", "dagster": "Dagster"}[extra]
+    called = {"spark": "PySpark", "dagster": "Dagster"}[extra]
     assert done.stderr == (
         f"tidegate {command[0]} needs {called}; it is not installed here: pip install "
         f'"tidegate[{extra}]".\n'
@@ -133,7 +140,7 @@ def test_plan_of_an_expression_says_that_spark_counts_it(lean, project, service)
     path.write_text(path.read_text().replace('"customer_id"}', '"reverse(customer_id)"}'))
     done = tidegate(lean, project, "plan", "orders", "--day", DAY, CREDIT_URL=service.url)
     assert done.stderr == (
-        "tidegate plan orders_rated needs Spark to count the keys; it is not installed here: "
+        "tidegate plan orders_rated needs PySpark to count the keys; it is not installed here: "
         'pip install "tidegate[spark]".\n'
     )
 

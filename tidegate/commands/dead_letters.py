@@ -134,4 +134,4 @@ def _summary(found: Sequence[DayLetters]) -> Iterator[str]:
             yield f"{day.day}  vacuum removed the files of its {count}. Run the day again."
 
 
-COMMAND = Command(_add_arguments, _run, needs=("spark",))
+COMMAND = Command(_add_arguments, _run)

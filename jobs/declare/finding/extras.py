@@ -6,7 +6,7 @@ from jobs.errors import DeclarationError
 
 # extra -> its display name, and a module that only it installs
 EXTRAS = {
-    "spark": ("Spark", "pyspark"),
+    "spark": ("PySpark", "pyspark"),
     "dagster": ("Dagster", "dagster"),
     "postgres": ("PostgreSQL", "asyncpg"),
     "iceberg": ("pyiceberg", "pyiceberg"),

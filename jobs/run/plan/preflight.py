@@ -395,6 +395,7 @@ def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | Non
             check_columns(enrichment, input_day.names)
         except DeclarationError:  # already reported
             return
+        require_extra("spark", "the local engine")
         # imports pyspark, which checks for Spark do not need
         from jobs.run.rows.local_rows import LocalRows
 

@@ -4,7 +4,7 @@ import datetime as dt
 import json
 from pathlib import Path
 
-from data_quality import report
+from data_quality.report import pages
 from jobs.tables.records import run_records
 
 DRIFT = """
@@ -62,5 +62,5 @@ def test_a_vendor_with_another_unit_holds_the_day_back_and_no_history_does_not(f
     assert "of 120 answers by call are at most" in third.sentence
     assert "in employees; " in third.sentence
     records = run_records.load("firms")
-    page = report.render("firms", records, Path("pages")).read_text()
+    page = pages.render("firms", records, Path("pages")).read_text()
     assert page.count("Of the answers that came by a call") == 2  # a chart for each column

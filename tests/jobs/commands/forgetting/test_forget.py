@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from data_quality import report, verdict_store
+from data_quality import verdict_store
+from data_quality.report import pages
 from jobs.commands.forgetting import forget, forgotten_keys
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.ledger.answers import StoredAnswer
@@ -45,7 +46,7 @@ NUMBER = 7654321
 # all by which the command changes something outside the ledger, whose own crashes have a test of
 # theirs
 STEPS = (
-    (Path, "unlink"), (durable, "write"), (verdict_store, "save"), (report, "render"),
+    (Path, "unlink"), (durable, "write"), (verdict_store, "save"), (pages, "render"),
     (by_run, "write"), (by_run, "keep_only"), (by_run, "keep_published"),
     (publishing, "replace_day"), (forget, "summarize"), (old_files, "vacuum"), (objects, "write"),
     (objects, "delete"),
