@@ -42,7 +42,12 @@ class DeclarationError(TidegateError):
 
 
 class NoInput(DeclarationError):  # noqa: N818  # nothing need be wrong
-    """A day has no input file. This may be correct: a holiday, or a day in the future."""
+    """A day has no input file. This may be correct: a holiday, or a day in the future.
+
+    state: the day's state.
+    """
+
+    state = "no input"
 
 
 class RunStopped(TidegateError):  # noqa: N818  # a stop is an outcome of a run, not a fault of the program

@@ -1,6 +1,7 @@
 """`status`: reads the records of the last days of an enrichment, and what runs without one."""
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -8,6 +9,7 @@ from zoneinfo import ZoneInfo
 from jobs.commands.day_range import day_range, has_day
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.calendar import day_begin, last_ended
+from jobs.errors import NoInput
 from jobs.schema.records import DayRecord, RunBill, UnwrittenRun
 from jobs.storage.urls import absolute, is_url
 from jobs.tables.records import run_bills, run_records
@@ -21,7 +23,8 @@ class RecentRuns:
     """The runs of the last days of an enrichment.
 
     Attributes:
-        days: The days, in order: those that the schedule wants, and others that have run.
+        days: The days, in order: those that the schedule wants, and others that have run, but for
+            those that only ever had no input, as a mistyped one.
         records: The records of their runs.
         ended: Their runs that wrote no files, or are at work.
         others: Records of other days, with each run that started since `since`.
@@ -57,9 +60,10 @@ def recent_runs(
     changed = run_records.days_changed(name, (since - CLOCKS_DIFFER).timestamp())
     # first, because a run that ends meanwhile saves its record and then removes its bill
     bills = [bill for day in changed for bill in run_records.bills(name, day)]
-    found = [_runs_of_day(enrichment, day) for day in days]
-    records = tuple(record for written, _ in found for record in written)
-    ended = tuple(run for _, ended in found for run in ended)
+    runs = {day: _runs_of_day(enrichment, day) for day in days}
+    days = [day for day in days if day in wanted or not _had_no_input(*runs[day])]
+    records = tuple(record for day in days for record in runs[day][0])
+    ended = tuple(run for day in days for run in runs[day][1])
     others = tuple(
         record for day in changed if day not in days for record in run_records.load(name, day)
     )
@@ -81,6 +85,11 @@ def _runs_of_day(enrichment: Enrichment, day: str) -> tuple[list[DayRecord], lis
     over |= {record.facts.run_id for record in written if record.state != "written"}
     unended = unended_runs(name, enrichment.output.path, day, ended=over)
     return written, [*unwritten, *unended]
+
+
+def _had_no_input(written: Sequence[DayRecord], ended: Sequence[UnwrittenRun]) -> bool:
+    states = {run.state for run in ended}
+    return not written and states == {NoInput.state}
 
 
 def why_unseen(record: DayRecord, table: str) -> str:

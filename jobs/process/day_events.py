@@ -4,9 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from jobs.errors import AccessRefused, BudgetExhausted, NoInput, RunStopped, RunWaits
 from jobs.schema.records import DayRecord
 
 PUBLISHED, FAILED, NOT_STARTED = "published", "failed", "not started"
+# when a day of a state is run again, as the beginning of a sentence
+ONCE = {
+    FAILED: "Once the cause is fixed",
+    NoInput.state: "Once it has input",
+    RunStopped.state: "Once the service answers again",
+    AccessRefused.state: "Once the service grants access again",
+    BudgetExhausted.state: "Once the budget allows it",
+    RunWaits.state: "Nothing under a scheduler; else, later",
+}
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,6 @@ class DayOutcome:
     Attributes:
         record: None when the day was not written.
         crashed: The program was killed or broke off, so that another try may succeed.
-        no_input: The day has no input file, which need not be an error.
         progress: Its last progress event.
         cap_left: What a run that waits left of its cap; None without a cap.
         summaries: Number of rows of each summary that was made.
@@ -35,14 +44,13 @@ class DayOutcome:
 
     day: str
     run_id: str
-    # published, held back, failed, not started, or stopped: and by what (errors.RunStopped)
+    # published, held back, failed, no input, not started, or stopped: and by what (RunStopped)
     state: str
     reason: str  # a sentence; empty for a published day
     record: DayRecord | None = None
     code: int = 0  # exit status of the Spark program, as far as the day is concerned
     next_step: str = ""  # of a day that was not written
     crashed: bool = False
-    no_input: bool = False
     progress: Mapping[str, Any] | None = None
     cap_left: float | None = None
     summaries: Mapping[str, int] = field(default_factory=dict)

@@ -20,7 +20,15 @@ from jobs.declare.enrichment import Enrichment, Summary
 from jobs.declare.published.windows import Window
 from jobs.errors import DayTaken, DeclarationError, RunStopped, RunWaits, TidegateError
 from jobs.process.before_spark import BeforeSpark
-from jobs.process.day_events import FAILED, NOT_STARTED, DayEvent, DayOutcome, DayStage, DaysWarning
+from jobs.process.day_events import (
+    FAILED,
+    NOT_STARTED,
+    ONCE,
+    DayEvent,
+    DayOutcome,
+    DayStage,
+    DaysWarning,
+)
 from jobs.process.day_options import DayOptions
 from jobs.process.publish_decision import (
     Quality,
@@ -213,9 +221,10 @@ class _Run:
                 reason = self._before.waits_for(day, may_submit=has_cap)
             except RunStopped as error:
                 reason, state, code = str(error), error.state, STOPPED
+            except DeclarationError as error:
+                reason, state, code = str(error), getattr(error, "state", FAILED), WRONG
             except TidegateError as error:
-                wrong = isinstance(error, DeclarationError)
-                reason, state, code = str(error), FAILED, WRONG if wrong else FAILED_STATUS
+                reason, state, code = str(error), FAILED, FAILED_STATUS
             if reason:
                 del self._leases[day]  # no longer run, but held until the end
                 outcome = DayOutcome(day, self._ids[day], state, reason, code=code)
@@ -397,9 +406,8 @@ class _Run:
 
     def _stopped(self, day: str, event: Mapping[str, Any]) -> DayOutcome:
         state, code = event.get("state", FAILED), event.get("status", FAILED_STATUS)
-        no_input = bool(event.get("no_input", False))
         outcome = DayOutcome(
-            day, self._ids[day], state, event["reason"], code=code, no_input=no_input,
+            day, self._ids[day], state, event["reason"], code=code,
             cap_left=event.get("cap_left"),
         )  # fmt: skip
         return self._unwritten(replace(outcome, progress=self._progress.get(day)))
@@ -425,9 +433,7 @@ class _Run:
         return advise(outcome) if advise else replace(outcome, next_step=self._again(outcome))
 
     def _again(self, outcome: DayOutcome) -> str:
-        when = "Once that is fixed"
-        if outcome.code == WAITING:
-            when = "Nothing under a scheduler; else, later"
+        when = ONCE.get(outcome.state, ONCE[FAILED])
         return f"{when}, run the day again: `tidegate run {self._name} --day {outcome.day}`."
 
 

@@ -51,7 +51,6 @@ WROTE, FAILED, WRONG, STOPPED, WAITING = 0, 1, 2, 3, 10
 SETTLED = "settled"  # kind of the last event of a day with --jobs-only that need not wait
 LOOK_EVERY = 0.05  # s
 LOG_VARIABLE = "TIDEGATE_SPARK_LOG"  # path of the file that gets the program's output
-AGAIN = "once that is fixed, run the same day again; published days stay as they are."
 
 
 @dataclass(frozen=True)
@@ -140,10 +139,10 @@ class _Day:
         if not isinstance(error, TidegateError):
             logging.getLogger("tidegate").error("unexpected error", exc_info=error)
             reason = with_log(explain_error(error))
-            self._report({"kind": "failed", "day": self._day, "reason": reason, "next_step": AGAIN})
+            self._report({"kind": "failed", "day": self._day, "reason": reason})
             return DayEnd(FAILED, may_go_on=False)
         stopped = isinstance(error, RunStopped | RowFailed)
-        state = error.state if isinstance(error, RunStopped) else "failed"
+        state = error.state if isinstance(error, RunStopped | NoInput) else "failed"
         waits = isinstance(error, RunWaits)
         status = STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
         status = WAITING if waits else status
@@ -152,9 +151,7 @@ class _Day:
             "state": state,
             "status": status,
             "reason": str(error),
-            "next_step": AGAIN,
         }
-        message["no_input"] = isinstance(error, NoInput)
         if isinstance(error, RunWaits):
             message["cap_left"] = error.cap_left
         self._report({"kind": "stopped" if stopped else "failed", **message})

@@ -40,8 +40,6 @@ EXIT_CODES = {
 def day_state(outcome: DayOutcome) -> str:
     if outcome.state != FAILED:
         return outcome.state
-    if outcome.no_input:
-        return NO_INPUT
     if outcome.crashed:
         return CRASHED
     return WRONG if outcome.code == WRONG_STATUS else FAILED

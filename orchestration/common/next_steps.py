@@ -3,15 +3,12 @@
 import datetime as dt
 
 from jobs.declare.enrichment import Enrichment
-from jobs.errors import AccessRefused, BudgetExhausted, RunStopped
+from jobs.errors import RunStopped
+from jobs.process.day_events import FAILED, ONCE
 from orchestration.common.deadlines import local_time, next_start
 from orchestration.common.states import NOT_STARTED, WAITING
 
 KILLED_RUN = "Nothing: the run is restarted automatically, once."
-CURES = {
-    AccessRefused.state: "Once the service grants access again",
-    BudgetExhausted.state: "Once the budget allows it",
-}
 
 
 def run_again(enrichment: Enrichment) -> str:
@@ -35,11 +32,11 @@ def after(enrichment: Enrichment, day: str, state: str) -> str:
     if state == WAITING:
         return "Nothing: the vendor is asked every minute; once its jobs are over, the day goes on."
     if state != RunStopped.state:
-        return f"{CURES.get(state, 'Once that is fixed')}, {run_again(enrichment)}"
+        return f"{ONCE.get(state, ONCE[FAILED])}, {run_again(enrichment)}"
     start = next_start(enrichment, day, dt.datetime.now(dt.UTC))
     if start is None:
         return (
-            f"Once the service answers again, {run_again(enrichment)} "
+            f"{ONCE[state]}, {run_again(enrichment)} "
             "It is not restarted automatically: its deadline has passed, or it has none."
         )
     until = f"{enrichment.publish_by} {enrichment.zone}"

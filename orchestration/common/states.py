@@ -1,11 +1,11 @@
 """The states of a day in the results of its runs, and their texts."""
 
-from jobs.errors import RunWaits
+from jobs.errors import NoInput, RunWaits
 from jobs.process import day_events
 
 FAILED, NOT_STARTED, PUBLISHED = day_events.FAILED, day_events.NOT_STARTED, day_events.PUBLISHED
 RUNNING, CANCELLED, CRASHED = "running", "cancelled", "crashed"
-HELD_BACK, NO_INPUT, WRONG, UNCHANGED = "held back", "no input", "wrong", "unchanged"
+HELD_BACK, NO_INPUT, WRONG, UNCHANGED = "held back", NoInput.state, "wrong", "unchanged"
 WAITING = RunWaits.state
 # every other state needs a person, or time
 NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, CRASHED, WAITING}

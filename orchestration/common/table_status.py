@@ -14,6 +14,7 @@ from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.facts import Facts
+from jobs.schema.records import DayRecord
 from jobs.tables.records.run_bills import charges
 from orchestration.common.day_results import figures
 from orchestration.common.deadlines import deadline
@@ -189,8 +190,7 @@ def _day(enrichment: Enrichment, name: str, day: Day | None, now: dt.datetime) -
         return DayStatus(name, WAITING if waits else MISSING, reason, step)
     state, reason, step = day_state(enrichment, day)
     found = DayStatus(name, state, reason, step)
-    if day.shown is not None and not why_unseen(day.shown, enrichment.output.path):
-        shown = day.shown
+    if (shown := seen_run(enrichment, day)) is not None:
         found = replace(found, version=shown.published_version, published_at=shown.published_at)
     if day.record is None:
         return found
@@ -198,6 +198,15 @@ def _day(enrichment: Enrichment, name: str, day: Day | None, now: dt.datetime) -
     times = [lookup.latency_p99_ms or 0.0 for lookup in day.record.figures.lookups]
     slowest = max(times, default=0.0) or None
     return replace(found, p99_ms=slowest, **{name: counts[name] for name in FIGURES})
+
+
+def seen_run(enrichment: Enrichment, day: Day) -> DayRecord | None:
+    """Return the run whose rows readers of the declared table see; None if they see none.
+
+    Raises TidegateError if the published table cannot be read.
+    """
+    shown = day.shown
+    return None if shown is None or why_unseen(shown, enrichment.output.path) else shown
 
 
 def _due(enrichment: Enrichment, day: str) -> dt.datetime | None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from honest_day import Day, declare
 
-from data_quality.report.pages import render
 from data_quality.report.charts import FEWEST_BARS, LABELLED_DAYS, chart_all_days
-from data_quality.report.pages import PLOTLY
+from data_quality.report.pages import PLOTLY, render
 from jobs.schema.columns import OUTCOMES
 from jobs.schema.records import (
     Billed,

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from jobs.errors import AccessRefused, BudgetExhausted, RunStopped
+from jobs.process.day_events import ONCE
 from jobs.schema.records import Verdict
 from jobs.tables.leases.day_leases import leased
 from orchestration.common.day_results import EXIT_CODES
@@ -55,7 +56,7 @@ def test_no_two_states_that_differ_have_one_exit_status():
         (stopped("stopped: service", status=3), "stopped: service", 3),
         (stopped("stopped: credentials", status=3), "stopped: credentials", 7),
         (stopped("stopped: budget", status=3), "stopped: budget", 8),
-        (stopped("failed", status=2, no_input=True), "no input", 5),
+        (stopped("no input", status=2), "no input", 5),
         (stopped("failed", status=2), "wrong", 2),
         (stopped("failed", status=1), "failed", 1),
         (stopped("failed", status=3), "failed", 1),  # a row ended as its policy `fail` says
@@ -73,7 +74,7 @@ def test_a_day_that_was_not_written_has_its_state_its_reason_and_its_status(
     )
     assert (day["format"], day["enrichment"], day["day"]) == (1, "towns", DAY)
     assert day["report"] == f"http://127.0.0.1:3070/reports/towns/{DAY}/index.html"
-    assert day["next_step"].startswith("Once that is fixed, ")
+    assert day["next_step"].startswith(f"{ONCE.get(state, ONCE['failed'])}, run the day again: ")
 
 
 def test_a_spark_that_was_killed_is_a_crash(run):

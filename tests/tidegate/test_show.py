@@ -46,7 +46,8 @@ def test_a_day_is_shown_with_its_runs_and_failed_checks_first(towns, capsys):
     lines = printed(capsys, "show", "towns", DAY).splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[:2] == [f"towns  {DAY}  held back", "  every_row_once: 1 row lost"]
-    assert lines[2].startswith("  next: Fix the cause, then run")
+    assert lines[2].startswith("  readers still see version 0, published at 20")
+    assert lines[3].startswith("  next: Fix the cause, then run")
     first = next(place for place, line in enumerate(lines) if line.startswith("run "))
     runs = [line.split()[0] for line in lines[first + 1 : first + 3]]
     assert runs == ["0123456789ab", "later"]

@@ -21,6 +21,7 @@ from tidegate.commands.status import _spans
 
 NOW = dt.datetime(2013, 1, 20, 7, 0, tzinfo=dt.UTC)
 NIGHTLY = "towns = replace(towns, schedule='15 2 * * *', publish_by='06:30', start='2013-01-01')"
+BY_HAND = "towns = replace(towns, schedule=None, publish_by=None)"
 RED = dataclasses.replace(verdict("1 row lost"), status="failed")
 
 
@@ -184,7 +185,7 @@ def test_a_run_that_ends_while_its_costs_are_read_counts_once(towns, monkeypatch
 
 def test_what_is_wrong_comes_first_with_its_reason_and_what_to_do(towns, capsys):
     towns.declare_too(
-        "towns = replace(towns, schedule=None, publish_by=None)",
+        BY_HAND,
         "fine = replace(towns, name='a_fine', output=replace(towns.output, path='a_fine'))",
         "idle = replace(towns, name='idle', output=replace(towns.output, path='idle'))",
     )
@@ -209,6 +210,34 @@ def test_what_is_wrong_comes_first_with_its_reason_and_what_to_do(towns, capsys)
     assert main(["status", "declared.towns:idle"]) == 0
     assert main(["status", "--days", "0"]) == 2
     assert capsys.readouterr().err == "--days is 0; it must be at least 1.\n"
+
+
+def test_a_mistyped_day_without_input_hides_no_table(towns, capsys):
+    towns.declare_too(BY_HAND)
+    towns.publish("2013-01-10", [1, 2])
+    ended("2013-10-10", "no input")
+    assert main(["status", "--package", "declared"]) == 0
+    assert "2013-10-10" not in capsys.readouterr().out
+    towns.declare_too(NIGHTLY)
+    ended("2013-01-19", "no input")  # which the schedule wants
+    assert read_table(towns.enrichment, 14, NOW).last.state == "no input"
+    towns.declare_too(BY_HAND)
+    ended("2013-01-10", "no input")  # whose input is gone; it was published
+    assert [day.day for day in read_table(towns.enrichment, 14, NOW).days] == ["2013-01-10"]
+
+
+def test_a_day_that_failed_again_says_what_readers_still_see(towns, capsys):
+    towns.declare_too(BY_HAND)
+    towns.publish("2013-01-19", [1, 2])
+    ended("2013-01-19", "failed")
+    still = "  readers still see version 0, published at "
+    assert main(["status", "towns", "--package", "declared"]) == 1
+    assert still in capsys.readouterr().out
+    main(["show", "towns", "2013-01-19", "--package", "declared"])
+    assert still in capsys.readouterr().out
+    ended("2013-01-18", "failed")
+    main(["show", "towns", "2013-01-18", "--package", "declared"])
+    assert "readers" not in capsys.readouterr().out
 
 
 def test_missing_days_in_a_row_are_a_span(towns):

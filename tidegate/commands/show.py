@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
+from jobs.process.day_events import PUBLISHED
 from jobs.schema.facts import Facts
 from tidegate.commands.command import (
     RIGHT,
@@ -21,6 +22,7 @@ from tidegate.commands.command import (
 )
 from tidegate.commands.lines import aligned, entry
 from tidegate.commands.ls import Declared, describe
+from tidegate.commands.status import still_seen
 
 if TYPE_CHECKING:
     from data_quality.report.day_runs import RunLine
@@ -45,6 +47,8 @@ class ShownDay(Facts):
     lookups: tuple[Any, ...]
     checks: tuple[Any, ...]  # without the rows of the evidence, which may be personal
     report: str
+    version: int | None = None  # of the table, that readers see; None: they see none
+    published_at: str | None = None
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +79,7 @@ def show_day(enrichment: Enrichment, day: str) -> ShownDay:
     from data_quality.day_quality import REPORTS
     from data_quality.report.days import days_of
     from jobs.commands.status import runs_of_day
-    from orchestration.common.table_status import day_state
+    from orchestration.common.table_status import day_state, seen_run
 
     days = days_of(*runs_of_day(enrichment, day))
     if not days:
@@ -84,6 +88,7 @@ def show_day(enrichment: Enrichment, day: str) -> ShownDay:
             f"{enrichment.name} --day {day}`."
         )
     (found,) = days
+    seen = seen_run(enrichment, found)
     lookups = found.record.figures.lookups if found.record else ()
     checks = sorted(found.verdicts, key=lambda verdict: ORDER.index(verdict.status))
     return ShownDay(
@@ -94,6 +99,7 @@ def show_day(enrichment: Enrichment, day: str) -> ShownDay:
         tuple(lookups),
         tuple(_without_rows(verdict) for verdict in checks),
         str(REPORTS / enrichment.name / day / "index.html"),
+        *((seen.published_version, seen.published_at) if seen else ()),
     )
 
 
@@ -126,6 +132,8 @@ def _declared(found: Declared) -> Iterator[str]:
 def _day(found: ShownDay) -> Iterator[str]:
     yield f"{found.enrichment}  {found.day}  {found.state}"
     yield from entry("", found.reason, 2)
+    if found.state != PUBLISHED:
+        yield from entry("", still_seen(found.version, found.published_at), 2)
     if found.next_step:
         yield from entry("next: ", found.next_step, 2)
     yield ""

@@ -96,6 +96,7 @@ def _wrong(table: TableStatus) -> Iterator[str]:
         if not day.is_missing or day is table.last:
             yield f"{table.enrichment}  {day.day}  {day.state.upper()}"
             yield from entry("", day.reason, 2)
+            yield from entry("", still_seen(day.version, day.published_at), 2)
             yield from entry("next: ", day.next_step, 2)
             yield ""
     missing = [day for day in table.bad if day.is_missing and day is not table.last]
@@ -104,6 +105,17 @@ def _wrong(table: TableStatus) -> Iterator[str]:
         yield f"{table.enrichment}  {count} of the last {len(table.days)} MISSING"
         yield from entry("", listed(_spans(table.days), 10), 2)
         yield ""
+
+
+def still_seen(version: int | None, published_at: str | None) -> str:
+    """Return what readers see of a day whose last run is not published; empty if nothing."""
+    if published_at is None:
+        return ""
+    return f"readers still see version {version}, published at {_minute(published_at)} UTC"
+
+
+def _minute(moment: str) -> str:
+    return moment[:16].replace("T", " ")
 
 
 def _spans(days: Sequence[DayStatus]) -> list[str]:
@@ -126,7 +138,7 @@ def _row(table: TableStatus, day: DayStatus, shown: DayStatus | None) -> Sequenc
         "" if day.calls is None else f"{day.calls:,}",
         priced(day.cost),
         f"{shown.day}{version}" if shown else "nothing",
-        ((shown and shown.published_at) or "")[:16].replace("T", " "),
+        _minute((shown and shown.published_at) or ""),
     )
 
 
