@@ -4,9 +4,12 @@ import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from jobs.declare.values.places import refuse_secrets
+from jobs.declare.values.places import STORES, refuse_secrets
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
+from jobs.storage.urls import is_url
+
+ATOMIC = ("file", "gcs", *STORES)  # filesystems where readers see an object whole or not at all
 
 
 @dataclass(frozen=True)
@@ -14,9 +17,9 @@ class Ledger:
     """Where answers are stored, and when: after `flush_rows` answers or `flush_seconds` s.
 
     Attributes:
-        path: A folder, or any filesystem URL that pyarrow opens (s3://, gs://, hdfs://), without a
-            secret in it. Every executor must reach it. A killed process loses at most the answers
-            of such an interval and the calls in flight.
+        path: A folder, or a URL (s3://, gs://, abfs://, abfss://) without a secret in it. Every
+            executor must reach it. A killed process loses at most the answers of such an interval
+            and the calls in flight.
         flush_rows: Highest number of answers that wait to be stored, at least 1.
         flush_seconds: Longest time that an answer waits to be stored, in seconds, over 0.
     """
@@ -32,6 +35,12 @@ class Ledger:
                 f"ledger: path is {self.path!r}; it must be a folder or a filesystem URL."
             )
         refuse_secrets("ledger", self.path)
+        if is_url(self.path) and self.path.partition("://")[0] not in ATOMIC:
+            raise DeclarationError(
+                f"ledger: path is {self.path!r}; a ledger is in a folder, or at a URL that begins "
+                f"with {', '.join(f'{store}://' for store in STORES)}: no other replaces a file "
+                "atomically."
+            )
         if self.flush_rows < 1 or not 0 < self.flush_seconds < math.inf:
             raise DeclarationError(
                 f"ledger: flush_rows={self.flush_rows!r}, flush_seconds={self.flush_seconds!r}; "

@@ -33,19 +33,18 @@ def describe(state: str, job: Job, intent: Intent, now: float) -> dict[str, Any]
 
 def most_cost(lookup: Priced, intent: Intent) -> dict[str, Any]:
     """Return the most that a job may cost."""
-    count = intent.items
-    most = {one.unit: (one.at_most or 0) * count for one in _prices(lookup, intent)}
-    return cost(lookup, intent, most | {"item": count, "request": 1})
+    return cost(lookup, intent, {"item": intent.items, "request": 1})
 
 
 def cost(lookup: Priced, intent: Intent, units: Mapping[str, int]) -> dict[str, Any]:
     """Return what a job cost at the prices in force on the UTC day of its intent; without a price
-    only `billed`, its number of items. units: at least "item".
+    only `billed`, its number of items. units: at least "item" and "request"; a unit that is not
+    there counts at its most.
     """
     prices = _prices(lookup, intent)
     if not prices:
         return {"billed": units["item"]}
-    used = {one.unit: units.get(one.unit, 0) for one in prices}
+    used = {one.unit: units.get(one.unit, (one.at_most or 0) * units["item"]) for one in prices}
     costs = {one.unit: f"{cost_of([one], used):f}" for one in prices}
     return {
         "billed": units["item"], "units": used, "costs": costs,

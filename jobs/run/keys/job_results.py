@@ -13,6 +13,7 @@ from typing import Any
 
 from jobs.clients.vendor_session import NotNow, Reading, VendorSession
 from jobs.declare.answers.answer_json import dump
+from jobs.declare.values.prices import reported_units
 from jobs.declare.vendor_jobs import Failed, JobLookup, Over, Refused, Running
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer, StoredOutcome
@@ -216,6 +217,12 @@ class JobWatch:
         # only their number is left of erased items: the ledger keeps nothing made of their keys
         billed = results.billed + min(results.unknown_billed, intent.erased)
         units = reading.billed | {"item": billed, "request": 1}
+        unbilled = [unit for unit in reported_units(self.lookup.prices) if unit not in units]
+        if billed and unbilled:
+            _log.warning(
+                "lookup %s: job %s did not bill %s (http.bill); its items count at their most",
+                self.lookup.name, job.id, ", ".join(unbilled),
+            )  # fmt: skip
         facts = describe(reason, job, intent, self.clock()) | {
             "answered": results.answered,
             "failed": results.failed,

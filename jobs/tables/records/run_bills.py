@@ -209,8 +209,16 @@ def with_saved(
 
 
 def unknown_uses(figures: DayMetrics) -> tuple[str, ...]:
-    """Returns a sentence for each lookup with requests whose use no answer reported."""
-    return tuple(
+    """Returns a sentence for each lookup whose calls did not all report what they used."""
+    never = tuple(
+        f"lookup {one.name}: no call reported {' or '.join(units)} (bill), so their cost is not "
+        "in the bill"
+        for one in figures.lookups
+        if one.answered and one.billed is not None
+        if (units := [part.unit for part in one.billed.parts if part.unit not in SENT])
+        if not any(part.units for part in one.billed.parts if part.unit in units)
+    )
+    return never + tuple(
         f"lookup {one.name}: {one.requests.unknown_use:,} of "
         f"{counted(one.requests.sent, 'request')} did not report what they used (bill); their cost "
         "is not in the bill"

@@ -707,11 +707,17 @@ def test_a_secret_in_a_ledgers_url_is_refused_without_showing_it():
 
 @pytest.mark.parametrize("path", [
     "data/ledger", "s3://bucket/ledger?region=eu-west-1&endpoint_override=localhost:9000",
-    "hdfs://user@host/ledger", "abfs://container@account.dfs.core.windows.net/ledger",
+    "file:///data/ledger", "abfs://container@account.dfs.core.windows.net/ledger",
     "gs://anonymous@bucket/ledger", "s3://bucket/people/ada@example.com",
 ])  # fmt: skip
 def test_a_ledgers_url_without_a_secret_is_taken(path):
     assert Ledger(path).path == path
+
+
+@pytest.mark.parametrize("path", ["hdfs://user@host/ledger", "viewfs://c/ledger", "S3://b/ledger"])
+def test_a_ledger_where_no_file_is_replaced_atomically_is_refused(path):
+    with pytest.raises(DeclarationError, match="no other replaces a file atomically"):
+        Ledger(path)
 
 
 @pytest.mark.parametrize(

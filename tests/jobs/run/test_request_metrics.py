@@ -17,8 +17,8 @@ from jobs.clients.request_counter import DAY as SECONDS
 from jobs.clients.request_counter import RequestCounts
 from jobs.run.day import run_day
 from jobs.run.request_metrics import RequestMetricsCollector
-from jobs.schema.records import Billed, DayMetrics, LookupMetrics
-from jobs.tables.records import run_records
+from jobs.schema.records import Billed, BilledUnit, DayMetrics, LookupMetrics
+from jobs.tables.records import run_bills, run_records
 from jobs.task.output_files import TaskResult
 from tidegate import Batch, Enrichment, HttpLookup, Input, Output, Price, Retry, Service
 
@@ -114,6 +114,19 @@ def test_calls_of_a_lost_attempt_are_calls_of_the_day():
     before = LookupMetrics("location", {}, 20, 0, 0.0, 0.0, None, None, answered=20)
     (lookup,) = sent.in_figures(DayMetrics(0, 0, 0, (before,)), facts).lookups
     assert (lookup.calls, lookup.calls_lost, lookup.answered, lookup.requests) == (27, 7, 20, None)
+
+
+@pytest.mark.parametrize(
+    ("token", "answered", "warns"), [(0, 20, True), (5, 20, False), (0, 0, False)]
+)
+def test_a_run_of_which_no_call_reports_the_priced_units_warns(token, answered, warns):
+    parts = BilledUnit("request", 20, 0, "20"), BilledUnit("token", token, 0, "0")
+    billed = Billed(20, 0, "request", "20", "USD", by_unit=parts)
+    label = LookupMetrics(
+        "label", {}, 20, 0, 0.0, 0.0, None, None, answered=answered, billed=billed
+    )
+    sentence = "lookup label: no call reported token (bill), so their cost is not in the bill"
+    assert run_bills.unknown_uses(DayMetrics(20, 20, 0, (label,))) == (sentence,) * warns
 
 
 def test_second_calls_of_a_function_are_no_requests():

@@ -28,7 +28,7 @@ from tidegate import (
 )
 
 vendor = Service(
-    name="vendor", url=Env("VENDOR_URL"), max_concurrency={open_jobs}, prices=[Price("{price} USD")],
+    name="vendor", url=Env("VENDOR_URL"), max_concurrency={open_jobs}, prices=[{prices}],
     budget={budget},
 )
 
@@ -113,14 +113,14 @@ class Reviews:
     def declare(
         self, recovery="list", *, max_items=10, open_jobs=5, retries=1, give_up=3600, pii=(),
         cancels=True, poll_every=30, attempt_timeout=20, ttl="Ttl()", second=False, budget="[]",
-        own_budget="[]",
+        own_budget="[]", prices=f'Price("{PRICE} USD")',
     ):  # fmt: skip
         Path("declared").mkdir(exist_ok=True)
         Path("declared/__init__.py").touch()
         more = (FIND if recovery == "list" else "") + (CANCEL if cancels else "")
         text = DECLARATION.format(
             recovery=recovery, max_items=max_items, open_jobs=open_jobs, retries=retries,
-            give_up=give_up, more=more, price=PRICE, pii=list(pii),
+            give_up=give_up, more=more, prices=prices, pii=list(pii),
             poll_every=poll_every, attempt_timeout=attempt_timeout, ttl=ttl,
             ledger=self.ledger, budget=budget, own_budget=own_budget,
         )  # fmt: skip

@@ -379,6 +379,25 @@ def test_a_price_that_bounds_no_open_job_is_refused(steps):
         replace(lookup, service=service)
 
 
+@pytest.mark.parametrize(("billed", "units"), [(None, 21), (0, 0), (5, 5)])
+def test_units_that_the_class_never_bills_count_at_their_most(steps, caplog, billed, units):
+    steps.reviews.declare(prices='Price("1 USD", per="token", at_most=7)')
+    vendor = steps.reviews.lookup.function
+    read = vendor.results
+
+    async def results(self, job, http):
+        if billed is not None:
+            http.bill(tokens=billed)
+        async for pair in read(self, job, http):
+            yield pair
+
+    vendor.results = results
+    assert steps.run_until_over().outcomes == {"ok": 3}
+    (job,) = steps.reviews.files.jobs()
+    assert job.done["units"] == {"token": units}
+    assert ("did not bill token (http.bill)" in caplog.text) == (billed is None)
+
+
 def test_an_item_whose_key_is_erased_while_its_job_is_open_is_billed(steps):
     steps.run()
     files = steps.reviews.files
