@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from jobs.declare.values.calendar import FRAME
 from jobs.declare.vendor_jobs import JobLookup
 from jobs.errors import DeclarationError
 from jobs.ledger.job_files import JobFiles
@@ -112,7 +113,7 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
         lookups |= _with_jobs(bill.enrichment, bill.ledger, bill.lookups)
     bills = [bill for bill in bills if bill.started_at.startswith(month)]
     so_far = {bill.run_id: [*_charges_of_bill(bill)] for bill in bills}
-    frames = {bill.run_id for bill in bills if bill.day == run_bills.FRAME}
+    frames = {bill.run_id for bill in bills if bill.day == FRAME}
     if so_far:
         settle_killed_runs()
     charges: list[Charge] = []

@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 
 from jobs.commands.day_range import day_range, has_day
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.values.calendar import day_begin, last_ended
+from jobs.declare.values.calendar import FRAME, day_begin, last_ended
 from jobs.errors import NoInput
 from jobs.schema.records import DayRecord, RunBill, UnwrittenRun
 from jobs.storage.urls import absolute, is_url
-from jobs.tables.records import run_bills, run_records
+from jobs.tables.records import run_records
 from jobs.tables.records.killed_runs import unended_runs
 
 CLOCKS_DIFFER = dt.timedelta(days=1)  # of the disk and of runs; at most
@@ -49,7 +49,7 @@ def recent_runs(
     """
     name = enrichment.name
     run_records.fetch(name, enrichment.output.path)
-    known = [day for day in run_records.days(name) if day != run_bills.FRAME]
+    known = [day for day in run_records.days(name) if day != FRAME]
     wanted = scheduled_days(enrichment, count, now)
     if not isinstance(enrichment.input.every, str):
         days = sorted({*known, *wanted})

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.declare.answers.answer_types import read_ddl
-from jobs.declare.values.calendar import Every
+from jobs.declare.values.calendar import FRAME, Every
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.declare.values.places import ICEBERG_NAME, require_place
 from jobs.declare.values.type_checks import require_types
@@ -82,12 +82,13 @@ class Input:
             right = self.every in ("day", "hour")
         else:
             named = all(re.fullmatch(r"[A-Za-z][\w.-]*", name, re.ASCII) for name in self.every)
-            right = named and 0 < len(set(self.every)) == len(self.every)
+            different = {name.lower() for name in self.every} - {FRAME}
+            right = named and 0 < len(different) == len(self.every)
         if not right:
             raise DeclarationError(
-                f"input: every is {self.every!r}; it must be day, hour, or different names of "
-                "partitions, each a "
-                "letter and then letters, digits, _, . and -."
+                f"input: every is {self.every!r}; it must be day, hour, or names of partitions, "
+                "which differ not only in case, each a letter and then letters, digits, _, . and "
+                f"-, and none of them {FRAME}."
             )
 
     def _check_rows(self) -> None:
@@ -125,7 +126,7 @@ class Input:
                 'as "order_id BIGINT, at TIMESTAMP"; the other formats have their own.'
             )
         for column in self.columns:
-            if self.format == "csv" and column.spark_type.startswith(("ARRAY", "STRUCT")):
+            if self.format == "csv" and column.spark_type.startswith(("ARRAY", "MAP", "STRUCT")):
                 raise DeclarationError(
                     f"input: schema: {column.name}: CSV holds no {column.spark_type}."
                 )

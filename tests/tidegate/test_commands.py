@@ -99,7 +99,7 @@ def test_days_that_make_no_sense_are_refused(arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("cap", "message"), [("--max-cost=5", "max-cost is '5'"), ("--max-calls=0", "max-calls is 0")]
+    ("cap", "message"), [("--max-cost=5", "max-cost is '5'"), ("--max-calls=-1", "max-calls is -1")]
 )
 def test_a_cap_that_is_none_is_refused_before_spark_starts(capsys, cap, message):
     assert main(["run", "flights", "--day", "2013-01-10", cap]) == 2

@@ -20,6 +20,7 @@ from jobs.clients.billing_meter import Meters, metered
 from jobs.commands.frames.frame_bills import billed
 from jobs.commands.frames.frame_kinds import as_input, frame_kind, is_spark
 from jobs.declare.enrichment import Enrichment
+from jobs.declare.values.calendar import FRAME
 from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.errors import DeclarationError
 from jobs.input.day import of_files
@@ -197,7 +198,7 @@ def _answers(columns: pa.Table, rows: int, run: _Run, audit: Sequence[str] = ())
                 engine,
                 run.enrichment,
                 day,
-                RunOfDay(run_bills.FRAME, run.id, run.started_at, run.rules, progress.number),
+                RunOfDay(FRAME, run.id, run.started_at, run.rules, progress.number),
             )
             _check(run)
             files = _ask(

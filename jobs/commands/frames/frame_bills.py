@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jobs.declare.values.calendar import FRAME
 from jobs.run.coordinator.run_leases import end_run
 from jobs.schema.records import DayFacts
 from jobs.tables.records import run_bills, run_records
@@ -35,12 +36,12 @@ def billed(
         enrichment.facts(), lookups=tuple(lookup.facts() for lookup in tasks.lookups)
     )
     facts = DayFacts(
-        declared=declared, day=run_bills.FRAME, run_id=run_id, input_files=(), input_columns=(),
+        declared=declared, day=FRAME, run_id=run_id, input_files=(), input_columns=(),
         folder="", files=(), shares=tasks.shares, finished_at="",
         started_at=started_at,
     )  # fmt: skip
     try:
         yield replace(tasks, meters=run_bills.begin(facts, tasks.lookups))
     finally:
-        if (bill := run_records.bill_of(run_id, enrichment.name, run_bills.FRAME)) is not None:
+        if (bill := run_records.bill_of(run_id, enrichment.name, FRAME)) is not None:
             end_run(bill)

@@ -47,7 +47,7 @@ class PricedPlan(Facts):
         """The arguments of the command that does it and stops at its price or calls."""
         most = f"--max-cost={self.price}"
         if self.price == FREE:
-            most = f"--max-calls={max(1, self.calls)}"
+            most = f"--max-calls={self.calls}"
         chosen = [f"--where={self.where}", "--run"] if self.where else []
         return [
             "replay" if chosen else "run", self.enrichment, f"--day={self.day}", *chosen, most

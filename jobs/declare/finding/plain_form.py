@@ -27,6 +27,11 @@ UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 DURATIONS = "write a duration, as 200ms, 30s, 5m, 2h or 180d."
 SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+# the fields that are seconds; other numbers may be shares
+OF_SECONDS = re.compile(
+    r"(?<!^tolerance)\.(timeout|attempt_timeout|hedge_after|max_wait|initial_delay|max_delay"
+    r"|flush_seconds)$"
+)
 
 
 def read_enrichment(plain: Mapping[str, Any]) -> Enrichment:
@@ -57,8 +62,7 @@ def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a
         except (OverflowError, ValueError) as error:  # infinite, too long, or NaN
             raise DeclarationError(f"{where} is {value!r}; {DURATIONS}") from error
     if float in members and isinstance(value, str):
-        share = SHARE.fullmatch(value)
-        return float(share[1]) / 100 if share else _seconds(value, where)
+        return _seconds(value, where) if OF_SECONDS.search(where) else _share(value, where)
     if str in members and isinstance(value, dt.date):
         return value.isoformat()  # YAML reads 2026-12-01 as a date
     for one in members:
@@ -83,6 +87,10 @@ def _read_lookup(value: Any, where: str) -> Lookup:
     if not isinstance(value, Mapping):
         raise DeclarationError(f"{where} is {value!r}; it must be {{name: ..., http: {{...}}}}.")
     name, inner = _only({key: one for key, one in value.items() if key != "name"}, LOOKUPS, where)
+    if "name" in value and "name" in inner:
+        raise DeclarationError(
+            f"{where}: name is {value['name']!r}, and {name}.name {inner['name']!r}; leave one out."
+        )
     made = _made({"name": value.get("name"), **inner}, LOOKUPS[name], where)
     assert isinstance(made, Lookup)
     return made
@@ -130,6 +138,12 @@ def _seconds(value: Any, where: str) -> float:
     if duration is None:
         raise DeclarationError(f"{where} is {value!r}; {DURATIONS}")
     return float(duration[1]) * UNITS[duration[2]]
+
+
+def _share(value: str, where: str) -> float:
+    if (share := SHARE.fullmatch(value)) is None:
+        raise DeclarationError(f"{where} is {value!r}; write a number, or a share as 0.5%.")
+    return float(share[1]) / 100
 
 
 def _is_literal(kind: Any) -> bool:

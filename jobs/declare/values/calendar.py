@@ -10,6 +10,7 @@ from typing import Literal
 from jobs.errors import DeclarationError
 
 Every = Literal["day", "hour"] | Sequence[str]  # a sequence names partitions
+FRAME = "frame"  # in place of a day: of `enrich`, `try` and `eval`, which write no record
 # UTC: a local hour occurs twice when clocks go back, and with its offset it does not sort by time
 HOUR = "%Y-%m-%dT%HZ"
 MONTHS, WEEKDAYS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec", "sun|mon|tue|wed|thu|fri|sat"

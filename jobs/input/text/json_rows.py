@@ -187,7 +187,12 @@ def _reader(kind: pa.DataType) -> Read:
     Objects of decoded values are tuples of pairs.
     """
     if pa.types.is_struct(kind):
-        return _struct_reader(kind)
+        fields = {field.name.lower(): (field.name, _reader(field.type)) for field in kind}
+        return _object_reader("STRUCT", lambda spelled: fields.get(spelled.lower()))
+    if pa.types.is_map(kind):
+        item = _reader(kind.item_type)
+        entries = _object_reader("MAP", lambda spelled: (spelled, item))
+        return lambda value: None if value is None else list(entries(value).items())
     if pa.types.is_list(kind):
         return _list_reader(_reader(kind.value_type))
     if pa.types.is_floating(kind):
@@ -231,17 +236,15 @@ def _list_reader(read_item: Read) -> Read:
     return read
 
 
-def _struct_reader(kind: pa.StructType) -> Read:
-    fields = {field.name.lower(): (field.name, _reader(field.type)) for field in kind}
-
+def _object_reader(what: str, field_of: Callable[[str], tuple[str, Read] | None]) -> Read:
     def read(value: Any) -> Any:
         if value is None:
             return None
         if not isinstance(value, tuple):
-            raise _WrongValueError("expected STRUCT", value)
+            raise _WrongValueError(f"expected {what}", value)
         found: dict[str, Any] = {}
         for spelled, item in value:
-            if (field := fields.get(spelled.lower())) is None:
+            if (field := field_of(spelled)) is None:
                 continue
             name, read_item = field
             if name in found:

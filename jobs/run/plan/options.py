@@ -19,8 +19,8 @@ class RunOptions:
     """The options of a run about calls and stored answers.
 
     Attributes:
-        max_calls: Attempts over all lookups, after which the run stops and can continue later; None
-            for no cap.
+        max_calls: Attempts over all lookups, after which the run stops and can continue later; with
+            0 it stops where a key is unknown; None for no cap.
         max_cost: A cap on their cost, such as "5 USD".
         cap_left: What earlier runs of the command left of the cap, in its units; None at first.
         may_call: Without it nothing is called, and a key that the ledger does not know leaves as
@@ -38,11 +38,8 @@ class RunOptions:
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.max_calls is not None and self.max_calls < 1:
-            raise DeclarationError(
-                f"max-calls is {self.max_calls}; it must be at least 1. A run without a call: "
-                "tidegate remap."
-            )
+        if self.max_calls is not None and self.max_calls < 0:
+            raise DeclarationError(f"max-calls is {self.max_calls}; it must be 0 or more.")
         if self.max_cost is not None:
             read_money(self.max_cost, "max-cost")
             if self.max_calls is not None:

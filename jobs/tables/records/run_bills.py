@@ -38,7 +38,6 @@ from jobs.tables.records import run_records
 from jobs.wording import counted, priced
 
 NOTHING: Mapping[str, int] = MappingProxyType({})
-FRAME = "frame"  # in place of a day: of `enrich`, `try` and `eval`, which write no record
 FOLDER = "_bills"  # readers of tables ignore names that begin with _
 
 

@@ -255,6 +255,10 @@ def test_a_file_that_changes_while_it_is_read_is_refused(raw, monkeypatch):
             "input: schema: tags: CSV holds no ARRAY<INT>.",
         ),
         (
+            {"format": "csv", "schema": "tags MAP<STRING, INT>"},
+            "input: schema: tags: CSV holds no MAP<STRING, INT>.",
+        ),
+        (
             {"format": "json", "schema": "Date DATE"},
             "'Date' is the column of the day, which the folders name.",
         ),

@@ -237,6 +237,13 @@ def test_a_cap_ends_the_calls_and_the_next_run_asks_the_rest(project, service, s
     assert jobs_of(spark) == before
 
 
+def test_a_run_that_may_make_no_call_stops_where_a_key_is_unknown(project, service):
+    service.hung.clear()
+    with pytest.raises(BudgetExhausted, match="max_calls 0"):
+        run_day(project(), DAY, "first", rules=RunOptions(max_calls=0))
+    assert service.log == []
+
+
 def test_a_rate_is_leased_to_the_driver_as_to_a_task(project, service, spark):
     before = jobs_of(spark)
     service.hung.clear()

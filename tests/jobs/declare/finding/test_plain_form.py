@@ -17,11 +17,14 @@ from tidegate import (
     Env,
     HttpLookup,
     Input,
+    Ledger,
     OAuth2ClientCredentials,
     Outage,
     Output,
     Price,
+    Retry,
     Service,
+    SqlLookup,
     Tolerance,
     Ttl,
 )
@@ -160,6 +163,13 @@ HTTP = ("lookups", 0, "http")
                 r"30s, 5m, 2h or 180d"
             ),
         ),
+        ((*HTTP, "attempt_timeout"), "50%", "attempt_timeout is '50%'; write a duration, as 200ms"),
+        (("tolerance", "timeout"), "5s", "tolerance.timeout is '5s'; write a number, or a share"),
+        (
+            (*HTTP, "name"),
+            "b",
+            r"lookups\[0\]: name is 'location', and http.name 'b'; leave one out",
+        ),
         (
             (*HTTP, "service", "auth"),
             {"token": {}},
@@ -185,6 +195,20 @@ def test_what_is_wrong_is_named_by_its_path(path, value, message):
 def test_an_infinite_duration_is_named_by_its_path(duration):
     with pytest.raises(DeclarationError, match=r"^ttl\.ok is .*; write a duration, as 200ms"):
         _read({"ok": duration}, Ttl, "ttl")
+
+
+@pytest.mark.parametrize(
+    ("declared", "field", "value"),
+    [
+        (Retry, "initial_delay", 0.2), (Batch, "max_wait", 0.2), (Ledger, "flush_seconds", 0.2),
+        (HttpLookup, "hedge_after", 0.2), (SqlLookup, "attempt_timeout", 0.2),
+    ],
+)  # fmt: skip
+def test_a_field_of_seconds_takes_a_duration_and_no_share(declared, field, value):
+    kind, where = read_annotations(declared)[field], f"lookups[0].{field}"
+    assert _read("200ms", kind, where) == value
+    with pytest.raises(DeclarationError, match="write a duration"):
+        _read("5%", kind, where)
 
 
 WORDS = [

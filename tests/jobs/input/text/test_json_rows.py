@@ -146,6 +146,13 @@ def test_names_match_without_regard_to_case_at_any_depth():
     ]
 
 
+def test_a_map_has_the_names_of_its_object_as_keys():
+    text = '{"m":{"b":{"x":1.5},"B":null}}\n{"m":{}}\n{"m":null}\n'
+    assert [row["m"] for row in read(text, "m MAP<STRING, STRUCT<x: DOUBLE>>")] == [
+        [("b", {"x": 1.5}), ("B", None)], [], None,
+    ]  # fmt: skip
+
+
 def test_a_column_that_no_object_has_is_refused_and_named():
     sentence = fault('{"id": 1, "name": "x"}\n{"id": 2}\n', "id INT, customer STRING")
     assert sentence == (
@@ -166,6 +173,9 @@ def test_a_name_that_stands_twice_is_refused_where_it_is_declared():
     )
     assert fault('{"f":{"x":1,"x":1}}\n', "f STRUCT<x: INT>").startswith(
         "line 1, column f: a name stands twice"
+    )
+    assert fault('{"m":{"x":1,"x":2}}\n', "m MAP<STRING, INT>").startswith(
+        "line 1, column m: a name stands twice"
     )
     assert read('{"a":1,"b":2,"b":3}\n', "a INT") == [{"a": 1}]
 
@@ -203,6 +213,8 @@ def test_a_time_without_an_offset_is_in_utc_at_any_depth():
             "'ten'",
         ),
         ("[]", "STRUCT<y: INT>", "x: expected STRUCT", "'[]'"),
+        ("[]", "MAP<STRING, INT>", "x: expected MAP", "'[]'"),
+        ('{"a":1,"b":{"z":"ten"}}', "MAP<STRING, INT>", "x.b: expected INT", """'{"z": "ten"}'"""),
     ],
 )
 def test_a_value_of_another_type_is_named_with_line_column_and_value(value, kind, where, found):
