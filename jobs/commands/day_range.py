@@ -68,4 +68,6 @@ def day_end(day: str, zone: str) -> dt.datetime:
     """Return when a day of the time zone, or an hour, ends; in UTC."""
     if is_day(day, "hour"):
         return day_begin(day, zone) + dt.timedelta(hours=1)
+    if day == dt.date.max.isoformat():
+        return dt.datetime.max.replace(tzinfo=dt.UTC)
     return day_begin((dt.date.fromisoformat(day) + dt.timedelta(days=1)).isoformat(), zone)

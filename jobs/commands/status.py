@@ -121,6 +121,7 @@ def scheduled_days(enrichment: Enrichment, count: int, now: dt.datetime) -> list
         return []
     last = last_ended(now, every, zone)
     latest = day_begin(last, zone).astimezone(ZoneInfo(zone)).date()
-    first = latest - dt.timedelta(days=count - 1)
+    declared = (latest - dt.date.fromisoformat(enrichment.start)).days
+    first = latest - dt.timedelta(days=max(0, min(count - 1, declared)))
     days = day_range(enrichment, first.isoformat(), last, names=("start", "now"))
     return [day for day in days if has_day(enrichment, day)]

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from jobs.declare.enrichment import Enrichment
+from jobs.errors import DeclarationError
 from jobs.tables import leftovers, old_files
 from jobs.tables.records import run_records
 from jobs.tables.shown import shown_elsewhere
 from jobs.tables.uncommitted import remove_uncommitted
 
+MOST_DAYS = 36_500
 LONGEST_WRITE = 60.0  # s; a younger draft of a record may belong to a live process
 
 
@@ -18,6 +20,13 @@ LONGEST_WRITE = 60.0  # s; a younger draft of a record may belong to a live proc
 class Vacuumed:
     table: str
     removed: old_files.Removed
+
+
+def age_of(keep_days: int) -> timedelta:
+    """Return the age of what `vacuum` may remove. Raises DeclarationError."""
+    if not 0 <= keep_days <= MOST_DAYS:
+        raise DeclarationError(f"--keep-days is {keep_days}; it must be 0 to {MOST_DAYS:,}.")
+    return timedelta(days=keep_days)
 
 
 def vacuum(

@@ -15,7 +15,7 @@ def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
 
     A time that summer time skips is an hour later.
     """
-    if enrichment.publish_by is None:
+    if enrichment.publish_by is None or day == dt.date.max.isoformat():
         return None
     after = dt.date.fromisoformat(day) + dt.timedelta(days=1)
     time = dt.time.fromisoformat(enrichment.publish_by)

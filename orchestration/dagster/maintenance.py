@@ -2,7 +2,6 @@
 ledgers, vacuum the tables.
 """
 
-import datetime as dt
 import json
 from collections.abc import Sequence
 
@@ -140,11 +139,12 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
 
     @dg.op(name=shared_name(all_declared, "vacuum_tables"), out=dg.Out(dg.Nothing))
     def vacuum_tables(context: dg.OpExecutionContext, config: Age) -> None:
-        from jobs.commands.vacuum import vacuum
+        from jobs.commands.vacuum import age_of, vacuum
 
+        older_than = age_of(config.keep_days)
         say = context.log.info
         for declared in all_declared:
-            for one in vacuum(declared.enrichment, older_than=dt.timedelta(days=config.keep_days)):
+            for one in vacuum(declared.enrichment, older_than=older_than):
                 runs = counted(one.removed.runs, "unpublished run")
                 say(f"{one.table}: {counted(one.removed.old, 'old file')}, {runs}")
 

@@ -136,6 +136,7 @@ def test_days_are_missed_only_where_a_daily_schedule_wants_them(towns):
         ({"end": "2013-01-19"}, ["2013-01-17", "2013-01-18"]),
     ):
         assert scheduled_days(dataclasses.replace(towns.enrichment, **change), 3, NOW) == days
+    assert len(scheduled_days(towns.enrichment, 740_000, NOW)) == 19
     towns.publish("2012-05-01", [1])
     by_hand = dataclasses.replace(towns.enrichment, schedule=None, publish_by=None)
     assert [day.day for day in read_table(by_hand, 14, NOW).days] == ["2012-05-01"]

@@ -25,6 +25,8 @@ from tidegate.commands.days import add_conf, add_wait, open_pipeline
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
+LONGEST_PAUSE = 86_400.0  # s
+
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
@@ -63,9 +65,11 @@ def _run(options: argparse.Namespace) -> int:
 def seconds(text: str) -> float:
     """Return the seconds of a time such as 500ms, 10s or 2m. Raises DeclarationError."""
     found = re.fullmatch(r"(\d+)(ms|s|m|h)", text)
-    if found is None or int(found[1]) == 0:
-        raise DeclarationError(f"--trigger is {text!r}; it must be a time, as 500ms, 10s or 2m.")
-    return int(found[1]) * UNITS[found[2]]
+    if found is None or not 0 < (pause := int(found[1]) * UNITS[found[2]]) <= LONGEST_PAUSE:
+        raise DeclarationError(
+            f"--trigger is {text!r}; it must be a time of up to 24h, as 500ms, 10s or 2m."
+        )
+    return pause
 
 
 def _tell(enrichment: str, events: Iterator[StreamEvent], *, as_json: bool) -> int:

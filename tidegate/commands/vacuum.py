@@ -1,9 +1,7 @@
 """`tidegate vacuum`: removes old versions of the tables, and runs that were never published."""
 
 import argparse
-from datetime import timedelta
 
-from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_enrichment, named
 
@@ -22,13 +20,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.keep_days < 0:
-        raise DeclarationError(f"--keep-days is {options.keep_days}; it must be 0 or more.")
-    from jobs.commands import vacuum
+    from jobs.commands.vacuum import age_of, vacuum
 
-    for one in vacuum.vacuum(
-        named(options).enrichment, older_than=timedelta(days=options.keep_days)
-    ):
+    older_than = age_of(options.keep_days)
+    for one in vacuum(named(options).enrichment, older_than=older_than):
         old, runs = (
             counted(one.removed.old, "old file"),
             counted(one.removed.runs, "unpublished run"),

@@ -33,6 +33,11 @@ def test_hours_are_named_by_themselves_or_by_the_days_of_the_zone(first, last, h
     assert (len(found), found[:: len(found) - 1]) == (hours, ends)
 
 
+def test_the_last_day_of_the_calendar_ends():
+    assert day_range(flights, "9999-12-30", "9999-12-31", names=NAMES)[-1] == "9999-12-31"
+    assert len(day_range(HOURLY, "9999-12-31", "9999-12-31", names=NAMES)) >= 24
+
+
 @pytest.mark.parametrize(
     ("enrichment", "first", "last", "message"),
     [

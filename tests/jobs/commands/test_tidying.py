@@ -60,8 +60,10 @@ def test_vacuum_keeps_what_is_young_and_says_what_went_of_each_table(towns, caps
         in capsys.readouterr().out.splitlines()
     )
     assert DeltaTable(f"{towns.place}/towns").to_pyarrow_table()["number"].to_pylist() == [1]
-    assert main(["vacuum", "towns", "--keep-days", "-1", "--package", "declared"]) == 2
-    assert capsys.readouterr().err == "--keep-days is -1; it must be 0 or more.\n"
+    for days in ("-1", "740000"):
+        assert main(["vacuum", "towns", "--keep-days", days, "--package", "declared"]) == 2
+        expected = f"--keep-days is {days}; it must be 0 to 36,500.\n"
+        assert capsys.readouterr().err == expected
 
 
 def test_vacuum_removes_what_a_publication_that_crashed_left_on_a_store_and_nothing_of_a_run_at_work(
