@@ -102,11 +102,9 @@ class LeaseKeeper:
             if self._adaptive is not None and seen is not None:
                 self._adaptive.take(seen, now)
                 self._divide(now)
-            ttl = (
-                max(TTL_OF_TASKS, self.ttl)
-                if self.store is None
-                else max(0.0, self.holder.until - now)
-            )
+            until = math.inf if self.store is None else self.holder.until
+            # before its first answer the run has nothing, but tells the store what the tasks want
+            ttl = max(0.0, until - now) if math.isfinite(until) else max(TTL_OF_TASKS, self.ttl)
             answer = self.tasks.heartbeat(task, claims, now=now, ttl=ttl)
             if self.store is not None:
                 known = self.holder.shares if now < self.holder.until else {}

@@ -27,9 +27,8 @@ async def beats(path, caplog):
     killed, run = (
         LeaseKeeper(limits, owner, owner, store, lambda: now) for owner in ("killed", "run")
     )
-    for _ in range(2):  # the first heartbeat of a run only makes it known
-        killed.heartbeat("task", {CALLS: Claim(Limit(4), 0, 4)})
-        await killed.beat()
+    killed.heartbeat("task", {CALLS: Claim(Limit(4), 0, 4)})
+    await killed.beat()
     for _ in range(120):
         run.heartbeat("task", {CALLS: Claim(Limit(4), 0, 4)})
         await run.beat()
@@ -43,16 +42,33 @@ def test_a_run_that_waits_for_what_a_killed_one_held_says_so(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "tidegate"):
         found = asyncio.run(beats(tmp_path / "limits.sqlite", caplog))
     assert caplog.messages[0] == SAID
-    # the first heartbeat wants nothing
-    assert [warnings for warnings, _, _ in found[:12]] == [0] * 11 + [1]
+    assert [warnings for warnings, _, _ in found[:11]] == [0] * 10 + [1]
     begun = next(second for second, (_, has, _) in enumerate(found) if has)
     assert 90 < begun <= 101
     assert len(caplog.messages) == 2  # again after a minute, and not once it calls
     waits = [text for _, _, text in found]
     # it may live
-    assert waits[1:4] == ["waits for other runs, which hold all 4 calls in flight of geo"] * 3
+    assert waits[:4] == ["waits for other runs, which hold all 4 calls in flight of geo"] * 4
     killed = "waits for calls of a killed run to end, {} s"
     assert waits[4:begun] == [
         killed.format(math.ceil(LONGEST_CALL + 10 - second)) for second in range(4, begun)
     ]
     assert set(waits[begun:]) == {""}
+
+
+async def first_part(path):
+    """What a task has after the first heartbeat of its run."""
+    store = FileStore(str(path), patience=5.0, clock=lambda: 0.0)
+    limits = ServiceLimits("geo", {CALLS: Limit(4)}, LONGEST_CALL)
+    run, claims = (
+        LeaseKeeper(limits, "run", "run", store, lambda: 0.0),
+        {CALLS: Claim(Limit(4), 0, 4)},
+    )
+    before = run.heartbeat("task", claims).shares[CALLS].has
+    await run.beat()
+    await store.close()
+    return before, run.heartbeat("task", claims).shares[CALLS].has
+
+
+def test_a_run_gets_its_part_with_its_first_heartbeat(tmp_path):
+    assert asyncio.run(first_part(tmp_path / "limits.sqlite")) == (0, 4)
