@@ -1,7 +1,9 @@
 """The command line: `python -m tidegate <command>`; the commands are in `tidegate/commands`."""
 
 import argparse
+import atexit
 import errno
+import gc
 import os
 import sys
 from importlib.metadata import version
@@ -66,6 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
         arguments are wrong. 3: stopped because a service is down or denies access, or a cap is
         reached; the command can be repeated.
     """
+    gc.set_threshold(50_000, 20, 100)  # modules are no garbage
+    atexit.register(gc.freeze)  # otherwise the end looks at all of them once more
     here = str(Path.cwd())
     read_env_file(Path.cwd())
     if not {"", here} & set(sys.path):
