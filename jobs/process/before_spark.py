@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.declare.coroutine_lookup import CoroutineLookup
+from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.vendor_jobs import JobLookup, places_of_jobs
 from jobs.errors import TidegateError
 from jobs.input.sizes import measure_files
@@ -76,6 +78,12 @@ class BeforeSpark:
         return not self.enrichment.input.only_changed and bool(
             places_of_jobs(self.enrichment.lookups)
         )
+
+    @property
+    def runs_code_of_users(self) -> bool:
+        """Whether a lookup may print, or block or end its process."""
+        of_users = (AsyncFunctionLookup, CoroutineLookup)
+        return any(isinstance(lookup, of_users) for lookup in self.enrichment.lookups)
 
     def is_short(self, days: Sequence[str]) -> bool:
         """Returns whether the run is known to have few rows."""

@@ -30,6 +30,7 @@ from jobs.process.day_events import (
     DaysWarning,
 )
 from jobs.process.day_options import DayOptions
+from jobs.process.program_thread import WaitForEnd
 from jobs.process.publish_decision import (
     Quality,
     kept,
@@ -37,7 +38,7 @@ from jobs.process.publish_decision import (
     publish_or_hold_back,
     render_report,
 )
-from jobs.process.spark_submit import ProgramResult, SparkSubmit, WaitForEnd, ended
+from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended
 from jobs.run.engines.engine import LOCAL
 from jobs.run.enrich_day import FAILED as FAILED_STATUS
 from jobs.run.enrich_day import SETTLED, STOPPED, WAITING, WRONG, day_run_id
@@ -273,7 +274,10 @@ class _Run:
             "starting",
             {"log": str(log), "engine": submit.engine, "jobs_only": bool(more)},
         )
-        submit = submit.for_short_run() if self._before.is_short(days) else submit
+        is_short = self._before.is_short(days)
+        submit = submit.for_short_run() if is_short else submit
+        if not is_short or len(days) > 1 or self._before.runs_code_of_users:
+            submit = replace(submit, in_process=False)
         with (
             self._before.handed_over() as handed_over,
             submit.started(
@@ -285,8 +289,6 @@ class _Run:
                 leases=list(self._leases.values()),
             ) as wait,
         ):
-            from jobs.tables import publishing  # noqa: F401  # imports Delta while Spark starts, not after the checks
-
             named_cause = False  # whether Spark's last event was about a day that it did not write
             for day in days:
                 yield from self._stages(day, wait)

@@ -8,12 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jobs.errors import LOG_SAYS_MORE, DeclarationError
 from jobs.process.process_guard import command_under_guard
+from jobs.process.program_thread import WaitForEnd, started_in_thread
 from jobs.process.spark_conf import read_settings, refuse_own_settings, settings_from_environment
 from jobs.run.coordinator.link_server import link_ports
 from jobs.run.engines import local_master
@@ -22,8 +23,6 @@ from jobs.run.engines.spark_session import GIVING_BACK, MASTER_VARIABLE
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
 from jobs.tables.leases.day_leases import Lease
 
-# waits so many s, or to the end; returns the exit status, None while it runs
-WaitForEnd = Callable[[float | None], int | None]
 HERE = Path(__file__).resolve().parent
 LOGGING = HERE / "log4j2.properties"
 PROGRAM = HERE.parent / "run" / "enrich_day.py"
@@ -76,6 +75,8 @@ class SparkSubmit:
         environment: Of the program, added to ours.
         grace: s between SIGTERM and SIGKILL.
         engine: Of the run.
+        in_process: Whether a short run of a day, without code of users, may share this process, as
+            this process ends when its user interrupts it.
     """
 
     master: str = "local[2]"
@@ -84,6 +85,7 @@ class SparkSubmit:
     environment: Mapping[str, str] = field(default_factory=dict)
     grace: float = 10.0
     engine: str = SPARK
+    in_process: bool = False
 
     @contextlib.contextmanager
     def started(
@@ -108,8 +110,12 @@ class SparkSubmit:
                 ended.
         """
         arguments = ["--enrichment", reference, "--day", *days, "--run-id", run_id, *options]
-        with self.program_started(
-            PROGRAM, arguments, name=f"{reference} {days[0]}", log=log, leases=leases
+        with (
+            started_in_thread([*arguments, "--engine", self.engine], log)
+            if self.in_process
+            else self.program_started(
+                PROGRAM, arguments, name=f"{reference} {days[0]}", log=log, leases=leases
+            )
         ) as wait:
             yield wait
 
@@ -143,6 +149,8 @@ class SparkSubmit:
                 start_new_session=True,
                 pass_fds=[lease.file for lease in leases if lease.file is not None],
             )  # fmt: skip
+            from jobs.tables import publishing  # noqa: F401  # imports Delta meanwhile, not after the checks
+
             try:
                 yield _waiting_for(process)
             except BaseException:

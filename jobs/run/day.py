@@ -56,6 +56,7 @@ def run_day(
     rules: RunOptions | None = None,
     checks: str | None = None,
     compared: Path | None = None,
+    engine: str | None = None,
     report: Report = ignore_event,
     clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
@@ -70,6 +71,7 @@ def run_day(
         rules: What the run may call.
         checks: The hook that judges the written files, module:function.
         compared: Folder in which the starter of this program left the changed rows that it found.
+        engine: By default the environment's.
         report: Gets the run's events.
         clock: Seconds, monotonic.
 
@@ -83,7 +85,7 @@ def run_day(
         LedgerError: Answers cannot be stored.
     """
     on_store = is_url(enrichment.output.path) or is_url(enrichment.input.path)
-    elsewhere = on_store and _is_elsewhere()
+    elsewhere = on_store and _is_elsewhere(engine)
     calls = rules is None or rules.may_call or bool(rules.only)
     input_day = preflight(enrichment, day, elsewhere=elsewhere, calls=calls)
     require_new_run(enrichment, run_id)
@@ -109,6 +111,7 @@ def run_day(
         changed=changed,
         rules=rules,
         checks=checks,
+        engine=engine,
         report=report,
         clock=clock,
     )
@@ -125,6 +128,7 @@ def run_files(
     changed: ChangedRows | None = None,
     rules: RunOptions | None = None,
     checks: str | None = None,
+    engine: str | None = None,
     report: Report = ignore_event,
     clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
@@ -140,6 +144,7 @@ def run_files(
         changed: Set if the files are the changed rows of the day.
         rules: What the run may call.
         checks: The hook that judges the written files, module:function.
+        engine: By default the environment's.
         report: Gets the run's events.
         clock: Seconds, monotonic.
     """
@@ -150,10 +155,10 @@ def run_files(
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
     name = f"{enrichment.name} {day}"
-    is_local = spark is None and chosen_engine() == LOCAL
-    engine = LocalEngine(name) if is_local else SparkEngine(spark or session(name))
+    is_local = spark is None and chosen_engine(engine) == LOCAL
     return DayRun(
-        engine, enrichment, input_day, day, run_id, whole_day=whole_day, changed=changed,
+        LocalEngine(name) if is_local else SparkEngine(spark or session(name)),
+        enrichment, input_day, day, run_id, whole_day=whole_day, changed=changed,
         rules=rules or RunOptions(), checks=checks, report=report, clock=clock,
         sent=RequestMetricsCollector(), waits=Waits(WaitingDay(enrichment.name, day)),
     ).run()  # fmt: skip
@@ -376,11 +381,11 @@ def _scratch(facts: DayFacts) -> str:
     return f"{facts.folder}{KEYS}"
 
 
-def _is_elsewhere() -> bool:
+def _is_elsewhere(engine: str | None) -> bool:
     # imports Spark; only a store needs it this early
     from jobs.run.engines.engine import is_elsewhere
 
-    return is_elsewhere()
+    return is_elsewhere(engine)
 
 
 def _latest_first(enrichment: str) -> list[DayRecord]:

@@ -21,11 +21,11 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.loading import load
@@ -40,9 +40,10 @@ from jobs.errors import (
     TidegateError,
 )
 from jobs.run.day import Report, run_day
+from jobs.run.engines.engine import LOCAL, SPARK
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.plan.options import RunOptions
-from jobs.run.terminal import terminal
+from jobs.run.terminal import Terminal
 from jobs.schema.records import DayRecord
 from jobs.storage import durable
 from jobs.tables.records import run_records
@@ -67,14 +68,30 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     several = len(options.day) > 1 or options.in_turn
     status = WROTE
-    for day in options.day:
-        end = _Day(
-            options, day, day_run_id(options.run_id, day) if several else options.run_id
-        ).run()
-        status = status or end.status
-        if not end.may_go_on:
-            break
+    with _words(options.log) as words:
+        terminal = Terminal(words)
+        for day in options.day:
+            run_id = day_run_id(options.run_id, day) if several else options.run_id
+            end = _Day(options, day, run_id, terminal).run()
+            status = status or end.status
+            if not end.may_go_on:
+                break
     return status
+
+
+@contextmanager
+def _words(log: Path | None) -> Iterator[TextIO]:
+    """Yields where messages go: a file, which gets our warnings too, or else stderr."""
+    if log is None:
+        yield sys.stderr
+        return
+    with log.open("w", encoding="utf-8", errors="backslashreplace") as words:
+        logger, handler = logging.getLogger("tidegate"), logging.StreamHandler(words)
+        logger.addHandler(handler)
+        try:
+            yield words
+        finally:
+            logger.removeHandler(handler)
 
 
 def day_run_id(run_id: str, day: str) -> str:
@@ -85,8 +102,11 @@ def day_run_id(run_id: str, day: str) -> str:
 class _Day:
     """Writes and checks a day, and waits until it is published or held back."""
 
-    def __init__(self, options: argparse.Namespace, day: str, run_id: str) -> None:
+    def __init__(
+        self, options: argparse.Namespace, day: str, run_id: str, terminal: Report
+    ) -> None:
         self._options, self._day, self._run_id = options, day, run_id
+        self._terminal = terminal
         self._to_file: Report | None = None  # set once the day is known to exist
 
     def run(self) -> DayEnd:
@@ -114,7 +134,7 @@ class _Day:
         enrichment, day, run_id, rules = self._begun()
         return run_day(
             enrichment, day, run_id, rules=rules, checks=options.checks, compared=options.compared,
-            report=self._report,
+            engine=options.engine, report=self._report,
         )  # fmt: skip
 
     def _begun(self) -> tuple[Enrichment, str, str, RunOptions]:
@@ -139,7 +159,7 @@ class _Day:
         """Reports why the day is not written, or not checked."""
         if not isinstance(error, TidegateError):
             logging.getLogger("tidegate").error("unexpected error", exc_info=error)
-            reason = with_log(explain_error(error))
+            reason = with_log(explain_error(error), self._options.log)
             self._report({"kind": "failed", "day": self._day, "reason": reason})
             return DayEnd(FAILED, may_go_on=False)
         stopped = isinstance(error, RunStopped | RowFailed)
@@ -160,14 +180,14 @@ class _Day:
         return DayEnd(status, waits or (is_of_day and not self._options.until_red))
 
     def _report(self, event: dict[str, Any]) -> None:
-        terminal(event)
+        self._terminal(event)
         if self._to_file is not None:
             self._to_file(event)
 
 
-def with_log(reason: str) -> str:
-    log = os.environ.get(LOG_VARIABLE)
-    return f"{reason}{LOG_SAYS_MORE}{log}" if log else reason
+def with_log(reason: str, log: Path | None = None) -> str:
+    path = log or os.environ.get(LOG_VARIABLE)
+    return f"{reason}{LOG_SAYS_MORE}{path}" if path else reason
 
 
 def _wait_for_decision(
@@ -242,6 +262,8 @@ def _options(
         metavar="FOLDER",
         help="of files that say which rows changed, by day",
     )
+    parser.add_argument("--engine", choices=(SPARK, LOCAL), help="by default the environment's")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="for messages, in place of stderr")
     options = parser.parse_args(arguments)
     options.run_id = options.run_id or new_id().hex
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", options.run_id):

@@ -1,9 +1,8 @@
 """Writes events of a run as lines for a person who reads its log."""
 
-import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from jobs.wording import counted, printable
 
@@ -35,8 +34,8 @@ def limit_line(lookup: dict[str, Any]) -> str:
 
 
 class Terminal:
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, words: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._words, self._clock = words, clock
         self._last = 0.0
         # the last progress, if it came too soon after another
         self._untold: dict[str, Any] | None = None
@@ -64,14 +63,11 @@ class Terminal:
     def _progress(self, event: dict[str, Any]) -> None:
         if self._clock() - self._last >= EVERY:
             self._last, self._untold = self._clock(), None
-            print(progress_line(event), file=sys.stderr, flush=True)
+            print(progress_line(event), file=self._words, flush=True)
         else:
             self._untold = event
 
     def _line(self, text: str) -> None:
         if self._untold is not None:  # so that a log ends with the last progress
             text, self._untold = f"{progress_line(self._untold)}\n{text}", None
-        print(printable(text), file=sys.stderr, flush=True)
-
-
-terminal = Terminal()
+        print(printable(text), file=self._words, flush=True)

@@ -132,9 +132,9 @@ def _stage_here(engine: Engine, address: DriverAddress | None, attempts: int) ->
     )
 
 
-def is_elsewhere() -> bool:
+def is_elsewhere(option: str | None) -> bool:
     """Returns whether the tasks of a run that this program begins will run on other machines."""
-    return chosen_engine() == SPARK and not is_local(master_here())
+    return chosen_engine(option) == SPARK and not is_local(master_here())
 
 
 _opening = threading.Lock()

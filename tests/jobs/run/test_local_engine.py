@@ -2,8 +2,10 @@
 before any call.
 """
 
+import asyncio
 import datetime as dt
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +64,34 @@ towns = Enrichment(
             keys={"town": "trim(lower(town))"},
             returns="degrees INT",
             timeout=5.0,
+        )
+    ],
+    output=Output(path="published"),
+)
+"""
+
+NOTES = """
+import os
+
+with open("processes", "a") as notes:
+    print(os.getpid(), file=notes)
+"""
+OF_USER = """
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
+
+
+class Weather:
+    async def async_invoke(self, keys):
+        return [{"degrees": 1}]
+
+
+towns = Enrichment(
+    name="towns",
+    input=Input(path="raw"),
+    lookups=[
+        AsyncFunctionLookup(
+            name="weather", function=Weather, max_concurrency=5, timeout=5.0,
+            keys={"town": "trim(lower(town))"}, returns="degrees INT",
         )
     ],
     output=Output(path="published"),
@@ -164,49 +194,75 @@ def test_a_row_has_the_source_file_that_spark_gives_it(tmp_path, spark):
     assert {name: spark_url(str(tmp_path / name)) for name in NAMES} == judged
 
 
-@pytest.mark.process
-def test_a_day_runs_from_the_command_line_without_java(project, service):
-    package = project / "declared"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "towns.py").write_text(
-        DECLARED.replace("timeout=5.0,", 'timeout=5.0, on_null_key="skip",')
-    )
-    service.answer = _answered
+@pytest.fixture
+def command(project, service):
+    """Starts `tidegate run` on a declaration that notes the processes which load it."""
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     environment |= {
         "PATH": "/nowhere",
         "WEATHER_URL": service.url,
         "PYTHONPATH": str(Path(__file__).parents[3]),
     }
-    command = (
-        "-m",
-        "tidegate",
-        "run",
-        "towns",
-        "--day",
-        DAY,
-        "--package",
-        "declared",
-        "--engine",
-        "local",
-    )
-    done = subprocess.run(
-        [sys.executable, *command],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=project,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "published   200 rows, 12 calls" in done.stdout
-    assert "Spark" not in done.stderr
+    words = f"run towns --day {DAY} --package declared --engine local".split()
+
+    def start(declared=DECLARED):
+        package = project / "declared"
+        package.mkdir(exist_ok=True)
+        (package / "__init__.py").touch()
+        (package / "towns.py").write_text(
+            declared.replace("timeout=5.0,", 'timeout=5.0, on_null_key="skip",') + NOTES
+        )
+        return subprocess.Popen(
+            [sys.executable, "-m", "tidegate", *words], env=environment, cwd=project, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    return start
+
+
+def published(process):
+    told, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert "Spark" not in errors
     assert DeltaTable("published").to_pyarrow_table().num_rows == 200
+    return told
+
+
+@pytest.mark.process
+def test_a_day_runs_from_the_command_line_without_java_in_one_process(project, service, command):
+    service.answer = _answered
+    assert "published   200 rows, 12 calls" in published(command())
+    assert len((project / "processes").read_text().split()) == 1
+    (log,) = project.glob("data/runs/towns/*/*.log")
+    assert "200 of 200 rows" in log.read_text()
 
 
 async def _answered(request):
     return web.json_response({"degrees": 1})
+
+
+@pytest.mark.process
+@pytest.mark.proof
+def test_the_code_of_a_user_runs_in_another_process(project, command):
+    assert "12 calls" in published(command(OF_USER))
+    assert len(set((project / "processes").read_text().split())) == 2
+
+
+@pytest.mark.process
+def test_ctrl_c_ends_a_run_and_the_same_command_continues(service, command):
+    async def answer_some(request):
+        if len(service.log) > 5:
+            first.send_signal(signal.SIGINT)
+            await asyncio.Event().wait()
+        return await _answered(request)
+
+    service.answer = answer_some
+    first = command()
+    _, errors = first.communicate()
+    assert first.returncode == 130
+    assert errors.endswith("The same command continues.\n")
+    service.answer = _answered
+    published(command())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,36 @@
+"""Runs the program of a day in a thread of the command, which then imports everything once."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from jobs.run import enrich_day
+
+# waits so many s, or to the end; returns the exit status, None while it runs
+WaitForEnd = Callable[[float | None], int | None]
+CRASHED = 70  # exit status of a program that raised
+
+
+@contextlib.contextmanager
+def started_in_thread(arguments: Sequence[str], log: Path) -> Iterator[WaitForEnd]:
+    """Starts the program, which writes to the file `log`. Yields the function that waits for it.
+
+    If the body raises, as for Ctrl-C, the program ends with this process, as by a kill.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    ended = [CRASHED]
+
+    def run() -> None:
+        ended[:] = [enrich_day.main([*arguments, "--log", str(log)])]
+
+    # a daemon: an interrupted command does not wait for it
+    program = threading.Thread(target=run, name="tidegate-day", daemon=True)
+    program.start()
+
+    def wait(seconds: float | None) -> int | None:
+        program.join(seconds)
+        return None if program.is_alive() else ended[0]
+
+    yield wait
+    program.join()
