@@ -60,6 +60,34 @@ def test_a_day_is_shown_with_its_runs_and_failed_checks_first(towns, capsys):
     assert printed(capsys, "diff", "towns", DAY, "--from", "0123456789ab", "--to", "later")
 
 
+@pytest.mark.parametrize("command", ["show", "diff"])
+def test_a_day_is_written_with_its_option_too(towns, capsys, command):
+    towns.publish(DAY, [1, 2], run_id="first")
+    towns.publish(DAY, [1], run_id="second")
+    assert printed(capsys, command, "towns", DAY) == printed(capsys, command, "towns", "--day", DAY)
+    assert main([command, "towns", DAY, "--day", DAY, "--package", "declared"]) == 2
+    assert capsys.readouterr().err == "DAY and --day are the same: write one of them.\n"
+    assert main([command, "towns", "--day", "2013", "--package", "declared"]) == 2
+    assert capsys.readouterr().err.startswith("--day is '2013'")
+
+
+def test_a_comparison_needs_a_day(towns, capsys):
+    assert main(["diff", "towns", "--package", "declared"]) == 2
+    assert capsys.readouterr().err == "no day is given: write --day 2013-01-10.\n"
+
+
+def test_dead_letters_of_every_enrichment_are_listed_without_a_name(towns, capsys):
+    towns.publish(DAY, [1, 2], statuses={2: "error"})
+    towns.declare_too("idle = replace(towns, name='idle', output=replace(towns.output, path='x'))")
+    lines = printed(capsys, "dead-letters").splitlines()
+    assert lines[0] == "towns"
+    assert lines[1].startswith("weather  error  1 letter  ")
+    assert lines[-2:] == ["idle", "no dead letters"]
+    found = printed(capsys, "dead-letters", "--json").splitlines()
+    assert [json.loads(line)["enrichment"] for line in found] == ["towns", "idle"]
+    assert main(["dead-letters", "--csv", "all.csv", "--package", "declared"]) == 2
+
+
 def test_a_day_without_a_run_is_one_sentence(towns, capsys):
     assert main(["show", "towns", DAY, "--package", "declared"]) == 2
     assert capsys.readouterr().err == (

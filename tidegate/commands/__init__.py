@@ -20,8 +20,8 @@ GROUPS = {
     },
     "Look, without a call": {
         "ls": "the enrichments, with their lookups, schedules and tables",
-        "status": "the last days of every table: what is wrong and what to do first; rows, calls, "
-        "cost",
+        "status": "the last day of every table, or the days of one: what is wrong and what to do "
+        "first; rows, calls, cost",
         "show": "an enrichment as it is declared; or a day: its runs, lookups and checks",
         "explain": "where the cells of a published row come from: key, request, answer, run, "
         "price; no call",

@@ -18,7 +18,9 @@ from tidegate.commands.lines import entry
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
-    parser.add_argument("--against", required=True, metavar="DAY", help="a published day")
+    parser.add_argument(
+        "--against", "--day", required=True, metavar="YYYY-MM-DD", help="a published day"
+    )
     add_json_object(parser)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from jobs.commands.day_range import day_range
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import Discovered, discover_named
+from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
 from jobs.schema.facts import Facts
 
@@ -70,6 +71,21 @@ def print_json(found: Facts) -> None:
 def named(options: argparse.Namespace) -> Discovered:
     """Return the named enrichment. Raises DeclarationError if none or several have the name."""
     return discover_named(options.package, options.enrichment)
+
+
+def add_day(parser: argparse.ArgumentParser) -> None:
+    """Add DAY, which may be written as --day too; read it with `day_of`."""
+    parser.add_argument("day", nargs="?", metavar="DAY", help="such as 2013-01-10")
+    parser.add_argument("--day", dest="named_day", metavar="YYYY-MM-DD", help="the same")
+
+
+def day_of(options: argparse.Namespace, enrichment: Enrichment) -> str | None:
+    """Return the day that the options give; None without one. Raises DeclarationError."""
+    if options.day is not None and options.named_day is not None:
+        raise DeclarationError("DAY and --day are the same: write one of them.")
+    option = "DAY" if options.named_day is None else "--day"
+    day = options.day or options.named_day
+    return day and require_day(day, option, enrichment.input.every)
 
 
 def add_days(parser: argparse.ArgumentParser) -> None:

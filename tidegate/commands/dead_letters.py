@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.declare.finding.discovery import discover
 from jobs.declare.values.calendar import require_day
+from jobs.errors import DeclarationError
 from jobs.schema.facts import Facts
 from jobs.wording import counted, listed, one_line
 from tidegate.commands.command import (
@@ -25,6 +28,7 @@ from tidegate.commands.lines import entry
 
 if TYPE_CHECKING:
     from jobs.commands.replaying.dead_letters import DayLetters, LetterGroup
+    from jobs.declare.enrichment import Enrichment
 
 LONGEST = 600  # shown characters of an answer
 
@@ -40,7 +44,7 @@ class Letters(Facts):
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_enrichment(parser)
+    add_enrichment(parser, optional=True)
     parser.add_argument("--day", metavar="YYYY-MM-DD", help="by default all days")
     add_where(parser)
     parser.add_argument("--each", action="store_true", help="a line for each, not by reason")
@@ -60,13 +64,28 @@ def add_where(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.enrichment is not None:
+        _tell(options, named(options).enrichment)
+        return RIGHT
+    if options.csv is not None:
+        raise DeclarationError("--csv writes the columns of one table: name its enrichment.")
+    for _, enrichment in discover(options.package):
+        if not options.json:
+            print(enrichment.name)
+        try:
+            _tell(options, enrichment)
+        except DeclarationError as error:  # such as: it has no run of the day
+            print(error, file=sys.stderr)
+    return RIGHT
+
+
+def _tell(options: argparse.Namespace, enrichment: Enrichment) -> None:
     from jobs.commands.replaying.dead_letters import (
         find_dead_letters,
         group_letters,
         shown_letter,
     )
 
-    enrichment = named(options).enrichment
     day = options.day and require_day(options.day, "--day", enrichment.input.every)
     found = find_dead_letters(enrichment, day, options.where)
     if options.csv is not None:
@@ -81,7 +100,6 @@ def _run(options: argparse.Namespace) -> int:
     else:
         for line in _by_reason(group_letters(enrichment, found), found):
             print(line)
-    return RIGHT
 
 
 def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -100,7 +118,7 @@ def _each(
             text = f"{row['_lookup']}  {row['_status']}  {row['_key']}  {row['_error'] or ''}"
             yield text.rstrip()
         count = counted(len(day.rows), "dead letter")
-        if day.rows or len(found) == 1:
+        if day.rows:
             yield f"{day.day}  {count} of run {day.run_id} ({day.state})"
     yield from _summary(found)
 
@@ -125,9 +143,12 @@ def _letter(row: dict[str, Any]) -> str:
 
 
 def _summary(found: Sequence[DayLetters]) -> Iterator[str]:
-    if len(found) != 1:
-        count = counted(sum(len(day.rows) for day in found), "dead letter")
-        yield f"{count} of {counted(sum(bool(day.rows) for day in found), 'day')}"
+    days = [day for day in found if day.rows]
+    if not days:
+        yield "no dead letters"
+    elif len(found) != 1:
+        count = counted(sum(len(day.rows) for day in days), "dead letter")
+        yield f"{count} of {counted(len(days), 'day')}"
     for day in found:
         if day.removed:
             count = counted(day.removed, "letter")

@@ -6,13 +6,15 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from jobs.declare.values.calendar import require_day
+from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import (
     RIGHT,
     Command,
+    add_day,
     add_enrichment,
     add_json_object,
+    day_of,
     named,
     print_json,
 )
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
-    parser.add_argument("day", metavar="DAY", help="as 2013-01-10")
+    add_day(parser)
     for option, default in (("--from", "the publication before"), ("--to", "the last one")):
         parser.add_argument(
             option,
@@ -39,7 +41,9 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.commands.diffing.diff import diff
 
     enrichment = named(options).enrichment
-    day = require_day(options.day, "DAY", enrichment.input.every)
+    day = day_of(options, enrichment)
+    if day is None:
+        raise DeclarationError("no day is given: write --day 2013-01-10.")
     found = diff(enrichment, day, options.first, options.last)
     if options.json:
         print_json(found)

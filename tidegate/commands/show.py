@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
 from jobs.process.day_events import PUBLISHED
 from jobs.schema.facts import Facts
 from tidegate.commands.command import (
     RIGHT,
     Command,
+    add_day,
     add_enrichment,
     add_json_object,
+    day_of,
     named,
     print_json,
 )
@@ -53,21 +54,21 @@ class ShownDay(Facts):
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
-    parser.add_argument("day", nargs="?", metavar="DAY", help="as 2013-01-10")
+    add_day(parser)
     add_json_object(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
     found = named(options)
-    if options.day is None:
+    day = day_of(options, found.enrichment)
+    if day is None:
         declared = describe(found)
         lines = _declared(declared)
     else:
-        day = require_day(options.day, "DAY", found.enrichment.input.every)
         shown = show_day(found.enrichment, day)
         lines = _day(shown)
     if options.json:
-        print_json(declared if options.day is None else shown)
+        print_json(declared if day is None else shown)
         return RIGHT
     for line in lines:
         print(line)
