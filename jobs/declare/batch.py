@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.values.fingerprint import WHERE_DECLARED
-from jobs.declare.values.templates import JsonTemplate
+from jobs.declare.values.templates import JsonTemplate, require_same_names
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 
@@ -113,14 +113,7 @@ class Batch:
                 f"keys: a batch makes {{{made[0]}}} itself; rename the key {made[0]!r}."
             )
         used = JsonTemplate("batch.item", self.item).names - {ID}
-        if used != set(keys):
-            odd = min(used ^ set(keys))
-            where = (
-                "batch.item, but is not a key"
-                if odd in used
-                else "keys, but batch.item does not use it"
-            )
-            raise DeclarationError(f"batch: {odd!r} is in {where}.")
+        require_same_names("batch", "batch.item", used, keys)
         if self.match is not None and not self.has_ids and len(keys) > 1:
             raise DeclarationError(
                 f"batch: match is {self.match!r}, but an item has no {{id}} and {len(keys)} keys; "

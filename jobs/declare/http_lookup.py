@@ -17,7 +17,12 @@ from jobs.declare.lookup import Lookup
 from jobs.declare.services import Service
 from jobs.declare.values.env import Env
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
-from jobs.declare.values.templates import JsonTemplate, placeholders, without_placeholder
+from jobs.declare.values.templates import (
+    JsonTemplate,
+    placeholders,
+    require_same_names,
+    without_placeholder,
+)
 from jobs.errors import DeclarationError
 
 SCHEMA, REPAIR = "schema", "repair"  # placeholders in the body
@@ -218,15 +223,9 @@ class HttpLookup(Lookup):
                     "path or `body`."
                 )
             self.batch.check(list(self.keys), self.timeout)
-        elif used != set(self.keys):
-            odd = min(used ^ set(self.keys))
+        else:
             whole = "the request" if self.body is None else "the request or its body"
-            where = (
-                f"{whole}, but is not a key"
-                if odd in used
-                else f"keys, but {whole} does not use it"
-            )
-            raise DeclarationError(f"request {self.request!r}: {odd!r} is in {where}.")
+            require_same_names(f"request {self.request!r}", whole, used, self.keys)
 
     def _check_schema_place(self) -> set[str]:
         """Return the name in the body that stands for the schema."""
@@ -316,9 +315,7 @@ class HttpLookup(Lookup):
                 )
 
     def _check_answer(self) -> None:
-        unknown = sorted(set(self.paths) - {column.name for column in self.columns})
-        if unknown:
-            raise DeclarationError(f"paths: {unknown[0]!r} is not a column of returns.")
+        self._require_columns(paths=self.paths, required=self.required)
         for column, json_path in self.paths.items():
             JsonPath(f"paths: {column}", json_path, lenient=True)
         for name in (column.name for column in self.columns if column.name not in self.paths):
@@ -366,9 +363,6 @@ class HttpLookup(Lookup):
                     f"answer_when: {status} {why}; write one of {', '.join(map(str, UNANSWERED))}, "
                     "and only here."
                 )
-        unknown = sorted(set(self.required) - {column.name for column in self.columns})
-        if unknown:
-            raise DeclarationError(f"required: {unknown[0]!r} is not a column of returns.")
 
     def variables(self) -> Iterator[Env]:
         yield from super().variables()

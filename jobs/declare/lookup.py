@@ -20,6 +20,7 @@ from jobs.declare.values.prices import prices_of_model, reported_units, singular
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 from jobs.schema.records import ChoiceFacts, LookupFacts, PriceFacts
+from jobs.wording import did_you_mean
 
 if TYPE_CHECKING:
     from jobs.declare.answers.answer_casts import AnswerColumn
@@ -115,14 +116,7 @@ class Lookup:
                 f"timeout is {self.timeout} s; it must be over 0, or None to wait without limit."
             )
         self._check_keys()
-        answers = {column.name for column in self.columns}
-        for name, named in (("ranges", set(self.ranges)), ("null_share", set(self.null_share))):
-            unknown = sorted(named - answers)
-            if unknown:
-                raise DeclarationError(
-                    f"{name}: {unknown[0]!r} is not a column of returns "
-                    f"({', '.join(sorted(answers))})."
-                )
+        self._require_columns(ranges=self.ranges, null_share=self.null_share)
         self._check_ranges()
         for name, value, allowed in (
             ("on_null_key", self.on_null_key, ("skip", "fail")),
@@ -187,6 +181,16 @@ class Lookup:
     def billed_units(self) -> Collection[str] | None:
         """Return the units that its answers report; None if its code reports them."""
         return {singular(unit) for unit in self.bill}
+
+    def _require_columns(self, **named: Collection[str]) -> None:
+        """Raise DeclarationError for a name in a field that is no column of `returns`."""
+        answers = [column.name for column in self.columns]
+        for field_name, names in named.items():
+            if unknown := sorted({*names} - {*answers}):
+                raise DeclarationError(
+                    f"{field_name}: {unknown[0]!r} is not a column of returns "
+                    f"({', '.join(sorted(answers))}).{did_you_mean(unknown[0], answers)}"
+                )
 
     def _check_keys(self) -> None:
         from jobs.declare.values.key_expressions import (

@@ -13,6 +13,7 @@ from jobs.declare.lookup import Lookup
 from jobs.declare.services import Outage, require_concurrency
 from jobs.declare.values.env import Env, resolve
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT
+from jobs.declare.values.templates import require_same_names
 from jobs.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -75,14 +76,7 @@ class SqlLookup(Lookup):
         self._check_batch()
 
     def _check_select(self, statement: Statement) -> None:
-        odd = sorted(set(statement.parameters) ^ set(self.keys))
-        if odd:
-            where = (
-                "keys, but the select does not use it"
-                if odd[0] in self.keys
-                else "the select, but is not a key"
-            )
-            raise DeclarationError(f"select: {odd[0]!r} is in {where}.")
+        require_same_names("select", "the select", statement.parameters, self.keys)
         for column in self.columns:
             if statement.columns and column.name not in statement.columns:
                 raise DeclarationError(

@@ -33,7 +33,7 @@ from jobs.input.types import (
 from jobs.storage import parquet_files, stored_files
 from jobs.storage.urls import absolute, below, is_url
 from jobs.storage.work_folders import work_place
-from jobs.wording import counted, listed
+from jobs.wording import counted, did_you_mean, listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -222,6 +222,10 @@ def last_day(declared: Input) -> str:
     if last := max((day for day in days if is_day(day, declared.every)), default=None):
         return last
     refuse_table_formats(root, root)
+    if not is_url(root) and not Path(root).is_dir():
+        above = Path(root).parent
+        beside = [str(above / name) for name in stored_files.folders_in(str(above))]
+        raise DeclarationError(f"input: there is no folder {root}.{did_you_mean(root, beside)}")
     meant = nearest_to(declared, "2013-01-10")
     raise DeclarationError(f"input: {root} has no folder of a day, as {prefix}2013-01-10.{meant}")
 

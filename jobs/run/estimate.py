@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
 IN_JOBS = "in an open job"
+DAY = 86_400  # s
 FAILED = "answered with an error"  # by error_when or required
 UNKNOWN_COST = "unknown, as only answers report what a call uses: `tidegate try` finds out,"
 BY_ROW, EVERY_DAY = "cache=None: every row is called for", "no ledger: every day asks its keys"
@@ -366,9 +367,9 @@ def _seconds(lookup: Lookup, calls: int, last: LookupMetrics | None) -> float | 
 
 
 def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
-    oldest = (
-        f"   oldest answer {lookup.oldest_days:,.1f} days" if lookup.oldest_days is not None else ""
-    )
+    age = lookup.oldest_days
+    old = "" if age is None else f"{age:,.1f} days" if age >= 1 else _time(age * DAY)
+    oldest = old and f"   oldest answer {old} old"
     because = ", ".join(f"{reason} {count:,}" for reason, count in lookup.because)
     each = f"   {lookup.batch_size:,} items each" if lookup.batch_size > 1 else ""
     at = f"{counted(lookup.concurrency, 'call')} in flight"

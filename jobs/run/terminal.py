@@ -12,8 +12,9 @@ EVERY = 5.0  # s between progress lines
 def progress_line(event: Mapping[str, Any]) -> str:
     done, total, unit = event["rows"], event.get("rows_total"), event.get("unit", "rows")
     parts = [f"{done:,} of {total:,} {unit} ({done / total:.0%})" if total else f"{done:,} {unit}"]
+    if rate := event.get("rows_per_s"):  # 0 in the first half second
+        parts.append(f"{rate:,.0f} {unit}/s")
     for key, text in (
-        ("rows_per_s", f"{{:,.0f}} {unit}/s"),
         ("in_flight", "{:,} in flight"),
         ("p50_ms", "p50 {:,.0f} ms"),
         ("p99_ms", "p99 {:,.0f} ms"),

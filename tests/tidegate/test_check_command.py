@@ -187,9 +187,19 @@ def test_services_are_checked_too_when_there_is_no_input(declare, capsys):
     assert main(["check", "--package", declare("moods")]) == 2
     *many, moods = capsys.readouterr().out.splitlines()
     assert [line.split(maxsplit=2)[2][:26] for line in many] == [
-        "input: data/raw/nothing ha", "lookup first: FIRST_URL is", "lookup second: SECOND_URL ",
+        "input: there is no folder ", "lookup first: FIRST_URL is", "lookup second: SECOND_URL ",
     ]  # fmt: skip
     assert " right " in moods
+
+
+def test_an_input_without_a_folder_is_answered_with_the_one_nearby(declare, capsys):
+    Path("data/raw/flights").mkdir(parents=True, exist_ok=True)
+    declare("many", text=MANY.replace("data/raw/flights", "data/raw/flight"))
+    assert main(["check", "--package", declare("moods")]) == 2
+    assert (
+        "WRONG   input: there is no folder data/raw/flight. Did you mean 'data/raw/flights'?"
+        in capsys.readouterr().out
+    )
 
 
 def test_the_last_day_is_one_whose_folder_a_run_finds(declare, project, capsys):

@@ -14,7 +14,7 @@ from enrichments.flights import flights
 from jobs.errors import DeclarationError
 from jobs.process.day_events import DayStage
 from jobs.process.day_pipeline import DayOutcome
-from jobs.schema.records import DayFacts, DayMetrics, DayRecord, LookupMetrics
+from jobs.schema.records import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics
 from tidegate.__main__ import main
 from tidegate.commands import COMMANDS, GROUPS
 from tidegate.commands.command import Command, add_days, add_enrichment, days_of, named
@@ -179,6 +179,23 @@ def test_a_published_day_is_reported_with_what_was_not_read():
     )
 
 
+def test_a_published_day_is_reported_with_shared_answers_and_its_cost():
+    weather = LookupMetrics(
+        "weather", {"ok": 10}, 4, 0, 1.0, 1.0, None, None, from_ledger=1, shared=5,
+        billed=Billed(4, 0, "item", "0.4000", "USD"),
+    )  # fmt: skip
+    facts = DayFacts(
+        flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z",
+        "2026-11-20T02:16Z",
+    )  # fmt: skip
+    figures = DayMetrics(10, 10, 0, (weather,))
+    record = DayRecord(facts, figures, state="published", published_version=3)
+    assert line(DayOutcome("2013-01-10", "r", "published", "", record)) == (
+        "2013-01-10  published   10 rows, 4 calls (5 answers shared), 1 answer from the ledger; "
+        "0.4000 USD; version 3"
+    )
+
+
 def test_a_day_held_back_is_reported_with_its_check_its_report_and_what_asks_again():
     weather = LookupMetrics("weather", {"ok": 1, "error": 9}, 10, 0, 1.0, 1.0, None, None)
     facts = DayFacts(
@@ -199,7 +216,8 @@ def test_a_day_held_back_is_reported_with_its_check_its_report_and_what_asks_aga
     assert line(DayOutcome("2013-01-10", "r", record.state, record.reason, record)) == (
         "2013-01-10  held back   weather: 9 errors. See "
         "data/reports/flights_enriched/2013-01-10/index.html; once the "
-        "cause is fixed, tidegate replay calls again for 9 dead letters and nothing else"
+        "cause is fixed, `tidegate replay flights_enriched --day 2013-01-10` calls again for 9 dead "
+        "letters and nothing else"
     )
 
 
@@ -226,8 +244,8 @@ def test_where_the_output_is_no_terminal_each_stage_of_a_day_is_a_line_and_is_pr
     assert printed.err.splitlines() == [
         "2013-01-10  starting Spark, which logs to data/runs/things/2013-01-10.log",
         "2013-01-10  reading 4 rows",
-        "2013-01-10  1 of 4 keys (25%), 0 keys/s, 2 in flight",
-        "2013-01-10  3 of 4 rows (75%), 0 rows/s, 2 in flight",
+        "2013-01-10  1 of 4 keys (25%), 2 in flight",
+        "2013-01-10  3 of 4 rows (75%), 2 in flight",
         "2013-01-10  written; checking the files",
         "2013-01-10  checked",
         "2013-01-10  publishing",

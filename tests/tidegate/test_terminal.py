@@ -157,7 +157,9 @@ def test_the_line_of_progress_is_never_longer_than_the_terminal(tmp_path, monkey
     assert printed == ["\r\x1b[K[###############     ] 30 of "]
 
 
-def test_without_a_terminal_no_run_prints_a_colour_or_an_address(tmp_path, monkeypatch, capsys):
+def test_without_a_terminal_a_run_prints_no_colour_and_its_reports_path_to_stderr(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         "tidegate.commands.days.line", lambda one: f"{one.day}  failed  {one.reason}"
@@ -166,4 +168,5 @@ def test_without_a_terminal_no_run_prints_a_colour_or_an_address(tmp_path, monke
         tell("things", day_events("things"))
     printed = capsys.readouterr()
     assert "\x1b" not in printed.out + printed.err
-    assert "report:" not in printed.out + printed.err
+    assert "report:" not in printed.out
+    assert printed.err.endswith("report: data/reports/things/2013-01-10/index.html\n")

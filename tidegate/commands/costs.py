@@ -48,8 +48,8 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{options.month}: no run with a price was made here.")
     if costs.unrecorded:
         print(
-            f"{counted(costs.unrecorded, 'run')} of the month wrote no record (stopped, killed, "
-            "or still at work); the sum has what was billed so far."
+            f"{counted(costs.unrecorded, 'run')} in the sum wrote no table: stopped, killed, still "
+            "at work, or `tidegate try`."
         )
     if options.csv:
         Path(options.csv).write_text(costs.focus_csv(), encoding="utf-8")

@@ -26,7 +26,7 @@ from jobs.run.plan.options import RunOptions
 from jobs.schema.records import DayRecord
 from jobs.tables.leases.day_leases import WAIT
 from jobs.tables.records.run_bills import cost_so_far
-from jobs.wording import counted, listed, requested
+from jobs.wording import counted, listed, priced, requested
 from tidegate.commands.command import FAILED, RIGHT, STOPPED, WAITING, WRONG, named
 from tidegate.commands.stages import Stages
 from tidegate.terminal import GREEN, RED, YELLOW, write_coloured
@@ -158,7 +158,7 @@ def add_conf(parser: argparse.ArgumentParser) -> None:
 def tell(enrichment: str, events: Iterable[DayEvent]) -> int:
     """Print progress and finished days. Returns the first unpublished day's exit status.
 
-    In a terminal it ends with the address of the report.
+    It ends with the report: in a terminal its address, else its path on stderr.
     """
     stages = Stages(
         in_place=sys.stderr.isatty(),
@@ -180,9 +180,12 @@ def tell(enrichment: str, events: Iterable[DayEvent]) -> int:
                 warn(event.day, event.sentence)
         if isinstance(event, DayOutcome):
             status = status or _status(event)
-    if reported and sys.stdout.isatty():
+    if reported:
         page = REPORTS / enrichment / (reported[0] if len(reported) == 1 else "") / "index.html"
-        print(f"report: {page.resolve().as_uri()}")
+        if sys.stdout.isatty():
+            print(f"report: {page.resolve().as_uri()}")
+        else:
+            print(f"report: {page}", file=sys.stderr)
     return status
 
 
@@ -221,8 +224,8 @@ def _held_back(record: DayRecord) -> str:
         return message
     letters = counted(record.dead_letters, "dead letter")
     return (
-        f"{message}; once the cause is fixed, tidegate replay calls again for {letters} and "
-        "nothing else"
+        f"{message}; once the cause is fixed, `tidegate replay {declared.enrichment} --day "
+        f"{record.facts.day}` calls again for {letters} and nothing else"
     )
 
 
@@ -232,10 +235,13 @@ def _counted(record: DayRecord) -> str:
     letters = f", {counted(record.dead_letters, 'dead letter')}" if record.dead_letters else ""
     unread = f"; not read: {listed(record.facts.unread)}" if record.facts.unread else ""
     changes = f" ({record.facts.changes.sentence})" if record.facts.changes else ""
+    shared = sum(lookup.shared for lookup in figures.lookups)
+    same = f" ({counted(shared, 'answer')} shared)" if shared else ""
+    cost = f"; {priced(figures.cost)}" if figures.cost else ""
     return (
-        f"{counted(figures.rows_out, 'row')}{changes}, {requested(figures.calls, figures.jobs)}, "
-        f"{counted(stored, 'answer')} from the "
-        f"ledger{letters}; version {record.published_version}{unread}"
+        f"{counted(figures.rows_out, 'row')}{changes}, {requested(figures.calls, figures.jobs)}"
+        f"{same}, {counted(stored, 'answer')} from the "
+        f"ledger{letters}{cost}; version {record.published_version}{unread}"
     )
 
 

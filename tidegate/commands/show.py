@@ -145,7 +145,9 @@ def _day(found: ShownDay) -> Iterator[str]:
     if found.checks:
         yield ""
     for check in found.checks:
-        yield from entry(f"{check['status']:8}", f"{check['check']}: {check['sentence']}", 2)
+        sentence = check["sentence"].removeprefix("not run: ")
+        status = check["status"].replace("_", " ")
+        yield from entry(f"{status:8}", f"{check['check']}: {sentence}", 2)
     yield f"report: {found.report}"
 
 

@@ -33,7 +33,7 @@ from jobs.declare.auth import (
     require_token_url,
 )
 from jobs.declare.services import without_path
-from jobs.declare.values.env import Env, resolve
+from jobs.declare.values.env import Env, read_from, resolve, variables_in
 from jobs.errors import AccessRefused, DeclarationError, ServiceDown
 
 TOKEN_TIMEOUT = 30.0  # s, for one token request
@@ -318,6 +318,7 @@ class TokenHeaders(Authorizer):
         if status != 200:
             raise AccessRefused(
                 f"{self._service}: {self._shown_url} refuses a token: {status}{_reason(body)}."
+                f"{read_from(variables_in(self._auth))}"
             )
         self._keep(body)
 

@@ -27,6 +27,7 @@ from jobs.declare.answers.usage import UsageReader
 from jobs.declare.lookup import Key
 from jobs.declare.services import Service
 from jobs.declare.values.addresses import path_secrets, with_parameter
+from jobs.declare.values.env import read_from, variables_in
 from jobs.errors import AccessRefused
 from jobs.wording import one_line
 
@@ -395,7 +396,9 @@ class ServiceSession:
             raise Throttled(message, throttling.pause(response.headers), status)
         if status in self._service.stop_on or status == PROXY_WANTS_PASSWORD:
             denied = f"{self._service.name} at {self._shown_url} denies access"
-            raise AccessRefused(f"{denied}: {message}.", f"{denied}: {status}.")
+            auth = self._service.auth
+            secrets = read_from(() if auth is None else variables_in(auth))
+            raise AccessRefused(f"{denied}: {message}.{secrets}", f"{denied}: {status}.{secrets}")
         if status in REDIRECTS and status not in self._errors:
             raise Redirected(message)
         raise StatusFailed(

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from jobs.clients.client import CallFailed
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.sql_lookup import SqlLookup, shown_address
-from jobs.declare.values.env import resolve
+from jobs.declare.values.env import Env, read_from, resolve
 from jobs.errors import AccessRefused, DeclarationError
 
 ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: login refused, no such database, no privilege
@@ -179,7 +179,10 @@ def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFai
     message = without_password(one_line(error), engine)
     if state is not None and state.startswith(ABOUT_US):
         denied = f"{lookup.service_name} at {shown_address(engine.url)} denies access"
-        return AccessRefused(f"{denied}: {message}.", f"{denied}: SQLSTATE {state}.")
+        secrets = read_from([lookup.url] if isinstance(lookup.url, Env) else ())
+        return AccessRefused(
+            f"{denied}: {message}.{secrets}", f"{denied}: SQLSTATE {state}.{secrets}"
+        )
     return CallFailed(message, passing=may_pass(error))
 
 

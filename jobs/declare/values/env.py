@@ -1,7 +1,7 @@
 """Names of environment variables, for values that are secret or differ between deployments."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -30,8 +30,8 @@ class Env:
         if not value:
             raise DeclarationError(
                 f"{self.name} is not set. It is read from the environment of the driver and the "
-                "executors: "
-                "set it where Dagster, or this command, is started."
+                "executors: set it where Dagster, or this command, is started, or in the file .env "
+                "there."
             )
         return value
 
@@ -40,6 +40,12 @@ def variables_in(declared: Any) -> Iterator[Env]:
     """Yield the variables in the fields of a declared value, in order."""
     values = (getattr(declared, field.name) for field in fields(declared))
     yield from (value for value in values if isinstance(value, Env))
+
+
+def read_from(variables: Iterable[Env]) -> str:
+    """Return a sentence, after a space, with the variables of a secret; empty without any."""
+    names = ", ".join(dict.fromkeys(one.name for one in variables))
+    return f" Its secrets are read from {names}, in the environment or .env." if names else ""
 
 
 def resolve(value: str | Env) -> str:

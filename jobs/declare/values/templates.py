@@ -6,7 +6,7 @@ import decimal
 import math
 import re
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +14,7 @@ import orjson
 
 from jobs.declare.values.env import Env
 from jobs.errors import DeclarationError
+from jobs.wording import did_you_mean, listed
 
 
 def placeholders(where: str, text: str) -> list[tuple[str, str | None]]:
@@ -31,6 +32,25 @@ def placeholders(where: str, text: str) -> list[tuple[str, str | None]]:
                 f"{where} {text!r}: {{{name}}} has a format; shape the value in keys, by Spark SQL."
             )
     return [(literal, name) for literal, name, _, _ in parts]
+
+
+def require_same_names(
+    where: str, place: str, used: Collection[str], keys: Collection[str]
+) -> None:
+    """Raise DeclarationError for a name in a request that is not a key, or an unused key.
+
+    Args:
+        where: The start of the message.
+        place: What holds the names, such as "the request".
+        used: The names in it.
+        keys: The names of the keys.
+    """
+    strange, unused = sorted({*used} - {*keys}), sorted({*keys} - {*used})
+    if strange:
+        close = did_you_mean(strange[0], keys) or f" The keys: {listed([*keys])}."
+        raise DeclarationError(f"{where}: {strange[0]!r} is in {place}, but is not a key.{close}")
+    if unused:
+        raise DeclarationError(f"{where}: {unused[0]!r} is in keys, but {place} does not use it.")
 
 
 def filled_path(parts: Sequence[tuple[str, str | None]], values: Mapping[str, Any]) -> str:

@@ -166,11 +166,9 @@ def _example(name: str, value: Any, kind: Any) -> str:
     """Return an example: the value itself in the right form, if possible."""
     for form in _forms(value):
         if _misfit("", form, kind) is None:
-            return (
-                f"[{_shown(value)}]"
-                if isinstance(form, list)
-                else repr(form).removeprefix("datetime.")
-            )
+            if not isinstance(form, list):
+                return repr(form).removeprefix("datetime.")
+            return "[...]" if _is_unshown(value) else f"[{value!r}]"
     words = (name, *(one.rpartition(" ")[2] for one in _names(kind)))
     return next((EXAMPLES[word] for word in words if word in EXAMPLES), "")
 
@@ -191,12 +189,12 @@ def _forms(value: Any) -> Iterator[Any]:
 
 
 def _shown(value: Any) -> str:
+    return f"one {type(value).__name__}" if _is_unshown(value) else repr(value)
+
+
+def _is_unshown(value: Any) -> bool:
     text = repr(value)
-    return (
-        text
-        if isinstance(value, str) or (len(text) <= 80 and "\n" not in text)
-        else f"one {type(value).__name__}"
-    )
+    return not isinstance(value, str) and (len(text) > 80 or "\n" in text)
 
 
 def _with_article(name: str) -> str:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.input.text.text_casts import WrongValueError, cast_column, expected
 from jobs.input.text.text_faults import TextFault
-from jobs.wording import counted
+from jobs.wording import counted, did_you_mean
 
 BLOCK = 4 << 20  # bytes read at once
 LONGEST_ROW = 4 << 20  # bytes
@@ -229,7 +229,10 @@ def _find_columns(names: Sequence[str], columns: Sequence[AnswerColumn]) -> list
     for column in columns:
         there = found.get(column.name.lower(), [])
         if not there:
-            raise TextFault(f"the header has no column {column.name}", value=",".join(names))
+            close = did_you_mean(column.name, names).strip()
+            raise TextFault(
+                f"the header has no column {column.name}", value=",".join(names), cure=close
+            )
         if len(there) > 1:
             raise TextFault(f"the header has {len(there)} columns {column.name}")
     return [found[column.name.lower()][0] for column in columns]

@@ -57,8 +57,8 @@ def test_the_runs_of_a_month_are_added_up_to_the_last_digit_and_no_other(capsys)
     assert headings.split() == ["service", "enrichment", "lookup", "billed", "cost", "saved"]
     assert line.split()[-6:] == ["2,025", "items", "12,345.3201", "USD", "7.5000", "USD"]
     assert total == "2026-11: 12,345.3201 USD"
-    assert warning.startswith(
-        "1 run of the month wrote no record (stopped, killed, or still at work)"
+    assert warning == (
+        "1 run in the sum wrote no table: stopped, killed, still at work, or `tidegate try`."
     )
 
 

@@ -77,7 +77,7 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
         f"{DAY}  published   10 rows, 10 calls, 0 answers from the ledger, 1 dead letter; version 0"
     )
     assert second == (
-        f"{NEXT}  failed      towns: input: there is no data/raw/towns/date={NEXT} for {NEXT}; "
+        f"{NEXT}  no input    towns: input: there is no data/raw/towns/date={NEXT} for {NEXT}; "
         "nothing can be enriched."
     )
     assert rows_of(DAY)[8]["weather_status"] == "error"

@@ -361,7 +361,19 @@ WRONG_LOOKUPS = {
     "a path that is none": ({"request": "GET v1/{q}"}, "it must be GET, POST or PUT and a path"),
     "a placeholder that is no key": (
         {"request": "GET /v1/{q}/{p}"},
-        "'p' is in the request, but is not a key",
+        "'p' is in the request, but is not a key. The keys: q.",
+    ),
+    "a placeholder that is no key and sorts after the key": (
+        {"request": "GET /v1/{town}", "keys": {"customer": "a"}},
+        "'town' is in the request, but is not a key. The keys: customer.",
+    ),
+    "a mistyped placeholder": (
+        {"request": "GET /v1/{custmer}", "keys": {"customer": "a"}},
+        "'custmer' is in the request, but is not a key. Did you mean 'customer'?",
+    ),
+    "a mistyped column of paths": (
+        {"paths": {"latt": "$.lat"}},
+        "paths: 'latt' is not a column of returns (lat, lon). Did you mean 'lat'?",
     ),
     "a key that is not asked": (
         {"keys": {"q": "a", "p": "b"}},

@@ -358,7 +358,10 @@ def test_a_refused_client_stops_the_run_with_the_servers_code_and_no_secret():
     )
     with pytest.raises(RunStopped) as caught:
         asking(api, oauth2, once)
-    assert str(caught.value) == f"moods: {api.url}/token refuses a token: 401 invalid_client."
+    assert str(caught.value) == (
+        f"moods: {api.url}/token refuses a token: 401 invalid_client. Its secrets are read from "
+        "THE_ID, THE_SECRET, in the environment or .env."
+    )
 
 
 @pytest.mark.parametrize(
@@ -501,7 +504,10 @@ def test_a_secret_that_no_header_can_hold_is_refused_without_showing_it(monkeypa
 def test_a_secret_that_the_service_repeats_is_masked():
     api = Api(valid=lambda _: False)
     stopped = asking(api, lambda _: Bearer(Env("THE_SECRET")), once)
-    assert str(stopped).endswith('denies access: 401 No Bearer ***: {"error": "Bearer ***"}.')
+    assert str(stopped).endswith(
+        'denies access: 401 No Bearer ***: {"error": "Bearer ***"}. '
+        "Its secrets are read from THE_SECRET, in the environment or .env."
+    )
     assert TokenHeaders(oauth2("http://h"), "moods").masked(f"a {SECRET} b") == "a *** b"
 
 

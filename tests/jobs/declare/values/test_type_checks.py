@@ -254,7 +254,7 @@ WRONG = [
     ),
     (
         lambda: enrichment(lookups=lookup()),
-        "flights: lookups is one HttpLookup; it must be a list, as [one HttpLookup].",
+        "flights: lookups is one HttpLookup; it must be a list, as [...].",
     ),
     (lambda: enrichment(lookups=["mood"]), "flights: lookups[0] is 'mood'; it must be a Lookup."),
     (

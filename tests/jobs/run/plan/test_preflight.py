@@ -261,7 +261,8 @@ def test_a_missing_secret_is_named_and_said_where_to_set(project, monkeypatch, v
     assert sentence() == (
         "flights_enriched: lookup weather: WEATHER_URL is not set. It is read from the environment "
         "of the driver and "
-        "the executors: set it where Dagster, or this command, is started."
+        "the executors: set it where Dagster, or this command, is started, or in the file .env "
+        "there."
     )
 
 
