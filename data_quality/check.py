@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, ClassVar
 
+import numpy as np
+
 from data_quality.findings import Finding, identity_columns
 from data_quality.rows.task_rows import Faults, Flags, More, TaskRows, nothing_more
 from data_quality.rows.written_day import WrittenDay
@@ -129,6 +131,22 @@ class LookupCheck(Check):
 def outcomes(rows: TaskRows, lookup: LookupFacts) -> Counter[str | None]:
     column = schema.status(lookup.name)
     return rows.once(("outcomes", lookup.name), lambda: Counter(rows.counts_of(column)))
+
+
+def values_of(rows: TaskRows, lookup: LookupFacts) -> Counter[str]:
+    """Counts the values of each answer column in ok rows; a column without a value has 0."""
+    return rows.once(("values", lookup.name), lambda: _values_of(rows, lookup))
+
+
+def _values_of(rows: TaskRows, lookup: LookupFacts) -> Counter[str]:
+    answered = rows.one_of(schema.status(lookup.name), "ok")
+    return Counter(
+        {
+            column: int(np.count_nonzero(answered & ~rows.is_null(column)))
+            for column, _ in lookup.returns
+            if column in rows.names
+        }
+    )
 
 
 def total(counted: list[Counter[Any]]) -> Counter[Any]:

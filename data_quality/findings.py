@@ -23,8 +23,8 @@ class Finding:
     """A check's result. `success` is None if it could not run; `sentence` is then the reason.
 
     Attributes:
-        lacks_history: It could not run for want of earlier days, which holds no day back: otherwise
-            the first day would never be published.
+        lacks_history: It lacks earlier days to compare with, which holds no day back: otherwise the
+            first day would never be published.
     """
 
     success: bool | None

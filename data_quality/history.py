@@ -2,7 +2,7 @@
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,19 @@ class EarlierDay:
     Attributes:
         figures: Of its last run.
         sketches: By lookup and column, of its run with the most answers by call.
+        values: The rows with a value by lookup and column, of its last run.
+        paths: By lookup and column, where its last run found the values in the answers.
     """
 
     figures: DayMetrics
-    sketches: dict[str, dict[str, Any]]
+    sketches: dict[str, dict[str, Any]] = field(default_factory=dict)
+    values: dict[str, dict[str, int]] = field(default_factory=dict)
+    paths: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def column(self, lookup: str, column: str) -> tuple[str | None, int]:
+        """Returns a column's path and its rows with a value; None for a column that it lacks."""
+        path = self.paths.get(lookup, {}).get(column)
+        return path, self.values.get(lookup, {}).get(column, 0)
 
 
 def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, EarlierDay]:
@@ -36,19 +45,31 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, Earl
     name = DayName.read(day)
     if name is None:
         return {}
-    found = {}
-    for back in range(1, DAYS_OF_HISTORY + 1):
-        earlier = name.earlier(back)
-        published = [
-            record
-            for path in (runs / enrichment / earlier).glob("*.json")
-            if path.name != "progress.json" and (record := _read(path)).get("state") == "published"
-        ]
-        if published:
-            latest = max(published, key=lambda record: record.get("published_at") or "")
-            figures = DayMetrics.from_dict(latest["figures"])
-            found[earlier] = EarlierDay(figures, _sketches(published))
-    return found
+    days = [name.earlier(back) for back in range(1, DAYS_OF_HISTORY + 1)]
+    found = {earlier: published_day(enrichment, earlier, runs) for earlier in days}
+    return {earlier: published for earlier, published in found.items() if published is not None}
+
+
+def published_day(enrichment: str, day: str, runs: Path = RUNS) -> EarlierDay | None:
+    """Returns what the records say of a day as it is published; None if it never was."""
+    published = [
+        record
+        for path in (runs / enrichment / day).glob("*.json")
+        if path.name != "progress.json" and (record := _read(path)).get("state") == "published"
+    ]
+    if not published:
+        return None
+    latest = max(published, key=lambda record: record.get("published_at") or "")
+    pictures = latest.get("pictures", {})
+    return EarlierDay(
+        DayMetrics.from_dict(latest["figures"]),
+        _sketches(published),
+        {lookup: picture.get("values", {}) for lookup, picture in pictures.items()},
+        {
+            lookup["name"]: dict(lookup.get("paths", ()))
+            for lookup in latest.get("facts", {}).get("declared", {}).get("lookups", ())
+        },
+    )
 
 
 def _sketches(published: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

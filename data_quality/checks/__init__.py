@@ -5,6 +5,7 @@ from data_quality.checks.answers_in_range import AnswersInRange
 from data_quality.checks.answers_match import AnswersMatch
 from data_quality.checks.answers_usual import AnswersUsual
 from data_quality.checks.calls_reconciled import CallsReconciled
+from data_quality.checks.columns_filled import ColumnsFilled
 from data_quality.checks.concurrency_held import ConcurrencyHeld
 from data_quality.checks.errors_tolerated import ErrorsTolerated
 from data_quality.checks.every_row_once import EveryRowOnce
@@ -39,6 +40,7 @@ OF_A_LOOKUP: tuple[type[LookupCheck], ...] = (
     RetriesHeld,
     ConcurrencyHeld,
     AnswersInRange,
+    ColumnsFilled,
     AnswersMatch,
     OneAnswerPerRequest,
     MissShareUsual,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from data_quality.check import values_of
 from data_quality.rows.answer_sketch import draw_sample, sketch_answers
 from data_quality.rows.task_rows import Floats, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
@@ -23,11 +24,13 @@ _NARROWEST_MS = 0.1
 _KNOWN = (*OUTCOMES, schema.NONE)
 
 Cells = Counter[tuple[int, str, int]]  # rows by slot, outcome and latency class
+# of some rows, by lookup: cells, values by column, and a sample of the answers
+Part = tuple[dict[str, Cells], dict[str, Counter[str]], dict[str, pa.Table]]
 
 
 class Pictures:
-    """Computes for each lookup time slots, their width in s, the latency histogram, and where the
-    declaration watches the answers a sketch of each column.
+    """Computes for each lookup time slots, their width in s, the latency histogram, the number of
+    values of each column, and where the declaration watches the answers a sketch of each column.
 
     A slot has its start (s since the epoch), rows by outcome, and p50 and p99 (ms) of the rows with
     an answer, within 10 %, from the histogram's classes. Lookups without audit columns are omitted.
@@ -40,9 +43,7 @@ class Pictures:
     def _width_s(self) -> int:
         return _width_s(self._facts)
 
-    def summarize(
-        self, rows: TaskRows, day: WrittenDay
-    ) -> tuple[dict[str, Cells], dict[str, pa.Table]]:
+    def summarize(self, rows: TaskRows, day: WrittenDay) -> Part:
         needed = (schema.status, schema.attempts, schema.latency_ms)
         lookups = self._facts.declared.lookups
         there = [
@@ -51,6 +52,7 @@ class Pictures:
         watched = there if self._facts.declared.answer_change is not None else ()
         return (
             {lookup.name: self._cells(rows, lookup) for lookup in there},
+            {lookup.name: values_of(rows, lookup) for lookup in there},
             {lookup.name: draw_sample(rows, lookup, day) for lookup in watched},
         )
 
@@ -83,14 +85,19 @@ class Pictures:
             }
         )
 
-    def drawn(self, parts: list[tuple[dict[str, Cells], dict[str, pa.Table]]]) -> dict[str, Any]:
+    def drawn(self, parts: list[Part]) -> dict[str, Any]:
         cells: dict[str, Cells] = {}
-        for part, _ in parts:
+        values: dict[str, Counter[str]] = {}
+        for part, counted, _ in parts:
             for name, found in part.items():
                 cells.setdefault(name, Counter()).update(found)
-        pictures = {name: _picture(found, self._width_s) for name, found in cells.items()}
+                values.setdefault(name, Counter()).update(counted[name])
+        pictures = {
+            name: _picture(found, self._width_s) | {"values": dict(values[name])}
+            for name, found in cells.items()
+        }
         for lookup in self._facts.declared.lookups:
-            samples = [part[lookup.name] for _, part in parts if lookup.name in part]
+            samples = [part[lookup.name] for _, _, part in parts if lookup.name in part]
             if sketches := sketch_answers(samples, lookup, self._facts.day):
                 pictures[lookup.name]["answers"] = sketches
         return pictures

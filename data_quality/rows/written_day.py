@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from data_quality.history import EarlierDay, earlier_days
+from data_quality.history import EarlierDay, earlier_days, published_day
 from data_quality.rows import lost_rows
 from data_quality.rows.input_rows import InputRows, NeedsSpark
 from data_quality.rows.run_output import RunOutput
@@ -61,6 +61,7 @@ class WrittenDay:
     stored: Stored | None = None
     evaluate: Evaluate | None = None
     earlier: dict[str, EarlierDay] = field(default_factory=dict)  # published days before it
+    published: EarlierDay | None = None  # the same day as readers see it
     tasks: Tasks | None = None
     scratch: str | None = None
 
@@ -79,8 +80,13 @@ class WrittenDay:
     def of(
         cls, spark: SparkSession | None, facts: DayFacts, output: RunOutput, **more: Any
     ) -> WrittenDay:
-        earlier = earlier_days(facts.declared.enrichment, facts.day)
-        return cls(spark, facts, output, InputRows(spark, facts), earlier=earlier, **more)
+        name = facts.declared.enrichment
+        more = {
+            "earlier": earlier_days(name, facts.day),
+            "published": published_day(name, facts.day),
+            **more,
+        }
+        return cls(spark, facts, output, InputRows(spark, facts), **more)
 
     @property
     def declared(self) -> DeclaredFacts:

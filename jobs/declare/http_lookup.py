@@ -314,6 +314,9 @@ class HttpLookup(Lookup):
                     f"echo: {name}: {json_path!r} may match several values; name one."
                 )
 
+    def path_of(self, column: str) -> str:
+        return self.paths.get(column, f"$.{column}")
+
     def _check_answer(self) -> None:
         self._require_columns(paths=self.paths, required=self.required)
         for column, json_path in self.paths.items():

@@ -260,6 +260,10 @@ class Lookup:
             return self.columns
         return tuple(replace(one, name=self._written_name(one.name)) for one in self.columns)
 
+    def path_of(self, column: str) -> str:
+        """Return where an answer has the value of a column."""
+        return column
+
     def _written_name(self, column: str) -> str:
         return column if self.choice is None else f"{self.name}_{column}"
 
@@ -374,6 +378,9 @@ class Lookup:
             kind=self.kind,
             service=self.service_name,
             returns=tuple((column.name, column.spark_type) for column in self.written),
+            paths=tuple(
+                (self._written_name(one.name), self.path_of(one.name)) for one in self.columns
+            ),
             choice="" if self.choice is None else self.choice.name,
             timeout=self.timeout,
             max_concurrency=self.concurrency,

@@ -56,6 +56,8 @@ class LookupFacts(Facts):
     asks_once: bool = True  # one call per key and run; False without a cache
     when: str = ""  # the condition of a call; empty: every row with a key
     choice: str = ""  # the waterfall of which it is a vendor; empty: none
+    # column, where its value stands in an answer: a JSON path, else a name
+    paths: tuple[tuple[str, str], ...] = ()
 
     @property
     def max_attempts_at_once(self) -> int:

@@ -175,7 +175,7 @@ def tell(enrichment: str, events: Iterable[DayEvent]) -> int:
                 stages.clear()
                 _print(event)
                 reported += [event.day] if event.record else []
-                warn(event.day, *event.warnings, *event.unmade_summaries)
+                warn(event.day, *event.warnings, *event.unmade_summaries, *_doubts(event))
             case DaysWarning():
                 warn(event.day, event.sentence)
         if isinstance(event, DayOutcome):
@@ -200,6 +200,13 @@ def _print(outcome: DayOutcome) -> None:
 def warn(day: str, *sentences: str) -> None:
     for sentence in sentences:
         print(f"{day}  warning     {sentence}", flush=True)
+
+
+def _doubts(outcome: DayOutcome) -> Iterator[str]:
+    """Yields the checks that failed and hold no day back."""
+    for verdict in outcome.record.verdicts if outcome.record else ():
+        if verdict.status == "failed" and not verdict.holds_back:
+            yield f"{verdict.check}: {verdict.sentence}"
 
 
 def line(outcome: DayOutcome) -> str:

@@ -1,0 +1,90 @@
+"""Finds columns that lost all their values, as by a misspelt path."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from data_quality.check import LookupCheck, outcomes, total, values_of
+from data_quality.findings import Finding, rows
+from data_quality.history import EarlierDay
+from data_quality.rows.task_rows import TaskRows
+from data_quality.rows.written_day import WrittenDay
+from jobs.wording import listed
+
+FEWEST_ANSWERS = 20  # of so many, a column that had values has some
+
+
+class ColumnsFilled(LookupCheck):
+    """Compares with the day as it is published, and with the last day before it.
+
+    A column that never had a value holds no day back, because an answer may rarely have one; nor
+    does a column that has lost its values by an unchanged path since the day before.
+    """
+
+    name = "columns_filled"
+    promise = (
+        "No column lost all the values that it had in the published day, or by another path on "
+        "the last day before."
+    )
+    whole_day = True
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.status, *(column for column, _ in self.lookup.returns))
+
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Counter[str]]:
+        return outcomes(rows, self.lookup), values_of(rows, self.lookup)
+
+    def finding(self, parts: list[tuple[Counter[Any], Counter[str]]], day: WrittenDay) -> Finding:
+        answers = total([part[0] for part in parts])["ok"]
+        values = total([part[1] for part in parts])
+        may_be_null = {column for column, share in self.lookup.null_share if share == 1}
+        empty = [
+            column
+            for column, _ in self.lookup.returns
+            if not values[column] and column not in may_be_null
+        ]
+        if not answers or not empty or day.rows_kept:
+            return Finding(True, f"no column lost its values in {rows(answers)}", 0, answers)
+        if lost := {column: why for column in empty if (why := self._lost(column, answers, day))}:
+            return self._red(lost, answers)
+        if new := [column for column in empty if self._is_new(column, answers, day)]:
+            never = dict.fromkeys(new, "no published day has a value by it")
+            return replace(self._red(never, answers), lacks_history=True)
+        return Finding(True, f"null in {rows(answers)}, as before: {listed(empty)}", 0, answers)
+
+    def _red(self, reasons: Mapping[str, str], answers: int) -> Finding:
+        (column, why), *others = reasons.items()
+        also = f"; also null: {listed([name for name, _ in others])}" if others else ""
+        text = (
+            f"{column} is null in all {rows(answers)} with an answer, by the path "
+            f"{self._path(column)}; {why}{also}. If that is right, declare "
+            f"null_share={{{column!r}: 1.0}}"
+        )
+        return Finding(False, text, answers, answers)
+
+    def _lost(self, column: str, answers: int, day: WrittenDay) -> str:
+        """Returns which values a column without values had; empty if that proves no loss."""
+        for name, published in _published(day):
+            path, values = published.column(self.lookup.name, column)
+            changed = path != self._path(column)
+            signs = (changed, name == day.facts.day, answers >= FEWEST_ANSWERS)
+            if values and sum(signs) > 1:
+                by = f" by the path {path}" if changed else ""
+                return f"in {name} as published, {rows(values)} had a value{by}"
+        return ""
+
+    def _is_new(self, column: str, answers: int, day: WrittenDay) -> bool:
+        """Whether no published day has the column by its path."""
+        paths = [published.column(self.lookup.name, column)[0] for _, published in _published(day)]
+        return answers >= FEWEST_ANSWERS and self._path(column) not in paths
+
+    def _path(self, column: str) -> str:
+        return dict(self.lookup.paths).get(column, column)
+
+
+def _published(day: WrittenDay) -> list[tuple[str, EarlierDay]]:
+    """Returns the day as it is published, and the last day before it."""
+    same = [] if day.published is None else [(day.facts.day, day.published)]
+    return [*same, *list(day.earlier.items())[:1]]
