@@ -296,11 +296,12 @@ class DayRun:
         )
 
     def _with_derived_rows(self, facts: DayFacts, *, on_store: bool) -> DayFacts:
-        """Have tasks write windows, rows that stay, and on a store the rows of the tables beside
-        the published one, which publishing then only commits.
+        """Have tasks write windows, rows that stay, and on a store or of a large day the rows of
+        the tables beside the published one, which publishing then only commits.
         """
-        from jobs.run.engines.engine import SparkEngine
+        from jobs.run.engines.engine import ROWS_IN_DRIVER, SparkEngine
         from jobs.run.windows.window_rows import write_windows
+        from jobs.tables.delivery import write_beside
 
         if self.whole_day and isinstance(self.engine, SparkEngine):
             facts = write_windows(self.engine, facts)
@@ -308,18 +309,10 @@ class DayRun:
             from jobs.run.changes.changed_rows import with_kept_rows
 
             facts = with_kept_rows(facts, self.changed, self.engine.file_stage([facts.folder]))
-        if not on_store:
-            return facts
-        from jobs.tables.delivery import with_rows
-        from jobs.tables.rows_beside import write_beside
-
-        files, given = with_rows(facts), facts
-        written = self.engine.file_stage(files).run(
-            lambda file, _facts: write_beside(given, file), files
-        )
-        letters = tuple(letters for _, letters in written if letters is not None)
-        audits = tuple(audit for audit, _ in written)
-        return replace(facts, audit_files=audits, letter_files=letters)
+        rows = self.input_day.rows
+        if on_store or rows > ROWS_IN_DRIVER:
+            facts = write_beside(facts, self.engine.file_stage(facts.files, rows).run)
+        return facts
 
     def _counted(self, plan: DayPlan, facts: DayFacts, *, job_s: float) -> DayRecord:
         from jobs.run.metrics import run_metrics as metrics

@@ -318,7 +318,7 @@ class DayFacts(Facts):
     kept_files: tuple[str, ...] = ()
     # facts of the files that tasks wrote on the store of the table
     written: tuple[WrittenFile, ...] = ()
-    # there, for the tables beside it, until the run is published
+    # in the run's folder, for the tables beside the published one, until the run is published
     audit_files: tuple[WrittenFile, ...] = ()
     letter_files: tuple[WrittenFile, ...] = ()
 

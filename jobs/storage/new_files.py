@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,33 @@ def new_file(place: str) -> Iterator[Writable]:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         raise
+
+
+def copy_file(source: str, target: str) -> None:
+    """Copy a file to a new place, which a file may have that nobody needs.
+
+    A store copies its objects itself. On a disk both names are of one file, where it can do that.
+
+    Args:
+        source: Path or URL.
+        target: Path, or URL; a file on a store is copied within its bucket only.
+
+    Raises:
+        OSError: The file cannot be read or written.
+    """
+    if is_url(target):
+        if is_url(source):
+            objects.copy(source, target)
+        else:
+            objects.upload(Path(source), target)
+        return
+    place = Path(target)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    try:
+        place.hardlink_to(source)
+    except OSError:  # as on a disk without links
+        shutil.copyfile(source, place)
 
 
 def written_bytes(file: Writable) -> int:

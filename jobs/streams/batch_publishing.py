@@ -18,7 +18,7 @@ from jobs.errors import PublishConflict
 from jobs.schema.records import DayFacts, DayRecord
 from jobs.streams.day_so_far import after_run, can_sum_bills, together
 from jobs.tables import audit, dead_letters
-from jobs.tables.delivery import deliver
+from jobs.tables.delivery import deliver, write_beside
 from jobs.tables.delta.added_columns import add_columns
 from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.delta.delta_log import COMMIT_TRIES, commit_hooks, lasting, table_at
@@ -157,10 +157,9 @@ def publish_batch(
         for record in records:
             deliver(record.facts)
         with lasting(table), lasting_beside(records[0].facts):
-            for record in records:
-                audit.write(record.facts, again=False)
-                if record.dead_letters:
-                    dead_letters.write(record.facts, again=False)
+            for facts in (write_beside(record.facts) for record in records):
+                audit.write(facts, again=False)
+                dead_letters.write(facts, again=False)
             version = _append(table_at(table) or created(records[0].facts), records, batch)
         shown_elsewhere.show(records[0].facts.declared)
         return _save_published(

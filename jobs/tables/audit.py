@@ -6,9 +6,7 @@ It is made from the run's files, without calls.
 from collections.abc import Callable
 
 from jobs.schema.records import DayFacts
-from jobs.tables.delivery import with_rows
 from jobs.tables.delta import by_run
-from jobs.tables.rows_beside import audit_rows
 
 
 def table_of(table: str) -> str:
@@ -16,11 +14,5 @@ def table_of(table: str) -> str:
 
 
 def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
-    """Writes this run's audit rows beside those of the published run, like `by_run.write`."""
-    table = table_of(facts.declared.table)
-    if facts.audit_files:  # its tasks wrote them
-        return by_run.take_over(table, facts, facts.audit_files, again=again)
-    files = with_rows(facts)
-    return by_run.write(
-        table, facts, (lambda: audit_rows(files, facts)) if files else None, again=again
-    )
+    """Adds this run's audit files beside those of the published run, like `by_run.write`."""
+    return by_run.write(table_of(facts.declared.table), facts, facts.audit_files, again=again)

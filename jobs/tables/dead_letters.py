@@ -7,7 +7,6 @@ runs; the letters of a held-back day are in its record and its files.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import pyarrow as pa
 from pyarrow import fs
@@ -15,11 +14,10 @@ from pyarrow import fs
 from jobs.declare.values.calendar import column_value
 from jobs.schema.records import DayFacts
 from jobs.storage.stored_files import open_filesystem
-from jobs.tables.delivery import with_rows
 from jobs.tables.delta import by_run
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import require_partition
-from jobs.tables.rows_beside import OWN_COLUMNS, letters
+from jobs.tables.rows_beside import OWN_COLUMNS
 
 
 def table_of(table: str) -> str:
@@ -27,19 +25,8 @@ def table_of(table: str) -> str:
 
 
 def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
-    """Write the letters of this run beside those of the published run, as `by_run.write`."""
-    table = table_of(facts.declared.table)
-    if facts.audit_files:  # its tasks wrote them
-        return by_run.take_over(table, facts, facts.letter_files, again=again)
-    files = with_rows(facts)
-    first = next(letters(files, facts), None)
-
-    def rows(schema: pa.Schema) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(schema, letters(files, facts))
-
-    return by_run.write(
-        table, facts, None if first is None else partial(rows, first.schema), again=again
-    )
+    """Adds the letters of this run beside those of the published run, like `by_run.write`."""
+    return by_run.write(table_of(facts.declared.table), facts, facts.letter_files, again=again)
 
 
 def of_day(table: str, partition: str, day: str) -> pa.Table:

@@ -5,9 +5,10 @@ An interrupted copy leaves files that are in no version of the table; `vacuum` r
 
 import dataclasses
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -17,10 +18,37 @@ from jobs.storage.parquet_files import read_footer
 from jobs.storage.removal import remove_folder
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import work_folder
+from jobs.tables import rows_beside
 from jobs.tables.delta.delta_log import to_disk
-from jobs.tables.rows_beside import FOLDER
 
 AT_ONCE = 8  # uploads
+
+Run = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]  # as Stage.run
+
+
+def run_here(task: Callable[[Any, Any], Any], parts: Sequence[Any]) -> list[Any]:
+    """Runs the task on each part in this thread."""
+    return [task(part, None) for part in parts]
+
+
+def write_beside(facts: DayFacts, run: Run = run_here) -> DayFacts:
+    """Has tasks write the rows of the tables beside the published one into the run's folder.
+
+    Args:
+        facts: The run; if its rows beside are written, they stay as they are.
+        run: Runs a task on each of several files.
+
+    Returns:
+        The facts with those files.
+    """
+    if facts.audit_files:
+        return facts
+    written = run(lambda file, _facts: rows_beside.write(facts, file), with_rows(facts))
+    return dataclasses.replace(
+        facts,
+        audit_files=tuple(audit for audit, _ in written),
+        letter_files=tuple(letters for _, letters in written if letters is not None),
+    )
 
 
 def deliver(facts: DayFacts) -> DayFacts:
@@ -29,7 +57,7 @@ def deliver(facts: DayFacts) -> DayFacts:
     root = work_folder(table).resolve()
     if not is_url(table):
         to_disk(map(Path, facts.published_files), root)
-        return facts
+        return dataclasses.replace(facts, audit_files=(), letter_files=())
     if is_url(facts.folder):  # tasks wrote them there
         empty = {file.place for file in facts.written if not file.rows}
         with_rows = tuple(file for file in facts.files if file not in empty)
@@ -60,6 +88,8 @@ def deliver(facts: DayFacts) -> DayFacts:
         files=places(files),
         kept_files=places(facts.kept_files),
         windows=tuple(windows),
+        audit_files=(),
+        letter_files=(),
     )
 
 
@@ -82,10 +112,10 @@ def discard_work(facts: DayFacts) -> None:
     """Remove what a published run has in the work folder, or for the tables beside the published
     one.
     """
-    if is_url(facts.folder):
-        remove_folder(below(facts.folder, FOLDER))
-    elif is_url(facts.declared.table):
+    if is_url(facts.declared.table) and not is_url(facts.folder):
         shutil.rmtree(facts.folder, ignore_errors=True)
+    else:
+        remove_folder(below(facts.folder, rows_beside.FOLDER))
 
 
 def _place(file: str, table: str, root: Path) -> str:

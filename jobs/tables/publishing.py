@@ -21,7 +21,7 @@ from jobs.storage.parquet_files import read_schema
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, dead_letters
-from jobs.tables.delivery import deliver, discard_work
+from jobs.tables.delivery import deliver, discard_work, write_beside
 from jobs.tables.delta import by_run
 from jobs.tables.delta.added_columns import add_columns, missing_columns
 from jobs.tables.delta.delta_log import (
@@ -102,7 +102,7 @@ def _committed(record: DayRecord, published: DeltaTable | None) -> int:
     Each step is synced before the next step begins: after a power cut the tables beside have the
     rows of the run whose day readers see.
     """
-    facts = record.facts
+    facts = write_beside(record.facts)
     with lasting_beside(facts):
         remove_other_runs = audit.write(facts), dead_letters.write(facts)
     try:

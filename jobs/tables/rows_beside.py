@@ -7,6 +7,7 @@ Tasks load this module, so it imports no deltalake.
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +20,7 @@ from jobs.schema.columns import RUN_ID
 from jobs.schema.records import DayFacts, LookupFacts, WrittenFile
 from jobs.storage.new_files import new_file, written_bytes
 from jobs.storage.parquet_files import read_fields, stream_rows
-from jobs.storage.urls import below
+from jobs.storage.urls import below, is_url
 
 FOLDER = "beside"  # in the run's folder
 OWN_COLUMNS = (
@@ -34,9 +35,9 @@ OWN_COLUMNS = (
 )
 
 
-def write_beside(facts: DayFacts, file: str) -> tuple[WrittenFile, WrittenFile | None]:
-    """In a task: write the audit rows and the dead letters of one file into the run's folder, on
-    the store of the table. The log of a table tells the day and the run.
+def write(facts: DayFacts, file: str) -> tuple[WrittenFile, WrittenFile | None]:
+    """In a task: write the audit rows and the dead letters of a file into the run's folder. The log
+    of a table tells the day and the run.
 
     Returns:
         The two files; no second one without letters.
@@ -60,6 +61,9 @@ def _write(
         return None
     rows = 0
     names = [name for name in first.schema.names if name not in known]
+    if not is_url(place):
+        # a table beside may have it by a second name since an interrupted publication
+        Path(place).unlink(missing_ok=True)
     with new_file(place) as target:
         with pq.ParquetWriter(target, first.select(names).schema, compression="snappy") as writer:
             for batch in chain([first], batches):

@@ -1,7 +1,7 @@
-"""Removes rows that killed runs wrote beside the published table and did not commit.
+"""Removes rows that killed runs left beside the published table and did not commit.
 
-A run writes its audit rows and dead letters, or its store copies them, before the commit that names
-their files. After a kill between the two the files have rows that no reader sees.
+The files with the audit rows and dead letters of a run are linked on a disk, or copied by a store,
+before the commit that names them. After a kill between the two they have rows that no reader sees.
 """
 
 import math

@@ -9,18 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from urllib.parse import quote
 
-import pyarrow as pa
-from deltalake import DeltaTable, Field, write_deltalake
+from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
 from jobs.schema.columns import RUN_ID
 from jobs.schema.records import DayFacts, WrittenFile
-from jobs.storage import objects
+from jobs.storage.new_files import copy_file
 from jobs.storage.parquet_files import read_schema
 from jobs.storage.urls import below
 from jobs.tables.delta.added_columns import add_columns
 from jobs.tables.delta.delta_log import (
-    checkpoint_settings,
     commit_hooks,
     commit_on_top,
     opened,
@@ -34,48 +32,24 @@ from jobs.tables.delta.written_files import (
     table_columns,
 )
 
-Rows = Callable[[], pa.RecordBatchReader]
-
 RUN = RUN_ID
 AT_ONCE = 8  # copies
 NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of the table's log
 
 
 def write(
-    table: str, facts: DayFacts, rows: Rows | None, *, again: bool = True
+    table: str, facts: DayFacts, files: Sequence[WrittenFile], *, again: bool = True
 ) -> Callable[[], object]:
-    """Writes the rows of this run, if any, beside those of other runs.
+    """Adds these files of a run, if any, beside those of other runs.
 
     Args:
-        table: Path of the table beside the published table.
+        table: Path or URL of the table beside the published table.
         facts: The run and its day.
-        rows: Makes the rows, again for each try; None without rows.
+        files: With the rows, without the columns of the day and the run.
         again: Whether the run may have written before, so that its rows are removed first.
 
     Returns:
         A function that removes the rows of the other runs from the day.
-    """
-    if rows is None:
-        return partial(keep_only, table, facts)
-    there = remove(table, facts) if again else opened(table)
-    days_and_runs = [facts.declared.partition, RUN]
-    commit_on_top(
-        there,
-        lambda: write_deltalake(
-            there or table, rows(), mode="append", partition_by=days_and_runs, schema_mode="merge",
-            configuration=NO_STATISTICS | checkpoint_settings(table),
-            commit_properties=saying_format() if there is None else None,
-            post_commithook_properties=commit_hooks(table, there),
-        ),
-    )  # fmt: skip
-    return partial(_delete, there, facts.declared.partition, facts.day, "<>", facts.run_id)
-
-
-def take_over(
-    table: str, facts: DayFacts, files: Sequence[WrittenFile], *, again: bool = True
-) -> Callable[[], object]:
-    """Write as `write` the rows of files that tasks wrote on the store of the table, which the
-    store copies.
     """
     if not files:
         return partial(keep_only, table, facts)
@@ -86,7 +60,7 @@ def take_over(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(
             pool.map(
-                objects.copy, (file.place for file in files), (below(table, name) for name in names)
+                copy_file, (file.place for file in files), (below(table, name) for name in names)
             )
         )
     end = end_of_run(facts)
@@ -108,6 +82,8 @@ def take_over(
             [*actions], mode="append", schema=there.schema(), partition_by=[partition, RUN],
             post_commithook_properties=commit_hooks(table, there),
         )  # fmt: skip
+        # else the next deletion would take this commit for a conflict
+        there.update_incremental()
 
     if there is not None:
         add_columns(there, columns)

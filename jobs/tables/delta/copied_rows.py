@@ -1,8 +1,6 @@
 """Copies rows of published files to new files with all columns, also those only in files."""
 
 import itertools
-import os
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.schema.records import WrittenFile
-from jobs.storage import objects
-from jobs.storage.new_files import Writable, new_file, written_bytes
+from jobs.storage.new_files import Writable, copy_file, new_file, written_bytes
 from jobs.storage.parquet_files import open_parquet, read_footer, read_schema
 from jobs.storage.stored_files import StoredFile
-from jobs.storage.urls import below, is_url
+from jobs.storage.urls import below
 
 Source = tuple[str, pa.BooleanArray]  # a file, and which of its rows
 Run = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]  # as Stage.run
@@ -84,7 +81,7 @@ def _keep(number: int, sources: Sequence[Source], folder: str) -> list[WrittenFi
     source, chosen = sources[0]
     if _is_whole(chosen):
         place = below(folder, NAME.format(number, 0))
-        _copy(source, place)
+        copy_file(source, place)
         return [WrittenFile(place, StoredFile.at(place).size, len(chosen))]
     found: list[WrittenFile] = []
     for columns, of_columns in itertools.groupby(sources, key=lambda one: read_schema(one[0])):
@@ -96,17 +93,6 @@ def _keep(number: int, sources: Sequence[Source], folder: str) -> list[WrittenFi
             size = written_bytes(target)
         found.append(WrittenFile(place, size, read_footer(place).num_rows))
     return found
-
-
-def _copy(source: str, target: str) -> None:
-    if is_url(target):
-        objects.copy(source, target)
-        return
-    Path(target).parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:  # as on a disk without links
-        shutil.copyfile(source, target)
 
 
 def _add(source: str, chosen: pa.BooleanArray, writer: pq.ParquetWriter) -> None:

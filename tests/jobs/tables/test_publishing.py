@@ -25,7 +25,7 @@ from jobs.schema.records import DayFacts, DayMetrics, DayRecord, DeclaredFacts, 
 from jobs.storage import durable
 from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, publishing
-from jobs.tables.delivery import deliver
+from jobs.tables.delivery import deliver, write_beside
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.old_files import vacuum
 from jobs.tables.records import run_records
@@ -146,6 +146,7 @@ def test_a_table_and_those_beside_it_say_their_format():
     assert [DeltaTable(table).transaction_version("tidegate.format") for table in tables] == [1, 1]
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("partition", ["interval", "current_date"])
 def test_the_column_of_the_day_may_have_the_name_of_a_word_of_sql(partition):
     for run_id in ("a", "b"):
@@ -285,8 +286,9 @@ def test_a_run_whose_answer_was_lost_has_the_version_of_its_commit(monkeypatch):
 
     def lost(table, *arguments, **named):
         commit(table, *arguments, **named)
-        committed_by_another(TABLE)
-        raise CommitFailedError
+        if table.table_uri.rstrip("/").endswith(TABLE):
+            committed_by_another(TABLE)
+            raise CommitFailedError
 
     publishing.publish(run("a"))
     monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
@@ -465,7 +467,7 @@ def test_two_commits_that_both_saw_an_empty_table_do_not_double_its_first_day():
 def test_a_crash_between_the_audit_and_the_commit_leaves_readers_the_old_day():
     publishing.publish(run("a", FIRST, [1, 2]))
     crashed = run("b", FIRST, [1, 9])
-    audit.write(crashed.facts)  # and here the process ends
+    audit.write(write_beside(crashed.facts))  # and here the process ends
     assert published() == [1, 2]
     readers_see = {uri.split("/runs/")[1].split("/")[0] for uri in DeltaTable(TABLE).file_uris()}
     assert {row for row in audited() if row[0] in readers_see} == {("a", 1), ("a", 2)}

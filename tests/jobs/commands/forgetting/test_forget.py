@@ -26,6 +26,7 @@ from jobs.storage import durable, objects
 from jobs.storage.stored_files import is_there
 from jobs.storage.urls import is_url
 from jobs.tables import audit, dead_letters, old_files, publishing
+from jobs.tables.delivery import write_beside
 from jobs.tables.delta import by_run
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.leases.day_leases import leased
@@ -365,7 +366,8 @@ def test_what_names_a_forgotten_row_by_neither_key_nor_row_id_goes_too(towns, va
 
 @everywhere("towns", on_store=pytest.mark.proof)
 def test_what_a_publication_that_crashed_left_beside_the_table_goes_and_the_rest_stays(stored):
-    crashed = run_records.save(stored.written(THIRD, [NUMBER], "crashed", {NUMBER: "error"})).facts
+    written = stored.written(THIRD, [NUMBER], "crashed", {NUMBER: "error"})
+    crashed = write_beside(run_records.save(written).facts)
     stored.publish(FOURTH, [5], statuses={5: "error"})
     audit.write(crashed)
     dead_letters.write(crashed)  # and here the process ends

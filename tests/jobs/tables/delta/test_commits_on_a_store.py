@@ -72,16 +72,19 @@ def test_rows_of_a_run_are_there_once_though_another_program_commits_before_them
 ):
     days.TABLE = place
     publish(days.run("a", DAYS[0], [1]))
-    beside, usual, races = audit.table_of(place), by_run.write_deltalake, iter(range(3))
+    beside, usual, races = audit.table_of(place), by_run.commit_on_top, iter(range(3))
 
-    def behind_another(*arguments, **options):
-        if next(races, None) is not None:
-            DeltaTable(beside).alter.set_table_properties(
-                {"delta.logRetentionDuration": "interval 9 days"}
-            )
-        usual(*arguments, **options)
+    def behind_another(table, commit):
+        def commit_second():
+            if next(races, None) is not None:
+                DeltaTable(beside).alter.set_table_properties(
+                    {"delta.logRetentionDuration": "interval 9 days"}
+                )
+            commit()
 
-    monkeypatch.setattr(by_run, "write_deltalake", behind_another)
+        usual(table, commit_second)
+
+    monkeypatch.setattr(by_run, "commit_on_top", behind_another)
     publish(days.run("b", DAYS[1], [2, 3]))
     found = DeltaTable(beside).to_pyarrow_table().to_pylist()
     assert sorted((row["run_id"], row["flight"]) for row in found) == [("a", 1), ("b", 2), ("b", 3)]

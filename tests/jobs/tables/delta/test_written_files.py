@@ -23,7 +23,7 @@ def test_rows_that_a_store_copies_are_read_whatever_the_run_is_called(project): 
         place = f"{days.TABLE}/runs/{run_id}/audit.parquet"
         objects.upload(days.Path(record.facts.files[0]), place)
         size = days.Path(record.facts.files[0]).stat().st_size
-        by_run.take_over(beside, record.facts, [WrittenFile(place, size, 2)])
+        by_run.write(beside, record.facts, [WrittenFile(place, size, 2)])
     assert is_url(beside)
     rows = DeltaTable(beside).to_pyarrow_table()
     assert rows.num_rows == 4
