@@ -19,7 +19,7 @@ from jobs.schema.records import (
 
 RULES = [
     "time_limit_held", "timeouts_tolerated", "errors_tolerated", "retries_held", "concurrency_held",
-    "answers_in_range", "answers_match",
+    "answers_in_range", "columns_filled", "answers_match",
 ]  # fmt: skip
 
 
