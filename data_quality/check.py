@@ -133,12 +133,12 @@ def outcomes(rows: TaskRows, lookup: LookupFacts) -> Counter[str | None]:
     return rows.once(("outcomes", lookup.name), lambda: Counter(rows.counts_of(column)))
 
 
-def values_of(rows: TaskRows, lookup: LookupFacts) -> Counter[str]:
+def count_values(rows: TaskRows, lookup: LookupFacts) -> Counter[str]:
     """Counts the values of each answer column in ok rows; a column without a value has 0."""
-    return rows.once(("values", lookup.name), lambda: _values_of(rows, lookup))
+    return rows.once(("values", lookup.name), lambda: _count_values(rows, lookup))
 
 
-def _values_of(rows: TaskRows, lookup: LookupFacts) -> Counter[str]:
+def _count_values(rows: TaskRows, lookup: LookupFacts) -> Counter[str]:
     answered = rows.one_of(schema.status(lookup.name), "ok")
     return Counter(
         {

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from data_quality.check import LookupCheck, outcomes, total, values_of
+from data_quality.check import LookupCheck, count_values, outcomes, total
 from data_quality.findings import Finding, rows
 from data_quality.history import EarlierDay
 from data_quality.rows.task_rows import TaskRows
@@ -34,7 +34,7 @@ class ColumnsFilled(LookupCheck):
         return (self.status, *(column for column, _ in self.lookup.returns))
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Counter[str]]:
-        return outcomes(rows, self.lookup), values_of(rows, self.lookup)
+        return outcomes(rows, self.lookup), count_values(rows, self.lookup)
 
     def finding(self, parts: list[tuple[Counter[Any], Counter[str]]], day: WrittenDay) -> Finding:
         answers = total([part[0] for part in parts])["ok"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from data_quality.check import values_of
+from data_quality.check import count_values
 from data_quality.rows.answer_sketch import draw_sample, sketch_answers
 from data_quality.rows.task_rows import Floats, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
@@ -52,7 +52,7 @@ class Pictures:
         watched = there if self._facts.declared.answer_change is not None else ()
         return (
             {lookup.name: self._cells(rows, lookup) for lookup in there},
-            {lookup.name: values_of(rows, lookup) for lookup in there},
+            {lookup.name: count_values(rows, lookup) for lookup in there},
             {lookup.name: draw_sample(rows, lookup, day) for lookup in watched},
         )
 

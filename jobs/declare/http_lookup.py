@@ -314,7 +314,12 @@ class HttpLookup(Lookup):
                     f"echo: {name}: {json_path!r} may match several values; name one."
                 )
 
-    def path_of(self, column: str) -> str:
+    def answer_path(self, column: str) -> str:
+        """Return the JSON path of a column.
+
+        Args:
+            column: A column of `returns`.
+        """
         return self.paths.get(column, f"$.{column}")
 
     def _check_answer(self) -> None:

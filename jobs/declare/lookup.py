@@ -260,8 +260,12 @@ class Lookup:
             return self.columns
         return tuple(replace(one, name=self._written_name(one.name)) for one in self.columns)
 
-    def path_of(self, column: str) -> str:
-        """Return where an answer has the value of a column."""
+    def answer_path(self, column: str) -> str:
+        """Return where an answer has the value of a column: a JSON path, else a name.
+
+        Args:
+            column: A column of `returns`.
+        """
         return column
 
     def _written_name(self, column: str) -> str:
@@ -379,7 +383,7 @@ class Lookup:
             service=self.service_name,
             returns=tuple((column.name, column.spark_type) for column in self.written),
             paths=tuple(
-                (self._written_name(one.name), self.path_of(one.name)) for one in self.columns
+                (self._written_name(one.name), self.answer_path(one.name)) for one in self.columns
             ),
             choice="" if self.choice is None else self.choice.name,
             timeout=self.timeout,

@@ -313,7 +313,7 @@ class HttpClient(SessionClient, BatchingClient):
 
 def _picked(lookup: HttpLookup, column: str, spark_type: str) -> Callable[[Any], Any]:
     """Return the function that reads a column: all values of the path for an ARRAY."""
-    path = JsonPath(f"paths: {column}", lookup.path_of(column), lenient=True)
+    path = JsonPath(f"paths: {column}", lookup.answer_path(column), lenient=True)
     return path.values if spark_type.startswith("ARRAY") and not path.picks_one else path.value
 
 

@@ -330,7 +330,7 @@ def _rename(lookup: Lookup, column: str) -> str:
         return f"Rename the lookup: its name {lookup.name!r} is the prefix."
     new = f"{lookup.name}_{column}"
     if isinstance(lookup, HttpLookup):
-        path = lookup.path_of(column)
+        path = lookup.answer_path(column)
         return f'Rename it here: returns="{new} {kind}", paths={{"{new}": "{path}"}}.'
     if isinstance(lookup, SqlLookup):
         return (
