@@ -216,17 +216,21 @@ def _types(first: Mapping[int, First]) -> StructType:
 
 
 def _table(first: Mapping[int, First], types: StructType) -> pa.Table:
-    """Returns all keys, if they are in the driver."""
+    """Returns all keys, if they are in the driver, those of each lookup spread over all: behind the
+    keys of a slow one the others would wait.
+    """
     tables = []
     for place, one in first.items():
         assert isinstance(one.hits.keys, DriverKeys)
         table = one.hits.keys.table(one.keys)
         tables.append(table.append_column(PLACE, pa.array([place] * table.num_rows, pa.int32())))
     nothing = arrow_schema(types).empty_table()
+    spread = np.concatenate([np.linspace(0, 1, len(table)) for table in tables])
     return (
         pa.concat_tables([nothing, *tables], promote_options="permissive")
         .select(types.names)
         .cast(nothing.schema)
+        .take(np.argsort(spread, kind="stable"))
     )
 
 

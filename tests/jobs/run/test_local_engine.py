@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -301,3 +302,21 @@ def test_an_unknown_engine_is_named(project, service, monkeypatch):
         DeclarationError, match="TIDEGATE_ENGINE is 'flink'; it must be spark or local"
     ):
         run_day(declare(service), DAY, "refused")
+
+
+def test_no_lookup_waits_for_the_keys_of_another(project, service, monkeypatch):
+    monkeypatch.setenv(ENGINE, "local")
+    service.answer = _answered
+    towns = [f"town{n % 100}" for n in range(200)]
+    pq.write_table(pa.table({"n": range(200), "town": towns}), f"raw/date={DAY}/{NAMES[0]}")
+    lookups = [
+        HttpLookup(
+            name=name, service=Service(name=name, url=service.url, max_concurrency=1),
+            request=f"GET /{name}/{{town}}", keys={"town": "town"}, returns=f"{name} INT",
+            paths={name: "$.degrees"}, timeout=5.0,
+        )
+        for name in ("slow", "quick")
+    ]  # fmt: skip
+    run_day(replace(declare(service), lookups=lookups), DAY, "spread")
+    asked = [path.split("/")[1] for path in service.log]
+    assert [asked[:100].count(name) > 30 for name in ("slow", "quick")] == [True, True]
