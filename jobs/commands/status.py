@@ -81,9 +81,8 @@ def runs_of_day(enrichment: Enrichment, day: str) -> tuple[list[DayRecord], list
 def _runs_of_day(enrichment: Enrichment, day: str) -> tuple[list[DayRecord], list[UnwrittenRun]]:
     name = enrichment.name
     written, unwritten = run_records.load(name, day), run_records.unwritten(name, day)
-    over = {run.run_id for run in unwritten}
-    over |= {record.facts.run_id for record in written if record.state != "written"}
-    unended = unended_runs(name, enrichment.output.path, day, ended=over)
+    table = enrichment.output.path
+    unended = unended_runs(name, table, day, records=written, unwritten=unwritten)
     return written, [*unwritten, *unended]
 
 

@@ -75,8 +75,9 @@ def render_report(quality: Quality, enrichment: str, table: str) -> None:
     """Renders the report of an enrichment from all its records and the traces of killed runs.
     Raises any error that prevents writing it.
     """
-    ended = [*run_records.unwritten(enrichment), *killed_runs(enrichment, table)]
-    quality.render(enrichment, run_records.load(enrichment), with_costs(ended))
+    records, unwritten = run_records.load(enrichment), run_records.unwritten(enrichment)
+    killed = killed_runs(enrichment, table, records=records, unwritten=unwritten)
+    quality.render(enrichment, records, with_costs([*unwritten, *killed]))
 
 
 def or_warning(work: Callable[[], object], what: str) -> str:

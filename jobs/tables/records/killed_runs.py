@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from jobs.errors import TidegateError
-from jobs.schema.records import UnwrittenRun
+from jobs.schema.records import DayRecord, UnwrittenRun
 from jobs.tables.leases.day_leases import Lease, at_work
 from jobs.tables.records import run_bills, run_records
 
@@ -15,20 +15,32 @@ RUNNING, AT_WORK = "running", "the run is at work"
 REASON = "the run ended without a report, as after a kill"
 
 
-def killed_runs(enrichment: str, table: str) -> list[UnwrittenRun]:
+def killed_runs(
+    enrichment: str,
+    table: str,
+    *,
+    records: Sequence[DayRecord] = (),
+    unwritten: Sequence[UnwrittenRun] = (),
+) -> list[UnwrittenRun]:
     """Returns the runs here that began, are not at work, and have no recorded end."""
-    return [run for run in unended_runs(enrichment, table) if run.state == STATE]
+    unended = unended_runs(enrichment, table, records=records, unwritten=unwritten)
+    return [run for run in unended if run.state == STATE]
 
 
 def unended_runs(
-    enrichment: str, table: str, day: str | None = None, *, ended: Collection[str] = ()
+    enrichment: str,
+    table: str,
+    day: str | None = None,
+    *,
+    records: Sequence[DayRecord] = (),
+    unwritten: Sequence[UnwrittenRun] = (),
 ) -> list[UnwrittenRun]:
     """Returns the runs here, of a day or all, without a recorded end: killed or at work.
 
-    ended: runs whose end the caller has read.
+    records: those that the caller has read. unwritten: likewise, the runs without files.
     """
     # first, so that a run that begins later is not in it
-    began = _begun(enrichment, day, ended)
+    began = _begun(enrichment, day, _ids_of_ended(records, unwritten))
     if not began:
         return []
     try:
@@ -44,9 +56,12 @@ def unended_runs(
 
 
 def _ended(enrichment: str, day: str | None) -> set[str]:
-    known = {run.run_id for run in run_records.unwritten(enrichment, day)}
-    records = run_records.load(enrichment, day)
-    return known | {record.facts.run_id for record in records if record.state != "written"}
+    return _ids_of_ended(run_records.load(enrichment, day), run_records.unwritten(enrichment, day))
+
+
+def _ids_of_ended(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> set[str]:
+    ended = {record.facts.run_id for record in records if record.state != "written"}
+    return ended | {run.run_id for run in unwritten}
 
 
 def _begun(enrichment: str, only: str | None, ended: Collection[str]) -> dict[str, UnwrittenRun]:
