@@ -113,7 +113,8 @@ def test_a_day_over_spark_connect_gives_the_tables_that_a_session_of_its_own_giv
 ):
     code, output = ended(remote())
     assert code == 0, output
-    assert f"published   {ROWS} rows, {KEYS} calls, 0 answers from the ledger" in output
+    assert f"published   {ROWS} rows, {KEYS} calls (" in output
+    assert " answers shared), 0 answers from the ledger" in output
     monkeypatch.setattr(SparkSubmit, "started", in_this_session)
     monkeypatch.syspath_prepend(str(project))
     sys.modules.pop("declared", None)
