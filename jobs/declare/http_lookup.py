@@ -79,7 +79,8 @@ class HttpLookup(Lookup):
         bill: Unit -> JSON path of the number that a request used, in its whole answer, as
             {"input_tokens": "$.usage.prompt_tokens"}; a difference is written
             "$.usage.prompt_tokens - $.usage.prompt_tokens_details.cached_tokens". Read from errors
-            too; an error that tells nothing costs nothing.
+            too; an error that tells nothing costs nothing. A number in place of a path, as
+            {"hits": 1}, is what each answer costs, and no miss or error by its status.
         model: The model whose prices hold; by default the text `model` of the body.
         answer: JSON path of the answer inside the response, as "$.choices[0].message.content"; a
             text there is read as JSON, also in a Markdown fence. `paths`, `required` and `schema`
@@ -112,7 +113,7 @@ class HttpLookup(Lookup):
     echo: Mapping[str, str] = field(default_factory=dict, metadata=WHERE_DECLARED)
     idempotency_header: str | None = field(default=None, metadata=WHERE_DECLARED)
     hedge_after: float | Literal["p95"] | None = field(default=None, metadata=WHERE_DECLARED)  # type: ignore[misc]
-    bill: Mapping[str, str] = field(default_factory=dict, metadata=NOT_IN_FINGERPRINT)  # type: ignore[misc]
+    bill: Mapping[str, str | int] = field(default_factory=dict, metadata=NOT_IN_FINGERPRINT)  # type: ignore[misc]
     model: str | None = field(default=None, metadata=NOT_IN_FINGERPRINT)  # type: ignore[misc]
     answer: str | None = field(default=None, metadata=WHERE_DECLARED)
     schema: Any = field(default=None, metadata=WHERE_DECLARED)

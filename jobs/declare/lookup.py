@@ -88,7 +88,7 @@ class Lookup:
 
     kind = "lookup"
     model: ClassVar[str | None] = None  # whose prices hold
-    bill: ClassVar[Mapping[str, str]] = {}  # unit -> where an answer reports its number
+    bill: ClassVar[Mapping[str, str | int]] = {}  # unit -> where an answer reports its number
     repair: ClassVar[int] = 0  # requests for another answer where one does not fit
     finish_after_timeout = False  # a call without a waiting row is cancelled
     # a slow call is not made a second time

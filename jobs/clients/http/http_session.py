@@ -374,7 +374,7 @@ class ServiceSession:
         status = response.status
         text = await error_text(response)
         with suppress(ValueError):
-            LEAVING.get().used = self._used(read_json(text)) or NOTHING
+            LEAVING.get().used = self._used(read_json(text), is_refused=True) or NOTHING
         text = self.masked(text)
         if status in REDIRECTS:
             text = (
@@ -405,9 +405,9 @@ class ServiceSession:
             message, status, passing=(status >= 500 or status == 408) and status not in self._errors
         )
 
-    def _used(self, content: Any) -> Mapping[str, int] | None:
+    def _used(self, content: Any, *, is_refused: bool = False) -> Mapping[str, int] | None:
         """Return what the request of this answer used; None if it does not tell."""
-        return NOTHING if self._usage is None else self._usage.read(content)
+        return NOTHING if self._usage is None else self._usage.read(content, is_refused=is_refused)
 
     def _loaded(self, answer: bytes, response: aiohttp.ClientResponse, *, is_whole: bool) -> Any:
         """Return the answer's JSON. Raises ValueError, or CallFailed if it is empty or cut."""

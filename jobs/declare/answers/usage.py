@@ -16,24 +16,35 @@ class UsageReader:
     """Reads the numbers that a lookup's `bill` declares.
 
     Args:
-        bill: Unit -> JSON path of its number, or a difference such as "$.total - $.cached".
+        bill: Unit -> JSON path of its number, or a difference such as "$.total - $.cached"; or the
+            number itself, which each answer costs.
 
     Raises:
-        DeclarationError: A unit or a path is invalid.
+        DeclarationError: A unit, a path or a number is invalid.
     """
 
-    def __init__(self, bill: Mapping[str, str]) -> None:
-        self._paths = {_unit(name): _terms(name, text) for name, text in bill.items()}
-        if len(self._paths) < len(bill):
+    def __init__(self, bill: Mapping[str, str | int]) -> None:
+        paths = {name: text for name, text in bill.items() if isinstance(text, str)}
+        self._paths = {_unit(name): _terms(name, text) for name, text in paths.items()}
+        self._each = {
+            _unit(name): _at_least_1(name, many)
+            for name, many in bill.items()
+            if not isinstance(many, str)
+        }
+        if len(self._paths | self._each) < len(bill):
             raise DeclarationError("bill: two of its names mean the same unit; leave one out.")
 
-    def read(self, answer: Any) -> dict[str, int] | None:
+    def read(self, answer: Any, *, is_refused: bool = False) -> dict[str, int] | None:
         """Return the number of each unit; None if a number is absent or is not a count.
 
         A null, also on the way to the number, counts 0: services write it for a part that they did
         not use.
+
+        Args:
+            answer: The response.
+            is_refused: It has a status of an error, which costs no declared number.
         """
-        used = {}
+        used = dict.fromkeys(self._each, 0) if is_refused else dict(self._each)
         for unit, (first, *less) in self._paths.items():
             try:
                 many = as_count(_number(answer, first) - sum(_number(answer, one) for one in less))
@@ -62,6 +73,15 @@ def _unit(name: str) -> str:
             "input_tokens. Requests and items are counted when they are sent."
         )
     return singular(name)
+
+
+def _at_least_1(name: str, many: int) -> int:
+    if not 1 <= many <= MOST:
+        raise DeclarationError(
+            f"bill: {name} is {many!r}; it must be a JSON path, or the number of units of each "
+            "answer, at least 1."
+        )
+    return many
 
 
 def _terms(name: str, text: str) -> list[tuple[str | int, ...]]:

@@ -56,6 +56,8 @@ def test_usage_is_what_the_answer_tells_or_unknown_and_never_a_wrong_number(usag
         ({"tokens": "usage"}, "bill: tokens: 'usage' is not a JSON path"),
         ({"tokens": "$.usage[*].n"}, "may match several values; name one"),
         ({"tokens": "$.a - 7"}, "bill: tokens: .* is not a JSON path"),
+        ({"hits": 0}, "bill: hits is 0; it must be a JSON path, or the number of units"),
+        ({"token": "$.a", "tokens": 1}, "two of its names mean the same unit"),
         ({"token": "$.a", "tokens": "$.b"}, "two of its names mean the same unit"),
     ],
 )
