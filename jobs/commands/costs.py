@@ -6,7 +6,6 @@ import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from jobs.declare.values.calendar import FRAME
@@ -20,7 +19,7 @@ from jobs.run.keys.job_ends import most_cost
 from jobs.run.settling import settle_killed_runs
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.records import Billed, DayRecord, LookupFacts, PriceFacts, RunBill
-from jobs.storage.urls import is_url
+from jobs.storage.urls import absolute
 from jobs.streams.day_so_far import billed_together
 from jobs.tables.records import run_bills, run_records
 
@@ -167,7 +166,7 @@ def _with_jobs(
     """
     if ledger is None:
         return {}
-    place = ledger if is_url(ledger) else str(Path(ledger).resolve())
+    place = absolute(ledger)
     return {
         (enrichment, place, one.name): _JobsOf(enrichment, place, one.name, one.service, one.prices)
         for one in lookups

@@ -1,5 +1,7 @@
 """Tells URLs from paths, and makes places beside and below others. Imports nothing else."""
 
+import errno
+import os
 import re
 from pathlib import Path
 from urllib.parse import unquote
@@ -26,7 +28,17 @@ def beside(place: str, name: str) -> str:
 
 def absolute(place: str) -> str:
     """Return a place that other processes can use: a path without links, or the URL."""
-    return place if is_url(place) else str(Path(place).resolve())
+    # not `resolve`, which raises RuntimeError for links in a circle; opening names them
+    return place if is_url(place) else os.path.realpath(place)
+
+
+def is_circle(place: str) -> bool:
+    """Return whether symbolic links lead from a path to itself."""
+    try:
+        Path(place).stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def plain(place: str) -> str:

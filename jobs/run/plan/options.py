@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
@@ -11,7 +10,7 @@ from jobs.declare.values.prices import read_money
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.plan import LedgerPlan
-from jobs.storage.urls import is_url
+from jobs.storage.urls import absolute
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +52,7 @@ def plan_ledger(
     if declared is None:
         return None
     return LedgerPlan(
-        root=declared.path if is_url(declared.path) else str(Path(declared.path).resolve()),
+        root=absolute(declared.path),
         lookup=lookup.name,
         fingerprint=request_fingerprint(lookup),
         run_id=run_id,

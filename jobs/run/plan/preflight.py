@@ -7,7 +7,6 @@ import functools
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -29,7 +28,7 @@ from jobs.run.coordinator.run_leases import check_limits
 from jobs.run.engines.engine import LOCAL, LocalEngine, chosen_engine
 from jobs.schema.columns import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
 from jobs.storage.stored_files import has_files
-from jobs.storage.urls import absolute, below, is_url
+from jobs.storage.urls import absolute, below, is_circle, is_url
 from jobs.storage.work_folders import RUNS, work_folder, work_place
 
 if TYPE_CHECKING:
@@ -163,17 +162,22 @@ def steps(
 
 
 def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
-    """Checks that Spark and Delta can open the files of input and output by their paths."""
-    output = work_folder(enrichment.output.path).resolve()
-    paths = [("input", Path(file).resolve()) for file in input_day.files if not is_url(file)] + [
-        ("output", output)
-    ]
+    """Checks that the files of input, output and ledger can be opened by their paths."""
+    output = absolute(str(work_folder(enrichment.output.path)))
+    paths = [("input", absolute(file)) for file in input_day.files if not is_url(file)]
+    paths.append(("output", output))
     wrong = [
         f"{where}: {path} has {found[0]!r}, which Spark takes for a pattern. Rename it."
         for where, path in paths
-        if (found := PATTERN.search(str(path)))
+        if (found := PATTERN.search(path))
     ]
-    if found := PERCENT.search(str(output)):
+    ledger = [] if enrichment.ledger is None else [("ledger", enrichment.ledger.path)]
+    wrong += [
+        f"{where}: {path} is a circle of links. Remove one of them."
+        for where, path in (("output", output), *ledger)
+        if is_circle(path)
+    ]
+    if found := PERCENT.search(output):
         wrong.append(
             f"output: {output} has {found[0]!r}, which Delta takes for one character. Rename it."
         )

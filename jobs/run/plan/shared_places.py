@@ -86,7 +86,7 @@ def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, tuple[str, 
     found = {}
     table = enrichment.output.path
     if not on_store:
-        folder = str(work_folder(table).resolve())
+        folder = absolute(str(work_folder(table)))
         reason = (
             "driver and tasks write what streams need"
             if is_url(table)
@@ -100,7 +100,7 @@ def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, tuple[str, 
             cure = f"Remove the streams, or let all hosts share {folder} (TIDEGATE_WORK)."
         found[folder] = ("output", f"{folder}, where {reason}. {cure}")
     if enrichment.ledger is not None and not is_url(enrichment.ledger.path):
-        folder = str(Path(enrichment.ledger.path).resolve())
+        folder = absolute(enrichment.ledger.path)
         cure = (
             'Keep the ledger on an object store (Ledger(path="s3://...")), or let all hosts share '
             "this folder."
@@ -110,7 +110,7 @@ def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, tuple[str, 
 
 
 def _unseen_input(file: str) -> tuple[str, str]:
-    folder = str(Path(file).resolve().parent)
+    folder = str(Path(absolute(file)).parent)
     return (
         "input",
         f"{folder}. Put the input on an object store, or let all hosts share this folder.",

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from jobs.errors import DeclarationError
 from jobs.schema.records import DayFacts, DeclaredFacts
-from jobs.storage.urls import below, is_url
+from jobs.storage.urls import absolute, below
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def changed_since(state: str, published: DeltaTable, declared: DeclaredFacts) ->
 
 
 def days_of(published: DeltaTable, declared: DeclaredFacts) -> Days:
-    root = declared.table if is_url(declared.table) else str(Path(declared.table).resolve())
+    root = absolute(declared.table)
     days: dict[str, set[PublishedFile]] = {}
     for day, path, size, rows in facts_by_day(
         published, declared.partition, "path", "size_bytes", "num_records"

@@ -22,6 +22,7 @@ from tidegate import (
     EventTime,
     HttpLookup,
     Input,
+    Ledger,
     Output,
     RunStopped,
     Service,
@@ -511,6 +512,19 @@ def test_a_path_that_spark_takes_for_a_pattern_is_refused(towns, where, name):
     message = sentence(towns(**{where: f"{name}.parquet"}))
     assert f"flights_enriched: {'output' if where == 'out' else 'input'}: /" in message
     assert message.endswith(f"has {name[1]!r}, which Spark takes for a pattern. Rename it.")
+
+
+@pytest.mark.parametrize("where", ["output", "ledger"])
+def test_a_place_that_is_a_circle_of_links_is_refused(towns, tmp_path, where):
+    Path("a").symlink_to("b")
+    Path("b").symlink_to("a")
+    declared = towns(out="a" if where == "output" else "out")
+    declared = dataclasses.replace(
+        declared, ledger=Ledger("a/c" if where == "ledger" else "ledger")
+    )
+    place = tmp_path / "a" if where == "output" else "a/c"
+    message = f"{where}: {place} is a circle of links. Remove one of them."
+    assert sentence(declared) == f"flights_enriched: {message}"
 
 
 def test_an_output_that_delta_would_write_elsewhere_is_refused(towns, tmp_path):
