@@ -12,6 +12,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from jobs.wording import counted, priced, requested
 
 PLOTLY = "plotly.min.js"  # a single copy beside the pages
 DAYS_SHOWN = 60
-DAGSTER_URL = "TIDEGATE_UI_URL"  # URL of Dagster's web page, to which each day links
+# URL of Dagster's web page, to which each day links; by default of this machine, if it is installed
+DAGSTER_URL = "TIDEGATE_UI_URL"
 ORDER = ("failed", "not_run", "passed")  # of checks
 MARKS = {"passed": "✓", "failed": "✗", "not_run": "–"}
 
@@ -107,9 +109,7 @@ def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) ->
         day.unwritten.run_id if day.unwritten else day.record.facts.run_id if day.record else ""
     )
     log = f"../../../runs/{enrichment}/{day.day}/{run_id}.spark.log"
-    asset = (
-        f"{os.environ.get(DAGSTER_URL, 'http://127.0.0.1:3000').rstrip('/')}/assets/{enrichment}"
-    )
+    dagster = os.environ.get(DAGSTER_URL) or (find_spec("dagster") and "http://127.0.0.1:3000")
     return {
         "enrichment": enrichment,
         "day": day.day,
@@ -117,7 +117,8 @@ def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) ->
         "unwritten": day.unwritten,
         "runs": day.runs if len(day.runs) > 1 else (),
         "readers_see": readers_see(days, place),
-        "dagster": f"{asset}?view=partitions&partition={day.day}",
+        "dagster": dagster
+        and f"{dagster.rstrip('/')}/assets/{enrichment}?view=partitions&partition={day.day}",
         # none before Spark starts
         "log": log if Path(os.path.normpath(folder / day.day / log)).exists() else None,
         "before": days[place - 1].day if place else None,

@@ -53,7 +53,11 @@ def test_a_new_project_publishes_its_first_day_whatever_its_modules_are_called(
     status, said, why = run("make", "demo", f"PYTHON={python}", folder=tmp_path / "shop")
     assert status == 0, why
     assert "published   200 rows, 40 calls" in said
-    assert (tmp_path / "shop" / "data" / "reports" / "orders_rated" / "index.html").exists()
+    reports = tmp_path / "shop" / "data" / "reports" / "orders_rated"
+    assert (reports / "index.html").exists()
+    (day,) = reports.glob("*-*/index.html")
+    assert "Log of the run" in day.read_text()
+    assert "Dagster" not in day.read_text()  # which is not installed there
 
 
 @pytest.mark.proof
