@@ -37,13 +37,15 @@ class MissShareUsual(LookupCheck):
             return Finding.without_history("no earlier days to compare with")
         counted, tolerated = total(parts), self.declared.miss_change or 0.0
         misses, count = counted["miss"], self.lookup.rows_judged(counted)
+        if not count:
+            return Finding(True, "no rows to judge")
         now, usual = share(misses, count), statistics.mean(shares)
         text = (
             f"{now:.2%} misses; {usual:.2%} on the {len(shares)} days before; tolerated change "
             f"{tolerated:.2%}"
         )
         expected = f"{usual - tolerated:.4f} .. {usual + tolerated:.4f}"
-        held = abs(now - usual) <= tolerated
+        held = round(abs(now - usual) - tolerated, 9) <= 0  # 0.4 - 0.3 is over 0.1
         return Finding(held, text, 0 if held else misses, count, expected)
 
     def _earlier_shares(self, day: WrittenDay) -> list[float]:
@@ -54,7 +56,7 @@ class MissShareUsual(LookupCheck):
             if one.name == self.lookup.name
         )
         return [
-            share(one.outcomes.get("miss", 0), self.lookup.rows_judged(one.outcomes))
+            share(one.outcomes.get("miss", 0), judged)
             for one in lookups
-            if one.outcomes
+            if (judged := self.lookup.rows_judged(one.outcomes))
         ]

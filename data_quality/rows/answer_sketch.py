@@ -54,7 +54,7 @@ class Change:
 
     @property
     def excess(self) -> float:
-        return abs(self.now - self.usual) - self.tolerated
+        return round(abs(self.now - self.usual) - self.tolerated, 9)  # 0.4 - 0.3 is over 0.1
 
 
 def draw_sample(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> pa.Table:

@@ -4,9 +4,10 @@ import multiprocessing
 
 import dagster as dg
 
-from data_quality.day_quality import CHECKS
+from data_quality.day_quality import CHECKS, LOCAL_CHECKS
 from jobs.process.process_guard import die_with_parent
 from jobs.process.spark_submit import SparkSubmit, spark_submit_from_environment
+from jobs.run.engines.engine import LOCAL
 from jobs.tables.leases.day_leases import WAIT
 
 SPARK = "tidegate_spark"  # name of the resource; a project may have a `spark` already
@@ -19,6 +20,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
         master: As spark-submit takes it.
         conf: Likewise.
         java_options: For the driver.
+        engine: Of the runs, spark or local.
         checks: The hook that judges the written files, module:function.
         environment: For driver and executors, added to ours.
         grace: s between SIGTERM and SIGKILL.
@@ -29,6 +31,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
     master: str = "local[2]"
     conf: dict[str, str] = {}  # noqa: RUF012  # a field of a pydantic model, copied for each instance
     java_options: str = ""
+    engine: str = SparkSubmit.engine
     checks: str = CHECKS
     environment: dict[str, str] = {}  # noqa: RUF012
     grace: float = 10.0
@@ -43,17 +46,24 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
             master=self.master,
             conf=self.conf,
             java_options=self.java_options,
+            engine=self.engine,
             environment=self.environment,
             grace=self.grace,
         )
 
 
-def spark_program(checks: str = CHECKS) -> SparkProgram:
-    """Returns the Spark program that the environment sets by TIDEGATE_SPARK_MASTER and others."""
+def spark_program(checks: str | None = None) -> SparkProgram:
+    """Returns the program that the environment sets by TIDEGATE_ENGINE, TIDEGATE_SPARK_MASTER and
+    others.
+
+    Args:
+        checks: By default those of the engine.
+    """
     wanted = spark_submit_from_environment()
     return SparkProgram(
         master=wanted.master,
         conf=dict(wanted.conf),
         java_options=wanted.java_options,
-        checks=checks,
+        engine=wanted.engine,
+        checks=checks or (LOCAL_CHECKS if wanted.engine == LOCAL else CHECKS),
     )

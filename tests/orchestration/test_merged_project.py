@@ -14,9 +14,11 @@ import pytest
 from aiohttp import web
 from dagster._core.workspace.autodiscovery import loadable_targets_from_loaded_module
 
+from data_quality.day_quality import LOCAL_CHECKS
 from jobs.run.engines.engine import ENGINE, LOCAL
 from orchestration.dagster.declared import enrichments_in
 from orchestration.dagster.home import dagster_home
+from orchestration.dagster.resources import spark_program
 from tests.support.check_partitions import checks_of_days
 from tests.support.documents import blocks
 from tidegate.dagster import Names, SparkProgram, definitions_for
@@ -207,6 +209,12 @@ class Elsewhere(SparkProgram):
 
     def submit(self):
         raise NotImplementedError
+
+
+def test_the_engine_of_the_environment_is_that_of_dagsters_runs(monkeypatch):
+    monkeypatch.setenv(ENGINE, LOCAL)
+    program = spark_program()
+    assert (program.submit().engine, program.checks) == (LOCAL, LOCAL_CHECKS)
 
 
 def test_the_way_to_start_spark_can_be_replaced(folder):

@@ -10,6 +10,7 @@ import shutil
 import sys
 import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -125,7 +126,9 @@ def day_events(name):
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text("<p>")
     yield DayStage("2013-01-10", "r1", "progress", PROGRESS)
-    yield DayOutcome("2013-01-10", "r1", "failed", "it is red\x1b[2J", record=object())
+    yield DayOutcome(
+        "2013-01-10", "r1", "failed", "it is red\x1b[2J", record=SimpleNamespace(verdicts=())
+    )
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])
