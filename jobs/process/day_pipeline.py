@@ -146,6 +146,7 @@ class _Run:
         self._leases: dict[str, Lease] = {}
         self._progress: dict[str, Mapping[str, Any]] = {}  # the last progress of each day
         self._code: int | None = None  # exit status of the Spark program
+        self._cap_left = dict(options.cap_left)
         self._began = now()
         self._as_before: set[str] = set()  # days that wait, and whose record says why
         ignore_ttl, elsewhere = "--ignore-ttl" in options.program, pipeline.submit.is_elsewhere
@@ -218,7 +219,7 @@ class _Run:
         for day in [*self._leases] if "--no-calls" not in self._options.program else ():
             state, code = RunWaits.state, WAITING
             try:
-                has_cap = self._options.cap_left.get(day) != 0
+                has_cap = self._cap_left.get(day) != 0
                 reason = self._before.waits_for(day, may_submit=has_cap)
             except RunStopped as error:
                 reason, state, code = str(error), error.state, STOPPED
@@ -256,6 +257,8 @@ class _Run:
         for event in self._by_program(replace(submit, engine=LOCAL), "--jobs-only"):
             if isinstance(event, DayStage) and event.kind == SETTLED:
                 settled.append(event.day)
+                if (left := event.facts.get("cap_left")) is not None:
+                    self._cap_left[event.day] = left
             yield event
         # the others are no longer run, but held until the end
         self._leases = {day: self._leases[day] for day in settled}
@@ -319,7 +322,7 @@ class _Run:
             self._pipeline.quality.checks,
             *several,
             *until_red,
-            *(["--cap-left", json.dumps(self._options.cap_left)] if self._options.cap_left else []),
+            *(["--cap-left", json.dumps(self._cap_left)] if self._cap_left else []),
             *self._options.program,
         ]
 

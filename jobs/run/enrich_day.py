@@ -115,8 +115,8 @@ class _Day:
             if options.jobs_only:
                 from jobs.run.jobs_first import settle_day  # imports Spark's types
 
-                settle_day(*self._begun(), checks=options.checks)
-                self._report({"kind": SETTLED, "day": self._day})
+                left = settle_day(*self._begun(), checks=options.checks)
+                self._report({"kind": SETTLED, "day": self._day, "cap_left": left})
                 return DayEnd(WROTE)
             record = self._checked()
             name = record.facts.declared.enrichment

@@ -32,8 +32,10 @@ def settle_day(
     *,
     checks: str | None,
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
-) -> None:
+) -> float | None:
     """Has the jobs submitted and read whose keys read no answers, unless only Spark finds the keys.
+
+    Returns what is left of the cap, if jobs used some of it.
 
     Raises:
         RunWaits: Jobs are open.
@@ -48,7 +50,9 @@ def settle_day(
     try:
         plan = plan_day(LocalEngine(enrichment.name), without_spark, input_day, run)
     except DeclarationError:  # the Spark program runs the day, or reports it
-        return
+        return None
     run_bills.begin(plan.facts, plan.tasks.lookups)  # `costs` finds the jobs by it
     with suppress(NeedsSpark):
-        settle_jobs(plan.rows, plan.tasks, input_day, Waits(WaitingDay(enrichment.name, day)))
+        waits = Waits(WaitingDay(enrichment.name, day))
+        return settle_jobs(plan.rows, plan.tasks, input_day, waits)
+    return None

@@ -65,6 +65,13 @@ class ItemLimit:
     def of(cls, cap: CallCap | None) -> Self:
         return cls(cap, 0.0 if cap is None else sum(cap.parts))
 
+    def rest(self) -> CallCap | None:
+        """Returns what is left for calls, as jobs that are lost count too."""
+        whole = 0.0 if self.cap is None else sum(self.cap.parts)
+        if self.cap is None or self.left >= whole:
+            return self.cap
+        return replace(self.cap, parts=tuple(part * self.left / whole for part in self.cap.parts))
+
     def take(self, items: int, place: int) -> int:
         """Returns how many of these items of a lookup may be submitted, and spends them."""
         weight = 0.0 if self.cap is None else self.cap.weights[place]

@@ -114,7 +114,7 @@ def prepare_ledger(
             if waits is not None:
                 waits.raise_if_any(None if found.cap is None else limit.left)
             first = {place: look.first for place, look in own.items() if look.first is not None}
-            found = _with_looks(found, looks, own)
+            found = _with_looks(replace(found, cap=limit.rest()), looks, own)
             if first:
                 asking(sum(one.keys.num_rows for one in first.values()))
                 prefetch = partial(
@@ -142,10 +142,10 @@ def settle_jobs(
     waits: Waits,
     *,
     draw: Callable[[int], int] = secrets.randbits,
-) -> None:
+) -> float | None:
     """Has the jobs of the first level submitted and read, without any row.
 
-    Raises as `prepare_ledger` does.
+    Returns what is left of the cap, if jobs used some of it. Raises as `prepare_ledger` does.
     """
     limit, seed = ItemLimit.of(plan.cap), draw(31)
     with ExitStack() as stack:
@@ -162,6 +162,7 @@ def settle_jobs(
                 budgets=plan.budgets,
             )  # fmt: skip
         waits.raise_if_any(None if plan.cap is None else limit.left)
+    return None if limit.rest() is plan.cap else limit.left
 
 
 def _stages(plan: PartitionPlan) -> list[list[int]]:

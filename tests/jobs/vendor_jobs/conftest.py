@@ -24,7 +24,7 @@ from datetime import timedelta
 
 from tidegate import (
     NOT_KNOWN_YET, Budget, Enrichment, Env, Failed, Input, Ledger, Output, Over, Price, Refused, Retry,
-    Running, Service, Tolerance, Ttl, jobs,
+    Running, Service, Tolerance, Ttl, jobs, lookup,
 )
 
 vendor = Service(
@@ -132,6 +132,12 @@ class Reviews:
             sys.modules.pop(name, None)
         importlib.invalidate_caches()
         self.vendor.recognizes_tokens = recovery == "token"
+
+    def add_lookup(self, text):
+        """Adds `called`, declared by this text before the enrichment."""
+        path = Path("declared/reviews.py")
+        declared = path.read_text().replace("lookups=[Labels]", "lookups=[Labels, called]")
+        path.write_text(declared.replace("\nreviews = ", text))
 
     def write_input(self, day, texts):
         folder = Path(f"data/raw/reviews/date={day}")

@@ -11,11 +11,24 @@ import pytest
 from aiohttp import web
 
 from jobs.commands.costs import list_costs
+from jobs.run import enrich_day
+from jobs.run.day import run_day
+from jobs.run.engines.engine import ENGINE, LOCAL, SPARK
 from tests.support.vendor import PRICE
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
 TEXTS = [f"text {number}" for number in range(25)]
 WAITING, STOPPED, WRONG = 10, 3, 2
+
+CALLED = """
+
+@lookup(name="called", service=vendor, keys={"text": "review"}, returns="x INT", timeout=5.0)
+async def called(row, http):
+    await http.post("/call", json={})
+    return {"x": 1}
+
+
+reviews = """
 
 
 def labels(texts):
@@ -344,6 +357,25 @@ def test_a_cap_bounds_the_items_of_all_lookups_and_runs_of_a_command(reviews, ca
     assert reviews.vendor.submits.total() == 35
     assert reviews.run_until_over(DAY) == 0
     assert set(reviews.vendor.submits.values()) == {2}  # by each lookup
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_items_of_a_lost_job_and_calls_share_a_cap(reviews, monkeypatch, first):
+    async def called(request, _):
+        return web.json_response({}) if request.path == "/call" else None
+
+    reviews.declare("none")
+    reviews.add_lookup(CALLED)
+    reviews.vendor.lose, reviews.vendor.odd = {1}, called
+    reviews.write_input(DAY, TEXTS[:4])
+    if first:  # the items in a program of their own, as before Spark
+        monkeypatch.setenv(ENGINE, SPARK)
+        monkeypatch.setattr(
+            enrich_day, "run_day", lambda *of, **more: run_day(*of, **more | {"engine": LOCAL})
+        )
+    assert reviews.run(DAY, "--max-calls", "6") == STOPPED
+    assert len(reviews.vendor.jobs["job-1"].items) == 4
+    assert reviews.vendor.log.count(("POST", "/call")) == 2
 
 
 def test_no_file_of_jobs_has_a_personal_key(reviews):
