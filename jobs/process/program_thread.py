@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,10 +20,15 @@ def started_in_thread(arguments: Sequence[str], log: Path) -> Iterator[WaitForEn
     If the body raises, as for Ctrl-C, the program ends with this process, as by a kill.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    log.touch()
     ended = [CRASHED]
 
     def run() -> None:
-        ended[:] = [enrich_day.main([*arguments, "--log", str(log)])]
+        try:
+            ended[:] = [enrich_day.main([*arguments, "--log", str(log)])]
+        except Exception:  # noqa: BLE001  # such as of a full disk
+            with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as words:
+                traceback.print_exc(file=words)
 
     # a daemon: an interrupted command does not wait for it
     program = threading.Thread(target=run, name="tidegate-day", daemon=True)

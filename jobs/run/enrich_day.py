@@ -81,12 +81,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextmanager
 def _words(log: Path | None) -> Iterator[TextIO]:
-    """Yields where messages go: a file, which gets our warnings too, or else stderr."""
+    """Yields where messages go: a file, which gets what is logged too, or else stderr."""
     if log is None:
         yield sys.stderr
         return
     with log.open("w", encoding="utf-8", errors="backslashreplace") as words:
-        logger, handler = logging.getLogger("tidegate"), logging.StreamHandler(words)
+        logger, handler = logging.getLogger(), logging.StreamHandler(words)
         logger.addHandler(handler)
         try:
             yield words
