@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from jobs.declare.ledger_settings import Ttl
 
 OF_REFRESH = "refresh-"  # prefix of the run id of parts with marks of a refresh
+ROUNDING = 1e-6  # of a call of the dearest lookup, for rounding errors of repeated subtraction
 OF_KEYS = "-keys"  # suffix of the run id of parts that a run writes during its prefetch
 
 

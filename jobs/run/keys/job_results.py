@@ -101,46 +101,62 @@ class JobWatch:
     lookup: JobLookup
     clock: Callable[[], float]
 
-    async def look(self, jobs: Sequence[tuple[Job, Intent]]) -> Look:
+    async def look(
+        self, jobs: Sequence[tuple[Job, Intent]], others: Sequence[tuple[Job, Intent]] = ()
+    ) -> Look:
         """Ask the vendor for each of these accepted jobs; store the results of those that are over.
 
+        Args:
+            jobs: The jobs to tell of.
+            others: Jobs without a key of the day. Of them only `taken` tells, and their day tells
+                the rest.
+
         Raises:
-            DeclarationError: The vendor refused a job as a whole.
+            DeclarationError: The vendor refused one of `jobs` as a whole.
             AccessRefused: The vendor denies access.
             TidegateError: The class is wrong, or the results cannot be stored.
         """
-        found, refused = Look(), list[tuple[Job, str]]()
-        for job, intent in jobs:
-            until = job.until(intent, self.lookup.give_up)
-            try:
-                state = await self._state(job.id, is_late=self.clock() >= until)
-                if isinstance(state, Refused):
-                    facts = describe(f"refused: {state.reason}", job, intent, self.clock())
-                    facts["billed"] = 0
-                    if await self.finish(job, facts) and not state.later:
-                        refused.append((job, state.reason))
-                elif isinstance(state, Over):
-                    await self._take(job, intent, state.reason)
-                elif self.clock() >= until + self.lookup.grace:
-                    await self._give_up(job, intent)
-                else:
-                    found.is_open(job, intent, until, state.done)
-                    continue
-                found.taken += 1
-            except NotNow as error:
-                if self.clock() >= until + self.lookup.grace:
-                    await self._give_up(job, intent, error)
-                    found.taken += 1
-                    continue
+        found, elsewhere = Look(), Look()
+        for job, intent in others:
+            if refused := await self._look_at(job, intent, elsewhere):
+                _log.warning("%s; the next run of that day submits its items again.", refused)
+        refusals = [await self._look_at(job, intent, found) for job, intent in jobs]
+        if refused := next(filter(None, refusals), ""):
+            raise DeclarationError(f"{refused}; correct the class, and run again.")
+        found.taken += elsewhere.taken
+        return found
+
+    async def _look_at(self, job: Job, intent: Intent, found: Look) -> str:
+        """Look at a job. Return that the vendor refused it for good; empty if it did not."""
+        until, refused = job.until(intent, self.lookup.give_up), ""
+        try:
+            state = await self._state(job.id, is_late=self.clock() >= until)
+            if isinstance(state, Refused):
+                facts = describe(f"refused: {state.reason}", job, intent, self.clock())
+                facts["billed"] = 0
+                if await self.finish(job, facts) and not state.later:
+                    refused = self._refusal(job, intent, state.reason)
+            elif isinstance(state, Over):
+                await self._take(job, intent, state.reason)
+            elif self.clock() >= until + self.lookup.grace:
+                await self._give_up(job, intent)
+            else:
+                found.is_open(job, intent, until, state.done)
+                return ""
+        except NotNow as error:
+            if self.clock() < until + self.lookup.grace:
                 found.is_open(job, intent, until)
                 found.notes.append(f"job {job.id}: {error}")
-        if refused:
-            job, reason = refused[0]
-            raise DeclarationError(
-                f"lookup {self.lookup.name}: {self.lookup.service_name} refused job {job.id}: "
-                f"{one_line(reason)}. Nothing of it was billed; correct the class, and run again."
-            )
-        return found
+                return ""
+            await self._give_up(job, intent, error)
+        found.taken += 1
+        return refused
+
+    def _refusal(self, job: Job, intent: Intent, reason: str) -> str:
+        return (
+            f"lookup {self.lookup.name}: {self.lookup.service_name} refused job {job.id} of "
+            f"{intent.day} of {intent.enrichment}: {one_line(reason)}. Nothing of it was billed"
+        )
 
     async def ask(self, jobs: Sequence[tuple[Job, Intent]]) -> Look:
         """Ask the vendor for each of these accepted jobs, and read no results.

@@ -26,7 +26,7 @@ from jobs.declare.vendor_jobs import Item, JobLookup
 from jobs.errors import BudgetExhausted, DeclarationError, LedgerError
 from jobs.ledger.answers import ANSWERS, SCHEMA
 from jobs.ledger.job_files import KEY, NEVER_SENT, Intent, Job, JobFiles
-from jobs.ledger.plan import CallCap, LedgerPlan
+from jobs.ledger.plan import ROUNDING, CallCap, LedgerPlan
 from jobs.ledger.selection import Search
 from jobs.ledger.working_folders import BEAT, RUNS, by_run
 from jobs.limits.store import StoreLost
@@ -77,9 +77,13 @@ class ItemLimit:
         weight = 0.0 if self.cap is None else self.cap.weights[place]
         if not weight:
             return items
-        items = min(items, int(self.left / weight))
-        self.left -= items * weight
+        items = min(items, int(self.left / weight + ROUNDING))
+        self.left = max(0.0, self.left - items * weight)
         return items
+
+    def give_back(self, items: int, place: int) -> None:
+        """Counts these items of a lookup, which the vendor did not take, as not spent."""
+        self.left += 0.0 if self.cap is None else items * self.cap.weights[place]
 
 
 def settle_by_jobs(
@@ -169,7 +173,11 @@ class _JobStep:
 
     async def _look(self, watch: JobWatch) -> Look:
         self._notes.clear()
-        return await watch.look(await self._accepted(watch))
+        self._lost.clear()  # this look may find them
+        of_day, others = list[tuple[Job, Intent]](), list[tuple[Job, Intent]]()
+        for job, intent in await self._accepted(watch):
+            (of_day if self._has_keys(job) else others).append((job, intent))
+        return await watch.look(of_day, others)
 
     # -- jobs --------------------------------------------------------------------------------------
     def _jobs(self) -> list[Job]:
@@ -437,8 +445,13 @@ class _JobStep:
         while True:
             self._free = await self._budgets.free(self._clock())
             records, job = self._write_intent()
+            if job is None:
+                return self._with_lost(records)
             # one by one: of a killed run at most one job is in doubt
-            if job is None or await self._submit(watch, job, self._intents[job.token]) is None:
+            intent = self._intents[job.token]
+            if await self._submit(watch, job, intent) is None:
+                if not self._files.job(job.token).is_open:
+                    self._limit.give_back(intent.items, self._place)
                 return self._with_lost(records)
 
     def _write_intent(self) -> tuple[pa.Table, Job | None]:
@@ -516,8 +529,8 @@ class _JobStep:
             subject = self._limit.cap.message
         if not within and subject and not may_wait:
             raise BudgetExhausted(
-                f"lookup {self._lookup.name}: {counted(len(wanted), 'key')} are not submitted, "
-                f"because {subject} allows no more; run the day again to go on."
+                f"lookup {self._lookup.name}: {_keys_are(len(wanted))} not submitted, because"
+                f" {subject} allows no more; run the day again to go on."
             )
         if not within and subject:
             self._notes.append(f"{subject} allows no more now")
@@ -557,11 +570,14 @@ class _JobStep:
         tokens = [job.token for job in open_jobs]
         facts = {"since": self._since, "tokens": tokens, "unsent": len(unsent)}
         if len(unsent):
-            are = "is" if len(unsent) == 1 else "are"
-            self._notes.append(f"{counted(len(unsent), 'key')} {are} not submitted yet")
+            self._notes.append(f"{_keys_are(len(unsent))} not submitted yet")
         self._files.write_waiting(day.enrichment, day.day, facts)
         intents = [(job, self._intent(job)) for job in open_jobs]
         found = Look(done=look.done, notes=[*self._notes, *look.notes])
         for job, intent in intents:
             found.is_open(job, intent, job.until(intent, self._lookup.give_up))
         self._waits.sentences.append(waiting_sentence(self._lookup, found))
+
+
+def _keys_are(count: int) -> str:
+    return f"{counted(count, 'key')} {'is' if count == 1 else 'are'}"

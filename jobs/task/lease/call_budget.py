@@ -12,10 +12,9 @@ from jobs.clients.client import Ask
 from jobs.clients.request_counter import RequestCounts
 from jobs.declare.lookup import Key
 from jobs.errors import BudgetExhausted
-from jobs.ledger.plan import CallCap
+from jobs.ledger.plan import ROUNDING, CallCap
 
 LOOK_EVERY = 0.1  # s
-ROUNDING = 1e-6  # of a call of the dearest lookup, for rounding errors of repeated subtraction
 
 
 class UsedUp(Exception):  # noqa: N818  # reads as what happened

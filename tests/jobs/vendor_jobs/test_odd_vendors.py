@@ -143,6 +143,20 @@ def test_a_job_that_stays_in_doubt_is_unknown_in_the_end(steps, recovery):
     assert steps.run_until_over(["another"], NEXT).outcomes == {"ok": 1}  # it holds no slot
 
 
+def test_a_job_that_was_lost_is_open_once_a_later_look_finds_it(steps):
+    reviews, vendor = steps.reviews, steps.reviews.vendor
+    reviews.declare(max_items=2, give_up=HOUR)
+    vendor.lose, vendor.looks = {1}, 0
+    vendor.hidden_looks = 1
+    steps.run()  # the first job is in doubt
+    steps.run()  # the second is accepted
+    steps.now += HOUR
+    vendor.jobs["job-1"].looks, vendor.hidden_looks = 99, 1
+    assert steps.run().sentence  # the first look stores the second job, the next finds the first
+    assert steps.run_until_over(pause=HOUR / 4).outcomes == {"ok": 3}
+    check_paid_once(reviews)
+
+
 def test_a_run_that_lost_the_lock_submits_nothing(steps, monkeypatch):
     reviews = steps.reviews
     reviews.declare("token")

@@ -1,0 +1,50 @@
+"""Caps on the items that a command submits: what the vendor did not take uses up none."""
+
+import pytest
+
+from jobs.errors import BudgetExhausted
+from jobs.ledger.plan import CallCap
+from jobs.run.keys.job_step import ItemLimit
+from jobs.run.plan.caps import divide_cap
+from jobs.run.plan.options import RunOptions
+from tests.support.job_steps import settle
+
+TEXTS = ["text 1", "text 2", "text 3", "text 4"]
+
+
+def a_limit(lookup, tasks=1, **options):
+    return ItemLimit.of(divide_cap(RunOptions(**options), [lookup], tasks))
+
+
+def test_a_submission_that_the_vendor_did_not_take_uses_up_no_cap(reviews):
+    reviews.declare(max_items=2)
+    limit = a_limit(reviews.lookup, max_calls=4)
+    reviews.vendor.refuse = 429
+    assert settle(reviews.lookup, "run-1", TEXTS, limit=limit).sentence
+    assert limit.left == 4
+    reviews.vendor.refuse = None
+    settle(reviews.lookup, "run-2", TEXTS, limit=limit)
+    assert reviews.vendor.submits == dict.fromkeys(TEXTS, 1)
+    assert limit.left == 0
+
+
+def test_a_submission_in_doubt_uses_up_the_cap(reviews):
+    reviews.declare(max_items=2)
+    limit = a_limit(reviews.lookup, max_calls=4)
+    reviews.vendor.lose = {1}
+    settle(reviews.lookup, "run-1", TEXTS, limit=limit)
+    assert limit.left == 2
+
+
+def test_what_a_cap_leaves_submits_as_many_items_over_any_number_of_tasks():
+    for tasks in range(1, 50):
+        limit = ItemLimit.of(CallCap("max_calls 4", (1.0 / tasks,) * tasks, (1.0,)))
+        assert limit.take(9, 0) == 1
+        assert limit.left == pytest.approx(0)
+        assert limit.left >= 0
+
+
+def test_a_cap_that_allows_no_item_stops_the_day(reviews):
+    limit = a_limit(reviews.lookup, max_calls=0)
+    with pytest.raises(BudgetExhausted, match="1 key is not submitted, because max_calls 0"):
+        settle(reviews.lookup, "run-1", TEXTS[:1], limit=limit)

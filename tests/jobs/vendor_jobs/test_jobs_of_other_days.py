@@ -1,0 +1,52 @@
+"""Any run looks at any job of its lookup; a day tells and fails by the jobs with its keys only."""
+
+import pytest
+from aiohttp import web
+
+from jobs.errors import DeclarationError
+from tests.support.job_steps import DAY, Steps
+
+NEXT = "2013-01-11"
+TEXTS = ["text 1", "text 2", "text 3"]
+
+
+@pytest.fixture
+def steps(reviews):
+    reviews.vendor.looks = 99
+    found = Steps(reviews, TEXTS)
+    found.run()
+    return found
+
+
+def test_a_refused_job_stops_no_other_day(steps, caplog):
+    (job,) = steps.reviews.vendor.jobs.values()
+    job.looks, job.end = 0, "rejected"
+    step = steps.run(["another"], NEXT)
+    assert "1 job with 1 item at vendor is open" in step.sentence
+    assert f"vendor refused job job-1 of {DAY} of reviews: line 1 is no item." in caplog.text
+    assert "the next run of that day submits its items again." in caplog.text
+
+
+def test_a_refused_job_of_another_day_with_a_key_of_the_day_stops_it_and_names_its_day(steps):
+    (job,) = steps.reviews.vendor.jobs.values()
+    job.looks, job.end = 0, "rejected"
+    with pytest.raises(DeclarationError, match=f"refused job job-1 of {DAY} of reviews: line 1"):
+        steps.run(TEXTS[:1], NEXT)
+
+
+def test_a_day_tells_only_what_is_done_of_its_jobs(steps):
+    async def two_are_done(_, parts):
+        if parts[-1] == "job-1":
+            return web.json_response({"status": "running", "done": 2})
+        return None
+
+    steps.reviews.vendor.odd = two_are_done
+    assert "1 job with 3 items at vendor is open, 2 of them done" in steps.run().sentence
+    assert "done" not in steps.run(["another"], NEXT).sentence
+    assert "done" not in steps.run(["another"], NEXT).sentence
+
+
+def test_a_day_tells_no_failed_look_at_the_job_of_another(steps):
+    steps.reviews.vendor.jobs.clear()
+    assert "404" in steps.run().sentence
+    assert "404" not in steps.run(["another"], NEXT).sentence
