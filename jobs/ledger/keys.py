@@ -6,7 +6,7 @@ import decimal
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from jobs.declare.lookup import Key
 
 HIDDEN = "blake2b:"
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
-_OPEN, _CLOSE = b"[]"
 
 
 def key_text(key: Key, *, hidden: bool = False) -> str:
@@ -43,40 +42,26 @@ def key_text(key: Key, *, hidden: bool = False) -> str:
     return _digest(text) if hidden else text
 
 
-def joined(keys: Sequence[Key]) -> bytes:
-    """Return the texts of keys in sequence, a comma after each, for `texts_in`.
-
-    In bulk they take a tenth of the time of single texts. Raises TypeError for a key without a
-    text.
-    """
+def has_text(key: Key) -> bool:
+    """Return whether `key_text` has a text for this key."""
     try:
-        together = orjson.dumps(keys, _plain, _OPTIONS)[1:-1] + b"," if keys else b""
+        key_text(key)
+    except TypeError:
+        return False
+    return True
+
+
+def texts_in_bulk(keys: Sequence[Key], *, hidden: bool = False) -> list[str]:
+    """Return the `key_text` of each key; in bulk they take a fifth of the time."""
+    try:
+        together = orjson.dumps(keys, _plain, _OPTIONS).decode()
     except orjson.JSONEncodeError:
-        together = b"null"
-    return (
-        b"".join(key_text(key).encode() + b"," for key in keys) if b"null" in together else together
-    )
-
-
-def texts_in(together: bytes | bytearray, count: int, *, hidden: bool = False) -> pa.StringArray:
-    """Return the `key_text` of each key in the result of `joined`; if `hidden`, the digests."""
-    texts = bytes(together[:-1]).replace(b"],[", b"][")
-    octets = np.frombuffer(texts, np.uint8)
-    starts = np.flatnonzero((octets[:-1] == _CLOSE) & (octets[1:] == _OPEN)) + 1
-    if len(starts) != count - 1:  # a key contains `],[`, or an array
-        found = pa.array(list(_one_by_one(together.decode())), pa.string())
-    else:
-        offsets = np.concatenate(([0], starts, [len(texts)])).astype(np.int32)
-        found = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(texts))
-    return pa.array(map(_digest, found.to_pylist()), pa.string()) if hidden else found
-
-
-def _one_by_one(together: str) -> Iterator[str]:
-    start, decoder = 0, json.JSONDecoder()
-    while start < len(together):
-        _, end = decoder.raw_decode(together, start)
-        yield together[start:end]
-        start = end + 1
+        together = ""
+    texts = together[1:-1].replace("],[", "]\n[").split("\n")
+    # else a key contains `],[`, or null, which may stand for NaN
+    if len(texts) != len(keys) or "null" in together:
+        return [key_text(key, hidden=hidden) for key in keys]
+    return [*map(_digest, texts)] if hidden else texts
 
 
 def _digest(text: str) -> str:

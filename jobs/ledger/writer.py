@@ -4,16 +4,17 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 
 import pyarrow as pa
 
 from jobs.declare.lookup import Key
 from jobs.errors import LedgerError
-from jobs.ledger.answers import StoredOutcome
+from jobs.ledger.answers import Record, StoredOutcome, records_table
 from jobs.ledger.journal import Journal
-from jobs.ledger.record_buffer import Columns
+from jobs.ledger.keys import has_text
 from jobs.ledger.store import LedgerFolder
 
 _log = logging.getLogger("tidegate.ledger")
@@ -68,7 +69,7 @@ class LedgerWriter:
         # an answer is pending, or none will come: until then an idle thread sleeps
         self._came = threading.Event()
         self._stored_more = threading.Condition(self._lock)
-        self._pending = Columns()
+        self._pending: list[Record] = []
         self._taken = 0  # answers enqueued so far
         self._full_at = flush_rows  # the ticket at which a part is full
         self._stored = 0  # the number of stored answers
@@ -97,44 +98,16 @@ class LedgerWriter:
             LedgerError: A part could not be written, so no call may be made: its answer could not
                 be stored.
         """
-        with self._taking():
-            self._pending.append(key, outcome, response, answered_at)
-            return self._took(1)
-
-    def put_answers(
-        self,
-        keys: Sequence[Key],
-        responses: bytearray,
-        lengths: Sequence[int],
-        answered_at: Sequence[int],
-    ) -> int:
-        """Enqueue several "ok" answers at once. Returns the ticket of the last answer."""
-        with self._taking():
-            self._pending.extend(keys, responses, lengths, answered_at)
-            return self._took(len(keys))
-
-    @contextmanager
-    def _taking(self) -> Iterator[None]:
         with self._lock:
             if self._failure is not None:
                 raise self._failure
-            try:
-                yield
-            except TypeError as error:
-                self._failure = self._cannot_store(error)
-                raise self._failure from error
-
-    def _cannot_store(self, error: Exception) -> LedgerError:
-        return LedgerError(f"ledger {self._folder.root!r}: answers cannot be stored: {error!r}.")
-
-    def _took(self, count: int) -> int:
-        before = self._taken
-        self._taken = ticket = before + count
-        if not self._came.is_set():
-            self._came.set()
-        if before < self._full_at <= ticket:
-            self._wake.set()
-        return ticket
+            self._pending.append((key, outcome, response, answered_at))
+            self._taken = ticket = self._taken + 1
+            if not self._came.is_set():
+                self._came.set()
+            if ticket == self._full_at:
+                self._wake.set()
+            return ticket
 
     @property
     def stored(self) -> int:
@@ -217,28 +190,34 @@ class LedgerWriter:
     def _take_pending(self) -> pa.Table:
         """Return the pending answers, which belong to the next part from now on."""
         with self._lock:
-            answers, self._pending = self._pending, Columns()
+            records, self._pending = self._pending, []
             self._came.clear()
-        self._count += len(answers)
-        self._has_marks |= answers.has_marks
-        table = answers.table(self._run_id, hidden=self._hidden)
+        try:
+            table = records_table(records, self._run_id, hidden=self._hidden)
+        except TypeError as error:  # of a key without a text; those before it are stored
+            self._fail(error)
+            records = [*takewhile(lambda record: has_text(record[0]), records)]
+            table = records_table(records, self._run_id, hidden=self._hidden)
+        self._count += len(records)
+        self._has_marks |= any(outcome == "asked" for _, outcome, _, _ in records)
         self._tables.append(table)
         return table
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
         """Pass a failure of the body to the waiting callers."""
-        failure = None
         try:
             yield
-        except LedgerError as error:
-            failure = error
         except Exception as error:  # noqa: BLE001  # the callers must learn of any failure
-            failure = self._cannot_store(error)
-        if failure is not None:
-            with self._lock:
-                self._failure = self._failure or failure
-                self._stored_more.notify_all()
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not isinstance(error, LedgerError):
+            root = self._folder.root
+            error = LedgerError(f"ledger {root!r}: answers cannot be stored: {error!r}.")
+        with self._lock:
+            self._failure = self._failure or error
+            self._stored_more.notify_all()
 
     def _write_pending(self) -> None:
         with self._lock:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from jobs.input.keys.arrow_keys import read_key_tuples
-from jobs.ledger.keys import joined, texts_in
+from jobs.ledger.keys import texts_in_bulk
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,8 +29,7 @@ def is_whole(names: Sequence[str]) -> Column:
 
 def key_texts(batch: pa.RecordBatch, names: Sequence[str], *, hidden: bool) -> pa.StringArray:
     """Returns the text of each row's key in the columns `names`, without nulls. hidden: digests."""
-    keys = read_key_tuples(batch, names)
-    return texts_in(joined(keys), len(keys), hidden=hidden)
+    return pa.array(texts_in_bulk(read_key_tuples(batch, names), hidden=hidden), pa.string())
 
 
 def with_texts(keys: DataFrame, names: Sequence[str], *, hidden: bool) -> DataFrame:

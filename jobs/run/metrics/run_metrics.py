@@ -18,7 +18,7 @@ from pyarrow import fs
 from jobs.declare.values.prices import cost_of, in_force, reported_units
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.answers import ANSWERS, ENCODED
-from jobs.ledger.keys import joined, key_hashes, texts_in
+from jobs.ledger.keys import key_hashes, texts_in_bulk
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.scan import read_parts
 from jobs.run.engines.stages import Stage, ThreadStage
@@ -173,7 +173,7 @@ def _hashes(keys: pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[np.uint64]:
         return np.empty(0, np.uint64)
     parts = pa.RecordBatch.from_struct_array(found)
     values = read_key_tuples(parts, parts.schema.names, nulls=True)
-    return np.unique(key_hashes(texts_in(joined(values), len(values)).to_pylist()))
+    return np.unique(key_hashes(texts_in_bulk(values)))
 
 
 def _by_value(column: pa.Array) -> Counter[Any]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,20 +64,13 @@ class TaskLedger:
         self._folder = LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
         self._indexes: list[AnswerIndex] = []
         self._writer: LedgerWriter | None = None
-        self._loop: asyncio.AbstractEventLoop
-        self._keys: list[Key] = []  # of the answers of this turn of the loop
-        self._responses = bytearray()
-        self._lengths: list[int] = []  # of the responses
-        self._answered_at: list[int] = []
         self._ticket = 0
-        self._failure: LedgerError | None = None
         self._marked: set[str] = set()  # keys whose calls must not be repeated
         self._waiter: ThreadPoolExecutor | None = None
 
     def open(self) -> None:
         """Map the run's known answers and start the writer, before the first clock starts."""
         plan = self._plan
-        self._loop = asyncio.get_running_loop()
         if plan.index is not None:
             self._indexes.append(AnswerIndex.open(_on_this_host(plan.index)))
         if not plan.idempotent:
@@ -102,7 +95,6 @@ class TaskLedger:
                 stack.callback(self._waiter.shutdown, wait=False, cancel_futures=True)
             if self._writer is not None:
                 stack.callback(self._writer.close)
-                self._hand_over()
 
     # -- what is known -----------------------------------------------------------------------------
     @property
@@ -134,8 +126,6 @@ class TaskLedger:
     def keep(self, key: Key, answer: Any | None, answered_at: int) -> None:
         """Enqueue the raw answer of a call; never blocks.
 
-        Answers of the same turn of the loop go to the writer together, at its end.
-
         Args:
             key: The key.
             answer: The raw answer; None for a miss.
@@ -143,16 +133,8 @@ class TaskLedger:
         """
         if answer is None:
             self._put(key, "miss", None, answered_at)
-            return
-        if self._failure is not None:
-            raise self._failure
-        response = dump(answer)  # at once, because the caller may change it
-        if not self._keys:
-            self._loop.call_soon(self._end_of_turn)
-        self._keys.append(key)
-        self._responses += response
-        self._lengths.append(len(response))
-        self._answered_at.append(answered_at)
+        else:  # as bytes at once, because the caller may change it
+            self._put(key, "ok", dump(answer), answered_at)
 
     def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
         """Store a key's error.
@@ -173,51 +155,27 @@ class TaskLedger:
         disk.
         """
         now = self._now_us()
-        try:
+        with suppress(LedgerError):
             for key in keys:
                 self._put(key, "expired", None, now)
                 if not self._plan.idempotent:
                     self._marked.add(self._text(key))
                     self._put(key, "asked", None, now + 1)
-        except LedgerError as error:
-            self._failure = error
 
     def _put(
         self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int
     ) -> None:
         assert self._writer is not None
-        self._hand_over()  # in order of arrival
         self._ticket = self._writer.put(key, outcome, response, answered_at)
-
-    def _end_of_turn(self) -> None:
-        try:
-            self._hand_over()
-        except LedgerError as error:  # the next stored answer or durability check raises it
-            self._failure = error
-
-    def _hand_over(self) -> None:
-        """Pass new answers to the writer.
-
-        Raises:
-            LedgerError: The ledger cannot be written; every time after a failure.
-        """
-        assert self._writer is not None
-        if self._keys:
-            self._ticket = self._writer.put_answers(
-                self._keys, self._responses, self._lengths, self._answered_at
-            )
-            self._keys, self._responses, self._lengths, self._answered_at = [], bytearray(), [], []
 
     def durability_mark(self) -> Stored:
         """Return the position of all answers so far, for another thread to wait for."""
         assert self._writer is not None
-        self._hand_over()
         return Stored(self._writer, self._ticket)
 
     def hurry(self) -> None:
         """Have all answers so far stored at once, without waiting."""
         assert self._writer is not None
-        self._hand_over()
         self._writer.hurry(self._ticket)
 
     # -- calls that must not be made twice ---------------------------------------------------------

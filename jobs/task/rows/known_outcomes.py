@@ -9,7 +9,7 @@ import pyarrow as pa
 from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.declare.lookup import Key
 from jobs.input.keys.arrow_keys import UnreadKey
-from jobs.ledger.keys import joined, texts_in
+from jobs.ledger.keys import texts_in_bulk
 from jobs.task.rows.asked_once import AskedOnce
 from jobs.task.rows.ledger_hits import LedgerHits
 from jobs.task.rows.outcome_columns import ANSWER, outcome_schema, without_attempts
@@ -86,7 +86,8 @@ class KnownOutcomes:
             if not len(wanted):
                 break
             if source.hidden not in texts:
-                texts[source.hidden] = texts_in(joined(whole), len(whole), hidden=source.hidden)
+                of_all = texts_in_bulk(whole, hidden=source.hidden)
+                texts[source.hidden] = pa.array(of_all, pa.string())
             known, outcomes = source.find(texts[source.hidden], batch, wanted)
             if len(outcomes) == len(keys):
                 return outcomes

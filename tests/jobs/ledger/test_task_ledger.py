@@ -11,23 +11,24 @@ from jobs.ledger.plan import LedgerPlan
 from jobs.task.lookup.task_ledger import TaskLedger, final_report, without_expired
 
 
-def test_while_an_answer_of_a_turn_cannot_be_stored_no_batch_is_safe(tmp_path):
+def test_while_an_answer_cannot_be_stored_no_batch_is_safe(tmp_path):
     plan = LedgerPlan(
         str(tmp_path), "f", "0123456789abcdef", "run-1", Ttl(), flush_rows=200, flush_seconds=0.5
     )
 
-    async def turn():
+    async def task():
         ledger = TaskLedger(plan, 0, 0, lambda: 1)
         ledger.open()
         ledger.keep((1j,), {"x": 1}, 1)
         for _ in range(2):
-            await asyncio.sleep(0)  # the end of the turn, whose error nobody hears
             with pytest.raises(LedgerError, match="a key cannot hold a complex"):
-                ledger.durability_mark()
+                ledger.durability_mark().wait()
+        with pytest.raises(LedgerError, match="a key cannot hold a complex"):
+            ledger.keep((2,), {"x": 1}, 1)
         with pytest.raises(LedgerError, match="a key cannot hold a complex"):
             ledger.close()
 
-    asyncio.run(turn())
+    asyncio.run(task())
 
 
 def test_an_answer_in_doubt_speaks_for_no_key_and_one_that_came_after_it_does():
