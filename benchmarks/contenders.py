@@ -14,14 +14,21 @@ Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 RETURNED = "origin STRING, hour TIMESTAMP, temp_c DOUBLE"
 
 
-def bare_asyncio(keys: list[tuple[str, str]], url: str, in_flight: int) -> None:
+def connections(limit: int) -> aiohttp.BaseConnector:
+    return aiohttp.TCPConnector(limit=limit)
+
+
+def bare_asyncio(
+    keys: list[tuple[str, str]],
+    url: str,
+    in_flight: int,
+    connector: Callable[[int], aiohttp.BaseConnector] = connections,
+) -> None:
     """The fewest moving parts: as many workers as calls in flight, a list of keys, no Spark."""
 
     async def main() -> None:
         waiting = iter(keys)
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=in_flight)
-        ) as session:
+        async with aiohttp.ClientSession(connector=connector(in_flight)) as session:
 
             async def worker() -> None:
                 for origin, hour in waiting:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 STATUS = re.compile(rb"HTTP/\d\.\d +(\d{3})")
-END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
+END_OF_HEAD = re.compile(rb"\n\r?\n")
 FRAMING = re.compile(rb"\n(content-length|transfer-encoding)[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE)
 CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{1,15}(?=[ \t;]|$)")
 NO_BODY = (204, 304)

@@ -60,6 +60,8 @@ def until_reset(
 def _resets(headers: Mapping[str, str], now: Now) -> list[float | None]:
     """Return for each used-up limit the seconds until its reset; None where no header tells."""
     found: list[float | None] = []
+    if "limit" not in "".join(headers).lower():  # in the name of each, and seldom there
+        return found
     for policy in POLICY.split(headers.get("RateLimit", "")):
         if NONE_LEFT.search(policy):
             free_in = FREE_IN.search(policy)

@@ -7,6 +7,9 @@ from yarl import URL
 
 # characters; a shorter text is hardly a token, and masking it would garble other words
 TOKEN_LENGTH = 6
+# an escape of a dot or a percent sign, or a percent sign without two digits, which may get them by
+# decoding the text after it
+BECOMES_DOT = re.compile("%(?:2[5eE]|(?![0-9a-fA-F]{2}))")
 DECODINGS = 4  # a proxy, the server and its framework may each decode the path once
 
 
@@ -16,7 +19,7 @@ def leads_elsewhere(path: str) -> bool:
     The path is percent-encoded as it is sent. The segment may match as sent or after decoding, with
     a backslash as separator, or with parameters after a semicolon.
     """
-    if "." not in path and "%" not in path:
+    if "." not in path and not BECOMES_DOT.search(path):
         return False
     for _ in range(DECODINGS):
         if any(

@@ -167,6 +167,8 @@ def as_text(value: Any) -> str:
 
     An array or a struct is its JSON. Raises ValueError where that has a number that is not finite.
     """
+    if type(value) is str:
+        return value
     if isinstance(value, dt.datetime):
         utc = value.astimezone(dt.UTC) if value.tzinfo else value
         return (
@@ -175,13 +177,11 @@ def as_text(value: Any) -> str:
             )
             + "Z"
         )
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     if isinstance(value, decimal.Decimal):
         return f"{value:f}"  # never 0E-8
-    if isinstance(value, list | tuple | Mapping):
+    if isinstance(value, bool | list | tuple | Mapping):
         return dumped(as_json(value)).decode()
     return str(value)
 
