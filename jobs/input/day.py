@@ -78,6 +78,7 @@ class InputDay:
     unread: tuple[str, ...] = ()  # other entries, and values of no day
     groups: tuple[tuple[int, ...], ...] = ()  # of each file: the rows of its row groups
     bytes: int = 0  # of all columns in the row groups, not compressed
+    files_version: str = ""  # of the files that were found, also those without rows
 
     @property
     def unread_clause(self) -> str:
@@ -187,7 +188,12 @@ def find_input(
             of_day = _with_rows(
                 of_table(files, table, published, enrichment.output.path), table, day
             )
-        return replace(of_day, copied=copied, unread=tuple(unread))
+        return replace(
+            of_day,
+            copied=copied,
+            unread=tuple(unread),
+            files_version=stored_files.version_of(found),
+        )
     except DeclarationError as error:
         raise type(error)(f"{enrichment.name}: {error}") from error.__cause__
 

@@ -132,7 +132,7 @@ class IcebergInput:
             rows = functools.partial(self._live_rows, task, wanted, types)
             facts = [*read, str(wanted), str(self.table.schema())]
             files.append(
-                ScannedFile(place, task.file.file_size_in_bytes, changed, facts, types, rows)
+                ScannedFile(place, task.file.file_size_in_bytes, changed, facts, read, types, rows)
             )
         return sorted(files, key=lambda file: file.place)
 

@@ -54,13 +54,20 @@ class ScannedFile(StoredFile):
 
     Attributes:
         facts: The facts that they depend on.
+        read: Its address and those of its files of deletes, which are never changed.
         types: The types of the columns.
         rows: Reads the rows of the day, anew at each call.
     """
 
     facts: Sequence[str]
+    read: Sequence[str]
     types: pa.Schema
     rows: Callable[[], Iterable[pa.RecordBatch]]
+
+    @property
+    def version(self) -> str:
+        """Without the time, which is lost when the file's snapshot expires."""
+        return " ".join(self.read)
 
 
 def staged(files: Sequence[StoredFile], declared: Input, folder: str, *, hidden: bool) -> list[str]:

@@ -14,9 +14,10 @@ from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.vendor_jobs import JobLookup, places_of_jobs
 from jobs.errors import TidegateError
-from jobs.input.sizes import measure_files
+from jobs.input.listed_files import list_here
 from jobs.schema.records import DayRecord
 from jobs.storage.locked_folders import temporary_folder
+from jobs.storage.stored_files import version_of
 from jobs.storage.urls import is_url
 
 if TYPE_CHECKING:
@@ -36,12 +37,14 @@ class BeforeSpark:
         ignore_ttl: Use answers of any age.
         elsewhere: Spark's tasks run on other machines.
         changed: By day, the changed rows, which the Spark program need not find again.
+        versions: By day, the version of the input's files, where a look at them is cheap.
     """
 
     enrichment: Enrichment
     ignore_ttl: bool
     elsewhere: bool = False
     changed: dict[str, ChangedRows] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
 
     def unchanged_record(self, day: str) -> DayRecord | None:
         """Returns the record of a table without days if the run would change no row; or None."""
@@ -86,12 +89,15 @@ class BeforeSpark:
         return any(isinstance(lookup, of_users) for lookup in self.enrichment.lookups)
 
     def is_short(self, days: Sequence[str]) -> bool:
-        """Returns whether the run is known to have few rows."""
+        """Returns whether the run is known to have few rows; notes the versions of its files."""
         if self.enrichment.input.only_changed:
             rows = [self.changed[day].input_day.rows for day in days if day in self.changed]
             return len(rows) == len(days) and sum(rows) <= FEW_ROWS
-        size = measure_files(self.enrichment.input, days)
-        return size is not None and size <= SMALL_INPUT
+        found = list_here(self.enrichment.input, days)
+        if found is None:
+            return False
+        self.versions.update({day: version_of(files) for day, files in found.items()})
+        return sum(file.size for files in found.values() for file in files) <= SMALL_INPUT
 
     @contextlib.contextmanager
     def handed_over(self) -> Iterator[list[str]]:

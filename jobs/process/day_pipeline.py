@@ -101,10 +101,13 @@ class DayPipeline:
         if why := self.quality.unready(self.enrichment.facts()):
             raise DeclarationError(f"{name}: {why} Nothing was called.")
 
-    def record(self, outcome: DayOutcome, began: str) -> DayOutcome:
+    def record(self, outcome: DayOutcome, began: str, files_version: str = "") -> DayOutcome:
         """Records the end of a run without files, for the report; warns if it cannot.
 
-        began: when the run began, ISO 8601.
+        Args:
+            outcome: How it ended.
+            began: When it began, ISO 8601.
+            files_version: Of the input's files when it began, if known.
         """
         run = UnwrittenRun(
             self.enrichment.name,
@@ -115,6 +118,7 @@ class DayPipeline:
             outcome.next_step,
             began,
             now(),
+            files_version=files_version,
         )
         return self.saved(run, outcome)
 
@@ -429,9 +433,10 @@ class _Run:
 
     def _unwritten(self, outcome: DayOutcome) -> DayOutcome:
         outcome = self._advised(outcome)
-        return (
-            outcome if outcome.state == NOT_STARTED else self._pipeline.record(outcome, self._began)
-        )
+        if outcome.state == NOT_STARTED:
+            return outcome
+        version = self._before.versions.get(outcome.day, "")
+        return self._pipeline.record(outcome, self._began, version)
 
     def _advised(self, outcome: DayOutcome) -> DayOutcome:
         advise = self._pipeline.advise

@@ -321,6 +321,8 @@ class DayFacts(Facts):
     # in the run's folder, for the tables beside the published one, until the run is published
     audit_files: tuple[WrittenFile, ...] = ()
     letter_files: tuple[WrittenFile, ...] = ()
+    # of all files found in the input, by names, sizes and times; empty: unknown
+    files_version: str = ""
 
     @property
     def published_files(self) -> tuple[str, ...]:
@@ -528,6 +530,7 @@ class UnwrittenRun(Facts):
     started_at: str  # ISO 8601, UTC; not later than its first read of the input
     ended_at: str
     cost: str = ""  # what services billed it, as "0.0460 USD"; filled in for reports
+    files_version: str = ""  # as in DayFacts; not later than its first read of the input
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,10 +85,21 @@ class StoredFile:
     def name(self) -> str:
         return self.place.rpartition("/")[2]
 
+    @property
+    def version(self) -> str:
+        """What changes with the file's content."""
+        return f"{self.name} {self.size} {self.changed_ns}"
+
     def open(self) -> pa.NativeFile:
         """Open the stored bytes for reading from their start."""
         filesystem, path = open_filesystem(self.place)
         return filesystem.open_input_stream(path, compression=None)
+
+
+def version_of(files: Iterable[StoredFile]) -> str:
+    """Return what changes when a file is added, removed, replaced or changed."""
+    found = [file.version for file in files]
+    return f"{len(found)}-{hashlib.sha256(repr(found).encode()).hexdigest()[:16]}"
 
 
 def has_files(folder: str) -> bool:

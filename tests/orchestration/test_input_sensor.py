@@ -6,17 +6,22 @@ import os
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from dagster import DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
+from jobs.input.day import files_in, find_input
 from jobs.schema.records import DayFacts, DayMetrics, DayRecord, UnwrittenRun
+from jobs.storage.stored_files import version_of
 from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import day_job
+from orchestration.dagster.sensors.input_files import files_of
 from orchestration.dagster.sensors.starts_days import starts_days
 
 DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
@@ -70,9 +75,10 @@ def write(
 
 def was_run(day: str, of: Declared = DECLARED) -> None:
     """A run that read the files that are there now."""
-    files = tuple(map(str, Path("data/raw/flights", f"date={day}").glob("*.parquet")))
+    version = version_of(files_in(of.enrichment.input, day))
+    began = (NOW - NIGHT).isoformat()
     facts = DayFacts(
-        of.facts, day, f"run of {day}", files, (), "", (), (), (NOW - NIGHT).isoformat(), ""
+        of.facts, day, f"run of {day}", (), (), "", (), (), began, "", files_version=version
     )
     run_records.save(DayRecord(facts, DayMetrics(0, 0, 0, ()), state="published"))
 
@@ -107,6 +113,38 @@ def test_a_file_that_is_moved_in_with_its_old_time_is_run(sensor):
     write("2026-11-15", ago=dt.timedelta(hours=20), name="late.parquet")
     assert sensor.look() == [("flights_enriched_nightly", "2026-11-15")]
     assert sensor.look() == []
+
+
+def test_a_file_replaced_by_an_older_file_is_run(sensor):
+    write("2026-11-15", ago=dt.timedelta(hours=20))
+    was_run("2026-11-15")
+    assert sensor.look() == []
+    write("2026-11-15", ago=dt.timedelta(hours=30), text="of another delivery")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-15")]
+    assert sensor.look() == []
+
+
+def test_a_text_file_that_is_moved_in_with_its_old_time_is_run(sensor):
+    flights_input = DECLARED.enrichment.input
+    source = dataclasses.replace(flights_input, format="csv", schema="flight string")
+    declared = Declared("a:flights", dataclasses.replace(DECLARED.enrichment, input=source))
+    sensor.readers = (declared,)
+    write("2026-11-15", ago=dt.timedelta(hours=20), name="part-0.csv")
+    was_run("2026-11-15", of=declared)
+    assert sensor.look() == []
+    write("2026-11-15", ago=dt.timedelta(hours=20), name="late.csv")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-15")]
+
+
+def test_a_run_knows_its_files_as_the_sensor_finds_them_also_files_without_rows(sensor):
+    folder = Path("data/raw/flights/date=2026-11-15")
+    folder.mkdir(parents=True)
+    rows = pa.table({"flight": ["a"]})
+    pq.write_table(rows, folder / "part-0.parquet")
+    pq.write_table(rows.slice(0, 0), folder / "part-1.parquet")
+    found = find_input(DECLARED.enrichment, "2026-11-15")
+    assert len(found.files) == 1
+    assert found.files_version == files_of(DECLARED, "2026-11-15").version
 
 
 def test_a_day_seen_for_the_first_time_is_run_unless_it_was_run_since(sensor):
@@ -161,6 +199,18 @@ def test_a_day_that_failed_is_not_run_again_on_the_files_that_it_failed_on(senso
     )
     assert sensor.look() == []
     write(YESTERDAY, name="delivered_again.parquet")
+    assert sensor.look() == [("flights_enriched_nightly", YESTERDAY)]
+
+
+def test_a_file_that_is_moved_in_after_a_run_without_input_is_run(sensor):
+    a_run(sensor, YESTERDAY, DagsterRunStatus.FAILURE)
+    began = (NOW - NIGHT).isoformat()
+    why = "failed", "failed", "there is no input.", "Deliver it."
+    none = version_of([])
+    run_records.save_unwritten(
+        UnwrittenRun(DECLARED.name, YESTERDAY, *why, began, began, files_version=none)
+    )
+    write(YESTERDAY, ago=dt.timedelta(hours=20))
     assert sensor.look() == [("flights_enriched_nightly", YESTERDAY)]
 
 

@@ -118,6 +118,7 @@ def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: R
         input_version=input_day.version,
         input_table=input_day.table,
         unread=input_day.unread,
+        files_version=input_day.files_version,
         folder=run_folder(enrichment, run.run_id, on_store=run.on_store),
         files=(),
         shares=tasks.shares,

@@ -9,12 +9,15 @@ from dagster import RunsFilter
 
 from jobs.declare.values.calendar import day_begin, hours_between, is_day
 from jobs.input.day import files_in
+from jobs.schema.records import DayFacts, UnwrittenRun
+from jobs.storage.stored_files import version_of
 from jobs.tables.records import run_records
 from orchestration.common.deadlines import yesterday
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
 
-# back from the last that ended; later changes are left to a person, who backfills
+# how many days or hours are watched, back from the last one that ended; a change in an older one
+# waits for a backfill
 DAYS, HOURS = 7, 24
 QUIET = 120.0  # s; younger files may still be written
 
@@ -24,10 +27,7 @@ class DayFiles:
     files: int
     bytes: int
     newest: float  # s since the epoch
-
-    @property
-    def version(self) -> str:
-        return f"{self.files}-{self.bytes}-{self.newest:.6f}"
+    version: str
 
 
 def files_of(declared: Declared, day: str) -> DayFiles | None:
@@ -35,7 +35,10 @@ def files_of(declared: Declared, day: str) -> DayFiles | None:
     if not found:
         return None
     return DayFiles(
-        len(found), sum(one.size for one in found), max(one.changed_ns for one in found) / 1e9
+        len(found),
+        sum(one.size for one in found),
+        max(one.changed_ns for one in found) / 1e9,
+        version_of(found),
     )
 
 
@@ -68,11 +71,13 @@ class InputScan:
             found = files_of(readers[0], day) if readers else None
             if found is None or self._is_new(readers, day, found):
                 continue
-            # the next look tries again
+            # keep the version noted before, so that the next look tries this day again
             self.seen |= {day: self._known[day]} if day in self._known else {}
 
     def _last_days(self) -> list[str]:
-        """Returns the last days, newest first; also hours and names, if readers have these."""
+        """Returns the watched names in declared order, then hours, then days; the last two newest
+        first.
+        """
         ended = [yesterday(one.enrichment, self._now) for one in self._readers]
         by_name = [
             one.enrichment.input.every
@@ -93,7 +98,9 @@ class InputScan:
         return found
 
     def _is_new(self, readers: Sequence[Declared], day: str, found: DayFiles) -> bool:
-        """Notes the files and requests runs; returns False if there is nothing to note now."""
+        """Notes the files and requests runs; returns False, and does nothing, if the files are
+        known, still young, or their day is at work.
+        """
         settled = self._now.timestamp() - found.newest >= QUIET
         at_work = any(unfinished_runs(self._instance, one, day) for one in readers)
         if self._known.get(day) == found.version or not settled or at_work:
@@ -121,18 +128,21 @@ class InputScan:
     def _wants_run(self, reader: Declared, day: str, found: DayFiles) -> bool:
         if not run_records.any_run(reader.name):
             return False
-        # a new run would fail on the same files
-        begun = [one.started_at for one in run_records.unwritten(reader.name, day)]
-        begun += [
-            one.facts.started_at
-            for one in run_records.load(reader.name, day)
-            # a file may be moved in, or away, with the time that it had
-            if reader.enrichment.input.format != "parquet"
-            or len(one.facts.input_files) == found.files
-        ]
-        if any(dt.datetime.fromisoformat(at).timestamp() >= found.newest for at in begun):
+        if _was_begun(reader, day, found):
             return False
         if reader.enrichment.schedule is None or day != yesterday(reader.enrichment, self._now):
             return True
         of_day = RunsFilter(job_name=reader.job_name, tags={"dagster/partition": day})
         return bool(self._instance.get_runs(of_day, limit=1))
+
+
+def _was_begun(reader: Declared, day: str, found: DayFiles) -> bool:
+    """Returns whether the day's last run read these files, also if it failed on them."""
+    runs: list[DayFacts | UnwrittenRun] = [*run_records.unwritten(reader.name, day)]
+    runs += [record.facts for record in run_records.load(reader.name, day)]
+    begun = [
+        (dt.datetime.fromisoformat(run.started_at).timestamp(), run.files_version) for run in runs
+    ]
+    at, version = max(begun, default=(0.0, ""))
+    # a time tells nothing of a file that was moved in, or away, and kept the time that it had
+    return version == found.version if version else at >= found.newest

@@ -328,6 +328,9 @@ def test_rows_deleted_by_their_position_are_not_read_and_their_file_counts_as_ch
     delete(orders, DataFileContent.POSITION_DELETES, gone)
     (after,) = files_in(MOODS.input, DAY)
     assert (after.place, after.changed_ns > before.changed_ns) == (before.place, True)
+    assert after.version != before.version
+    # its time is lost when its snapshot expires
+    assert dataclasses.replace(after, changed_ns=0).version == after.version
     assert [row["id"] for row in read(find_input(MOODS, DAY))] == [1, 3]
     assert [row["id"] for row in read(find_input(MOODS, NEXT))] == [4]
 

@@ -12,12 +12,14 @@ import sqlalchemy as sa
 
 from data_quality import verdict_store
 from data_quality.day_quality import DayQuality
+from jobs.input.day import files_in
 from jobs.process.day_events import DayOutcome, DayStage
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.publish_decision import publish_or_hold_back
 from jobs.run.enrich_day import progress_to
 from jobs.schema.records import Verdict
+from jobs.storage.stored_files import version_of
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from tests.jobs.commands.conftest import towns_in, verdict
@@ -114,6 +116,17 @@ def test_progress_is_reported_though_a_later_event_replaced_it_before_the_file_w
     told = [event.kind for event in events if isinstance(event, DayStage)]
     assert told == ["starting", "progress", "failed"]
     assert [event.progress for event in events if isinstance(event, DayOutcome)] == [progress]
+
+
+def test_a_run_without_files_knows_the_input_files_that_it_began_with(towns):
+    began_with = version_of(files_in(towns.enrichment.input, DAY))
+
+    def script(day, _run_id):
+        Path(f"data/raw/towns/date={DAY}/late.parquet").touch()
+        progress_to(run_records.progress_file("towns", day))({"kind": "failed", "reason": "no"})
+
+    list(open_pipeline(towns, script).run([DAY]))
+    assert [run.files_version for run in run_records.unwritten("towns", DAY)] == [began_with]
 
 
 def test_progress_that_cannot_be_written_ends_no_run(tmp_path):

@@ -1,4 +1,4 @@
-"""The size of an input before it is read."""
+"""The files of an input before it is read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from jobs.storage.urls import is_url
 
 if TYPE_CHECKING:
     from jobs.declare.inputs import Input
+    from jobs.storage.stored_files import StoredFile
 
 
-def measure_files(declared: Input, days: Iterable[str]) -> int | None:
-    """Return the size of all files of these days, or None.
+def list_here(declared: Input, days: Iterable[str]) -> dict[str, list[StoredFile]] | None:
+    """Return the files of these days, by day, or None.
 
     It is None where requests to a store or the log of a table would tell, and for a folder that
     cannot be listed.
@@ -23,6 +24,6 @@ def measure_files(declared: Input, days: Iterable[str]) -> int | None:
     if is_url(declared.path) or declared.format in TABLES:
         return None
     try:
-        return sum(file.size for day in days for file in files_in(declared, day))
+        return {day: files_in(declared, day) for day in days}
     except DeclarationError:  # the run says so
         return None
