@@ -608,7 +608,7 @@ def test_no_key_that_another_run_has_is_given_whatever_operation_fails(
         assert (given == free) or raised is not None, (step, failed)
         if failed is None:
             break
-    assert step > 20
+    assert step > 15  # a store has fewer operations than a disk: it moves no file
 
 
 def share_of(key):
