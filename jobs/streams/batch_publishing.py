@@ -169,7 +169,8 @@ def publish_batch(
 
 def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> int:
     """Commits the rows on top of the loaded `table`. Returns the version."""
-    declared = records[0].facts.declared
+    declared, began = records[0].facts.declared, table.version()
+    refused: CommitFailedError | None = None
     for _ in range(COMMIT_TRIES):
         if (last := table.transaction_version(batch.query)) is not None and last >= batch.number:
             raise PublishConflict(
@@ -185,10 +186,13 @@ def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) 
                 commit_properties=_properties(table, records, batch),
                 post_commithook_properties=commit_hooks(declared.table, table),
             )  # fmt: skip
-        except CommitFailedError:
+        except CommitFailedError as error:
+            refused = error
             table.update_incremental()
         else:
             return table.version() + 1
+    if refused is not None and table.version() == began:  # no other program was first
+        raise refused
     raise PublishConflict(
         f"batch {batch.number} of {declared.enrichment} is not published: other programs committed "
         f"to {declared.table} during each of {COMMIT_TRIES} tries; start the stream again."

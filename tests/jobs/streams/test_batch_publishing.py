@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from jobs.errors import PublishConflict
+from jobs.errors import PublishConflict, TidegateError
 from jobs.ledger.keys import key_text
 from jobs.schema import columns as schema
 from jobs.schema.records import Billed, BilledUnit, LookupFacts, LookupMetrics, RowChanges
@@ -21,6 +21,7 @@ from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from tests.jobs.tables import test_publishing
 from tests.jobs.tables.test_publishing import FIRST, keyed, project, run, wind  # noqa: F401
+from tests.support.delta_logs import change_table, protocol
 
 TABLE = test_publishing.TABLE
 
@@ -163,6 +164,17 @@ def test_a_key_is_removed_from_a_day_of_batches_before_and_after_a_new_column():
     rows = DeltaTable(TABLE).to_pyarrow_table().sort_by("flight")
     assert rows["flight"].to_pylist() == [2, 7]
     assert rows["wind_ms"].to_pylist() == [None, 5.0]
+
+
+def test_a_batch_that_delta_refuses_does_not_blame_other_programs():
+    publishing.publish(run("day", FIRST, [1]))
+    change_table(TABLE, protocol("rowTracking"))
+    with (
+        leased(TABLE, FIRST, "query-0-a") as lease,
+        pytest.raises(TidegateError, match=r"cannot be written: Unsupported .*RowTracking"),
+    ):
+        publish_batch([run("query-0-a", FIRST, [7])], MicroBatch("query", 0), [lease])
+    assert test_publishing.published() == [1]
 
 
 def test_a_batch_that_always_loses_to_other_commits_says_that_it_is_not_published(monkeypatch):
