@@ -87,7 +87,7 @@ def _run(arguments: list[str] | None) -> int:
         close = did_you_mean(name, COMMANDS) or " tidegate --help lists the commands."
         print(f"tidegate has no command {name!r}.{close}", file=sys.stderr)
         return WRONG
-    options = command_parser(name).parse_args(arguments)
+    options = command_parser(name).parse_intermixed_args(arguments)  # DAY may follow options
     command = load_command(name)
     try:
         for extra in command.needs:

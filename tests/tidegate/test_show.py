@@ -65,6 +65,8 @@ def test_a_day_is_written_with_its_option_too(towns, capsys, command):
     towns.publish(DAY, [1, 2], run_id="first")
     towns.publish(DAY, [1], run_id="second")
     assert printed(capsys, command, "towns", DAY) == printed(capsys, command, "towns", "--day", DAY)
+    assert main([command, "towns", "--package", "declared", DAY]) == 0  # an option before it
+    assert capsys.readouterr().out == printed(capsys, command, "towns", DAY)
     assert main([command, "towns", DAY, "--day", DAY, "--package", "declared"]) == 2
     assert capsys.readouterr().err == "DAY and --day are the same: write one of them.\n"
     assert main([command, "towns", "--day", "2013", "--package", "declared"]) == 2
