@@ -99,7 +99,9 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
     try:
         first = dt.date.fromisoformat(f"{month}-01")
     except ValueError as error:
-        raise DeclarationError(f"--month is {month!r}; it must be a month, as 2026-11.") from error
+        raise DeclarationError(
+            f"--month is {month!r}; it must be a month, such as 2026-11."
+        ) from error
     names = (
         [enrichment]
         if enrichment

@@ -166,7 +166,7 @@ class Pages:
             )
         if self.items is not None and not JsonPath("pages.items", self.items).picks_one:
             raise DeclarationError(
-                f"pages: items is {self.items!r}; it must name one list, as $.items."
+                f"pages: items is {self.items!r}; it must name one list, such as $.items."
             )
         if self.parameter == "":
             raise DeclarationError(

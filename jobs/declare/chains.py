@@ -94,8 +94,8 @@ def check_chains(lookups: Sequence[Lookup]) -> None:
             if other == place:
                 raise DeclarationError(
                     f"{where} reads {column!r}, its own column. If the input has {column!r}, "
-                    f"rename it in returns and paths, as {lookup.name}_{column}; else change the "
-                    "key."
+                    f"rename it in returns and paths, such as {lookup.name}_{column}; else change "
+                    "the key."
                 )
             if other > place:
                 raise DeclarationError(

@@ -253,7 +253,7 @@ class CoroutineLookup(Lookup):
             json.dumps(self.fingerprint)
         except (TypeError, ValueError) as error:
             raise DeclarationError(
-                "fingerprint: its values must be texts, numbers, lists and dicts, as [PROMPT, "
+                "fingerprint: its values must be texts, numbers, lists and dicts, such as [PROMPT, "
                 f"MODEL]: {error}."
             ) from error
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:

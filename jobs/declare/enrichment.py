@@ -319,13 +319,13 @@ class Enrichment:
     def _check_times(self) -> None:
         if self.schedule is not None and not is_cron(self.schedule):
             raise DeclarationError(
-                f"schedule is {self.schedule!r}; it must be five cron fields, as '15 2 * * *'."
+                f"schedule is {self.schedule!r}; it must be five cron fields, such as '15 2 * * *'."
             )
         if self.publish_by is not None and not re.fullmatch(
             r"([01]\d|2[0-3]):[0-5]\d", self.publish_by
         ):
             raise DeclarationError(
-                f"publish_by is {self.publish_by!r}; it must be a time of day, as '06:30'."
+                f"publish_by is {self.publish_by!r}; it must be a time of day, such as '06:30'."
             )
         if self.input.every != "day":
             self._check_no_days()
@@ -351,7 +351,7 @@ class Enrichment:
         if every == "hour" and self.schedule is not None and self.schedule.split()[1] != "*":
             raise DeclarationError(
                 f"schedule is {self.schedule!r}, and each run enriches the hour before; its second "
-                "field must be *, as "
+                "field must be *, such as "
                 "in '5 * * * *'."
             )
         for name in ("publish_by", "windows"):
@@ -364,7 +364,7 @@ class Enrichment:
     def _check_windows(self) -> None:
         if self.windows and self.event_time is None:
             raise DeclarationError(
-                f"windows: {self.windows[0].name} needs event times: declare event_time, as "
+                f"windows: {self.windows[0].name} needs event times: declare event_time, such as "
                 'EventTime("at", max_out_of_orderness=timedelta(minutes=5)).'
             )
         for window in self.windows:

@@ -198,15 +198,15 @@ class HttpLookup(Lookup):
         is_placed = REPAIR in template.names and REPAIR not in self.keys
         if is_placed != bool(self.repair) or (is_placed and REPAIR in template.whole):
             raise DeclarationError(
-                'body: repair=1 and "{repair}" go together; it stands in a longer text, as '
+                'body: repair=1 and "{repair}" go together; it stands in a longer text, such as '
                 '"{review}{repair}", since it is empty in a first request.'
             )
 
     def _check_request(self) -> None:
         if self.method not in METHODS or not self.path.startswith("/"):
             raise DeclarationError(
-                f'request is {self.request!r}; it must be GET, POST or PUT and a path, as "GET '
-                f'/v1/{{origin}}".'
+                f"request is {self.request!r}; it must be GET, POST or PUT and a path, such as "
+                f'"GET /v1/{{origin}}".'
             )
         if self.method == "GET" and (self.body is not None or self.batch is not None):
             declared = "body" if self.body is not None else "batch"
@@ -246,7 +246,7 @@ class HttpLookup(Lookup):
             raise DeclarationError(
                 f"miss_when holds {statuses[0]}; in a batch a status is about the whole request, "
                 "so write a condition "
-                "on the answer of an item, as \"$.status == 'NONE'\"."
+                "on the answer of an item, such as \"$.status == 'NONE'\"."
             )
         if batch.max_items > 1 and self.attempt_timeout is None and self.timeout is None:
             raise DeclarationError(
@@ -331,13 +331,13 @@ class HttpLookup(Lookup):
             if not _is_member(name):  # as x.y, which is the member y of x
                 raise DeclarationError(
                     f"returns: $.{name} is not the path of a member {name!r}; declare its path in "
-                    f'paths, as "$[{name!r}]".'
+                    f'paths, such as "$[{name!r}]".'
                 )
         if isinstance(self.cut_when, str):
             object.__setattr__(self, "cut_when", (self.cut_when,))
         if statuses := Conditions("cut_when", self.cut_when).statuses:
             raise DeclarationError(
-                f"cut_when holds {min(statuses)}; write a condition on the response, as "
+                f"cut_when holds {min(statuses)}; write a condition on the response, such as "
                 "\"$.choices[0].finish_reason == 'length'\"."
             )
         lists = ("miss_when", "throttled_when", "error_when", "answer_when", "required")
@@ -345,7 +345,7 @@ class HttpLookup(Lookup):
             declared = getattr(self, where)
             if isinstance(declared, str | int):
                 raise DeclarationError(
-                    f"{where} is {declared!r}; it must be a list, as [{declared!r}]."
+                    f"{where} is {declared!r}; it must be a list, such as [{declared!r}]."
                 )
             object.__setattr__(self, where, tuple(declared))
         self._check_conditions()

@@ -98,7 +98,7 @@ class Input:
             raise DeclarationError(
                 f'input: rows is "changed", row_id {self.row_id!r}, and every {self.every!r}; it '
                 "needs the columns "
-                'that identify a row, and a table without days, as row_id=["customer_id"], '
+                'that identify a row, and a table without days, such as row_id=["customer_id"], '
                 'every=["customers"].'
             )
 
@@ -115,7 +115,8 @@ class Input:
             raise DeclarationError(
                 f"input: format is {self.format!r}, and table {self.table!r}: an Iceberg table, "
                 "and nothing else, is "
-                'declared by its name alone, as table="catalog.namespace.table", without a path.'
+                'declared by its name alone, such as table="catalog.namespace.table", without a '
+                "path."
             )
 
     def _check_schema(self) -> None:
@@ -123,7 +124,7 @@ class Input:
             raise DeclarationError(
                 f"input: schema is {self.schema!r}, and format {self.format!r}: CSV and JSON need "
                 "the columns to read, "
-                'as "order_id BIGINT, at TIMESTAMP"; the other formats have their own.'
+                'such as "order_id BIGINT, at TIMESTAMP"; the other formats have their own.'
             )
         for column in self.columns:
             if self.format == "csv" and column.spark_type.startswith(("ARRAY", "MAP", "STRUCT")):

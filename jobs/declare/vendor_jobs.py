@@ -217,7 +217,7 @@ class JobLookup(CoroutineLookup):
                 raise DeclarationError(
                     f"service {self.service.name}: only results report how many {price.unit}s an "
                     "item cost, and an open job counts at its most; declare the most of an item "
-                    "in the price, as at_most=2_000."
+                    "in the price, such as at_most=2_000."
                 )
 
     def _refuse_at_most(self, where: str, budgets: Iterable[Budget]) -> None:
@@ -226,7 +226,7 @@ class JobLookup(CoroutineLookup):
                 raise DeclarationError(
                     f"{where}: budget: at_most is {budget.at_most!r}, the most that a call costs, "
                     f"and lookup {self.name} makes no calls but jobs; leave it out, and declare "
-                    "the most of an item in each price that needs it, as at_most=2_000."
+                    "the most of an item in each price that needs it, such as at_most=2_000."
                 )
 
     def check_in(self, *, has_ledger: bool, budgets: Iterable[Budget]) -> None:

@@ -233,7 +233,9 @@ def last_day(declared: Input) -> str:
         beside = [str(above / name) for name in stored_files.folders_in(str(above))]
         raise DeclarationError(f"input: there is no folder {root}.{did_you_mean(root, beside)}")
     meant = nearest_to(declared, "2013-01-10")
-    raise DeclarationError(f"input: {root} has no folder of a day, as {prefix}2013-01-10.{meant}")
+    raise DeclarationError(
+        f"input: {root} has no folder of a day, such as {prefix}2013-01-10.{meant}"
+    )
 
 
 def _table(declared: Input) -> DeltaInput | IcebergInput:

@@ -212,7 +212,10 @@ def _options(
         prog="enrich_day", description="Enrich one day: write its files and check them."
     )
     parser.add_argument(
-        "--enrichment", required=True, metavar="MODULE:NAME", help="as enrichments.flights:flights"
+        "--enrichment",
+        required=True,
+        metavar="MODULE:NAME",
+        help="such as enrichments.flights:flights",
     )
     parser.add_argument("--day", required=True, nargs="+", metavar="YYYY-MM-DD")
     parser.add_argument(
@@ -229,13 +232,13 @@ def _options(
     parser.add_argument(
         "--checks",
         metavar="MODULE:FUNCTION",
-        help="judges the written files, as data_quality.day:check",
+        help="judges the written files, such as data_quality.day:check",
     )
     parser.add_argument(
         "--max-calls", type=int, metavar="N", help="stop, resumable, when so many calls were made"
     )
     parser.add_argument(
-        "--max-cost", metavar="MONEY", help="the same for what they cost, as '5 USD'"
+        "--max-cost", metavar="MONEY", help="the same for what they cost, such as '5 USD'"
     )
     parser.add_argument(
         "--cap-left", type=json.loads, default={}, metavar="JSON",

@@ -176,7 +176,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         prog="enrich_stream", description="Enrich what is new, check and publish it."
     )
     parser.add_argument(
-        "--enrichment", required=True, metavar="MODULE:NAME", help="as enrichments.flights:flights"
+        "--enrichment",
+        required=True,
+        metavar="MODULE:NAME",
+        help="such as enrichments.flights:flights",
     )
     parser.add_argument(
         "--quality", required=True, metavar="MODULE:CLASS", help="the checks and their verdicts"

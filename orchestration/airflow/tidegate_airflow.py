@@ -219,7 +219,7 @@ class TidegateDay(BaseOperator):
         if mode == "refresh":
             if not params.get("lookup") or not params.get("where"):
                 raise AirflowFailException(
-                    'A refresh needs "lookup" and "where", as "answer.temp_c = 0".'
+                    'A refresh needs "lookup" and "where", such as "answer.temp_c = 0".'
                 )
             words += ["--package", self.package]
             for option in ("answered_from", "answered_to"):
@@ -482,12 +482,11 @@ def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | Partitioned
         and (hour == "*" if every == "hour" else hour.isdigit())
         and days == ["*", "*", "*"]
     ):
+        once = "an hour, such as 5 * * * *" if every == "hour" else "a day, such as 15 2 * * *"
         raise ValueError(
             f"{entry['name']}: schedule is {cron!r}; Airflow names a run's {every} by the run "
-            "before it, so it must be "
-            f"one time {'an hour, as 5 * * * *' if every == 'hour' else 'a day, as 15 2 * * *'}. A "
-            f"{every} that a "
-            "service stopped is tried again without another time."
+            f"before it, so it must be one time {once}. A {every} that a service stopped is tried "
+            "again without another time."
         )
     if every == "hour":
         return CronPartitionTimetable(
@@ -508,7 +507,9 @@ def _params(entry: Mapping[str, Any]) -> dict[str, Param]:
         "day": Param(None, "As 2013-01-10, where no partition key is given.", type=text),
         "mode": Param("nightly", modes, enum=entry["modes"]),
         "lookup": Param(None, "Of a refresh: whose answers.", enum=[None, *entry["lookups"]]),
-        "where": Param(None, 'Of a refresh: which answers, as "answer.temp_c = 0".', type=text),
+        "where": Param(
+            None, 'Of a refresh: which answers, such as "answer.temp_c = 0".', type=text
+        ),
         "answered_from": Param(None, "Of a refresh: first day of the answers.", type=text),
         "answered_to": Param(None, "Of a refresh: last day of the answers.", type=text),
     }

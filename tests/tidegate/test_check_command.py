@@ -211,7 +211,7 @@ def test_the_last_day_is_one_whose_folder_a_run_finds(declare, project, capsys):
     )
     assert main(["check", "--package", declare("moods", text=text)]) == 2
     assert capsys.readouterr().out.endswith(
-        "WRONG   input: lake has no folder of a day, as day=2013-01-10. There is "
+        "WRONG   input: lake has no folder of a day, such as day=2013-01-10. There is "
         "lake/day=20261119; "
         "the folder of a day is named day=YYYY-MM-DD (Input.partition).\n"
     )
@@ -246,7 +246,7 @@ def test_a_day_without_input_is_wrong(declare, capsys):
 @pytest.mark.parametrize("day", ["2013-1-5", "yesterday"])
 def test_what_is_no_day_is_refused(declare, capsys, day):
     assert main(["check", "--package", declare("moods"), "--day", day]) == 2
-    assert "it must be a date, as 2013-01-10" in capsys.readouterr().err
+    assert "it must be a date, such as 2013-01-10" in capsys.readouterr().err
 
 
 def test_a_type_that_the_published_table_has_otherwise_is_wrong(declare, project):

@@ -69,7 +69,7 @@ def add_caps(parser: argparse.ArgumentParser) -> None:
         help="stop, resumable, when a day has made so many calls",
     )
     parser.add_argument(
-        "--max-cost", metavar="MONEY", help="the same for what the calls cost, as '5 USD'"
+        "--max-cost", metavar="MONEY", help="the same for what the calls cost, such as '5 USD'"
     )
 
 

@@ -34,7 +34,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         required=True,
         metavar="COLUMN=VALUE",
-        help="values that one row of a day has, as order_id=17",
+        help="values that one row of a day has, such as order_id=17",
     )
     parser.add_argument(
         "--column", metavar="NAME", help="only the lookup that makes it; by default every lookup"
@@ -56,7 +56,7 @@ def _run(options: argparse.Namespace) -> int:
     for part in options.row:
         name, sign, value = part.partition("=")
         if not (name and sign):
-            raise DeclarationError(f"--row {part}: write COLUMN=VALUE, as order_id=17.")
+            raise DeclarationError(f"--row {part}: write COLUMN=VALUE, such as order_id=17.")
         if row.setdefault(name, value) != value:
             raise DeclarationError(f"--row {part}: {name}={row[name]} is given too; leave one out.")
     found = explain(

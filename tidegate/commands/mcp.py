@@ -113,7 +113,7 @@ class Tools:
         """
         pairs = [f"{name}={value}" for name, value in row.items()]
         if not pairs or any(pair.startswith("-") for pair in pairs):
-            raise RefusedError('row names columns and values of one row, as {"order_id": 17}.')
+            raise RefusedError('row names columns and values of one row, such as {"order_id": 17}.')
         options = given(column=column, day=day)
         return await read_object(
             self._package, "explain", known_name(enrichment), *options, "--row", *pairs

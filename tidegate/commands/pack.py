@@ -22,7 +22,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="also take files of this name, as 'prices.csv' or '*.json'; without it, modules only",
+        help="also take files of this name, such as 'prices.csv' or '*.json'; without it modules",
     )
     add_package(parser)
 

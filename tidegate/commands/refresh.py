@@ -23,7 +23,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--where",
         required=True,
         metavar="SQL",
-        help='condition on the answers, as "answer.lat = 0"',
+        help='condition on the answers, such as "answer.lat = 0"',
     )
     parser.add_argument(
         "--answered-from", metavar="YYYY-MM-DD", help="first day of the answers, UTC"

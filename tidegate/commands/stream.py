@@ -67,7 +67,7 @@ def seconds(text: str) -> float:
     found = re.fullmatch(r"(\d+)(ms|s|m|h)", text)
     if found is None or not 0 < (pause := int(found[1]) * UNITS[found[2]]) <= LONGEST_PAUSE:
         raise DeclarationError(
-            f"--trigger is {text!r}; it must be a time of up to 24h, as 500ms, 10s or 2m."
+            f"--trigger is {text!r}; it must be a time of up to 24h, such as 500ms, 10s or 2m."
         )
     return pause
 

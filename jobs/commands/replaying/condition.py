@@ -52,7 +52,8 @@ class Condition:
             raise DeclarationError(
                 f"--where {self._where!r}: {error}. Write a SQL condition over answer.<column> "
                 f"({', '.join(self._columns)}) "
-                f'and stored.<column> ({", ".join(STORED)}), as "answer.{self._columns[0]} = 0".'
+                f"and stored.<column> ({', '.join(STORED)}), such as "
+                f'"answer.{self._columns[0]} = 0".'
             ) from error
         return [number in true for number in range(len(answers))]
 

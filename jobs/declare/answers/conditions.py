@@ -44,7 +44,7 @@ class Conditions:
 
 
 def _filter(where: str, text: str) -> FilterExpression:
-    cure = "write a filter of RFC 9535 over the answer, as \"$.status == 'NONE'\"."
+    cure = "write a filter of RFC 9535 over the answer, such as \"$.status == 'NONE'\"."
     if "$" not in text:
         raise DeclarationError(f"{where}: {text!r} reads nothing of the answer; {cure}")
     try:

@@ -13,8 +13,10 @@ import datetime as dt
 import re
 from typing import Any
 
-DATE_FORMS = "as 2013-01-10 or 20130110"
-TIMESTAMP_FORMS = "as 2013-01-10T05:00:00.123456+01:00, 2013-01-10 05:00:00 or 20130110T050000Z"
+DATE_FORMS = "such as 2013-01-10 or 20130110"
+TIMESTAMP_FORMS = (
+    "such as 2013-01-10T05:00:00.123456+01:00, 2013-01-10 05:00:00 or 20130110T050000Z"
+)
 MESSAGE = 60  # characters of a value in a message
 
 _OFFSET = "(?:[Zz]|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)?"

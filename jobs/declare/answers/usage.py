@@ -69,8 +69,8 @@ def as_count(many: Any) -> int | None:
 def _unit(name: str) -> str:
     if not UNIT.fullmatch(name) or singular(name) in SENT:
         raise DeclarationError(
-            f"bill: {name!r} is not a unit that answers report; write lower-case letters and _, as "
-            "input_tokens. Requests and items are counted when they are sent."
+            f"bill: {name!r} is not a unit that answers report; write lower-case letters and _, "
+            "such as input_tokens. Requests and items are counted when they are sent."
         )
     return singular(name)
 
@@ -89,7 +89,7 @@ def _terms(name: str, text: str) -> list[tuple[str | int, ...]]:
     steps = [JsonPath(where, part).steps for part in MINUS.split(text)]
     if None in steps:
         raise DeclarationError(
-            f"{where}: {text!r} may match several values; name one, as $.usage.total_tokens."
+            f"{where}: {text!r} may match several values; name one, such as $.usage.total_tokens."
         )
     return [tuple(one) for one in steps if one is not None]
 

@@ -25,7 +25,7 @@ from jobs.errors import DeclarationError
 LOOKUPS: dict[str, type[Lookup]] = {"http": HttpLookup, "sql": SqlLookup}
 UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
-DURATIONS = "write a duration, as 200ms, 30s, 5m, 2h or 180d."
+DURATIONS = "write a duration, such as 200ms, 30s, 5m, 2h or 180d."
 SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 # the fields that are seconds; other numbers may be shares
 OF_SECONDS = re.compile(

@@ -93,8 +93,8 @@ def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]
         if open_ended and budget.at_most is None:
             raise DeclarationError(
                 f"{where}: budget: only an answer reports how many {open_ended[0]}s a call cost; "
-                'declare at_most, the most that one call costs, as at_most="0.05 USD", or the '
-                f"most {open_ended[0]}s in the price, as at_most=2_000."
+                'declare at_most, the most that one call costs, such as at_most="0.05 USD", or the '
+                f"most {open_ended[0]}s in the price, such as at_most=2_000."
             )
     if len({budget.per for budget in budgets}) < len(budgets):
         raise DeclarationError(

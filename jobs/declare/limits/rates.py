@@ -44,12 +44,12 @@ class Rate:
         if not isinstance(self.per, str) or PERIOD.fullmatch(self.per) is None:
             raise DeclarationError(
                 f"rate: per is {self.per!r}; it must be second, minute, hour or day, or a "
-                "multiple, as '10 seconds'."
+                "multiple, such as '10 seconds'."
             )
         if not isinstance(self.of, str) or not UNIT.fullmatch(self.of) or self.unit == "item":
             raise DeclarationError(
-                f"rate: of is {self.of!r}; it must be requests, or a unit that answers report, as "
-                "tokens."
+                f"rate: of is {self.of!r}; it must be requests, or a unit that answers report, "
+                "such as tokens."
             )
         most = self.at_most
         if most is not None and (

@@ -32,7 +32,7 @@ class Output:
         require_table("output", self.path)
         if self.iceberg and not ICEBERG_NAME.fullmatch(self.iceberg):
             raise DeclarationError(
-                f"output: iceberg is {self.iceberg!r}; it must be the table's name, as "
+                f"output: iceberg is {self.iceberg!r}; it must be the table's name, such as "
                 "catalog.namespace.table."
             )
         if is_url(self.parquet):

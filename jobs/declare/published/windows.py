@@ -103,7 +103,7 @@ class Window:
         where = f"window {self.name}"
         if not self.sql.strip():
             raise DeclarationError(
-                f"{where}: sql is {self.sql!r}; it must be aggregates, as 'count(*) AS n'."
+                f"{where}: sql is {self.sql!r}; it must be aggregates, such as 'count(*) AS n'."
             )
         if self.allowed_lateness < dt.timedelta(0) or self.allowed_lateness % MILLISECOND:
             raise DeclarationError(

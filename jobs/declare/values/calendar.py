@@ -51,7 +51,7 @@ def require_zone(zone: str) -> None:
         close = difflib.get_close_matches(zone, zoneinfo.available_timezones(), n=1)
         meant = f" There is {close[0]!r}." if close else ""
         raise DeclarationError(
-            f"zone is {zone!r}; it must name a time zone, as 'Europe/Berlin'.{meant}"
+            f"zone is {zone!r}; it must name a time zone, such as 'Europe/Berlin'.{meant}"
         ) from error
 
 
@@ -85,7 +85,11 @@ def require_day(day: str, where: str = "day", every: Every = "day") -> str:
         return day
     if not isinstance(every, str):
         raise DeclarationError(f"{where} is {day!r}; it must be one of: {', '.join(every)}.")
-    what = "an hour of UTC, as 2013-01-10T05Z" if every == "hour" else "a date, as 2013-01-10"
+    what = (
+        "an hour of UTC, such as 2013-01-10T05Z"
+        if every == "hour"
+        else "a date, such as 2013-01-10"
+    )
     raise DeclarationError(f"{where} is {day!r}; it must be {what}.")
 
 
@@ -97,7 +101,7 @@ def only_name(every: Every) -> str | None:
 def day_column(every: Every) -> str:
     """Return the rule for the column of the day in a table that is an input."""
     if not isinstance(every, str):
-        return f"the column of the partition must be a string, as {every[0]}"
+        return f"the column of the partition must be a string, such as {every[0]}"
     if every == "hour":
         return "the column of the hour must be a string such as 2013-01-10T05Z"
     return "the column of the day must be a date, or a string such as 2013-01-10"

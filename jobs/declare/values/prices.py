@@ -32,7 +32,7 @@ def read_money(text: str, where: str) -> Money:
     found = MONEY.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise DeclarationError(
-            f"{where} is {text!r}; it must be an amount and a currency, as '0.0040 USD'."
+            f"{where} is {text!r}; it must be an amount and a currency, such as '0.0040 USD'."
         )
     return Money(Decimal(found[1]), found[2])
 
@@ -70,11 +70,12 @@ class Price:
         if not isinstance(self.per, str) or PER.fullmatch(self.per) is None:
             raise DeclarationError(
                 f"price {self.amount}: per is {self.per!r}; it must be item, request, a unit of "
-                "the service's own as token, or so many, as '1000 items'."
+                "the service's own as token, or so many, such as '1000 items'."
             )
         if self.since is not None and not (isinstance(self.since, str) and is_day(self.since)):
             raise DeclarationError(
-                f"price {self.amount}: since is {self.since!r}; it must be a date, as 2026-12-01."
+                f"price {self.amount}: since is {self.since!r}; it must be a date, such as "
+                "2026-12-01."
             )
         if self.model is not None and not (isinstance(self.model, str) and self.model):
             raise DeclarationError(

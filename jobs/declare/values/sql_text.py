@@ -35,7 +35,7 @@ def read_table(text: str) -> TableName:
     parts = TABLE.fullmatch(text)
     if parts is None:
         raise DeclarationError(
-            f'table is {text!r}; it must be table or schema.table, as "fleet.planes".'
+            f'table is {text!r}; it must be table or schema.table, such as "fleet.planes".'
         )
     schema = parts["schema"]
     return TableName(None if schema is None else _unquoted(schema), _unquoted(parts["name"]))

@@ -82,7 +82,7 @@ def require_type(where: str, value: Any, kind: Any) -> None:
         unsaid = name in UNSAID and found is not None
         shown = _with_article(type(found).__name__) if unsaid else _shown(found)
         cure = _example(name if place == where else "", None if unsaid else found, wanted)
-        message = " or ".join(_names(wanted)) + (cure and f", as {cure}")
+        message = " or ".join(_names(wanted)) + (cure and f", such as {cure}")
         raise DeclarationError(f"{place} is {shown}; it must be {message}.")
 
 

@@ -245,7 +245,8 @@ def link_ports() -> Sequence[int]:
     first, last = (int(named[1]), int(named[2] or named[1])) if named else (1, 0)
     if not first <= last <= 65_535:
         raise DeclarationError(
-            f"{LINK_PORT} is {text!r}; it must be a port, as 7100, or several, as 7100-7109."
+            f"{LINK_PORT} is {text!r}; it must be a port, such as 7100, or several, such as "
+            "7100-7109."
         )
     return range(first, last + 1)
 

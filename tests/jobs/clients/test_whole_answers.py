@@ -128,7 +128,7 @@ def test_a_status_that_promises_an_answer_is_none_unless_declared(service, statu
             {"answer_when": [202], "error_when": [202]},
             "answer_when: 202 is in error_when too; write one of ",
         ),
-        ({"answer_when": 202}, "answer_when is 202; it must be a list, as [202]."),
+        ({"answer_when": 202}, "answer_when is 202; it must be a list, such as [202]."),
     ],
 )
 def test_answer_when_takes_the_statuses_that_are_no_answers(fields, why):

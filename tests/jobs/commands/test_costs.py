@@ -166,7 +166,7 @@ def test_a_month_without_a_priced_run_says_so_and_one_that_is_none_is_refused(ca
     assert main(["costs", "--month", "2026-11"]) == 0
     assert capsys.readouterr().out == "2026-11: no run with a price was made here.\n"
     with pytest.raises(
-        DeclarationError, match="--month is '2026-13'; it must be a month, as 2026-11"
+        DeclarationError, match="--month is '2026-13'; it must be a month, such as 2026-11"
     ):
         list_costs("2026-13")
 

@@ -51,13 +51,13 @@ def test_the_last_day_of_the_calendar_ends():
             HOURLY,
             "2026-01-01T7Z",
             "2026-01-02",
-            "--from is '2026-01-01T7Z'; it must be a date, as 2013-01-10",
+            "--from is '2026-01-01T7Z'; it must be a date, such as 2013-01-10",
         ),
         (
             flights,
             "2026-01-01T07Z",
             "2026-01-02",
-            "--from is '2026-01-01T07Z'; it must be a date, as 2013-01-10",
+            "--from is '2026-01-01T07Z'; it must be a date, such as 2013-01-10",
         ),
     ],
 )

@@ -130,7 +130,7 @@ def test_what_became_of_a_stored_answer_is_said(local_days, explained):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--row", "number"], "--row number: write COLUMN=VALUE, as order_id=17."),
+        (["--row", "number"], "--row number: write COLUMN=VALUE, such as order_id=17."),
         (["--row", "number=1", "--row", "number=2"], "--row number=2: number=1 is given too"),
         (["--row", "number=1", "number=2"], "--row number=2: number=1 is given too"),
         (["--row", "numbr=1"], "no column 'numbr'. Did you mean 'number'? It has: number, town"),

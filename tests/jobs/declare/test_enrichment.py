@@ -129,7 +129,7 @@ WRONG = {
     ),
     "a column in place of a list": (
         lambda: enrichment(input=Input(path="p", row_id="id")),
-        "addresses: input: row_id is 'id'; it must be a list, as ['id']",
+        "addresses: input: row_id is 'id'; it must be a list, such as ['id']",
     ),
     "a key in place of a list": (lambda: enrichment(mode="key_ordered", key="id"), "key is 'id'"),
     "a mode that Flink does not know": (
@@ -340,11 +340,11 @@ WRONG_LOOKUPS = {
     ),
     "a column whose path is none": (
         {"returns": "`a b` INT", "paths": {}},
-        "$.a b is not the path of a member 'a b'; declare its path in paths, as \"$['a b']\".",
+        "$.a b is not the path of a member 'a b'; declare its path in paths, such as \"$['a b']\".",
     ),
     "a column whose path is another member's": (
         {"returns": "`x.y` INT", "paths": {}},
-        "$.x.y is not the path of a member 'x.y'; declare its path in paths, as \"$['x.y']\".",
+        "$.x.y is not the path of a member 'x.y'; declare its path in paths, such as \"$['x.y']\".",
     ),
     "a column whose path is an item": (
         {"returns": "`a[0]` INT", "paths": {}},

@@ -49,7 +49,7 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
         ({"table": "planes", "select": "SELECT 1"}, "declare either a table or a select."),
         (
             {"table": "a.b.c"},
-            "table is 'a.b.c'; it must be table or schema.table, as \"fleet.planes\".",
+            "table is 'a.b.c'; it must be table or schema.table, such as \"fleet.planes\".",
         ),
         (
             {"select": "SELECT seats FROM planes"},

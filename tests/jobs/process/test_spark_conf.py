@@ -102,7 +102,7 @@ def test_where_no_setting_can_reach_spark_one_is_refused(environment):
             "'spark.a=1",
             "TIDEGATE_SPARK_CONF: no closing quotation; quote values as in a shell",
         ),
-        ("TIDEGATE_LINK_PORT", "seven", "it must be a port, as 7100, or several"),
+        ("TIDEGATE_LINK_PORT", "seven", "it must be a port, such as 7100, or several"),
     ],
 )
 def test_check_refuses_what_a_run_would_refuse(environment, capsys, name, value, message):

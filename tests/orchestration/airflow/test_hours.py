@@ -32,7 +32,7 @@ def test_a_run_is_of_the_hour_before_also_when_the_clock_is_put_back(tmp_path):
         "run 2026-10-25T00:05 2026-10-24T23Z", "run 2026-10-25T01:05 2026-10-25T00Z",
         "run 2026-10-25T02:05 2026-10-25T01Z",
     ]  # fmt: skip
-    assert "it must be one time an hour, as 5 * * * *" in lines[3]
+    assert "it must be one time an hour, such as 5 * * * *" in lines[3]
 
 
 RUNS = """

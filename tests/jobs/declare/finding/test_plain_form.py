@@ -159,11 +159,15 @@ HTTP = ("lookups", 0, "http")
             (*HTTP, "timeout"),
             "30 parsecs",
             (
-                r"timeout is '30 parsecs'; write a duration, as 200ms, "
+                r"timeout is '30 parsecs'; write a duration, such as 200ms, "
                 r"30s, 5m, 2h or 180d"
             ),
         ),
-        ((*HTTP, "attempt_timeout"), "50%", "attempt_timeout is '50%'; write a duration, as 200ms"),
+        (
+            (*HTTP, "attempt_timeout"),
+            "50%",
+            "attempt_timeout is '50%'; write a duration, such as 200ms",
+        ),
         (("tolerance", "timeout"), "5s", "tolerance.timeout is '5s'; write a number, or a share"),
         (
             (*HTTP, "name"),
@@ -193,7 +197,7 @@ def test_what_is_wrong_is_named_by_its_path(path, value, message):
 
 @pytest.mark.parametrize("duration", [float("inf"), float("nan"), "9999999999d"])
 def test_an_infinite_duration_is_named_by_its_path(duration):
-    with pytest.raises(DeclarationError, match=r"^ttl\.ok is .*; write a duration, as 200ms"):
+    with pytest.raises(DeclarationError, match=r"^ttl\.ok is .*; write a duration, such as 200ms"):
         _read({"ok": duration}, Ttl, "ttl")
 
 

@@ -95,38 +95,44 @@ def oauth2(**fields):
 
 
 WRONG = [
-    (lambda: lookup(retry=3), "lookup mood: retry is 3; it must be a Retry, as Retry(retries=3)."),
+    (
+        lambda: lookup(retry=3),
+        "lookup mood: retry is 3; it must be a Retry, such as Retry(retries=3).",
+    ),
     (
         lambda: lookup(cache=True),
-        "lookup mood: cache is True; it must be a Cache or None, as Cache(",
+        "lookup mood: cache is True; it must be a Cache or None, such as Cache(",
     ),
     (
         lambda: lookup(ttl=timedelta(days=1)),
-        "ttl is datetime.timedelta(days=1); it must be a Ttl, as Ttl(ok=",
+        "ttl is datetime.timedelta(days=1); it must be a Ttl, such as Ttl(ok=",
     ),
-    (lambda: lookup(ttl=5), "ttl is 5; it must be a Ttl, as Ttl("),
-    (lambda: lookup(version="2"), "version is '2'; it must be a whole number, as 2."),
+    (lambda: lookup(ttl=5), "ttl is 5; it must be a Ttl, such as Ttl("),
+    (lambda: lookup(version="2"), "version is '2'; it must be a whole number, such as 2."),
     (lambda: lookup(version=True), "version is True; it must be a whole number."),
     (lambda: lookup(idempotent="no"), "idempotent is 'no'; it must be True or False."),
-    (lambda: lookup(timeout="5"), "timeout is '5'; it must be a number or None, as 5."),
-    (lambda: lookup(timeout=timedelta(seconds=5)), "it must be a number or None, as 5.0."),
+    (lambda: lookup(timeout="5"), "timeout is '5'; it must be a number or None, such as 5."),
+    (lambda: lookup(timeout=timedelta(seconds=5)), "it must be a number or None, such as 5.0."),
     (lambda: lookup(timeout=True), "timeout is True; it must be a number or None."),
-    (lambda: lookup(keys=["origin"]), "keys is ['origin']; it must be a dict, as {"),
+    (lambda: lookup(keys=["origin"]), "keys is ['origin']; it must be a dict, such as {"),
     (lambda: lookup(keys={"c": 5}), "keys['c'] is 5; it must be a string."),
     (lambda: lookup(keys={5: "c"}), "keys: a name is 5; it must be a string."),
     (lambda: lookup(returns=["score"]), "returns is ['score']; it must be a string."),
     (
         lambda: lookup(ranges=(10, 1)),
-        'ranges is (10, 1); it must be a dict, as {"score": (0, 10)}.',
+        'ranges is (10, 1); it must be a dict, such as {"score": (0, 10)}.',
     ),
-    (lambda: lookup(ranges={"score": 5}), "ranges['score'] is 5; it must be a pair, as (0, 10)."),
+    (
+        lambda: lookup(ranges={"score": 5}),
+        "ranges['score'] is 5; it must be a pair, such as (0, 10).",
+    ),
     (
         lambda: lookup(ranges={"score": (1, 2, 3)}),
         "ranges['score'] is (1, 2, 3); it must be a pair",
     ),
     (
         lambda: lookup(ranges={"score": ("0", 1)}),
-        "ranges['score'][0] is '0'; it must be a number or None, as 0.",
+        "ranges['score'][0] is '0'; it must be a number or None, such as 0.",
     ),
     (
         lambda: lookup(null_share={"score": "0.1"}),
@@ -136,7 +142,7 @@ WRONG = [
     (lambda: lookup(request=None), "request is None; it must be a string."),
     (
         lambda: lookup(pages="$.next"),
-        "pages is '$.next'; it must be a Pages or None, as Pages(next=",
+        "pages is '$.next'; it must be a Pages or None, such as Pages(next=",
     ),
     (lambda: lookup(batch=50), "batch is 50; it must be a Batch or None."),
     (lambda: lookup(headers=["a"]), "headers is a list; it must be a dict."),
@@ -145,19 +151,25 @@ WRONG = [
         lambda: lookup(attempt_timeout=timedelta(seconds=1)),
         "attempt_timeout is datetime.timedelta(seconds=1); it must",
     ),
-    (lambda: lookup(throttled_when=429), "throttled_when is 429; it must be a list, as [429]."),
+    (
+        lambda: lookup(throttled_when=429),
+        "throttled_when is 429; it must be a list, such as [429].",
+    ),
     (
         lambda: lookup(finish_after_timeout=1),
         "finish_after_timeout is 1; it must be True or False.",
     ),
     (
         lambda: asked(SqlLookup, url=None),
-        'url is None; it must be a string or an Env, as Env("NAME").',
+        'url is None; it must be a string or an Env, such as Env("NAME").',
     ),
-    (lambda: asked(SqlLookup, table=Path("planes")), "it must be a string or None, as 'planes'."),
+    (
+        lambda: asked(SqlLookup, table=Path("planes")),
+        "it must be a string or None, such as 'planes'.",
+    ),
     (
         lambda: asked(SqlLookup, outage=20),
-        "outage is 20; it must be an Outage, as Outage(after=20).",
+        "outage is 20; it must be an Outage, such as Outage(after=20).",
     ),
     (
         lambda: asked(AsyncFunctionLookup, function="Never"),
@@ -166,7 +178,7 @@ WRONG = [
     (lambda: asked(CoroutineLookup, function=5), "function is 5; it must be a function."),
     (
         lambda: asked(CoroutineLookup, throttled_when=5),
-        "throttled_when is 5; it must be a list, as [5].",
+        "throttled_when is 5; it must be a list, such as [5].",
     ),
     (
         lambda: service(auth="KEY"),
@@ -174,22 +186,28 @@ WRONG = [
     ),
     (
         lambda: service(url=None),
-        'service geo: url is None; it must be a string or an Env, as Env("NAME").',
+        'service geo: url is None; it must be a string or an Env, such as Env("NAME").',
     ),
     (lambda: service(url=5), "url is an int; it must be a string or an Env"),
     (lambda: service(name=None), "name is None; it must be a string."),
-    (lambda: service(stop_on=401), "stop_on is 401; it must be a list, as [401]."),
-    (lambda: service(stop_on=["401"]), "stop_on[0] is '401'; it must be a whole number, as 401."),
+    (lambda: service(stop_on=401), "stop_on is 401; it must be a list, such as [401]."),
+    (
+        lambda: service(stop_on=["401"]),
+        "stop_on[0] is '401'; it must be a whole number, such as 401.",
+    ),
     (lambda: service(prices="0.0040 USD"), "prices is '0.0040 USD'; it must be a list."),
     (
         lambda: service(prices=["0.0040 USD"]),
-        "prices[0] is '0.0040 USD'; it must be a Price, as Price(\"0.0040 USD\").",
+        "prices[0] is '0.0040 USD'; it must be a Price, such as Price(\"0.0040 USD\").",
     ),
     (
         lambda: service(max_concurrency="8"),
-        "max_concurrency is '8'; it must be a whole number, as 8.",
+        "max_concurrency is '8'; it must be a whole number, such as 8.",
     ),
-    (lambda: service(outage=timedelta(minutes=5)), "it must be an Outage, as Outage(after=20)."),
+    (
+        lambda: service(outage=timedelta(minutes=5)),
+        "it must be an Outage, such as Outage(after=20).",
+    ),
     (lambda: Retry(retries=1.5), "retry: retries is 1.5; it must be a whole number."),
     (
         lambda: Retry(initial_delay=timedelta(seconds=2)),
@@ -197,26 +215,26 @@ WRONG = [
     ),
     (
         lambda: Outage(probe_every=30),
-        "outage: probe_every is 30; it must be a timedelta, as timedelta(seconds=30).",
+        "outage: probe_every is 30; it must be a timedelta, such as timedelta(seconds=30).",
     ),
     (
         lambda: Cache(ttl=5),
-        "cache: ttl is 5; it must be a timedelta or None, as timedelta(seconds=5).",
+        "cache: ttl is 5; it must be a timedelta or None, such as timedelta(seconds=5).",
     ),
     (lambda: Cache(ttl=float("inf")), "cache: ttl is inf; it must be a timedelta or None."),
     (lambda: Ttl(ok="1d"), "ttl: ok is '1d'; it must be a timedelta"),
     (
         lambda: Ledger(Path("kept")),
-        "ledger: path is PosixPath('kept'); it must be a string, as 'kept'.",
+        "ledger: path is PosixPath('kept'); it must be a string, such as 'kept'.",
     ),
-    (lambda: Ledger(flush_seconds=timedelta(seconds=1)), "it must be a number, as 1.0."),
+    (lambda: Ledger(flush_seconds=timedelta(seconds=1)), "it must be a number, such as 1.0."),
     (
         lambda: Batch(max_items="5", max_wait=1, item="{k}"),
-        "batch: max_items is '5'; it must be a whole number, as 5.",
+        "batch: max_items is '5'; it must be a whole number, such as 5.",
     ),
     (
         lambda: Batch(max_items=5, max_wait=timedelta(seconds=1), item="{k}"),
-        "it must be a number, as 1.0.",
+        "it must be a number, such as 1.0.",
     ),
     (lambda: Pages(next=5, max_pages=1), "pages: next is 5; it must be a string."),
     (lambda: Price(0.004), "price: amount is 0.004; it must be"),
@@ -230,51 +248,54 @@ WRONG = [
     (lambda: oauth2(token_url=None), "auth: token_url is None; it must be a string or an Env"),
     (
         lambda: oauth2(refresh_before=60),
-        "refresh_before is 60; it must be a timedelta, as timedelta(seconds=60).",
+        "refresh_before is 60; it must be a timedelta, such as timedelta(seconds=60).",
     ),
     (
         lambda: Input(path=Path("data/raw")),
-        "input: path is PosixPath('data/raw'); it must be a string, as 'data/raw'.",
+        "input: path is PosixPath('data/raw'); it must be a string, such as 'data/raw'.",
     ),
     (lambda: Output(path=None), "output: path is None; it must be a string."),
     (
         lambda: EventTime("at", max_out_of_orderness=5),
         "event_time: max_out_of_orderness is 5; it must be a timedelta",
     ),
-    (lambda: Tolerance(error="1"), "tolerance: error is '1'; it must be a number, as 1."),
+    (lambda: Tolerance(error="1"), "tolerance: error is '1'; it must be a number, such as 1."),
     (lambda: Summary(name="by_day", sql=5), "summary: sql is 5; it must be a string."),
     (lambda: enrichment(name=5), "enrichment 5: the name must be lower-case letters"),
     (
         lambda: enrichment(input="data/x"),
-        "flights: input is 'data/x'; it must be an Input, as Input(path=",
+        "flights: input is 'data/x'; it must be an Input, such as Input(path=",
     ),
     (
         lambda: enrichment(output="data/x"),
-        "flights: output is 'data/x'; it must be an Output, as Output(path=",
+        "flights: output is 'data/x'; it must be an Output, such as Output(path=",
     ),
     (
         lambda: enrichment(lookups=lookup()),
-        "flights: lookups is one HttpLookup; it must be a list, as [...].",
+        "flights: lookups is one HttpLookup; it must be a list, such as [...].",
     ),
     (lambda: enrichment(lookups=["mood"]), "flights: lookups[0] is 'mood'; it must be a Lookup."),
     (
         lambda: enrichment(event_time="at"),
-        "event_time is 'at'; it must be an EventTime or None, as EventTime(",
+        "event_time is 'at'; it must be an EventTime or None, such as EventTime(",
     ),
     (
         lambda: enrichment(tolerance=0.1),
-        "tolerance is 0.1; it must be a Tolerance, as Tolerance(error=0.1).",
+        "tolerance is 0.1; it must be a Tolerance, such as Tolerance(error=0.1).",
     ),
     (
         lambda: enrichment(ledger="data/ledger"),
-        'it must be a Ledger or None, as Ledger("data/ledger").',
+        'it must be a Ledger or None, such as Ledger("data/ledger").',
     ),
-    (lambda: enrichment(start=dt.date(2013, 1, 10)), "it must be a string, as '2013-01-10'."),
+    (lambda: enrichment(start=dt.date(2013, 1, 10)), "it must be a string, such as '2013-01-10'."),
     (
         lambda: enrichment(end=dt.datetime(2013, 1, 10, tzinfo=dt.UTC)),
-        "it must be a string or None, as '2013-01-10'.",
+        "it must be a string or None, such as '2013-01-10'.",
     ),
-    (lambda: enrichment(publish_by=dt.time(6, 30)), "it must be a string or None, as '06:30'."),
+    (
+        lambda: enrichment(publish_by=dt.time(6, 30)),
+        "it must be a string or None, such as '06:30'.",
+    ),
     (lambda: enrichment(schedule=5), "schedule is 5; it must be a string or None."),
     (lambda: enrichment(owners=[5]), "owners[0] is 5; it must be a string."),
     (

@@ -339,7 +339,7 @@ def test_a_port_that_cannot_be_is_refused(monkeypatch, text):
     with pytest.raises(
         DeclarationError,
         match=(
-            r"TIDEGATE_LINK_PORT is .*; it must be a port, as "
+            r"TIDEGATE_LINK_PORT is .*; it must be a port, such as "
             r"7100, or several"
         ),
     ):
