@@ -23,7 +23,7 @@ from tidegate.terminal import printable_output
 INTERRUPTED, UNREAD = 130, 141  # as in a shell
 OF_THE_DISK = REFUSED_BY_DISK | {
     *(errno.EIO, errno.ETIMEDOUT, errno.ESTALE),  # a failing disk
-    *(errno.EMFILE, errno.ENFILE),
+    *(errno.EMFILE, errno.ENFILE, errno.ELOOP),
 }
 
 
@@ -106,12 +106,18 @@ def _run(arguments: list[str] | None) -> int:
     except TidegateError as error:
         print(error, file=sys.stderr)
         return exit_status(options, error)
-    except OSError as error:
-        if error.errno not in OF_THE_DISK and error.filename is None:
+    except (OSError, RuntimeError) as error:
+        if not _is_of_the_disk(error):
             raise
         print(f"{error}. Fix that, then run the same command again: it continues.", file=sys.stderr)
         return FAILED
     return status
+
+
+def _is_of_the_disk(error: OSError | RuntimeError) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in OF_THE_DISK or error.filename is not None
+    return str(error).startswith("Symlink loop")  # of Path.resolve, before Python 3.13
 
 
 if __name__ == "__main__":

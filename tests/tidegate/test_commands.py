@@ -168,6 +168,24 @@ def test_what_the_disk_refuses_is_reported_in_one_sentence_and_anything_else_as_
         main(["draw", str(errno.EBADF)])
 
 
+def test_a_circle_of_links_is_one_sentence(monkeypatch, capsys, tmp_path):
+    (tmp_path / "a").symlink_to("a")
+
+    def fails(options):
+        if options.how == "resolve":
+            (tmp_path / "a").resolve()
+        raise OSError(errno.ELOOP, "Failed to open local file")  # as Arrow has it, or a new Python
+
+    def how(parser):
+        parser.add_argument("how")
+
+    monkeypatch.setitem(COMMANDS, "draw", "a report")
+    monkeypatch.setattr("tidegate.__main__.load_command", lambda _: Command(how, fails))
+    for one in ("resolve", "open"):
+        assert main(["draw", one]) == 1
+        assert "Fix that, then run the same command again" in capsys.readouterr().err
+
+
 def test_a_published_day_is_reported_with_what_was_not_read():
     facts = DayFacts(
         flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z",
