@@ -72,8 +72,8 @@ class Cache:
         max_entries: Highest number of answers in a task; the least recently used are evicted
             first.
         ttl: Time to live of an entry; None for the whole task.
-        max_bytes: Highest size of texts and lists in a task; the least recently used are evicted
-            first.
+        max_bytes: Highest size of texts and lists of keys and answers in a task; the least recently
+            used are evicted first.
     """
 
     max_entries: int = 10_000

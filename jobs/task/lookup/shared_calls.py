@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from jobs.declare.services import Cache
 from jobs.task.lookup.replies import Reply
 
-WEIGHED_EACH = 16  # answers
 SHORT = 64  # characters of a text, or bytes of a value in a list
 T = TypeVar("T")
 Kept = tuple[tuple[Any, ...] | None, int]  # columns (None: a miss), answered at (µs)
@@ -23,14 +22,20 @@ def hashable(value: Any) -> Any:
 
 
 def long_bytes(values: Iterable[Any]) -> int:
-    """Return the approximate memory of long values. The number of short values bounds theirs."""
+    """Return the approximate memory of long values.
+
+    Short values count as nothing: max_entries bounds them.
+    """
     total = 0
     for value in values:
-        if isinstance(value, str | bytes):
-            total += getsizeof(value) if len(value) > SHORT else 0
-        elif isinstance(value, dict):
-            total += getsizeof(value) + SHORT * len(value) + long_bytes(value.values())
-        elif isinstance(value, list | tuple):
+        kind = type(value)  # isinstance takes three times as long, for each answer
+        if kind is str or kind is bytes:
+            if len(value) > SHORT:
+                total += getsizeof(value)
+        elif kind is dict:
+            total += getsizeof(value) + SHORT * len(value)
+            total += long_bytes(value) + long_bytes(value.values())
+        elif kind is list or kind is tuple:
             total += getsizeof(value) + SHORT * len(value) + long_bytes(value)
     return total
 
@@ -41,23 +46,14 @@ class AnswerCache(OrderedDict[Any, T]):
     Look up with `get`, which usually finds nothing and runs in C; then check `may_be_used`.
     """
 
-    __slots__ = (
-        "_bytes",
-        "_max_bytes",
-        "_max_entries",
-        "_now_us",
-        "_sizes",
-        "_ttl_us",
-        "_unweighed",
-    )
+    __slots__ = ("_bytes", "_max_bytes", "_max_entries", "_now_us", "_sizes", "_ttl_us")
 
     def __init__(self, rule: Cache, now_us: Callable[[], int]) -> None:
         super().__init__()
         self._max_entries = rule.max_entries
         self._max_bytes = rule.max_bytes
         self._bytes = 0  # the sum of _sizes
-        self._sizes: dict[Any, int] = {}  # of those weighed
-        self._unweighed = 1  # until the next answer is weighed
+        self._sizes: dict[Any, int] = {}  # of entries with long values
         self._ttl_us = None if rule.ttl is None else rule.ttl.total_seconds() * 1e6
         self._now_us = now_us
 
@@ -72,43 +68,29 @@ class AnswerCache(OrderedDict[Any, T]):
     def discard(self, key: Any) -> None:
         """Drop the entry, if any, and free its memory for others."""
         self.pop(key, None)
-        self._forget_size(key)
+        self._bytes -= self._sizes.pop(key, 0)
 
     def put(self, key: Any, kept: T, answer: tuple[Any, ...] | None) -> None:
         """Store an entry, with the recency of an older entry of its key.
+
+        An entry larger than the memory is not stored, rather than evict all others.
 
         Args:
             key: The key.
             kept: The entry.
             answer: The answer's columns.
         """
+        size = long_bytes(key) + long_bytes(answer or ())
+        if size > self._max_bytes:
+            self.discard(key)
+            return
         self[key] = kept
-        self._unweighed -= 1
-        if self._sizes:
-            self._forget_size(key)  # of an older answer
-        if not self._unweighed:
-            self._weigh(key, answer or ())
-        if len(self) > self._max_entries:
-            dropped, _ = self.popitem(last=False)
-            if self._sizes:
-                self._forget_size(dropped)
-
-    def _weigh(self, key: Any, answer: tuple[Any, ...]) -> None:
-        """Measure an answer for a group, and evict entries beyond the memory.
-
-        Measuring each would cost 5 % per row if calls return at once. So memory may be over by
-        WEIGHED_EACH of the largest answer.
-        """
-        self._unweighed = WEIGHED_EACH
-        size = WEIGHED_EACH * long_bytes(answer)
-        if size:
-            self._sizes[key] = size
-            self._bytes += size
-        while self._bytes > self._max_bytes:
-            self._forget_size(self.popitem(last=False)[0])
-
-    def _forget_size(self, key: Any) -> None:
-        self._bytes -= self._sizes.pop(key, 0)
+        if size or self._sizes:
+            self._bytes += size - self._sizes.pop(key, 0)  # of an older answer
+            if size:
+                self._sizes[key] = size
+        while len(self) > self._max_entries or self._bytes > self._max_bytes:
+            self._bytes -= self._sizes.pop(self.popitem(last=False)[0], 0)
 
 
 class SharedCall:
