@@ -25,7 +25,7 @@ def load_schema(declared: Any) -> dict[str, Any]:
     if isinstance(declared, str | Path):
         schema = _read_file(Path(declared))
     elif callable(made := getattr(declared, "model_json_schema", None)):
-        schema = made()
+        schema = _of_model(declared, made)
     else:
         schema = declared
     if not isinstance(schema, Mapping):
@@ -38,7 +38,21 @@ def load_schema(declared: Any) -> dict[str, Any]:
         _validator(json.dumps(copied))
     except (TypeError, ValueError) as error:
         raise DeclarationError(f"schema is not a JSON Schema: {error}.") from error
+    except RecursionError as error:
+        raise DeclarationError(
+            "schema is nested too deep to be checked. Give its inner parts names below $defs, and "
+            "refer to them."
+        ) from error
     return dict(copied)
+
+
+def _of_model(model: Any, make_schema: Callable[[], Any]) -> Any:
+    try:
+        return make_schema()
+    except Exception as error:  # of pydantic, or of methods of the user's types
+        reason = str(error).partition("\n")[0].rstrip(".")
+        name = getattr(model, "__name__", type(model).__name__)
+        raise DeclarationError(f"schema: {name} has no JSON Schema: {reason}.") from error
 
 
 def _read_file(path: Path) -> Any:
@@ -56,6 +70,7 @@ def schema_check(schema: Mapping[str, Any]) -> Callable[[Any], None]:
 
     def check(answer: Any) -> None:
         from jsonschema.exceptions import best_match  # imported here, because it takes 0.1 s
+        from referencing.exceptions import Unresolvable
 
         try:
             error = best_match(validator.iter_errors(answer))
@@ -64,6 +79,8 @@ def schema_check(schema: Mapping[str, Any]) -> Callable[[Any], None]:
                 "it cannot be checked against the schema: it is nested too deep, the schema refers "
                 "to itself without end, or a number is too large"
             ) from failure
+        except Unresolvable as failure:
+            raise ValueError(f"the schema has no {failure.ref!r}, to which it refers") from failure
         if error is not None:
             rule = f"{error.json_path} ({error.validator})"
             raise ValueError(f"it breaks the schema at {rule}: {error.message}")
@@ -79,19 +96,21 @@ def _validator(schema: str) -> Any:
         ValueError: The schema is invalid, refers to another schema, or to itself without end.
     """
     from jsonschema import Draft202012Validator  # imported here, because it takes 0.1 s
-    from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
-    from referencing import Registry, Resource
-    from referencing.jsonschema import DRAFT202012
+    from referencing import Registry
+    from referencing.jsonschema import DRAFT202012, specification_with
 
     loaded = json.loads(schema)
+    dialect = loaded.get("$schema", "")
+    if not isinstance(dialect, str):
+        raise ValueError(f"$.$schema: {dialect!r} is not of type 'string'")  # noqa: TRY004
     validator_class = validator_for(loaded, default=Draft202012Validator)
-    try:
-        validator_class.check_schema(loaded)
-    except SchemaError as error:
-        raise ValueError(f"{error.json_path}: {error.message}") from error
-    resource = Resource.from_contents(loaded, default_specification=DRAFT202012)
-    _require_references(resource, Registry().resolver_with_root(resource))
+    _require_valid(loaded, validator_class)
+    specification = specification_with(dialect, default=DRAFT202012)
+    resource = specification.create_resource(loaded)
+    _References(validator_class, specification).require(
+        resource, Registry().resolver_with_root(resource)
+    )
     validator = validator_class(loaded, registry=Registry())
     try:
         probes: tuple[Any, ...] = (None, {})
@@ -102,17 +121,40 @@ def _validator(schema: str) -> Any:
     return validator
 
 
-def _require_references(schema: Any, resolver: Any) -> None:
-    """Raise ValueError for a reference out of the schema, which is a Resource of `referencing`."""
-    from referencing.exceptions import Unresolvable
+def _require_valid(schema: Any, validator_class: Any) -> None:
+    """Raise ValueError for a schema that its dialect does not allow."""
+    from jsonschema.exceptions import SchemaError
 
-    for keyword in REFERENCES if isinstance(schema.contents, Mapping) else ():
-        if isinstance(reference := schema.contents.get(keyword), str):
-            try:
-                resolver.lookup(reference)
-            except Unresolvable as error:
-                raise ValueError(
-                    f"{keyword} {reference!r} is not in this schema; others are not read"
-                ) from error
-    for part in schema.subresources():
-        _require_references(part, resolver.in_subresource(part))
+    try:
+        validator_class.check_schema(schema)
+    except SchemaError as error:
+        raise ValueError(f"{error.json_path}: {error.message}") from error
+
+
+class _References:
+    """Follows the references of a schema, also to parts that are no schemas by their place."""
+
+    def __init__(self, validator_class: Any, specification: Any) -> None:
+        self._validator_class = validator_class
+        self._specification = specification  # of the library `referencing`
+        self._seen: set[int] = set()  # ids of parts
+
+    def require(self, schema: Any, resolver: Any) -> None:
+        """Raise ValueError for a reference out of the schema, or to a part that is no schema."""
+        from referencing.exceptions import Unresolvable
+
+        if id(schema.contents) in self._seen:
+            return
+        self._seen.add(id(schema.contents))
+        for keyword in REFERENCES if isinstance(schema.contents, Mapping) else ():
+            if isinstance(reference := schema.contents.get(keyword), str):
+                try:
+                    found = resolver.lookup(reference)
+                except Unresolvable as error:
+                    raise ValueError(
+                        f"{keyword} {reference!r} is not in this schema; others are not read"
+                    ) from error
+                _require_valid(found.contents, self._validator_class)
+                self.require(self._specification.create_resource(found.contents), found.resolver)
+        for part in schema.subresources():
+            self.require(part, resolver.in_subresource(part))

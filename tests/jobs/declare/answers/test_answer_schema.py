@@ -3,6 +3,7 @@ refused when it is declared.
 """
 
 import json
+from collections.abc import Callable
 
 import pydantic
 import pytest
@@ -56,6 +57,14 @@ def test_an_answer_that_does_not_fit_is_an_error_with_its_path_and_the_reason(an
         check(answer)
 
 
+class Undescribed(pydantic.BaseModel):
+    act: Callable[[int], int]
+
+
+DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+OUTSIDE = {"properties": {"x": {"$ref": "#/$defs/a"}}}  # where draft 7 knows no schemas
+
+
 @pytest.mark.parametrize(
     ("declared", "sentence"),
     [
@@ -71,6 +80,15 @@ def test_an_answer_that_does_not_fit_is_an_error_with_its_path_and_the_reason(an
         ({"$ref": "#"}, "it refers to itself without end"),
         ({"anyOf": [{"type": "null"}, {"$dynamicRef": "#"}]}, "it refers to itself without end"),
         ({"enum": [{1, 2}]}, "schema is not a JSON Schema"),
+        (
+            {**DRAFT_7, **OUTSIDE, "$defs": {"a": {"items": {"$ref": "#/$defs/no"}}}},
+            "'#/\\$defs/no' is not in this schema",
+        ),
+        ({**DRAFT_7, **OUTSIDE, "$defs": {"a": {"type": "text"}}}, "'text' is not valid"),
+        ({**DRAFT_7, **OUTSIDE, "$defs": {"a": [1]}}, "is not of type 'object', 'boolean'"),
+        ({"$schema": 5}, r"\$.\$schema: 5 is not of type 'string'"),
+        (json.loads('{"items":' * 400 + "{}" + "}" * 400), "schema is nested too deep to be check"),
+        (Undescribed, "Undescribed.* has no JSON Schema: Cannot generate a JsonSchema for core"),
     ],
 )
 def test_a_schema_that_cannot_hold_is_refused(declared, sentence):
@@ -94,6 +112,7 @@ def test_a_schema_that_cannot_hold_is_refused(declared, sentence):
             {"a": None},
             {"a": 1},
         ),
+        ({**DRAFT_7, **OUTSIDE, "$defs": {"a": {"type": "null"}}}, {"x": None}, {"x": 1}),
         (
             {
                 "items": {"$dynamicRef": "#n"},
