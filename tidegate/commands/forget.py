@@ -88,6 +88,12 @@ def _say(done: Certificate) -> None:
             f"Not looked at, because no declaration names them now: {', '.join(done.former)}. "
             "Delete them, or declare them again and forget once more."
         )
+    if done.downstream:
+        print(
+            f"Not looked at, because their input is made of these tables: "
+            f"{', '.join(done.downstream)}. Run these days of them again, then "
+            "`tidegate vacuum NAME --keep-days 0`."
+        )
     print(f"Not covered: {done.not_covered}.")
 
 

@@ -20,6 +20,7 @@ from jobs.commands.forgetting.former_places import former_places
 from jobs.commands.ledgers import Kept, without_ledger
 from jobs.commands.vacuum import vacuum
 from jobs.declare.enrichment import Enrichment
+from jobs.declare.finding.upstreams import find_downstream
 from jobs.errors import DayTaken, DeclarationError
 from jobs.ledger.changes.erasure import forget as forget_in_ledger
 from jobs.ledger.store import LedgerFolder
@@ -64,6 +65,7 @@ class Certificate:
         ledger_files: The number of rewritten or deleted files.
         tables: The removals by table.
         former: Places of earlier declarations, where the keys may still be.
+        downstream: Enrichments whose input is made of these tables, and that may have the rows.
         not_covered: Places that Tidegate does not change.
     """
 
@@ -73,6 +75,7 @@ class Certificate:
     ledger_files: int
     tables: tuple[Table, ...]
     former: tuple[str, ...]
+    downstream: tuple[str, ...]
     not_covered: str = NOT_COVERED
 
 
@@ -138,7 +141,9 @@ def forget(
         for day, run_id in last_runs(enrichment.output.path).items():
             _refuse_if_run_meanwhile(enrichment, day, run_id, had[enrichment.output.path])
     former = former_places(name, readers)
-    return Certificate(name, len(keys), len(stored), files, tables, former)
+    downstream = find_downstream(readers, [enrichment for _, enrichment in declared])
+    names = tuple(enrichment.name for enrichment in downstream)
+    return Certificate(name, len(keys), len(stored), files, tables, former, names)
 
 
 def _require_rewritable_days(enrichment: Enrichment) -> None:
@@ -196,7 +201,7 @@ def _forget_rows(
     traces = find_traces(enrichment, keys)
     cleaned = clean_records(enrichment, traces, quality)
     logs = delete_logs(enrichment, traces)
-    days, rows = _note_unfinished_days(enrichment, traces.shown), 0
+    days, rows = _note_days_to_do(enrichment, traces.shown), 0
     for day in days:
         rows += _erase(enrichment, day, keys, had)
         remake_windows(enrichment, day)
@@ -217,7 +222,7 @@ def _unfinished_days_file(enrichment: Enrichment) -> Path:
     return run_records.ROOT / enrichment.name / "forgetting.json"
 
 
-def _note_unfinished_days(enrichment: Enrichment, days: Iterable[str]) -> list[str]:
+def _note_days_to_do(enrichment: Enrichment, days: Iterable[str]) -> list[str]:
     """Record these and an interrupted `forget`'s days, where other machines find them too.
 
     They stay recorded until the derived tables are made again.

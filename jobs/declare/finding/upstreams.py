@@ -40,6 +40,17 @@ def find_upstream(enrichment: Enrichment, others: Iterable[Enrichment]) -> Enric
     return next((other for other in others if place in output_folders(other)), None)
 
 
+def find_downstream(
+    published: Sequence[Enrichment], others: Sequence[Enrichment]
+) -> list[Enrichment]:
+    """Return the enrichments that read these tables, or tables made of them; without themselves."""
+    found = list(published)
+    for upstream in found:  # which grows meanwhile
+        known = {one.name for one in found}
+        found += [one for one in others if one.name not in known and find_upstream(one, [upstream])]
+    return found[len(published) :]
+
+
 def upstream_first(found: Sequence[Discovered]) -> list[Discovered]:
     """Return the enrichments sorted: a publisher of an input before the enrichments that read it.
 

@@ -544,6 +544,21 @@ def test_the_table_of_an_enrichment_that_keeps_no_answers_loses_the_rows_too(tow
     assert f"  bare: 1 row deleted ({SECOND})" in capsys.readouterr().out
 
 
+def test_enrichments_that_read_the_table_are_named_as_not_looked_at(towns, capsys):
+    for name, source in (("far", "bare"), ("bare", "towns")):
+        towns.declare_too(
+            f"{name} = replace(towns, name='{name}', lookups=[replace(towns.lookups[0], "
+            f"name='other')], input=replace(towns.input, path='data/published/{source}'), "
+            f"output=Output(path='data/published/{name}'), ledger=None, summaries=[])"
+        )
+    towns.publish(FIRST, [1, 2])
+    assert tidegate("forget", "weather", "--key", "town=town-1") == 0
+    assert (
+        "Not looked at, because their input is made of these tables: bare, far. Run these days of "
+        "them again, then `tidegate vacuum NAME --keep-days 0`." in capsys.readouterr().out
+    )
+
+
 def test_rows_of_a_table_that_had_another_place_before_are_forgotten_where_it_is_now(
     towns, monkeypatch
 ):
