@@ -1,6 +1,8 @@
 """Checks that readers see the answer of the right vendor of a waterfall."""
 
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,15 +16,24 @@ from jobs.arrow_values import digest
 from jobs.schema.columns import FAILED, HAS_ANSWER, published_status, source
 from jobs.schema.records import ChoiceFacts, DeclaredFacts
 
-NOBODY = -1
+NOBODY = -1  # no vendor's answer counts: none was asked or answered, or one failed
+
+
+class VendorRows(NamedTuple):
+    """Counts of rows."""
+
+    asked: int
+    chosen: int
+    refused: int
+    missed: int
+    bought: int  # chosen, by a call of this run: one row of each key
 
 
 @dataclass(frozen=True)
 class Chosen:
     rows: int
     wrong: Faults  # another answer, status or vendor than the rule gives
-    # vendor -> asked, chosen, refused, missed, chosen of those that a call of this run answered
-    counts: dict[str, tuple[int, ...]]
+    counts: dict[str, VendorRows]  # by vendor
 
 
 class VendorChosen(Check):
@@ -76,7 +87,7 @@ class VendorChosen(Check):
             missed = rows.one_of(status, "miss")
             bought = (answer_vendor == number) & rows.one_of(source(vendor), "call")
             flags = (asked, answer_vendor == number, refused, missed, bought)
-            counts[vendor] = tuple(int(flag.sum()) for flag in flags)
+            counts[vendor] = VendorRows(*(int(flag.sum()) for flag in flags))
         return Chosen(len(rows), self.faults(rows, wrong, self.shown), counts)
 
     def _choose(
@@ -88,7 +99,8 @@ class VendorChosen(Check):
         answer, status = np.full(len(rows), NOBODY), np.full(len(rows), NOBODY)
         names = [published_status(vendor) for vendor in self.choice.vendors]
         forwards, backwards = range(len(names)), range(len(names) - 1, -1, -1)
-        # the weakest rule comes first; each later rule overwrites it
+        # as in jobs/task/rows/choices.py, in the other direction: the weakest rule comes first, and
+        # each later rule overwrites it
         for number in forwards:  # the last vendor that was asked
             status[~rows.one_of(names[number], "skipped")] = number
         for number in forwards:  # the last vendor that answered
@@ -127,12 +139,16 @@ class VendorChosen(Check):
         figures = {lookup.name: lookup for lookup in (day.metrics.lookups if day.metrics else ())}
         texts = []
         for vendor in self.choice.vendors:
-            of_parts = np.array([part.counts[vendor] for part in parts]).reshape(-1, 5)
-            asked, hit, refused, missed, bought = of_parts.sum(axis=0).tolist()
-            text = f"{vendor} {hit:,} of {asked:,} asked, {refused:,} refused, {missed:,} missed"
+            of_parts = np.array([part.counts[vendor] for part in parts], int).reshape(-1, 5)
+            of = VendorRows(*of_parts.sum(axis=0).tolist())
+            text = (
+                f"{vendor} {of.chosen:,} of {of.asked:,} asked, {of.refused:,} refused, "
+                f"{of.missed:,} missed"
+            )
             billed = figures[vendor].billed if vendor in figures else None
-            if billed is not None and bought:
-                text += f", {float(billed.cost) / bought:.4g} {billed.currency} per key found"
+            if billed is not None and of.bought:
+                price = Decimal(f"{float(billed.cost) / of.bought:.4g}")
+                text += f", {price:,f} {billed.currency} per key found"  # without an exponent
             elif billed is not None and float(billed.cost):
                 text += f", {billed.cost} {billed.currency} and no key found"
             texts.append(text)

@@ -71,7 +71,9 @@ class Task:
         columns: list[str] | None = None,
         called: Collection[str] = (),
     ) -> TaskRows:
-        """called: columns of attempts, to read only the rows that have any."""
+        """Reads the rows; with `called` (columns of attempts, which `columns` must include) only
+        rows with an attempt in any of them.
+        """
         if self.table is not None:
             return TaskRows(self.table)
         tables = []
@@ -135,17 +137,17 @@ class RunOutput:
         tasks: dict[int, list[RowGroup]] = {}
         rows: Counter[int] = Counter()
         for file, footer in written.items():
-            number = _only_task(footer)
-            if number is None:
+            task = _only_task(footer)
+            if task is None:
                 whole = Task(tuple(itertools.chain(*groups.values()))).read([], alike)
                 return cls(declared, columns, _by_task(whole.table), unlike)
-            tasks.setdefault(number, []).extend(groups[file])
-            rows[number] += footer.num_rows
+            tasks.setdefault(task, []).extend(groups[file])
+            rows[task] += footer.num_rows
         # the longest first, so that no core ends alone with a long task
         return cls(
             declared,
             columns,
-            [Task(tuple(tasks[number])) for number, _ in rows.most_common()],
+            [Task(tuple(tasks[task])) for task, _ in rows.most_common()],
             unlike,
         )
 
@@ -168,6 +170,7 @@ class RunOutput:
 
     def wrong(self, needed: Iterable[str]) -> str | None:
         """Returns why the files cannot be judged by these columns, or None."""
+        # a day without files has no columns, and nothing to judge
         needed = list(dict.fromkeys(needed)) if len(self.columns) else []
         absent = [name for name in needed if name not in self.columns.names]
         if absent:

@@ -1,5 +1,6 @@
 """A table with a line per key, as a file that every task maps into memory and searches by key."""
 
+import errno
 import shutil
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +20,7 @@ from jobs.storage.stored_files import error_text, open_filesystem
 
 KEY, HASH = "key", "hash"
 COPY_BYTES = 1 << 24
-# bytes of a table in a batch of the file: short rows are in one batch, which is read fastest
+# a table is one batch (read fastest) up to 16 MiB, or up to 256 bytes a row; else several
 BYTES_AT_ONCE, ROW_BYTES = 16 << 20, 256
 
 
@@ -42,15 +43,20 @@ def write_keyed(path: str, table: pa.Table) -> None:
             for rows in pieces:
                 file.write_batch(_rows(table, rows))
     except (pa.ArrowException, OSError) as error:
+        is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        cure = "Free some space there" if is_full else "Make it writable"
         raise LedgerError(
-            f"ledger: a file of this run cannot be written to {path!r}: {error_text(error)}. Free "
-            "some space "
-            "there and start again."
+            f"ledger: a file of this run cannot be written to {path!r}: {error_text(error)}. "
+            f"{cure} and start again."
         ) from error
 
 
 class KeyedFile:
-    """The mapped file of `write_keyed`. Its memory is its touched pages, shared by processes."""
+    """The mapped file of `write_keyed`.
+
+    Its memory is its touched pages, shared by processes, and the hashes of a file of several
+    batches.
+    """
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table.drop_columns([HASH])
@@ -64,7 +70,7 @@ class KeyedFile:
             local = filesystem.type_name == "local"
             file = pa.ipc.open_file(pa.memory_map(inside) if local else _local_copy(path))
             return cls(file.read_all())
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise LedgerError(
                 f"ledger: a file of this run cannot be read from {path!r}: {error_text(error)}."
             ) from error

@@ -36,7 +36,10 @@ class Batch(Protocol):
 
 
 class StreamSource(Protocol):
-    """The input of a stream. Methods raise DeclarationError if it cannot be followed."""
+    """The input of a stream.
+
+    Methods raise DeclarationError if a stream cannot tell which of its rows are new.
+    """
 
     def watched(self) -> Watched: ...
 

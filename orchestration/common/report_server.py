@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from jobs.errors import DeclarationError
+
 # makes the page of a path and a query; None for any other path
 Pages = Callable[[str, Mapping[str, str]], tuple[HTTPStatus, str] | None]
 
-PROGRAM = f"{__package__}.serve_reports"  # the module; the wheel names the package otherwise
+# for python -m; made of __package__, as the package has another name in the wheel
+PROGRAM = f"{__package__}.serve_reports"
 REPORTS_PORT = "TIDEGATE_REPORTS_PORT"
 REPORTS_URL = "TIDEGATE_REPORTS_URL"
 OVER_ALL_TABLES = {"/reports/", "/reports/index.html"}
@@ -75,7 +78,8 @@ class ReportHandler(SimpleHTTPRequestHandler):
         # not a file's name: a NUL in it, too long, a loop of links
         except (OSError, ValueError, RuntimeError):
             return "Not found"
-        if not any(wanted.is_relative_to(root / folder) for folder in SERVED):
+        # each may be a link to another disk
+        if not any(wanted.is_relative_to((root / folder).resolve()) for folder in SERVED):
             return "Only reports/ and runs/ are served"
         return None if exists else NOT_YET
 
@@ -125,6 +129,14 @@ def server(data: Path, port: int, pages: Pages) -> ThreadingHTTPServer:
         data: The folder with the reports and logs.
         port: The port; 0 takes a free port.
         pages: Makes the pages that are no files.
+
+    Raises:
+        DeclarationError: The address under which the reports are published is none.
     """
+    public = os.environ.get(REPORTS_URL, "")
+    if public and not (_host(public) and public.startswith(("http://", "https://"))):
+        raise DeclarationError(
+            f"{REPORTS_URL} is {public!r}; write the whole address, as https://reports.example.com."
+        )
     handler = partial(ReportHandler, directory=str(data), pages=pages)
     return ReportServer(("127.0.0.1", port), handler)

@@ -9,6 +9,7 @@ from http import HTTPStatus
 
 import pytest
 
+from jobs.errors import DeclarationError
 from orchestration.common.report_server import REPORTS_PORT, REPORTS_URL, served, server
 
 
@@ -69,6 +70,21 @@ def test_the_first_page_and_the_folder_of_the_reports_are_the_page_over_all_tabl
 def test_nothing_else_is_served(address, path):
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(f"{address}{path}")
+
+
+@pytest.mark.process
+def test_reports_on_another_disk_are_served_through_a_link(address, tmp_path):
+    (tmp_path / "reports").rename(tmp_path / "another_disk")
+    (tmp_path / "reports").symlink_to(tmp_path / "another_disk")
+    kind, text = get(f"{address}/reports/flights_enriched/2013-01-10/index.html")
+    assert (kind, text) == ("text/html", "<title>the day</title>")
+
+
+@pytest.mark.parametrize("public", ["reports.example.com", "ftp://reports.example.com", "https://"])
+def test_a_public_address_that_is_none_is_refused(tmp_path, monkeypatch, public):
+    monkeypatch.setenv(REPORTS_URL, public)
+    with pytest.raises(DeclarationError, match=f"{REPORTS_URL} is '{public}'; write the whole"):
+        server(tmp_path, 0, pages)
 
 
 @pytest.mark.process

@@ -387,9 +387,9 @@ def check_chained(enrichment: Enrichment, input_day: InputDay) -> None:
         except DeclarationError:  # already reported
             return
         # imports pyspark, which checks for Spark do not need
-        from jobs.run.rows.chain_check import check_chains
+        from jobs.run.rows.chain_check import require_arrow_keys
 
-        check_chains(enrichment, input_day)
+        require_arrow_keys(enrichment, input_day)
 
 
 def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | None) -> None:

@@ -36,7 +36,7 @@ def plan_of_answers(
     """Returns a plan that calls nothing, and finds a day's keys with the answers at hand.
 
     Args:
-        enrichment: As declared; `check_chains` has accepted it.
+        enrichment: As declared; `require_arrow_keys` has accepted it.
         day: The day.
         answered: Ledgers with the index of their answers, by the lookup's place.
     """
@@ -61,8 +61,8 @@ def plan_of_answers(
     )
 
 
-def check_chains(enrichment: Enrichment, day: InputDay) -> None:
-    """Checks that chains can run on this input.
+def require_arrow_keys(enrichment: Enrichment, day: InputDay) -> None:
+    """Checks that Arrow can evaluate the keys of chains on this input.
 
     Raises:
         DeclarationError: The first reason against it.
@@ -83,6 +83,7 @@ def check_chains(enrichment: Enrichment, day: InputDay) -> None:
     of_level = levels(enrichment.lookups)
     for place, lookup in enumerate(enrichment.lookups):
         columns = key_expressions(enrichment, layout, place)
+        # not strict: `when`, the last field, has a column only where it is needed
         for text, field in zip(columns.values(), key_fields(lookup), strict=False):
             if of_level[place] == 0 and arrow_expression(text, day.schema) is None:
                 raise DeclarationError(

@@ -89,6 +89,22 @@ def test_a_torn_index_or_none_is_said(tmp_path, index):
         AnswerIndex.open(str(tmp_path / "nothing.arrow"))
 
 
+def test_an_index_without_hashes_is_said(tmp_path):
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), pa.schema([("key", pa.string())])):
+        pass
+    with pytest.raises(LedgerError, match=r"a.arrow': "):
+        AnswerIndex.open(str(tmp_path / "a.arrow"))
+
+
+@pytest.mark.parametrize(
+    ("place", "cure"),
+    [("/dev/full", "Free some space there"), ("/dev/null/index.arrow", "Make it writable")],
+)
+def test_an_index_that_cannot_be_written_says_what_to_do(place, cure):
+    with pytest.raises(LedgerError, match=rf"written to '{place}': .*\. {cure} and start again\."):
+        write_index(place, as_table(answers(10)))
+
+
 def test_an_index_in_an_object_store_is_read_from_a_local_copy(objects, monkeypatch):
     monkeypatch.setattr(
         keyed_file, "open_filesystem", lambda path: (store.open_filesystem("bucket")[0], path)

@@ -1,0 +1,35 @@
+"""What a waterfall's check tells of its vendors reads as a person writes numbers."""
+
+import pytest
+
+from data_quality.checks.vendor_chosen import Chosen, VendorChosen, VendorRows
+from data_quality.rows.task_rows import Faults
+from data_quality.rows.written_day import WrittenDay
+from jobs.schema.columns import OUTCOMES
+from jobs.schema.records import Billed, ChoiceFacts, DayMetrics, LookupMetrics
+from tests.data_quality.honest_day import declare, honest_day
+
+CHOICE = ChoiceFacts("firm", ("a",), (("score", "DOUBLE"),), ("true",))
+
+
+def sentence(tmp_path, parts, cost="0"):
+    called = LookupMetrics(
+        "a", dict.fromkeys(OUTCOMES, 0), 0, 0, 0.0, 0.0, None, None,
+        billed=Billed(1, 0, "request", cost, "USD"),
+    )  # fmt: skip
+    facts = honest_day(tmp_path, sizes=()).facts()
+    day = WrittenDay(None, facts, None, None, metrics=DayMetrics(0, 0, 0, (called,)))
+    return VendorChosen(declare(choices=(CHOICE,)), CHOICE).finding(parts, day).sentence
+
+
+@pytest.mark.parametrize(
+    ("cost", "price"),
+    [("0.0001", "0.00005 USD"), ("25000", "12,500 USD"), ("0.02", "0.01 USD"), ("1", "0.5 USD")],
+)
+def test_a_price_per_key_has_no_exponent(tmp_path, cost, price):
+    part = Chosen(2, Faults(0), {"a": VendorRows(2, 2, 0, 0, 2)})
+    assert sentence(tmp_path, [part], cost).endswith(f", {price} per key found")
+
+
+def test_the_rows_of_a_day_without_files_are_whole_numbers(tmp_path):
+    assert sentence(tmp_path, []) == "a 0 of 0 asked, 0 refused, 0 missed"
