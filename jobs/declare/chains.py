@@ -94,7 +94,7 @@ def check_chains(lookups: Sequence[Lookup]) -> None:
             if other == place:
                 raise DeclarationError(
                     f"{where} reads {column!r}, its own column. If the input has {column!r}, "
-                    f"rename it in returns and paths, such as {lookup.name}_{column}; else change "
+                    f"rename it in returns and paths, say to {lookup.name}_{column}; else change "
                     "the key."
                 )
             if other > place:

@@ -351,8 +351,7 @@ class Enrichment:
         if every == "hour" and self.schedule is not None and self.schedule.split()[1] != "*":
             raise DeclarationError(
                 f"schedule is {self.schedule!r}, and each run enriches the hour before; its second "
-                "field must be *, such as "
-                "in '5 * * * *'."
+                "field must be *, as in '5 * * * *'."
             )
         for name in ("publish_by", "windows"):
             if getattr(self, name):

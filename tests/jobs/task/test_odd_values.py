@@ -42,7 +42,7 @@ def by_key(rows):
         (
             pd.NaT,
             "first_x TIMESTAMP",
-            "the answer does not fit: first_x: expected TIMESTAMP (as 2013-01-10T0",
+            "the answer does not fit: first_x: expected TIMESTAMP (such as 2013-01-10T0",
         ),
         (pd.NaT, "first_x STRING", "the answer does not fit: first_x: expected STRING, got nan"),
         (
