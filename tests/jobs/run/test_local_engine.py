@@ -252,8 +252,9 @@ def test_the_code_of_a_user_runs_in_another_process(project, command):
 @pytest.mark.process
 def test_ctrl_c_ends_a_run_and_the_same_command_continues(service, command):
     async def answer_some(request):
-        if len(service.log) > 5:
+        if len(service.log) == 6:
             first.send_signal(signal.SIGINT)
+        if len(service.log) > 5:
             await asyncio.Event().wait()
         return await _answered(request)
 
