@@ -435,7 +435,10 @@ def test_a_refusal_of_the_service_is_one_sentence_after_what_came_before(project
 
     service.answer = refusing
     assert main(["try", "declared_for_trial:places"]) == 3
-    assert capsys.readouterr().err == f"geo at {service.url} denies access: 403 Forbidden.\n"
+    assert capsys.readouterr().err == (
+        f"geo at {service.url} denies access: 403 Forbidden. Its secrets are read from GEO_TOKEN, "
+        "in the environment or .env.\n"
+    )
 
 
 def test_the_first_rows_are_those_of_the_first_files(project):
