@@ -157,7 +157,7 @@ def test_a_column_that_the_input_has_is_refused_with_the_rename(project, listene
 
 def test_a_column_that_its_own_key_reads_is_refused_with_the_rename(project, listener):
     wrong = dataclasses.replace(weather, returns="origin STRING", paths={}, ranges={})
-    with pytest.raises(DeclarationError, match="rename it in returns and paths, say to weather_origin"):
+    with pytest.raises(DeclarationError, match="returns and paths, say to weather_origin"):
         of(wrong)
 
 
