@@ -10,8 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.arrow_values import gather
-from jobs.declare.lookup import Key
-from jobs.ledger.keys import texts_in_bulk
 
 StoredOutcome = Literal["ok", "miss", "error", "timeout", "asked", "expired"]
 OUTCOMES: tuple[StoredOutcome, ...] = get_args(StoredOutcome)
@@ -38,10 +36,6 @@ ENCODED = pa.schema(
         for one in SCHEMA
     ]
 )
-
-
-# a key, its outcome, its response as in StoredAnswer, and µs since the epoch
-Record = tuple[Key, StoredOutcome, bytes | None, int]
 
 
 class StoredAnswer(NamedTuple):
@@ -71,29 +65,6 @@ def as_table(answers: Sequence[StoredAnswer]) -> pa.Table:
         [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)],
         schema=SCHEMA,
     )
-
-
-def records_table(records: Sequence[Record], run_id: str, *, hidden: bool) -> pa.Table:
-    """Return the records of a run in order.
-
-    Args:
-        records: The records with their raw keys.
-        run_id: The run that writes them.
-        hidden: Whether each key becomes a digest.
-
-    Raises:
-        TypeError: A key has no text.
-        ValueError: A response is not UTF-8.
-    """
-    keys, outcomes, responses, answered_at = zip(*records, strict=True) if records else ((),) * 4
-    columns = [
-        pa.array(texts_in_bulk(keys, hidden=hidden), pa.string()),
-        pa.array(outcomes, pa.string()),
-        pa.array(responses, pa.string()),
-        pa.array(answered_at, SCHEMA.field("answered_at").type),
-        pa.repeat(run_id, len(keys)),
-    ]
-    return pa.table(columns, schema=SCHEMA)
 
 
 def taken(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:

@@ -56,7 +56,7 @@ def texts_in_bulk(keys: Sequence[Key], *, hidden: bool = False) -> list[str]:
     try:
         together = orjson.dumps(keys, _plain, _OPTIONS).decode()
     except orjson.JSONEncodeError:
-        together = ""
+        together = "null"
     texts = together[1:-1].replace("],[", "]\n[").split("\n")
     # else a key contains `],[`, or null, which may stand for NaN
     if len(texts) != len(keys) or "null" in together:

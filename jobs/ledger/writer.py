@@ -6,15 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import takewhile
 
 import pyarrow as pa
 
 from jobs.declare.lookup import Key
 from jobs.errors import LedgerError
-from jobs.ledger.answers import Record, StoredOutcome, records_table
+from jobs.ledger.answers import StoredOutcome
 from jobs.ledger.journal import Journal
-from jobs.ledger.keys import has_text
+from jobs.ledger.record_buffer import Columns
 from jobs.ledger.store import LedgerFolder
 
 _log = logging.getLogger("tidegate.ledger")
@@ -69,8 +68,9 @@ class LedgerWriter:
         # an answer is pending, or none will come: until then an idle thread sleeps
         self._came = threading.Event()
         self._stored_more = threading.Condition(self._lock)
-        self._pending: list[Record] = []
+        self._pending = Columns()
         self._taken = 0  # answers enqueued so far
+        self._converted = 0  # those that the thread took from `pending`
         self._full_at = flush_rows  # the ticket at which a part is full
         self._stored = 0  # the number of stored answers
         self._wanted = 0  # a caller waits for the answers up to this number
@@ -101,10 +101,10 @@ class LedgerWriter:
         with self._lock:
             if self._failure is not None:
                 raise self._failure
-            self._pending.append((key, outcome, response, answered_at))
-            self._taken = ticket = self._taken + 1
-            if not self._came.is_set():
+            if self._taken == self._converted:  # the first since the thread took the others
                 self._came.set()
+            self._pending.append(key, outcome, response, answered_at)
+            self._taken = ticket = self._taken + 1
             if ticket == self._full_at:
                 self._wake.set()
             return ticket
@@ -190,16 +190,17 @@ class LedgerWriter:
     def _take_pending(self) -> pa.Table:
         """Return the pending answers, which belong to the next part from now on."""
         with self._lock:
-            records, self._pending = self._pending, []
+            records, self._pending = self._pending, Columns()
             self._came.clear()
+            self._converted = self._taken
         try:
-            table = records_table(records, self._run_id, hidden=self._hidden)
+            table = records.table(self._run_id, hidden=self._hidden)
         except TypeError as error:  # of a key without a text; those before it are stored
             self._fail(error)
-            records = [*takewhile(lambda record: has_text(record[0]), records)]
-            table = records_table(records, self._run_id, hidden=self._hidden)
+            records = records.before_textless()
+            table = records.table(self._run_id, hidden=self._hidden)
         self._count += len(records)
-        self._has_marks |= any(outcome == "asked" for _, outcome, _, _ in records)
+        self._has_marks |= records.has_marks
         self._tables.append(table)
         return table
 

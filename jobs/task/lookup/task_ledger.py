@@ -133,8 +133,10 @@ class TaskLedger:
         """
         if answer is None:
             self._put(key, "miss", None, answered_at)
-        else:  # as bytes at once, because the caller may change it
-            self._put(key, "ok", dump(answer), answered_at)
+            return
+        assert self._writer is not None
+        # as bytes at once, because the caller may change it
+        self._ticket = self._writer.put(key, "ok", dump(answer), answered_at)
 
     def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
         """Store a key's error.

@@ -7,15 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.ledger import answers
-from jobs.ledger.answers import (
-    SCHEMA,
-    StoredAnswer,
-    as_answers,
-    as_table,
-    records_table,
-    taken,
-)
-from jobs.ledger.keys import key_text
+from jobs.ledger.answers import SCHEMA, StoredAnswer, as_answers, as_table, taken
 
 RESPONSES = st.lists(
     st.one_of(st.none(), st.text(max_size=8).map(str.encode)), min_size=1, max_size=9
@@ -53,19 +45,3 @@ def test_rows_are_taken_from_more_text_than_one_arrow_array_can_hold():
     with pytest.raises(pa.ArrowInvalid, match="offset overflow"):
         table.take([2])
     assert taken(table, np.array([2]))["response"].to_pylist() == ["1"]
-
-
-@given(
-    records=st.lists(
-        st.tuples(
-            st.tuples(st.text()), st.sampled_from(["ok", "miss", "error"]),
-            st.none() | st.text().map(str.encode), st.integers(0, 1 << 60),
-        )
-    )
-)  # fmt: skip
-def test_a_table_has_the_records_that_were_given(records):
-    table = records_table(records, "run-1", hidden=False)
-    table.validate(full=True)
-    assert as_answers(table) == [
-        StoredAnswer(key_text(key), *others, "run-1") for key, *others in records
-    ]
