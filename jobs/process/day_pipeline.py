@@ -380,10 +380,15 @@ class _Run:
 
     def _decided(self, record: DayRecord) -> DayOutcome:
         day, keep = record.facts.day, self._pipeline.quality.keep
-        if refused := self._options.accept(record) if self._options.accept else "":
-            record = run_records.hold_back(kept(record, keep), refused)
-        else:
-            record = publish_or_hold_back(record, keep, self._leases[day])
+        try:
+            if refused := self._options.accept(record) if self._options.accept else "":
+                record = run_records.hold_back(kept(record, keep), refused)
+            else:
+                record = publish_or_hold_back(record, keep, self._leases[day])
+        except TidegateError as error:  # of a disk, a store or a catalog; other days may succeed
+            return self._unwritten(
+                DayOutcome(day, self._ids[day], FAILED, str(error), code=FAILED_STATUS)
+            )
         outcome = DayOutcome(
             day, self._ids[day], record.state, record.reason, record, warnings=record.warnings
         )

@@ -22,6 +22,7 @@ from jobs.schema.records import Verdict
 from jobs.storage.stored_files import version_of
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
+from jobs.tables.records.killed_runs import killed_runs
 from tests.jobs.commands.conftest import towns_in, verdict
 from tests.support.scripted_spark import ScriptedSubmit
 from tidegate.__main__ import main
@@ -173,6 +174,23 @@ def test_a_day_that_another_run_has_is_the_last_where_the_first_red_day_is(towns
     assert [(one.day, one.state) for one in outcomes] == [
         (DAYS[1], "not started"), (DAYS[0], "published"), (DAYS[2], "published"),
     ]  # fmt: skip
+
+
+def test_a_day_that_cannot_be_written_has_failed_with_the_reason_and_leaves_the_others(towns):
+    def script(day, run_id):
+        record = towns.written(day, [1, 2], run_id, {})
+        if day == DAYS[1]:
+            Path(record.facts.files[0]).unlink()
+        return record
+
+    events = open_pipeline(towns, script).run(DAYS)
+    outcomes = [event for event in events if isinstance(event, DayOutcome)]
+    assert [one.state for one in outcomes] == ["published", "failed", "published"]
+    assert not outcomes[1].crashed
+    assert outcomes[1].reason.startswith(f"output: {TABLE} or a table beside it cannot be written:")
+    (ended,) = run_records.unwritten("towns", DAYS[1])
+    assert (ended.state, ended.reason) == ("failed", outcomes[1].reason)
+    assert killed_runs("towns", TABLE) == []
 
 
 def test_a_summary_that_cannot_be_made_is_named_and_the_days_are_published(towns, capsys):
