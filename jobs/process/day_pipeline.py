@@ -130,6 +130,28 @@ class DayPipeline:
         )
         return replace(outcome, warnings=(*outcome.warnings, warning)) if warning else outcome
 
+    def summarized(self, outcome: DayOutcome) -> DayOutcome:
+        """Makes windows and summaries of a published day. Returns its outcome with them, and with
+        those that failed.
+        """
+        from jobs.tables.derived.summaries import summarize
+        from jobs.tables.derived.window_tables import publish_windows
+
+        enrichment, record = self.enrichment, outcome.record
+        assert record is not None  # it is published
+        made, unmade = {}, []
+        tables: list[Window | Summary] = [*enrichment.windows, *enrichment.summaries]
+        for summary in tables:
+            try:
+                made[summary.name] = (
+                    publish_windows(enrichment, summary, record)
+                    if isinstance(summary, Window)
+                    else summarize(enrichment, summary, outcome.day)
+                )
+            except Exception as error:  # noqa: BLE001  # no error of a query may stop the next day
+                unmade.append((summary.name, one_line(str(error))))
+        return replace(outcome, summaries=made, unmade=tuple(unmade))
+
     def render(self) -> str:
         """Renders the report. Returns why it could not be written, in a sentence; else empty."""
         name, table = self.enrichment.name, self.enrichment.output.path
@@ -393,30 +415,10 @@ class _Run:
             day, self._ids[day], record.state, record.reason, record, warnings=record.warnings
         )
         return (
-            self._summarized(outcome)
+            self._pipeline.summarized(outcome)
             if outcome.is_published and self._options.summaries
             else outcome
         )
-
-    def _summarized(self, outcome: DayOutcome) -> DayOutcome:
-        """Returns the outcome with its windows and summaries; names those that failed."""
-        from jobs.tables.derived.summaries import summarize
-        from jobs.tables.derived.window_tables import publish_windows
-
-        enrichment, record = self._pipeline.enrichment, outcome.record
-        assert record is not None  # it is published
-        made, unmade = {}, []
-        tables: list[Window | Summary] = [*enrichment.windows, *enrichment.summaries]
-        for summary in tables:
-            try:
-                made[summary.name] = (
-                    publish_windows(enrichment, summary, record)
-                    if isinstance(summary, Window)
-                    else summarize(enrichment, summary, outcome.day)
-                )
-            except Exception as error:  # noqa: BLE001  # no error of a query may stop the next day
-                unmade.append((summary.name, one_line(str(error))))
-        return replace(outcome, summaries=made, unmade=tuple(unmade))
 
     def _stopped(self, day: str, event: Mapping[str, Any]) -> DayOutcome:
         state, code = event.get("state", FAILED), event.get("status", FAILED_STATUS)

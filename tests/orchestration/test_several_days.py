@@ -22,6 +22,8 @@ from deltalake import DeltaTable
 from demo.weather_service import running
 from enrichments.flights import flights
 from jobs.declare.enrichment import load
+from jobs.errors import TidegateError
+from jobs.process.day_pipeline import DayPipeline
 from jobs.run.enrich_day import FAILED, STOPPED
 from jobs.schema.records import DayFacts, DayMetrics, DayRecord
 from jobs.tables.leases.day_leases import leased
@@ -206,6 +208,57 @@ def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(
     script.begun.clear()
     three_days(project, script, code=KILLED)
     assert script.begun[0] == DAYS[0]  # another run
+
+
+@pytest.mark.process
+def test_a_summary_that_failed_before_a_crash_is_made_again_by_the_retry(project, monkeypatch):
+    monkeypatch.setattr(
+        "orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1)
+    )
+    monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
+    monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
+    # no table has the day, so that its summary fails both times
+    reason = three_days(project, Script(written, None, None), code=KILLED)
+    assert f" Not made: delays_by_weather of {DAYS[0]}: " in reason
+
+
+@pytest.mark.process
+def test_an_error_before_spark_starts_fails_the_days_of_this_run_and_no_taken_day(
+    project, monkeypatch
+):
+    monkeypatch.setattr(
+        "orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1)
+    )
+
+    def unreachable(*_):
+        raise TidegateError("the store does not answer.")
+
+    monkeypatch.setattr(run_records, "fetch", unreachable)
+    script = Script(None, None, None)
+    with ExitStack() as others:
+        others_have(others, DAYS[:1])
+        reason = three_days(project, script, wait=0.1)
+    assert "2013-01-11: the store does not answer. " in reason
+    assert f"{DAYS[0]}: {DAYS[0]} is being run by run their " in reason
+    assert [run.day for run in run_records.unwritten(KEY)] == [*DAYS[1:]]
+    (run,) = project.get_runs()
+    assert project.all_logs(run.run_id, of_type=DagsterEventType.STEP_UP_FOR_RETRY) == []
+    assert script.begun == []
+
+
+@pytest.mark.process
+def test_a_run_that_is_cancelled_once_its_day_is_published_says_so(project, monkeypatch):
+    monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
+    monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
+
+    def cancelled(_):
+        raise dg.DagsterExecutionInterruptedError
+
+    monkeypatch.setattr(DayPipeline, "render", cancelled)
+    spark = scripted(flights, Script(written, None, None))
+    job = build_definitions([DECLARED], spark).resolve_job_def(JOB)
+    run = job.execute_in_process(partition_key=DAYS[0], instance=project, raise_on_error=False)
+    assert why_red(run) == "The run was ended from outside after its last day was published."
 
 
 @pytest.mark.process

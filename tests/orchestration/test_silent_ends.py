@@ -259,5 +259,5 @@ def test_a_replay_lets_a_published_day_stand_whose_last_run_was_killed_before_it
     )
     monkeypatch.setattr("jobs.commands.replaying.replay.prepare", lambda _enrichment, _day: 0)
     run = SimpleNamespace(_declared=DECLARED, _mode=Mode.replay, _tally=DaysTally([DAY]))
-    assert DaysRun._without_dead_letters(run, DAY) == published
+    assert DaysRun._published_without_dead_letters(run, DAY) == published
     assert run._tally.red == {}

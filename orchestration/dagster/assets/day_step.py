@@ -13,7 +13,7 @@ from dagster import MAX_RUNTIME_SECONDS_TAG
 
 from data_quality.day_quality import DayQuality
 from data_quality.next_step import next_step
-from jobs.errors import DeclarationError, TidegateError
+from jobs.errors import TidegateError
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline, now, run_ids
@@ -77,7 +77,7 @@ class DaysRun:
         self._context = context
         self._declared = declared
         self._mode = mode
-        # each try writes into another folder
+        # each try has its own run id, and so its own folder
         self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id
         self._run_ids: dict[str, str] = {}  # of each day that is run
         self._days = list(context.partition_keys)
@@ -100,7 +100,7 @@ class DaysRun:
     def carry_out(self) -> Iterator[Event]:
         """Runs the days. Raises dagster.Failure if any is not published or not summarized."""
         try:
-            yield from self._days_that_stand()
+            yield from self._settle_before_run()
             yield from self._run(self._days_to_run())
         except dg.DagsterExecutionInterruptedError as cancel:
             self._tell_interrupted()
@@ -130,21 +130,24 @@ class DaysRun:
         return DayEvents(self._declared, day, self._run_ids.get(day, self._run_id))
 
     # -- the days to run ---------------------------------------------------------------------------
-    def _days_that_stand(self) -> Iterator[Event]:
+    def _settle_before_run(self) -> Iterator[Event]:
         """Materializes days that a replay leaves unchanged, without dead letters; marks days that
         cannot be replayed or remapped as red.
         """
         if self._mode not in OTHERS:
             return
         for day in self._days:
-            stands = self._without_dead_letters(day)
+            stands = self._published_without_dead_letters(day)
             if stands is not None:
                 self._observe(
                     day, PUBLISHED, f"{day} has no dead letters: nothing was called.", "Nothing."
                 )
                 yield from self._materialized(stands, metadata.figures_metadata(stands))
 
-    def _without_dead_letters(self, day: str) -> DayRecord | None:
+    def _published_without_dead_letters(self, day: str) -> DayRecord | None:
+        """Returns the record of a published day that has nothing to replay; None for a day to run,
+        and for one that it marks as red because it cannot be run.
+        """
         if self._declared.enrichment.ledger is None:
             self._tally.red[day] = Red(
                 "the enrichment keeps no ledger: every row would be called.", "Run the nightly job."
@@ -171,23 +174,28 @@ class DaysRun:
         return None
 
     def _days_to_run(self) -> list[str]:
-        """Returns the remaining days, without those that an earlier try of this run published."""
+        """Returns the remaining days, without those that an earlier try of this run published: of
+        these it makes the windows and summaries again, because that try may have failed at them.
+        """
         days = self._tally.left
         if not self._several:
             return days
         tries = {self._context.run_id, self._context.run.root_run_id or self._context.run_id}
-        left_out = [day for day in days if self._is_published_by(tries, day)]
-        self._tally.published += left_out
-        days = [day for day in days if day not in left_out]
+        for day in days:
+            if record := self._published_by(tries, day):
+                self._tally.published.append(day)
+                outcome = DayOutcome(day, record.facts.run_id, PUBLISHED, "", record)
+                self._tell_summaries(self._pipeline.summarized(outcome))
+        days = self._tally.left
         self._context.log.info("%s of %s to run.", counted(len(days), "day"), len(self._days))
         self._allow_time_for(len(days))
         return days
 
-    def _is_published_by(self, runs: set[str], day: str) -> bool:
-        return any(
-            record.state == PUBLISHED and record.facts.run_id.startswith(tuple(runs))
-            for record in run_records.load(self._declared.name, day)
-        )
+    def _published_by(self, runs: set[str], day: str) -> DayRecord | None:
+        records = run_records.load(self._declared.name, day)
+        published = (record for record in reversed(records) if record.state == PUBLISHED)
+        by = tuple(runs)
+        return next((one for one in published if one.facts.run_id.startswith(by)), None)
 
     def _allow_time_for(self, days: int) -> None:
         """Multiplies the run's time limit, which Dagster enforces, by the number of days."""
@@ -213,13 +221,13 @@ class DaysRun:
                         and event.kind == "progress"
                         and time.monotonic() >= tell_at
                     ):
-                        tell_at += self._tell_every
+                        tell_at = time.monotonic() + self._tell_every
                         line = progress_line(event.facts)
                         self._observe(
                             event.day, RUNNING, f"{line}.", "Nothing.", {"progress": line}
                         )
-        except DeclarationError as error:  # verdicts or reports cannot be stored
-            for day in days:
+        except TidegateError as error:  # before Spark starts: of verdicts, reports or a store
+            for day in self._tally.left:
                 outcome = self._advised(
                     DayOutcome(day, self._events(day).run_id, FAILED, str(error))
                 )
@@ -256,6 +264,10 @@ class DaysRun:
         else:
             self._tally.red[outcome.day] = Red(record.reason, next_step(record))
             self._tell_checks(record)
+        self._tell_summaries(outcome)
+        self._warn(outcome)
+
+    def _tell_summaries(self, outcome: DayOutcome) -> None:
         for summary, rows in outcome.summaries.items():
             self._context.log_event(
                 dg.AssetMaterialization(
@@ -267,7 +279,6 @@ class DaysRun:
         self._tally.unmade += [
             (f"{summary} of {outcome.day}", why) for summary, why in outcome.unmade
         ]
-        self._warn(outcome)
 
     def _materialized(self, record: DayRecord, figures: Mapping[str, Any]) -> Iterator[Event]:
         """Materializes the day, then reports its check results, which Dagster assigns to it."""
@@ -291,10 +302,12 @@ class DaysRun:
             self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes an evaluation, too
 
     def _tell_unwritten(self, outcome: DayOutcome) -> None:
-        self._at_work = ""
+        if self._judged is not None:  # it could not be published
+            self._tell_checks(self._judged)
+        self._at_work, self._judged = "", None
         self._tally.crashed |= outcome.crashed
-        far = {"progress": progress_line(outcome.progress)} if outcome.progress else {}
-        self._observe(outcome.day, outcome.state, outcome.reason, outcome.next_step, far)
+        progress = {"progress": progress_line(outcome.progress)} if outcome.progress else {}
+        self._observe(outcome.day, outcome.state, outcome.reason, outcome.next_step, progress)
         self._tally.red[outcome.day] = Red(outcome.reason, outcome.next_step)
         self._warn(outcome)
 
