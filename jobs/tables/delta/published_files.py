@@ -1,7 +1,7 @@
 """Lists the files of each published day, and the days that changed since a state of the table."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -50,15 +50,24 @@ def shown_state(published: DeltaTable) -> str:
     return f"{published.metadata().id}@{published.version()}"
 
 
-def changed_since(state: str, published: DeltaTable, declared: DeclaredFacts) -> Days:
-    """Returns the files of each day that changed since a state: no files for a removed day. Returns
-    all days for an unknown state.
+def changed_since(
+    state: str,
+    published: DeltaTable,
+    declared: DeclaredFacts,
+    shown: Callable[[], Iterable[str]] = tuple,
+) -> Days:
+    """Returns the files of each day that changed since a state: no files for a removed day.
+
+    For an unknown state, as of a table that was made anew, it returns all days, and those that
+    `shown` returns: the days that readers see elsewhere.
     """
-    now, before = days_of(published, declared), Days()
+    now, before = days_of(published, declared), None
     known, _, version = state.partition("@")
     if known == str(published.metadata().id) and int(version) <= published.version():
         with contextlib.suppress(DeltaError):
             before = days_of(DeltaTable(declared.table, version=int(version)), declared)
+    if before is None:
+        before = dict.fromkeys(shown(), frozenset[PublishedFile]())
     return {
         day: now.get(day, frozenset())
         for day in sorted({*before, *now})

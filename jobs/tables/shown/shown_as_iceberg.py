@@ -9,6 +9,7 @@ import contextlib
 import json
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -152,13 +153,27 @@ def _refuse_other_days(table: Table, declared: DeclaredFacts, where: str) -> Non
 
 
 def _commit(table: Table, declared: DeclaredFacts, published: DeltaTable) -> None:
-    changed = changed_since(table.properties.get(SHOWS, ""), published, declared)
+    state = table.properties.get(SHOWS, "")
+    changed = changed_since(state, published, declared, lambda: _days_shown(table, declared))
     with table.transaction() as change:
         _add_columns(change, _columns(published))
         for files in changed.values():
             _name_others(change, files)
         _replace_days(change, table, declared, changed)
         change.set_properties({SHOWS: shown_state(published)})
+
+
+def _days_shown(table: Table, declared: DeclaredFacts) -> set[str]:
+    """Returns the days with a file of the published table, in this or an earlier life of it. Days
+    of other programs alone are not ours to remove.
+    """
+    root = declared.table if is_url(declared.table) else f"file://{Path(declared.table).resolve()}"
+    files = table.inspect.files().select(["file_path", "partition"]).to_pylist()
+    return {
+        str(file["partition"][declared.partition])
+        for file in files
+        if file["file_path"].startswith(f"{root.rstrip('/')}/")
+    }
 
 
 def _add_columns(change: Transaction, columns: pa.Schema) -> None:
@@ -171,7 +186,9 @@ def _add_columns(change: Transaction, columns: pa.Schema) -> None:
 
 
 def _name_others(change: Transaction, files: Collection[PublishedFile]) -> None:
-    """Names audit columns as dropped: pyiceberg reads no file with an unnumbered column."""
+    """Adds the audit columns of the files to the schema and drops them again, so that they have ids:
+    pyiceberg reads no file with a column that has none.
+    """
     for file in {file.run: file for file in files}.values():  # the files of a run are alike
         known = {
             name for column in change.table_metadata.name_mapping() or () for name in column.names

@@ -5,6 +5,7 @@ files.
 import dataclasses
 import datetime as dt
 import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -220,6 +221,17 @@ def test_a_catalog_that_fails_leaves_the_old_day_and_says_so_in_one_sentence(mon
     assert shown() == [1, 2, 3]
     publishing.publish(run("c", FIRST, [7]))
     assert shown() == [7]
+
+
+def test_a_published_table_that_is_made_anew_takes_its_earlier_days_with_it():
+    publishing.publish(run("a"))
+    publishing.publish(run("b", SECOND, [7]))
+    theirs = table()
+    rows = theirs.scan("flight = 1").to_arrow()
+    theirs.append(rows.set_column(4, "date", pa.array([dt.date(2012, 1, 1)])))
+    shutil.rmtree(test_publishing.TABLE)
+    publishing.publish(run("c", FIRST, [8]))
+    assert (shown(FIRST), shown(SECOND), shown("2012-01-01")) == ([8], [], [1])
 
 
 @pytest.mark.parametrize("name", ["2013-01-10T05Z", "eu"])

@@ -4,6 +4,7 @@ new one.
 
 import dataclasses
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -86,6 +87,14 @@ def test_a_day_that_became_empty_has_no_folder_and_a_new_column_is_null_where_it
     publishing.publish(run("d", FIRST, [1], answers=wind([1]), returns=returns))
     publishing.publish(run("e", SECOND, [7]))
     assert table()["wind_ms"].to_pylist() == [5.0, None]
+
+
+def test_a_published_table_that_is_made_anew_takes_its_folders_of_earlier_days_with_it():
+    publishing.publish(run("a"))
+    publishing.publish(run("b", SECOND, [7]))
+    shutil.rmtree(test_publishing.TABLE)
+    publishing.publish(run("c", FIRST, [8]))
+    assert shown() == [8]
 
 
 def test_a_day_that_is_held_back_is_not_shown_in_folders():
