@@ -39,7 +39,16 @@ class Budget:
             raise DeclarationError(
                 f"budget: per is {self.per!r}; it must be day or month. For a run: --max-cost."
             )
-        if self.at_most is not None and not 0 < self.reserve_per_call <= self.parts:
+        if not self.parts:
+            raise DeclarationError(f"budget: amount is {self.amount!r}; it must be over 0.")
+        if self.at_most is None:
+            return
+        if read_money(self.at_most, "budget: at_most").currency != self.money.currency:
+            raise DeclarationError(
+                f"budget: at_most is {self.at_most!r}; it must be in the currency of the amount, "
+                f"{self.money.currency}."
+            )
+        if not 0 < self.reserve_per_call <= self.parts:
             raise DeclarationError(
                 f"budget: at_most is {self.at_most!r}; it must be over 0 and within the budget."
             )
@@ -81,10 +90,7 @@ def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]
     if not facts:
         raise DeclarationError(f"{where}: budget: the service has no price; declare prices.")
     for budget in budgets:
-        currencies = {budget.money.currency} | (
-            {read_money(budget.at_most, "").currency} if budget.at_most else set()
-        )
-        if currencies != {facts[0].currency}:
+        if budget.money.currency != facts[0].currency:
             raise DeclarationError(
                 f"{where}: budget: {budget.amount!r} is not in the currency of its prices, "
                 f"{facts[0].currency}."
@@ -96,10 +102,11 @@ def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]
                 'declare at_most, the most that one call costs, such as at_most="0.05 USD", or the '
                 f"most {open_ended[0]}s in the price, such as at_most=2_000."
             )
-    if len({budget.per for budget in budgets}) < len(budgets):
-        raise DeclarationError(
-            f"{where}: budget: two are per {budgets[0].per}; leave the smaller one."
-        )
+    for period in PERIODS:
+        if sum(budget.per == period for budget in budgets) > 1:
+            raise DeclarationError(
+                f"{where}: budget: two are per {period}; keep only the smaller one."
+            )
 
 
 def parts_of(price: PriceFacts) -> Fraction:
@@ -108,7 +115,9 @@ def parts_of(price: PriceFacts) -> Fraction:
 
 
 def most_parts(prices: Sequence[PriceFacts], items: int) -> int:
-    """Return the most billionths that a call with so many items costs; 0 if nothing tells."""
+    """Return the most billionths that a call with so many items costs; 0, and so no reservation, if
+    only its answer tells: the budget's `at_most` is reserved in its place.
+    """
     units = {"item": items, "request": 1}
     most = [units.get(price.unit, price.at_most) for price in prices]
     if None in most:

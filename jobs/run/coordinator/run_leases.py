@@ -11,12 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from jobs.declare.limits.budgets import Budget, most_parts, parts_of
+from jobs.declare.limits.budgets import PARTS, Budget, most_parts, parts_of
 from jobs.declare.lookup import Lookup, service_identity
-from jobs.declare.values.prices import in_force
+from jobs.declare.values.prices import Money, in_force
 from jobs.declare.vendor_jobs import JobLookup
 from jobs.errors import DeclarationError, RunStopped
 from jobs.limits.lease_book import NOTHING_KNOWN, Limit
@@ -230,7 +231,7 @@ def leased_limits(
 
     Raises:
         DeclarationError: A lookup has no time limit, so that its calls could outlive any lease; or
-            it has a budget, and no store to keep it.
+            it has a budget, and no store to keep it; or one that pays for no call.
     """
     over_runs, is_named, today = bool(limits_url()), bool(os.environ.get(LIMITS_URL)), now().date()
     by_service: dict[str, list[Lookup]] = {}
@@ -292,7 +293,13 @@ def _read_service_limits(
         name, whose = budget.name(today, enrichment), enrichment or first.service_name
         limits[name] = Limit(budget.parts, math.inf)
         subject = f"the budget of {whose}, {budget.amount} per {budget.per},"
-        reserved[name] = Reserved(each, budget.reserve_per_call or most, subject)
+        reserve = budget.reserve_per_call or most
+        if reserve > budget.parts:
+            cost = Money(Decimal(reserve) / PARTS, budget.money.currency)
+            raise DeclarationError(
+                f"{subject} pays for no call: one may cost {cost}. Raise it to that."
+            )
+        reserved[name] = Reserved(each, reserve, subject)
     at_least = None if first.adaptive is None else first.adaptive.at_least
     return ServiceLimits(service_identity(first), limits, longest, reserved, at_least)
 

@@ -186,7 +186,7 @@ def _add_columns(change: Transaction, columns: pa.Schema) -> None:
 
 
 def _name_others(change: Transaction, files: Collection[PublishedFile]) -> None:
-    """Adds the audit columns of the files to the schema and drops them again, so that they have ids:
+    """Adds the files' audit columns to the schema and drops them again, so that they have ids:
     pyiceberg reads no file with a column that has none.
     """
     for file in {file.run: file for file in files}.values():  # the files of a run are alike

@@ -9,9 +9,11 @@ from jobs.wording import counted
 
 NAMED = 3  # days that are not published, in the reason of a run of several
 ENDED_LATER = "The run was ended from outside after its last day was published."
-NOTHING_LEFT = (
-    "Nothing for its days. If the run was to make windows or summaries, materialize their assets."
-)
+NOTHING_LEFT = {
+    "next_step": dg.MetadataValue.text(
+        "Nothing for its days. If it was to make windows or summaries, materialize their assets."
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,7 @@ class DaysTally:
     def failure(self, links: Mapping[str, dg.MetadataValue]) -> dg.Failure:
         """Returns the run's failure; only a crash is retried. links: of a single day."""
         if not (self.is_red or self.left):
-            metadata = {"next_step": dg.MetadataValue.text(NOTHING_LEFT)}
-            return dg.Failure(ENDED_LATER, metadata=metadata, allow_retries=False)
+            return dg.Failure(ENDED_LATER, metadata=NOTHING_LEFT, allow_retries=False)
         if len(self.days) > 1:
             return dg.Failure(self._count_several(), metadata=NEXT_STEP, allow_retries=self.crashed)
         (red,) = self.red.values()

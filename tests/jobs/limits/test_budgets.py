@@ -359,13 +359,52 @@ def test_a_budget_of_an_enrichment_needs_one_service_with_prices():
                 "budget": [Budget("5 USD", per="day"), Budget("6 USD", per="day")],
                 "prices": Price("1 USD"),
             },
-            "two are per day",
+            "two are per day; keep only the smaller one",
+        ),
+        (
+            {
+                "budget": [
+                    Budget("9 USD", per="day"),
+                    Budget("5 USD", per="month"),
+                    Budget("6 USD", per="month"),
+                ],
+                "prices": Price("1 USD"),
+            },
+            "two are per month",
         ),
     ],
 )
 def test_a_budget_that_no_price_goes_with_is_refused(fields, sentence):
     with pytest.raises(DeclarationError, match=sentence):
         Service(name="s", url="http://a", max_concurrency=1, **fields)
+
+
+@pytest.mark.usefixtures("url")
+def test_a_budget_that_pays_for_no_call_is_refused_before_anything_starts():
+    budget = Budget("0.049 USD", per="day")
+    with pytest.raises(DeclarationError) as refused:
+        check_limits([priced("http://a", "0.05 USD", budget)], ())
+    assert str(refused.value) == (
+        "the budget of geo, 0.049 USD per day, pays for no call: one may cost 0.05 USD. Raise it to that."
+    )
+    check_limits([priced("http://a", "0.049 USD", budget)], ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"amount": "abc"}, "budget: amount is 'abc'; it must be an amount and a currency"),
+        ({"amount": 100}, "budget: amount is 100; it must be an amount and a currency"),
+        ({"amount": "0 USD"}, "budget: amount is '0 USD'; it must be over 0"),
+        (
+            {"amount": "100 USD", "at_most": "0.05 EUR"},
+            "budget: at_most is '0.05 EUR'; it must be in the currency of the amount, USD",
+        ),
+    ],
+)
+def test_a_budget_with_a_wrong_amount_is_refused_at_once(fields, sentence):
+    with pytest.raises(DeclarationError, match=sentence):
+        Budget(**fields, per="day")
 
 
 def test_a_budget_where_runs_do_not_meet_is_refused_before_anything_starts(monkeypatch):
