@@ -68,18 +68,18 @@ class FoundJob:
 
     def facts(self) -> JobFacts:
         job, done = self.job, self.job.done
-        known = done
+        noted = done
         if self.intent is not None and not done:
-            known = {
+            noted = {
                 **self.intent.facts(), "items": self.intent.items,
                 **most_cost(self.lookup, self.intent),
             }  # fmt: skip
         return JobFacts(
-            job.token, known["enrichment"], known["day"], self.lookup.name,
+            job.token, noted["enrichment"], noted["day"], self.lookup.name,
             self.lookup.service_name, job.id or str(done.get("job", "")),
-            done.get("state", OPEN if job.id else UNSENT), _minute(known["at"]), known["items"],
+            done.get("state", OPEN if job.id else UNSENT), _minute(noted["at"]), noted["items"],
             done.get("answered", 0), done.get("failed", 0), done.get("missing", 0),
-            known["billed"], known.get("cost"), known.get("currency"),
+            noted["billed"], noted.get("cost"), noted.get("currency"),
         )  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def forget_job(package: str, token: str, clock: Callable[[], float] = time.time)
         raise DeclarationError(f"job {token} has just ended; its results are not let go.")
     asyncio.run(give_back(found.lookup, token, facts))
     return (
-        f"job {token} is forgotten: its {found.intent.keys.num_rows:,} items count as billed, and "
+        f"job {token} is forgotten: its {found.intent.items:,} items count as billed, and "
         "the next run that needs them submits them again."
     )
 

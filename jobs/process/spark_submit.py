@@ -45,7 +45,8 @@ REFUSED_BY_JAVA = re.compile(
     ),
     re.MULTILINE,
 )
-OWN_WORDS = (FAILED, WRONG, STOPPED)  # exit statuses for which the program has reported the reason
+# exit statuses for which the program has reported the reason
+REPORTED = (FAILED, WRONG, STOPPED)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class ProgramResult:
     @property
     def crashed(self) -> bool:
         """True when the program was killed or broke off, so that another try may succeed."""
-        return self.code not in OWN_WORDS
+        return self.code not in REPORTED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +300,7 @@ def spark_submit_from_environment(
         raise DeclarationError(
             f"--conf {settings[0]}: the local engine has no Spark; leave --conf out."
         )
-    if added and submit.is_remote:
+    if added and submit.is_remote and submit.engine != LOCAL:
         raise DeclarationError(
             f"{next(iter(added))}: a server of Spark Connect has its own configuration; set it "
             "there."
@@ -310,7 +311,7 @@ def spark_submit_from_environment(
 
 def ended(code: int, log: Path) -> ProgramResult:
     """Returns how a program ended before its last event; its last log line may be the reason."""
-    if code in OWN_WORDS:
+    if code in REPORTED:
         return ProgramResult(code, _why_not_started(log) or _last_line(log))
     return ProgramResult(
         code, f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}"

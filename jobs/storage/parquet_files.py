@@ -91,7 +91,10 @@ def read_schema(place: str) -> pa.Schema:
 
 
 def read_fields(places: Iterable[str]) -> dict[str, pa.Field]:
-    """Return the columns of these files by name; a column's type is that of the first with it."""
+    """Return the columns of these files by name, each with the type of the first file that has it.
+
+    The columns of the last file come first.
+    """
     fields: dict[str, pa.Field] = {}
     for place in places:
         fields = {field.name: field for field in read_schema(place)} | fields
@@ -113,7 +116,7 @@ def stream_rows(
         constants: Further columns, or values instead of those of the files.
     """
     fields = read_fields(places)
-    values = dict.fromkeys(columns or fields) | dict(constants or {})
+    values = dict.fromkeys(fields if columns is None else columns) | dict(constants or {})
     types = pa.schema(
         [
             fields[name] if value is None else pa.field(name, value.type)
@@ -124,6 +127,7 @@ def stream_rows(
     def read() -> Iterator[pa.RecordBatch]:
         for place in places:
             with open_parquet(place) as file:
+                # None: a wanted column without a constant; 0: a column that nobody wants
                 there = [name for name in file.schema_arrow.names if values.get(name, 0) is None]
                 for group in range(file.num_row_groups):
                     groups = file.iter_batches(ROWS_FOR_SPARK, row_groups=[group], columns=there)

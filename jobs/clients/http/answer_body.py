@@ -16,7 +16,10 @@ READ_BYTES = 8_192  # of an error's body
 ERROR_BODY_TIMEOUT = 2.0  # s; the status alone is enough
 TAG = re.compile(r"<(?:style|script)[^<>]*>[^<]*|<[^<>]*>", re.IGNORECASE)
 BEGUN_ESCAPE = re.compile(r"\\?u?[0-9a-fA-F]{0,4}")
-BEGUN_FRACTION = re.compile(r"\.|[eE][-+]?")
+BEGUN_NUMBER = re.compile(r"-?\d+(?:\.|(?:\.\d+)?[eE][-+]?)")
+OF_NUMBERS = "+-.0123456789eE"
+# reasons of Python's codecs for an incomplete last character
+INCOMPLETE = {"unexpected end of data", "truncated data", "incomplete multibyte sequence"}
 
 
 class BrokenOff(ValueError):  # noqa: N818  # says what is wrong with it
@@ -45,7 +48,7 @@ def loaded(body: bytes, charset: str | None = None, *, ambiguous: bool = False) 
 
 
 def _is_broken_off(text: str, error: json.JSONDecodeError) -> bool:
-    """Return whether more text could continue the JSON at the error."""
+    """Return whether the text seems to end inside its JSON, and not to be wrong at the error."""
     rest = text[error.pos :].rstrip()
     if error.msg.startswith("Unterminated string"):
         return True
@@ -53,8 +56,9 @@ def _is_broken_off(text: str, error: json.JSONDecodeError) -> bool:
         return BEGUN_ESCAPE.fullmatch(rest) is not None
     if error.msg == "Expecting value":
         return any(value.startswith(rest) for value in ("-", "true", "false", "null"))
-    follows_number = text[error.pos - 1 : error.pos].isdigit()
-    return not rest or (follows_number and BEGUN_FRACTION.fullmatch(rest) is not None)
+    before = text[: error.pos]
+    number = before[len(before.rstrip(OF_NUMBERS)) :]
+    return not rest or BEGUN_NUMBER.fullmatch(number + rest) is not None
 
 
 def _text(body: bytes, charset: str | None) -> str:
@@ -62,14 +66,14 @@ def _text(body: bytes, charset: str | None) -> str:
     if charset is None or charset.lower().replace("_", "-").startswith(
         ("utf-8", "utf8", "utf-16", "utf-32")
     ):
-        encoding = json.detect_encoding(body)  # the bytes tell better which UTF it is
+        # the bytes tell better which UTF it is: servers name utf-16 without its byte order
+        encoding = json.detect_encoding(body)
     else:
         encoding = charset
     try:
         return body.decode(encoding, "surrogatepass" if encoding.startswith("utf") else "strict")
     except UnicodeDecodeError as error:
-        # most codecs say it by their reason, others by the place of an incomplete last character
-        if error.reason == "unexpected end of data" or error.end >= len(body):
+        if error.reason in INCOMPLETE:
             raise BrokenOff(str(error)) from error
         raise
     except (LookupError, ValueError) as error:  # an unknown codec, or Python's "undefined"
@@ -96,11 +100,13 @@ async def error_text(response: aiohttp.ClientResponse) -> str:
             while len(body) < READ_BYTES and not content.at_eof():
                 body += await content.readany()
     coding = response.headers.get("Content-Encoding", "")
-    start = decoded_start(bytes(body), coding, READ_BYTES)
+    start = decoded_start(bytes(body), coding, READ_BYTES + 1)
+    is_cut = len(start) > READ_BYTES or not content.at_eof()
+    start = start[:READ_BYTES]
     try:
         text = start.decode(response.charset or "utf-8", "replace")
     except (LookupError, ValueError):  # an unknown codec, or Python's "undefined"
         text = start.decode("utf-8", "replace")
-    if text and (len(start) >= READ_BYTES or not content.at_eof()):
-        text = text.rstrip("\ufffd") + "..."
-    return TAG.sub(" ", text) if "html" in response.content_type else text
+    if "html" in response.content_type:
+        text = TAG.sub(" ", text)
+    return text.rstrip("\ufffd") + "..." if text and is_cut else text

@@ -78,6 +78,15 @@ def test_an_error_body_is_bounded_on_one_line_and_without_tags(service):
     assert len(str(failure)) < 600
 
 
+@pytest.mark.parametrize(
+    ("size", "shown"), [(8_192, "8,192 characters"), (8_193, "8,195 characters")]
+)
+def test_an_error_body_is_said_to_be_cut_only_where_it_is(service, size, shown):
+    replies(service, lambda: web.Response(text="over".rjust(size), status=400))
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert str(failure) == f"400 Bad Request: ... ({shown})"
+
+
 def test_a_secret_in_an_error_body_is_masked_where_it_is_cut_too(service, monkeypatch):
     monkeypatch.setenv("THE_SECRET", "sk-live-0123456789")
     replies(

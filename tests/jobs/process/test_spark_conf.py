@@ -91,6 +91,8 @@ def test_where_no_setting_can_reach_spark_one_is_refused(environment):
         DeclarationError, match="a server of Spark Connect has its own configuration"
     ):
         spark_submit_from_environment(None, ["spark.a=1"])
+    environment.setenv(SPARK_CONF, "spark.a=1")
+    assert spark_submit_from_environment("local").engine == "local"  # it needs no setting
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,17 @@ def test_a_forgotten_job_lets_its_keys_be_submitted_again(reviews, capsys):
     assert {status for status, _ in reviews.rows().values()} == {"ok"}
 
 
+def test_a_forgotten_job_is_said_to_bill_the_items_that_were_erased_too(reviews, capsys):
+    reviews.declare("none")
+    reviews.vendor.lose = {1}
+    reviews.write_input(DAY, TEXTS[:3])
+    assert reviews.run(DAY) == 0
+    (job,) = jobs_listed(capsys)
+    forget(reviews.files.folder, ['["text 1"]'])
+    assert jobs("forget", job["token"]) == 0
+    assert "is forgotten: its 3 items count as billed" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -50,9 +50,17 @@ def test_each_start_of_a_body_is_broken_off_or_is_json_itself(charset):
 @pytest.mark.parametrize(
     "text",
     ["bad", "face", "e", "007", "[1] ab", "[1] tr", "{'a': 1}", "[1,]", "{} {}", "1 -", '"\\x41"',
-     '{"a" 1}', '"\\ug000"', "nulls", "<html>", "dead", "[0x1]", '["a" "b"]', "ab,"],
+     '{"a" 1}', '"\\ug000"', "nulls", "<html>", "dead", "[0x1]", '["a" "b"]', "ab,", "[1.5.",
+     "[1e5.", "[1.5e3e"],
 )  # fmt: skip
 def test_a_whole_body_that_is_not_json_is_not_broken_off(text):
     with pytest.raises(ValueError, match="line 1 column") as failed:
         loaded(text.encode())
     assert not isinstance(failed.value, BrokenOff)
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "shift_jis", "us-ascii", "windows-1252"])
+def test_a_whole_body_with_a_byte_that_is_no_character_is_not_broken_off(charset):
+    wrong = {"windows-1252": b"\x81"}.get(charset, b"\xff")
+    with pytest.raises(UnicodeDecodeError):
+        loaded(b'{"a":1}' + wrong, charset)
