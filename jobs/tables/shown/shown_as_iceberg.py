@@ -52,7 +52,11 @@ def show(declared: DeclaredFacts) -> None:
     published = table_at(declared.table)
     if published is None:
         return
-    with _committing(declared):
+    behind = (
+        f"It shows what was published before, {declared.table} what is now. Fix that, then run the "
+        "same again: the ledger has the answers."
+    )
+    with _named(declared, "be written", behind):
         table = _opened(declared, published)
         for _ in range(TRIES):
             if table.properties.get(SHOWS) == shown_state(published):
@@ -67,7 +71,8 @@ def show(declared: DeclaredFacts) -> None:
 
 def state_shown(declared: DeclaredFacts) -> str:
     """Returns the state that the Iceberg table shows, or empty. Raises TidegateError."""
-    with _committing(declared), contextlib.suppress(NoSuchTableError):
+    read = _named(declared, "be read", "Once it can be, run the same again.")
+    with read, contextlib.suppress(NoSuchTableError):
         return str(
             _catalog(declared.iceberg)
             .load_table(_in_catalog(declared.iceberg))
@@ -84,7 +89,8 @@ def forget_versions(
 ) -> None:
     """Expires the snapshots before the limit. Raises TidegateError."""
     before = now().replace(tzinfo=None) - older_than
-    with _committing(declared), contextlib.suppress(NoSuchTableError):
+    then = "Its old snapshots stay. Fix that, then run the same again."
+    with _named(declared, "expire snapshots", then), contextlib.suppress(NoSuchTableError):
         table = _catalog(declared.iceberg).load_table(_in_catalog(declared.iceberg))
         table.maintenance.expire_snapshots().older_than(before).commit()
 
@@ -248,16 +254,16 @@ def _columns(published: DeltaTable) -> pa.Schema:
 
 
 @contextlib.contextmanager
-def _committing(declared: DeclaredFacts) -> Iterator[None]:
-    """Turns any error into a TidegateError, because each catalog and store raises other errors."""
+def _named(declared: DeclaredFacts, cannot: str, then: str) -> Iterator[None]:
+    """Turns any error into a TidegateError, because each catalog and store raises other errors.
+
+    cannot: what fails, a verb. then: the state and the cure, in sentences.
+    """
     try:
         yield
     except TidegateError:
         raise
     except Exception as error:
         raise TidegateError(
-            f"output: {declared.iceberg} cannot be written: {error_text(error)}. It shows what was "
-            "published before, "
-            f"{declared.table} what is now. Fix that, then run the same again: the ledger has the "
-            "answers."
+            f"output: {declared.iceberg} cannot {cannot}: {error_text(error)}. {then}"
         ) from error

@@ -234,6 +234,27 @@ def test_a_published_table_that_is_made_anew_takes_its_earlier_days_with_it():
     assert (shown(FIRST), shown(SECOND), shown("2012-01-01")) == ([8], [], [1])
 
 
+def test_a_catalog_that_fails_where_nothing_is_published_is_told_without_a_publication(monkeypatch):
+    publishing.publish(run("a"))
+
+    def down(*_):
+        raise OSError("the catalog is down")
+
+    monkeypatch.setattr(SqlCatalog, "load_table", down)
+    declared = run("b").facts.declared
+    with pytest.raises(TidegateError) as failed:
+        list(shown_elsewhere.lagging(declared))
+    assert str(failed.value) == (
+        f"output: {NAME} cannot be read: the catalog is down. Once it can be, run the same again."
+    )
+    with pytest.raises(TidegateError) as failed:
+        shown_elsewhere.forget_versions(declared, dt.timedelta(0))
+    assert str(failed.value) == (
+        f"output: {NAME} cannot expire snapshots: the catalog is down. Its old snapshots stay. Fix "
+        "that, then run the same again."
+    )
+
+
 @pytest.mark.parametrize("name", ["2013-01-10T05Z", "eu"])
 def test_hours_and_named_partitions_are_shown_as_strings(name):
     record = run("a")
