@@ -217,6 +217,10 @@ def test_a_summary_that_failed_before_a_crash_is_made_again_by_the_retry(project
     )
     monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
     monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
+    monkeypatch.setattr(
+        "jobs.tables.records.published_runs.last_published",
+        lambda name, day, **_: run_records.load(name, day)[-1],
+    )
     # no table has the day, so that its summary fails both times
     reason = three_days(project, Script(written, None, None), code=KILLED)
     assert f" Not made: delays_by_weather of {DAYS[0]}: " in reason

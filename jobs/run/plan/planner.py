@@ -165,7 +165,7 @@ def plan_tasks(
     prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
     lookups = tuple(enrichment.lookups)
     at_most = (
-        1 if in_one_task else max(1, min(count_slots(df.sparkSession), *concurrencies(lookups)))
+        1 if in_one_task else max(1, min(count_slots(df.sparkSession), *calls_in_flight(lookups)))
     )
     reads = None if day is None else file_rows(prepared, enrichment, layout, day, at_most=at_most)
     if reads is None and layout.chained and run_id is not None:
@@ -177,11 +177,12 @@ def plan_tasks(
     if reads is not None:
         tasks = len(reads.parts)
     else:
-        # first, because Spark plans again for each frame that is asked for its parts
+        # narrowed before it is counted: Spark plans anew for each frame that is asked for its
+        # partitions
         narrowed = prepared.coalesce(at_most)
         partitions = 1 if in_one_task else count_partitions(narrowed)
         tasks = max(1, partitions)
-        if partitions:
+        if partitions:  # none without a row: there is nothing to divide
             # a share per task, whichever tasks run at once: Spark may find more slots than it
             # reported, and divides files by the slots at each read
             prepared = narrowed if partitions == at_most else prepared.coalesce(partitions)
@@ -209,12 +210,13 @@ def _task_plan(
     lookups = tuple(enrichment.lookups)
     wanted = layout.wanted or (None,) * len(lookups)
     return PartitionPlan(
-        # a skipped row may lack only the condition: has_null_key tells where a null key fails
+        # its condition makes the key of a row null that it leaves out, and such a row is skipped;
+        # where a null key fails, has_null_key finds the rows that have one of their own
         lookups=tuple(
             lookup if column is None else replace(lookup, on_null_key="skip")
             for lookup, column in zip(lookups, wanted, strict=True)
         ),
-        shares=tuple(even_shares(total, tasks) for total in concurrencies(lookups)),
+        shares=tuple(even_shares(total, tasks) for total in calls_in_flight(lookups)),
         mode=enrichment.mode,
         layout=layout,
         progress=progress,
@@ -230,7 +232,7 @@ def _task_plan(
     )
 
 
-def concurrencies(lookups: Sequence[Lookup]) -> tuple[int, ...]:
+def calls_in_flight(lookups: Sequence[Lookup]) -> tuple[int, ...]:
     """Returns the calls in flight of each lookup; lookups of the same service divide its limit."""
     asking: dict[tuple[str, str], list[int]] = {}
     for place, lookup in enumerate(lookups):

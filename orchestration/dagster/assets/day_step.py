@@ -182,20 +182,28 @@ class DaysRun:
             return days
         tries = {self._context.run_id, self._context.run.root_run_id or self._context.run_id}
         for day in days:
-            if record := self._published_by(tries, day):
+            if self._is_published_by(tries, day):
                 self._tally.published.append(day)
-                outcome = DayOutcome(day, record.facts.run_id, PUBLISHED, "", record)
-                self._tell_summaries(self._pipeline.summarized(outcome))
+                self._summarize_again(day)
         days = self._tally.left
         self._context.log.info("%s of %s to run.", counted(len(days), "day"), len(self._days))
         self._allow_time_for(len(days))
         return days
 
-    def _published_by(self, runs: set[str], day: str) -> DayRecord | None:
-        records = run_records.load(self._declared.name, day)
-        published = (record for record in reversed(records) if record.state == PUBLISHED)
-        by = tuple(runs)
-        return next((one for one in published if one.facts.run_id.startswith(by)), None)
+    def _is_published_by(self, runs: set[str], day: str) -> bool:
+        return any(
+            record.state == PUBLISHED and record.facts.run_id.startswith(tuple(runs))
+            for record in run_records.load(self._declared.name, day)
+        )
+
+    def _summarize_again(self, day: str) -> None:
+        from jobs.tables.records.published_runs import last_published
+
+        table = self._declared.enrichment.output.path
+        record = last_published(self._declared.name, day, table=table)  # of a later run, if any
+        if record is not None:
+            outcome = DayOutcome(day, record.facts.run_id, PUBLISHED, "", record)
+            self._tell_summaries(self._pipeline.summarized(outcome))
 
     def _allow_time_for(self, days: int) -> None:
         """Multiplies the run's time limit, which Dagster enforces, by the number of days."""

@@ -19,7 +19,7 @@ from jobs.run.engines.spark_failures import explain_error, own_words
 from jobs.run.engines.spark_session import PARALLELISM, keep_tasks
 from jobs.run.enrich import write_out
 from jobs.run.metrics.run_metrics import count
-from jobs.run.plan.planner import concurrencies, plan_tasks
+from jobs.run.plan.planner import calls_in_flight, plan_tasks
 from jobs.schema import columns as schema
 from tidegate import (
     AsyncFunctionLookup,
@@ -66,7 +66,7 @@ def test_all_lookups_of_a_service_together_never_have_more_calls_than_it_allows(
         for n, (members, total) in enumerate(groups)
         for m in range(members)
     ]
-    found = concurrencies(lookups)
+    found = calls_in_flight(lookups)
     assert min(found) >= 1
     per_service = iter(found)
     for members, total in groups:
