@@ -210,8 +210,8 @@ def _task_plan(
     lookups = tuple(enrichment.lookups)
     wanted = layout.wanted or (None,) * len(lookups)
     return PartitionPlan(
-        # its condition makes the key of a row null that it leaves out, and such a row is skipped;
-        # where a null key fails, has_null_key finds the rows that have one of their own
+        # rows outside its condition have a null key and are skipped; has_null_key finds those whose
+        # key is null inside it, which fail
         lookups=tuple(
             lookup if column is None else replace(lookup, on_null_key="skip")
             for lookup, column in zip(lookups, wanted, strict=True)

@@ -58,8 +58,8 @@ def changed_since(
 ) -> Days:
     """Returns the files of each day that changed since a state: no files for a removed day.
 
-    For an unknown state, as of a table that was made anew, it returns all days, and those that
-    `shown` returns: the days that readers see elsewhere.
+    For an unknown state, as of a table that was made anew, it returns all days, and as removed the
+    others that `shown` returns.
     """
     now, before = days_of(published, declared), None
     known, _, version = state.partition("@")

@@ -50,13 +50,11 @@ def show(declared: DeclaredFacts, *, sleep: Callable[[float], object] = time.sle
         shutil.rmtree(drafts, ignore_errors=True)
         columns = pa.schema(published.schema().to_arrow())
         names = [name for name in columns.names if name != declared.partition]
-        start = f"{declared.partition}="
-        days = [path.name.removeprefix(start) for path in folder.glob(f"{start}*")]
-        changed = changed_since(state_shown(declared), published, declared, lambda: days)
-        for day, files in changed.items():
+        # days that a table which was made anew lacks stay: no other place may have their rows
+        for day, files in changed_since(state_shown(declared), published, declared).items():
             draft = drafts / day
             _write(draft, files, pa.schema([columns.field(name) for name in names]))
-            shown = folder / f"{start}{day}"
+            shown = folder / f"{declared.partition}={day}"
             if files:
                 exchange(draft, shown)
             elif shown.is_dir():

@@ -79,7 +79,7 @@ class DaysRun:
         self._mode = mode
         # each try has its own run id, and so its own folder
         self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id
-        self._run_ids: dict[str, str] = {}  # of each day that is run
+        self._run_ids: dict[str, str] = {}  # of each day that is run: made from it if several are
         self._days = list(context.partition_keys)
         self._several = len(self._days) > 1
         self._tell_every = spark.tell_every
@@ -180,6 +180,7 @@ class DaysRun:
         days = self._tally.left
         if not self._several:
             return days
+        # a re-execution has its own run id, and its first run as root
         tries = {self._context.run_id, self._context.run.root_run_id or self._context.run_id}
         for day in days:
             if self._is_published_by(tries, day):

@@ -89,12 +89,12 @@ def test_a_day_that_became_empty_has_no_folder_and_a_new_column_is_null_where_it
     assert table()["wind_ms"].to_pylist() == [5.0, None]
 
 
-def test_a_published_table_that_is_made_anew_takes_its_folders_of_earlier_days_with_it():
+def test_folders_keep_the_days_that_a_published_table_lacks_once_it_is_made_anew():
     publishing.publish(run("a"))
     publishing.publish(run("b", SECOND, [7]))
     shutil.rmtree(test_publishing.TABLE)
     publishing.publish(run("c", FIRST, [8]))
-    assert shown() == [8]
+    assert shown() == [7, 8]
 
 
 def test_a_day_that_is_held_back_is_not_shown_in_folders():
