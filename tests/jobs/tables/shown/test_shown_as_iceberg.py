@@ -234,7 +234,7 @@ def test_a_published_table_that_is_made_anew_takes_its_earlier_days_with_it():
     assert (shown(FIRST), shown(SECOND), shown("2012-01-01")) == ([8], [], [1])
 
 
-def test_a_catalog_that_fails_where_nothing_is_published_is_told_without_a_publication(monkeypatch):
+def test_a_catalog_that_fails_in_a_check_or_vacuum_is_no_failed_publication(monkeypatch):
     publishing.publish(run("a"))
 
     def down(*_):
