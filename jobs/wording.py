@@ -38,6 +38,11 @@ def priced(costs: Mapping[str, float | Decimal]) -> str:
     )
 
 
+def rounded(number: float, digits: int = 4) -> str:
+    """`12,350`, `0.00005`: a number by its first digits, without an exponent."""
+    return f"{Decimal(f'{number:.{digits}g}'):,f}"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'status'?`; empty if no known name is close."""
     close = difflib.get_close_matches(name, [*known], n=1)

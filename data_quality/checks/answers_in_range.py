@@ -15,6 +15,9 @@ from data_quality.rows.task_rows import Faults, Flags, TaskRows, flags
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import is_number
 from jobs.schema.columns import HAS_ANSWER, OUTCOMES
+from jobs.wording import rounded
+
+EXACT = 15  # digits of a float
 
 
 class AnswersInRange(LookupCheck):
@@ -141,6 +144,5 @@ class AnswersInRange(LookupCheck):
 
 
 def _bounds(lowest: float | None, highest: float | None) -> str:
-    if lowest is None:
-        return f"<= {highest:g}"
-    return f">= {lowest:g}" if highest is None else f"{lowest:g} .. {highest:g}"
+    low, high = ("" if bound is None else rounded(bound, EXACT) for bound in (lowest, highest))
+    return f"{low} .. {high}" if low and high else f">= {low}" if low else f"<= {high}"

@@ -1,7 +1,6 @@
 """Checks that readers see the answer of the right vendor of a waterfall."""
 
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
 from jobs.schema.columns import FAILED, HAS_ANSWER, published_status, source
 from jobs.schema.records import ChoiceFacts, DeclaredFacts
+from jobs.wording import rounded
 
 NOBODY = -1  # no vendor's answer counts: none was asked or answered, or one failed
 
@@ -147,8 +147,8 @@ class VendorChosen(Check):
             )
             billed = figures[vendor].billed if vendor in figures else None
             if billed is not None and of.bought:
-                price = Decimal(f"{float(billed.cost) / of.bought:.4g}")
-                text += f", {price:,f} {billed.currency} per key found"  # without an exponent
+                price = rounded(float(billed.cost) / of.bought)
+                text += f", {price} {billed.currency} per key found"
             elif billed is not None and float(billed.cost):
                 text += f", {billed.cost} {billed.currency} and no key found"
             texts.append(text)

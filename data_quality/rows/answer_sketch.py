@@ -21,6 +21,7 @@ from data_quality.rows.task_rows import Floats, TaskRows, as_array, as_numbers
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.records import LookupFacts
+from jobs.wording import rounded
 
 SAMPLE = 10_000  # answers of a lookup, about
 FEWEST_ANSWERS = 100  # that a day is compared by
@@ -216,7 +217,7 @@ def _point_shares(now: Sketch, before: Sequence[Sketch], *, moved: bool = False)
 
     def shown(at: int) -> str:
         if "start" not in now:
-            return f"are at most {values[at]:g}"
+            return f"are at most {rounded(values[at], 6)}"
         seconds = float(values[at]) + (now["start"] if moved else 0)
         return f"are at most {_EPOCH + dt.timedelta(seconds=seconds)}"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jobs.wording import counted, listed, priced
+from jobs.wording import counted, listed, priced, rounded
 from orchestration.common.table_status import (
     DayStatus,
     Status,
@@ -157,11 +157,11 @@ def _chart(
     if not top:
         return None
     bars = [
-        (place, value / top, f"{day.day}: {value:,.4g} {unit}".strip())
+        (place, value / top, f"{day.day}: {rounded(value)} {unit}".strip())
         for place, (day, value) in enumerate(zip(days, values, strict=True), DAYS - len(days))
         if value is not None
     ]
-    span = f"{min(known):,.4g} to {top:,.4g} {unit}".strip()
+    span = f"{rounded(min(known))} to {rounded(top)} {unit}".strip()
     return {"label": f"{what} of the last days: {span}", "bars": bars}
 
 

@@ -87,6 +87,13 @@ def test_a_table_without_its_last_day_comes_first_with_its_reason_and_next_step(
     }  # fmt: skip
 
 
+def test_charts_write_large_numbers_out(towns):
+    save(towns, "towns", "2013-01-19", started_at=NOW.isoformat(), cost=1.0, calls=1_234_500)
+    (line, *_) = [line for line in page()["lines"] if line["name"] == "towns"]
+    label = line["charts"]["calls"]["label"]
+    assert label == "calls of the last days: 1,234,000 to 1,234,000"
+
+
 def test_only_pages_that_exist_are_linked(towns):
     published(towns, "towns", "2013-01-18")
     published(towns, "towns", "2013-01-19")

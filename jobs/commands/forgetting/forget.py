@@ -109,6 +109,7 @@ def forget(
     """
     ledgers = list(ledgers)
     lookup = ledgers[0].lookup
+    # ledgers and tables name the parts, so it is enough that `keys` have one declared order
     name, parts = lookup.name, tuple(lookup.keys)
     keys = list(dict.fromkeys(keys))
     wanted = KeysOf(name, parts, possible_texts(keys))
@@ -117,6 +118,7 @@ def forget(
     for one in (*(reader for kept in ledgers for _, reader in kept.read_by), *others):
         if not any(one is other for other in readers):
             readers.append(one)
+    # by table and day; `_erase` enters its own runs, so that a last look finds those of others
     had = {table: last_runs(table) for table in {enrichment.output.path for enrichment in readers}}
     for enrichment in readers:
         run_records.fetch(enrichment.name, enrichment.output.path)
@@ -196,7 +198,7 @@ def _forget_rows(
         enrichment: Has the tables.
         keys: The keys.
         quality: Renders the reports again.
-        had: The last run of each day.
+        had: The last run of each day, where the runs of this function are entered.
     """
     traces = find_traces(enrichment, keys)
     cleaned = clean_records(enrichment, traces, quality)
