@@ -1,0 +1,77 @@
+"""A large day in a folder that the hosts share: the driver's memory does not grow with its rows."""
+
+import threading
+import time
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.hosts.lab import DAY
+
+pytestmark = [pytest.mark.hosts, pytest.mark.proof]
+
+ROWS, KEYS = (10_000_000, 100_000_000), 100_000
+ROWS_PER_FILE = 2_500_000
+MOST = 1_000  # MB
+STAGES = ("checking the files", "checked", "published")  # what a run says when it begins or is done
+
+
+class DriverMemory(threading.Thread):
+    """The highest sum of the resident memory of a process and of all below it, in MB."""
+
+    def __init__(self, process):
+        super().__init__(daemon=True)
+        self._process, self.peak = psutil.Process(process.pid), 0.0
+
+    def run(self):
+        while self._process.is_running():
+            try:
+                family = [self._process, *self._process.children(recursive=True)]
+                used = sum(one.memory_info().rss for one in family) / 1e6
+            except psutil.NoSuchProcess:
+                continue  # one has just ended
+            self.peak = max(self.peak, used)
+            time.sleep(0.5)
+
+
+def write_day(folder, rows):
+    folder.mkdir(parents=True)
+    customers = pa.array([f"c{number}" for number in range(KEYS)])
+    for first in range(0, rows, ROWS_PER_FILE):
+        ids = np.arange(first, min(rows, first + ROWS_PER_FILE))
+        names = customers.take(pa.array(ids * 7919 % KEYS))
+        table = pa.table({"order_id": pa.array(ids), "customer_id": names})
+        pq.write_table(table, folder / f"part-{first:012}.parquet")
+
+
+def seconds_of_stages(lab, run, name):
+    """Seconds until the run says each of STAGES."""
+    began, found = time.monotonic(), {}
+    while run.poll() is None:
+        said = lab.log(name)
+        found |= {
+            one: time.monotonic() - began for one in STAGES if one in said and one not in found
+        }
+        time.sleep(0.5)
+    return found
+
+
+@pytest.mark.timeout(7200)
+def test_the_drivers_memory_is_bounded_and_does_not_grow_with_the_rows(make_lab):
+    lab, peaks = make_lab(latency=0.01, shared=True), []
+    for rows, day in zip(ROWS, (DAY, "2026-11-20"), strict=True):
+        write_day(lab.folder / f"shared/raw/date={day}", rows)
+        run = lab.start_run(day=day, name=f"run{rows}", LAB_PLACE="/srv")
+        memory = DriverMemory(run)
+        memory.start()
+        seconds = seconds_of_stages(lab, run, f"run{rows}")
+        memory.join()
+        print(f"{rows:,} rows: at most {memory.peak:,.0f} MB; s until {seconds}")
+        assert run.wait() == 0, lab.log(f"run{rows}")
+        assert f"published   {rows:,} rows" in lab.log(f"run{rows}")
+        peaks.append(memory.peak)
+    assert len(lab.calls()) == KEYS
+    assert peaks[1] < min(MOST, 1.2 * peaks[0])
