@@ -251,6 +251,26 @@ def test_an_error_before_spark_starts_fails_the_days_of_this_run_and_no_taken_da
 
 
 @pytest.mark.process
+def test_a_day_that_a_full_disk_does_not_take_is_red_and_not_run_again(project, monkeypatch):
+    monkeypatch.setattr(
+        "orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1)
+    )
+    monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
+
+    def full(record, _lease):
+        if record.facts.day == DAYS[0]:
+            raise TidegateError("the disk is full.")
+        return published(record)
+
+    monkeypatch.setattr("jobs.tables.publishing.publish", full)
+    script = Script(written, written, written)
+    reason = three_days(project, script)
+    assert reason.startswith("2 of 3 days published. Not published: 2013-01-10: the disk is full.")
+    assert script.begun == [*DAYS]
+    assert [run.state for run in run_records.unwritten(KEY)] == ["failed"]
+
+
+@pytest.mark.process
 def test_a_run_that_is_cancelled_once_its_day_is_published_says_so(project, monkeypatch):
     monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
     monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
