@@ -4,6 +4,7 @@ from data_quality.check import LookupCheck
 from data_quality.findings import Finding
 from data_quality.rows.task_rows import TaskRows
 from data_quality.rows.written_day import WrittenDay
+from jobs.wording import counted
 
 
 class CallsReconciled(LookupCheck):
@@ -52,7 +53,7 @@ class CallsReconciled(LookupCheck):
         # a coroutine's answer may need no request
         if metrics.requests is not None and self.lookup.kind != "coroutine":
             sent = metrics.requests
-            asked = f"; {sent.sent:,} requests with {sent.items:,} keys"
+            asked = f"; {counted(sent.sent, 'request')} with {counted(sent.items, 'key')}"
             asked += "" if keys is None else f", {keys:,} distinct"
             if (unasked := answered - sent.items) > 0:
                 text = (

@@ -24,6 +24,7 @@ from data_quality.rows.task_rows import Calls, Faults, Floats, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW
 from jobs.schema.records import DayFacts, ShareGiven
+from jobs.wording import listed
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,8 @@ class ConcurrencyHeld(LookupCheck):
             if self.lookup.batch_size == 1
             else f"{sum(shares):,} keys"
         )
-        expected = f"at most {asked} in flight, shared among the tasks as {shares[:20]}"
+        by_task = listed([*map(str, shares)], most=20)
+        expected = f"at most {asked} in flight, by shares of the tasks: {by_task}"
         if (too_much := self._given_too_much(facts)) is not None:
             return Finding(False, too_much, 1, attempts, expected)
         over = [peak for peak in peaks if peak.over > 0]
@@ -158,8 +160,8 @@ class ConcurrencyHeld(LookupCheck):
 
     def _judge_requests(self, most_at_once: tuple[int, ...], facts: DayFacts) -> Finding:
         limit, allowed = self.lookup.max_concurrency, self._largest(facts)
-        shares = list(facts.shares[self.number][:20])
-        expected = f"at most {limit} requests in flight, shared among the tasks as {shares}"
+        shares = listed([*map(str, facts.shares[self.number])], most=20)
+        expected = f"at most {limit} requests in flight, by shares of the tasks: {shares}"
         over = [task for task, most in enumerate(most_at_once) if most > allowed.get(task, 0)]
         if not over:
             text = (

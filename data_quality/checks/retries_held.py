@@ -10,6 +10,7 @@ from data_quality.checks.time_limit_held import TICK_MS
 from data_quality.findings import Finding, rows
 from data_quality.rows.task_rows import Calls, Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
+from jobs.wording import counted
 
 
 class RetriesHeld(LookupCheck):
@@ -70,7 +71,8 @@ class RetriesHeld(LookupCheck):
         most = max((part[2] for part in parts), default=0)
         pauses = f"pauses of {self.lookup.initial_delay:g} s or more"
         found = Finding.judged(
-            f"at most {most} attempts a row, throttled ones included; all pauses as declared",
+            f"at most {counted(most, 'attempt')} a row, throttled ones included; all pauses as "
+            "declared",
             f"{rows(faults.count)} with an attempt too many or too soon",
             faults.count,
             count,

@@ -22,7 +22,7 @@ class Vacuumed:
     removed: old_files.Removed
 
 
-def age_of(keep_days: int) -> timedelta:
+def parse_age(keep_days: int) -> timedelta:
     """Return the age of what `vacuum` may remove. Raises DeclarationError."""
     if not 0 <= keep_days <= MOST_DAYS:
         raise DeclarationError(f"--keep-days is {keep_days}; it must be 0 to {MOST_DAYS:,}.")

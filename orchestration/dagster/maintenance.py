@@ -139,9 +139,9 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
 
     @dg.op(name=shared_name(all_declared, "vacuum_tables"), out=dg.Out(dg.Nothing))
     def vacuum_tables(context: dg.OpExecutionContext, config: Age) -> None:
-        from jobs.commands.vacuum import age_of, vacuum
+        from jobs.commands.vacuum import parse_age, vacuum
 
-        older_than = age_of(config.keep_days)
+        older_than = parse_age(config.keep_days)
         say = context.log.info
         for declared in all_declared:
             for one in vacuum(declared.enrichment, older_than=older_than):

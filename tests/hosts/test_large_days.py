@@ -1,4 +1,7 @@
-"""A large day in a folder that the hosts share: the driver's memory does not grow with its rows."""
+"""A large day in a folder that the hosts share: the driver's memory does not grow with its rows.
+
+It takes over half an hour: pytest -m hosts -o faulthandler_timeout=7200 tests/hosts/test_large_days.py
+"""
 
 import threading
 import time
@@ -63,7 +66,6 @@ def seconds_of_stages(lab, run, name):
     return found
 
 
-@pytest.mark.timeout(7200)
 def test_the_drivers_memory_is_bounded_and_does_not_grow_with_the_rows(make_lab):
     lab, peaks = make_lab(latency=0.01, shared=True), []
     for rows, day in zip(ROWS, (DAY, "2026-11-20"), strict=True):

@@ -74,12 +74,12 @@ def named(options: argparse.Namespace) -> Discovered:
 
 
 def add_day(parser: argparse.ArgumentParser) -> None:
-    """Add DAY, which may be written as --day too; read it with `day_of`."""
+    """Add DAY, which may be written as --day too; read it with `named_day`."""
     parser.add_argument("day", nargs="?", metavar="DAY", help="such as 2013-01-10")
     parser.add_argument("--day", dest="named_day", metavar="YYYY-MM-DD", help="the same")
 
 
-def day_of(options: argparse.Namespace, enrichment: Enrichment) -> str | None:
+def named_day(options: argparse.Namespace, enrichment: Enrichment) -> str | None:
     """Return the day that the options give; None without one. Raises DeclarationError."""
     if options.day is not None and options.named_day is not None:
         raise DeclarationError("DAY and --day are the same: write one of them.")

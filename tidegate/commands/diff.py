@@ -14,8 +14,8 @@ from tidegate.commands.command import (
     add_day,
     add_enrichment,
     add_json_object,
-    day_of,
     named,
+    named_day,
     print_json,
 )
 from tidegate.commands.lines import aligned, entry
@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.commands.diffing.diff import diff
 
     enrichment = named(options).enrichment
-    day = day_of(options, enrichment)
+    day = named_day(options, enrichment)
     if day is None:
         raise DeclarationError("no day is given: write --day 2013-01-10.")
     found = diff(enrichment, day, options.first, options.last)

@@ -17,8 +17,8 @@ from tidegate.commands.command import (
     add_day,
     add_enrichment,
     add_json_object,
-    day_of,
     named,
+    named_day,
     print_json,
 )
 from tidegate.commands.lines import aligned, entry
@@ -60,7 +60,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     found = named(options)
-    day = day_of(options, found.enrichment)
+    day = named_day(options, found.enrichment)
     if day is None:
         declared = describe(found)
         lines = _declared(declared)

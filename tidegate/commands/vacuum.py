@@ -20,9 +20,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.vacuum import age_of, vacuum
+    from jobs.commands.vacuum import parse_age, vacuum
 
-    older_than = age_of(options.keep_days)
+    older_than = parse_age(options.keep_days)
     for one in vacuum(named(options).enrichment, older_than=older_than):
         old, runs = (
             counted(one.removed.old, "old file"),

@@ -19,8 +19,8 @@ from jobs.run.keys.prefetch_task import run_prefetch
 from jobs.run.metrics import run_metrics as metrics
 from jobs.run.plan.planner import plan_tasks
 from jobs.run.written_answers import StoredAnswers
+from jobs.tables import rows_beside
 from jobs.tables.delta.copied_rows import keep_rows
-from jobs.tables.rows_beside import write_beside
 from jobs.task.lookup.answers_in_doubt import without_doubt
 from jobs.task.output_files import TaskFiles
 from jobs.task.runner import run_partition
@@ -44,7 +44,7 @@ print([name for name in {NOT_THERE} if name in sys.modules])
 def test_what_tasks_run_loads_nothing_that_only_the_driver_has():
     run_by_tasks = [run_partition, run_prefetch, without_doubt, key_texts, TaskFiles]
     run_by_tasks += [find_runs, rows_with_arrival, SessionsOfKey, find_dropped, write_windowless]
-    run_by_tasks += [keep_rows, write_beside, StoredAnswers]
+    run_by_tasks += [keep_rows, rows_beside.write, StoredAnswers]
     require_light(pickle.dumps([*run_by_tasks, look_around, metrics.count, seen_in]))
 
 
