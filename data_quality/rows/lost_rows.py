@@ -27,7 +27,8 @@ def find_lost_rows(
 ) -> dict[int, Lost]:
     """Returns the lost rows by task. Reads all tasks again, which happens only on a faulty day.
 
-    A lost row is left out if no row of its file was written.
+    A lost row is left out if no row of its file was written, or if other rows have both places that
+    its neighbours give.
     """
     written, taken = _read_written(output)
     lost: dict[int, list[tuple[int, int]]] = {}
@@ -68,7 +69,7 @@ def _read_written(output: RunOutput) -> tuple[dict[str, Places], set[tuple[int, 
 def _place_lost(
     written: Places, count: int, taken: set[tuple[int, int]]
 ) -> Iterator[tuple[int, int, int]]:
-    """Yields the lost rows of a file, in order: row, task and input_seq."""
+    """Yields the lost rows of a file, in order: row, task and input_seq. Adds them to `taken`."""
     lost = np.setdiff1d(np.arange(count), written[:, _ROW])
     after = np.searchsorted(written[:, _ROW], lost)
     for row, following in zip(lost.tolist(), after.tolist(), strict=True):
@@ -76,5 +77,6 @@ def _place_lost(
             if 0 <= neighbour < len(written):
                 its_row, task, seq = written[neighbour].tolist()
                 if (place := seq + row - its_row) >= 0 and (task, place) not in taken:
+                    taken.add((task, place))
                     yield row, task, place
                     break

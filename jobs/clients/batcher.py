@@ -13,8 +13,7 @@ from jobs.declare.lookup import Key
 from jobs.errors import TidegateError
 
 EARLY = 1e-4  # s; tolerance for a timer that fires early
-# of the loop until the next request is on the wire, because aiohttp writes it in its own task
-TURNS = 2
+TURNS = 2  # turns of the loop until the next request is sent: aiohttp writes it in its own task
 REMEMBERED = 10_000  # keys without an answer, to recognize repeated requests
 
 
@@ -86,7 +85,7 @@ class Batching:
         return len(self._at_service)
 
     def has_sent(self, key: Key) -> bool:
-        """Return whether no call of this key waits for its request to be sent."""
+        """Return whether the request of every call of this key has left."""
         return all(item.key != key for item in self._waiting)
 
     def allow(self, requests: int) -> None:
@@ -106,7 +105,12 @@ class Batching:
         )
 
     async def call(self, key: Key) -> Any | None:
-        """Return the key's answer, or None for a miss. Raises CallFailed, Throttled, RunStopped."""
+        """Return the key's answer, or None for a miss.
+
+        Raises CallFailed, Throttled, RunStopped; RuntimeError after `close`.
+        """
+        if self._closed:
+            raise RuntimeError("no request leaves after close")
         item = _Item(key, asyncio.get_running_loop().time() + self._max_wait)
         self._waiting[item] = None
         if self._timer is None or len(self._waiting) >= self._max_items:
@@ -232,7 +236,7 @@ class Batching:
     def _settle(self, item: _Item, outcome: Any) -> None:
         if item.outcome.done():  # its caller was cancelled
             return
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             item.outcome.set_exception(outcome)
         else:
             item.outcome.set_result(outcome)
@@ -241,8 +245,12 @@ class Batching:
         self._requests.discard(request)
         self._at_service.discard(request)
         if task.cancelled():
-            for item in request.items:
-                self._settle(item, CallFailed("the request was cancelled", passing=True))
+            self._remember(request.items)
+            failure: BaseException | None = CallFailed("the request was cancelled", passing=True)
+        else:
+            failure = task.exception()  # of outcomes that no caller can get, such as None for all
+        for item in request.items if failure else ():
+            self._settle(item, failure)
         self._send_what_is_due()
 
     def _left(self, item: _Item) -> None:

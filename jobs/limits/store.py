@@ -17,7 +17,7 @@ class StoreLost(TidegateError):  # noqa: N818  # what happened
 
 
 class BookCorrupt(StoreLost):
-    """The stored text is no book; the error lasts until the text is removed."""
+    """The stored text is no book. Every step fails until the text is removed."""
 
 
 class SharedFile(BookCorrupt):
@@ -63,7 +63,8 @@ def book_in(text: str | None, service: str, place: str) -> LeaseBook:
         BookCorrupt: The text is no book.
     """
     try:
-        return LeaseBook(None if text is None else json.loads(text))
+        # of any JSON but an object `|` raises TypeError
+        return LeaseBook({} if text is None else {} | json.loads(text))
     except (
         ValueError,
         TypeError,

@@ -94,16 +94,20 @@ class WindowUse:
         self._paced[1] += self.reserve_per_call
         self._reserved += self.reserve_per_call
 
-    def use(self, amount: int, now: float, *, of_reserved: int) -> None:
-        """Note that `amount` is used by now, and release `of_reserved`."""
+    def use(self, amount: int, by: float, *, of_reserved: int) -> None:
+        """Note that `amount` is used by this time, and release `of_reserved`."""
         self._reserved -= of_reserved
         self._used += amount
         if amount and self.window < math.inf:
-            self._ends.append((now + self.window, amount))
+            insort(self._ends, (by + self.window, amount))
+
+    def arrives_by(self, left: float) -> float:
+        """Return when a request that left at this time counts as arrived."""
+        return left + self._arrives
 
     def send(self, amount: int, now: float, *, of_reserved: int) -> Sent:
         """Note that a request leaves and uses `amount`, and release `of_reserved`."""
-        sent = Sent(now + self._arrives, amount)
+        sent = Sent(self.arrives_by(now), amount)
         self._reserved -= of_reserved
         self._used += amount
         if self.window < math.inf:
@@ -113,7 +117,7 @@ class WindowUse:
     def arrived(self, sent: Sent, now: float) -> None:
         """Note that the service has answered the request."""
         if now < sent.arrives_by and self.window < math.inf:
-            self._ends.append((now + self.window, sent.amount))
+            insort(self._ends, (now + self.window, sent.amount))
             sent.amount = 0
 
     def amount_for(self, units: Mapping[Unit, int]) -> int:
@@ -145,9 +149,9 @@ class CallUse:
     __slots__ = (
         "_billed",
         "_clock",
-        "_has_sent",
         "_has_told",
         "_has_unknown_use",
+        "_left",
         "_reserved",
         "_sent",
         "_until",
@@ -160,7 +164,7 @@ class CallUse:
         self._until = until
         self._reserved: dict[WindowUse, int] = {}
         self._billed: dict[Unit, int] = {}
-        self._has_sent = False
+        self._left: float | None = None  # when its latest request left
         self._has_unknown_use = False  # a request will never tell what it used
         self._has_told = False  # it reported a bill; no request left or ended since
         self._sent: list[tuple[WindowUse, Sent]] = []
@@ -179,7 +183,7 @@ class CallUse:
         now = self._clock()
         if now >= self._until:
             raise TimeoutError
-        self._has_told, self._has_sent = False, True
+        self._has_told, self._left = False, now
         sent = {("request", model): 1, ("item", model): items}
         for limit, reserved in self._reserved.items():
             if limit.counts_sent:
@@ -215,12 +219,12 @@ class CallUse:
             for limit, sent in self._sent:
                 limit.arrived(sent, now)
         for limit, reserved in self._reserved.items():
-            used = 0
+            used, by = 0, now
             if limit.is_reported:
-                billed = limit.amount_for(self._billed)
-                is_reported = known or self._has_told or not self._has_sent
-                is_known = is_reported and not self._has_unknown_use
-                used = billed if is_known else max(billed, reserved)
+                used = limit.amount_for(self._billed)
+                is_reported = known or self._has_told
+                if self._left is not None and (self._has_unknown_use or not is_reported):
+                    used, by = max(used, reserved), max(now, limit.arrives_by(self._left))
             if used or reserved:
-                limit.use(used, now, of_reserved=reserved)
+                limit.use(used, by, of_reserved=reserved)
         self._reserved = {}

@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import resource
 import sys
 from io import StringIO
 
@@ -26,6 +27,43 @@ def test_check_finds_nothing_wrong_in_a_new_project(tmp_path, monkeypatch, capsy
     said = capsys.readouterr().out
     assert "STOPS" in said
     assert "WRONG" not in said
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_project_that_could_not_be_written_is_made_by_the_same_command(
+    tmp_path, monkeypatch, capsys, exists
+):
+    monkeypatch.chdir(tmp_path)
+    if exists:
+        (tmp_path / "shop").mkdir()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))  # larger files cannot be written
+    try:
+        assert main(["init", "shop"]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "run the same command again" in capsys.readouterr().err
+    assert main(["init", "shop"]) == 0
+    assert (tmp_path / "shop" / "enrichments" / "orders.py").exists()
+    assert not [*(tmp_path / "shop").glob(".tmp*")]
+
+
+def test_a_new_project_replaces_no_file_and_no_link(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("file", "link"):
+        assert main(["init", name]) == 2
+        assert capsys.readouterr().err == (
+            f"{name} is no folder; name one that is empty, or none.\n"
+        )
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_next_step_of_a_new_project_can_be_pasted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "my work/shop"]) == 0
+    assert capsys.readouterr().out.endswith("Next: cd 'my work/shop' && make demo\n")
 
 
 PIECES = ["a", "B_1", " ", "  ", "=", "#", "'", '"', "é", ":", "/", "\t"]

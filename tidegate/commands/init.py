@@ -2,19 +2,24 @@
 
 import argparse
 import json
+import os
 import re
 import runpy
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from jobs.errors import DeclarationError
 from tidegate.commands.command import RIGHT, Command
 
 CALLED = "my_project"  # the template's name
-# by the name of --with: a folder whose files are added to the template's, and whom they replace
+# by the value of --with: the folder whose files are added to the template's, and the files of the
+# template that they replace
 KINDS = {"model": ("template_model", ("orders.py", "test_orders.py"))}
 # under their real names they would apply to this repository
 RENAMED = {"gitignore": ".gitignore", "env": ".env"}
@@ -43,40 +48,49 @@ def _run(options: argparse.Namespace) -> int:
         raise DeclarationError(
             f"{name!r} cannot be a project's name: letters, digits, _ and - only, a letter first."
         )
+    if not folder.is_dir() and os.path.lexists(folder):
+        raise DeclarationError(f"{folder} is no folder; name one that is empty, or none.")
     if folder.exists() and any(folder.iterdir()):
         raise DeclarationError(f"{folder} is not empty; name a folder that is, or none.")
     if options.operation and not options.openapi:
         raise DeclarationError("--operation is a part of the document that --openapi names.")
     if options.openapi:
-        return _from_openapi(options.openapi, options.operation, folder, name)
-    added, replaced = KINDS.get(options.kind, (None, ()))
-    package = resources.files("tidegate")
-    _copy(package / "template", folder, name, without=replaced)
-    if added is not None:
-        _copy(package / added, folder, name)
-    runpy.run_path(str(folder / "sample.py"))["write_day"](folder)
-    first = "orders" if added is None else "reviews"
-    print(
-        f"{folder} is a project with one enrichment, enrichments/{first}.py. Next: cd {folder} "
-        "&& make demo"
-    )
+        _make_from_openapi(options.openapi, options.operation, folder, name)
+    else:
+        _make_sample(options.kind, folder, name)
     return RIGHT
 
 
-def _from_openapi(document: Path, operation: str | None, folder: Path, name: str) -> int:
+def _make_sample(kind: str | None, folder: Path, name: str) -> None:
+    added, replaced = KINDS.get(kind or "", (None, ()))
+    package = resources.files("tidegate")
+    with _all_or_nothing(folder) as made:
+        _copy(package / "template", made, name, without=replaced)
+        if added is not None:
+            _copy(package / added, made, name)
+        runpy.run_path(str(made / "sample.py"))["write_day"](made)
+    first = "orders" if added is None else "reviews"
+    print(
+        f"{folder} is a project with one enrichment, enrichments/{first}.py. Next: cd "
+        f"{shlex.quote(str(folder))} && make demo"
+    )
+
+
+def _make_from_openapi(document: Path, operation: str | None, folder: Path, name: str) -> None:
     from jobs.commands.describing.openapi_declaration import describe
     from jobs.commands.describing.openapi_document import OpenApi
 
     made = describe(OpenApi(document), operation)
     template = resources.files("tidegate") / "template"
     samples = ("orders.py", "tests", "sample.py", "Makefile", "README.md", "env")
-    _copy(template, folder, name, without=samples)
-    (folder / "enrichments" / f"{made.name}.py").write_text(made.code, encoding="utf-8")
+    day = Path("data", "raw", made.name, f"date={datetime.now(UTC):%Y-%m-%d}")
     lines = [f"{variable}={value}\n" for variable, value in made.variables.items()]
-    (folder / ".env").write_text("".join(lines), encoding="utf-8")
-    day = folder / "data" / "raw" / made.name / f"date={datetime.now(UTC):%Y-%m-%d}"
-    day.mkdir(parents=True)
-    (day / "part-0.jsonl").write_text(f"{json.dumps(made.row)}\n", encoding="utf-8")
+    with _all_or_nothing(folder) as place:
+        _copy(template, place, name, without=samples)
+        (place / "enrichments" / f"{made.name}.py").write_text(made.code, encoding="utf-8")
+        (place / ".env").write_text("".join(lines), encoding="utf-8")
+        (place / day).mkdir(parents=True)
+        (place / day / "part-0.jsonl").write_text(f"{json.dumps(made.row)}\n", encoding="utf-8")
     print(f"{folder} is a project with enrichments/{made.name}.py, which asks {made.asks}.")
     for remark in made.remarks:
         print(remark)
@@ -85,10 +99,19 @@ def _from_openapi(document: Path, operation: str | None, folder: Path, name: str
     if unset := [variable for variable, value in made.variables.items() if not value]:
         print(f"Write {' and '.join(unset)} into {folder}/.env.")
     print(
-        f"Write keys of your own into {day}/part-0.jsonl. Next: cd {folder} && tidegate check && "
-        f"tidegate try {made.name}"
+        f"Write keys of your own into {folder / day}/part-0.jsonl. Next: cd "
+        f"{shlex.quote(str(folder))} && tidegate check && tidegate try {made.name}"
     )
-    return RIGHT
+
+
+@contextmanager
+def _all_or_nothing(folder: Path) -> Iterator[Path]:
+    """Gives a place to write; what the body wrote is moved into the folder once it is complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".", dir=folder) as place:
+        yield Path(place)
+        for one in Path(place).iterdir():
+            one.rename(folder / one.name)
 
 
 def _copy(source: Traversable, target: Path, name: str, *, without: Collection[str] = ()) -> None:

@@ -52,3 +52,20 @@ def test_a_lost_row_has_the_place_between_its_neighbours(tmp_path, monkeypatch, 
         for seq, at in zip(of_task.places, of_task.times_ms, strict=True)
     }
     assert placed == {true[n]: n for n in lost}
+
+
+def test_two_lost_rows_never_have_the_same_place(tmp_path):
+    """A task numbered neither the last row of a file nor the first of the next."""
+    paths = [str(tmp_path / name) for name in ("a.parquet", "b.parquet")]
+    for path in paths:
+        pq.write_table(pa.table({"at": [BEGAN, BEGAN]}), path)
+    columns = {"_source_row": [0, 1], "_partition": [0, 0], "_input_seq": [0, 2]}
+    table = pa.table(
+        {"_source_file": pa.array(paths)}
+        | {name: pa.array(values, pa.int64()) for name, values in columns.items()}
+    )
+    facts = replace(honest_day(tmp_path).facts(), input_files=(*paths,), input_types=TIMES.json())
+    found = find_lost_rows(
+        RunOutput.of_table(facts.declared, table), InputRows(None, facts), EventTimeFacts("at", 0.0)
+    )
+    assert found[0].places.tolist() == [1]

@@ -189,6 +189,47 @@ def test_a_request_that_nobody_waits_for_is_cancelled_and_gives_its_place_back()
     assert service.requests[1] == (pytest.approx(1.0), [5, 6])
 
 
+def test_a_key_of_a_cancelled_request_that_goes_again_is_a_repeat():
+    service = Service(seconds=3.0)
+
+    async def main():
+        batching = Batching(service.send, max_items=1, max_wait=0.0, max_requests=1)
+        first = asyncio.create_task(message(batching, 1))
+        await asyncio.sleep(1.0)
+        first.cancel()
+        assert await message(batching, 1) == "answer to 1"
+        await batching.close()
+        return batching.repeated
+
+    assert run_virtual(main) == 1
+
+
+@pytest.mark.parametrize("answer", [None, [StopIteration(), "no answer"]])
+def test_outcomes_that_no_caller_can_get_are_an_error_of_each_that_waits(answer):
+    async def main():
+        async def send(_):
+            return answer
+
+        batching = Batching(send, max_items=2, max_wait=1.0, max_requests=1)
+        found = await asyncio.gather(
+            batching.call((1,)), batching.call((2,)), return_exceptions=True
+        )
+        await batching.close()
+        return found
+
+    assert [type(one) for one in run_virtual(main)] == [TypeError, TypeError]
+
+
+def test_a_call_after_the_close_is_an_error():
+    async def main():
+        batching = Batching(Service().send, max_items=2, max_wait=0.0, max_requests=1)
+        await batching.close()
+        with pytest.raises(RuntimeError, match="after close"):
+            await batching.call((1,))
+
+    run_virtual(main)
+
+
 def test_nothing_is_asked_when_all_left_in_time():
     service = Service()
     assert leaving(service, 0, 1, 2) == [None] * 3

@@ -146,6 +146,22 @@ def test_a_request_counts_until_a_window_after_its_answer_or_after_the_time_in_w
     assert use.in_use(now) == 0
 
 
+def test_what_an_abandoned_call_may_have_used_counts_for_a_window_after_it_arrives():
+    now = 0.0
+    use = WindowUse(1.0, {("token", None): 1}, 10)
+    calls = [CallUse([use], lambda: now) for _ in range(4)]
+    for call in calls[:3]:
+        call.request_left(1)
+    now = 0.02
+    calls[0].end(known=False)
+    calls[1].bill({("token", None): 3})
+    calls[1].end(known=True)
+    calls[2].note_unknown_use()
+    calls[2].end(known=True)
+    calls[3].end(known=False)  # it has sent nothing
+    assert [use.in_use(at) for at in (1.01, 1.02, 1.24, 1.25)] == [23, 20, 20, 0]
+
+
 # -- a fleet in virtual time
 # ------------------------------------------------------------------------------------------
 

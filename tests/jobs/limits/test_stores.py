@@ -380,6 +380,12 @@ def test_a_corrupt_book_is_one_error_that_names_its_place(text):
         book_in(text, "geo", "/limits.sqlite")
 
 
+@pytest.mark.parametrize("text", ["null", "[]", "0", '""', "[[]]"])
+def test_a_text_that_is_no_object_is_no_book(text):
+    with pytest.raises(BookCorrupt):
+        book_in(text, "geo", "/limits.sqlite")
+
+
 GEO = HttpLookup(
     name="geo", service=Service(name="geo", url="http://a", max_concurrency=2), request="GET /{k}",
     keys={"k": "k"}, returns="x BIGINT", timeout=5.0,
