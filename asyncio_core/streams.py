@@ -28,7 +28,9 @@ def ordered_wait(
     the source or the function raises, or a record exceeds its timeout, the generator yields the
     results that may leave by then and raises the error. Leaving the generator (`aclose()`, or
     `contextlib.aclosing` around a loop with `break`) cancels the calls, waits for their end and
-    closes the function; a source with resources is closed by who made it.
+    closes the function; a source with resources is closed by who made it. If the function had
+    failed for a record by then, leaving raises its AsyncInvokeError, even for a record that was not
+    asked for; an error of the source that was not raised by then is dropped.
 
     Args:
         elements: StreamRecords and Watermarks, from an iterable or an async iterable.
@@ -217,5 +219,5 @@ async def _run(
         try:
             await asyncio.wait([feeder])
         finally:
-            # raises the operator's error if the feeder was cancelled before it could
+            # raises the operator's error, which no element has raised if the reader left
             await operator.close()

@@ -111,11 +111,16 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     from orchestration.definitions import defs
 
-    with (
-        dg.DagsterInstance.get() as instance,
-        options.outcomes.open("a", encoding="utf-8") as lines,
-    ):
+    try:
         job = defs.resolve_job_def(options.job)
+        known = job.partitions_def
+        for day in options.days:
+            if known is None or not known.has_partition_key(day):
+                parser.error(f"{options.job} has no day {day!r}; a day is written 2013-01-10.")
+        outcomes = options.outcomes.open("a", encoding="utf-8")
+    except (dg.DagsterInvariantViolationError, OSError) as error:
+        parser.error(str(error))
+    with outcomes as lines, dg.DagsterInstance.get() as instance:
         published = run_days(
             job,
             options.days,

@@ -4,10 +4,11 @@ import dagster as dg
 import pytest
 
 from orchestration.dagster.names import Names
-from orchestration.dagster.run_days import Outcome, run_days
+from orchestration.dagster.run_days import Outcome, main, run_days
 from tests.orchestration.test_outages import DECLARED
 
 DAY = "2013-01-10"
+NIGHTLY, FILE = "flights_enriched_nightly", "--outcomes=days.jsonl"
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -36,6 +37,25 @@ def test_a_run_is_listed_under_its_job_from_its_first_event_on(fails):
             assert (origin.job_name, origin.location_name) == ("days_nightly", "tidegate")
         assert run.tags[".dagster/repository"] == "__repository__@tidegate"
         assert run.is_failure_or_canceled is fails
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([NIGHTLY, DAY, "2013-1-11", FILE], f"{NIGHTLY} has no day '2013-1-11'"),
+        (["tidegate_maintenance", DAY, FILE], "tidegate_maintenance has no day"),
+        (["flights", DAY, FILE], "Could not find job 'flights'. Found: "),
+        ([NIGHTLY, DAY, "--outcomes=none/days"], "No such file or directory: 'none/days'"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_the_first_day(
+    tmp_path, monkeypatch, capsys, arguments, words
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert words in capsys.readouterr().err
 
 
 class Lake(Names):

@@ -27,6 +27,19 @@ _log = logging.getLogger("tidegate.jobs")
 
 
 @dataclass(frozen=True)
+class Free:
+    """What the next job may cost.
+
+    Attributes:
+        parts: Billionths; infinite without a budget.
+        subject: The budget that sets them, for a sentence; empty without a budget.
+    """
+
+    parts: float = math.inf
+    subject: str = ""
+
+
+@dataclass(frozen=True)
 class JobBudgets:
     """The budgets of the jobs of a lookup.
 
@@ -45,20 +58,20 @@ class JobBudgets:
             lookup, [*(("", one) for one in lookup.budgets), *(own if lookup.prices else ())]
         )
 
-    async def free(self, at: float) -> tuple[float, str]:
-        """Returns the billionths that a job may cost now, and the budget that sets them."""
+    async def free(self, at: float) -> Free:
+        """Returns what a job may cost now."""
         if not (amounts := self._amounts(at)):
-            return math.inf, ""
+            return Free()
 
         def look(book: LeaseBook, now: float) -> tuple[float, str]:
             book.expire(now)
             return min((most - book.held(name), name) for name, most in amounts.items())
 
-        free, name = await _step(self.lookup, look)
-        return free, self._subject(name, at)
+        parts, name = await _step(self.lookup, look)
+        return Free(parts, self._subject(name, at))
 
-    def affordable(self, items: int, free: float, at: float) -> int:
-        """Returns how many of these items a job may have that costs at most so many billionths."""
+    def affordable(self, items: int, free: Free, at: float) -> int:
+        """Returns how many of these items a job may have that costs no more than this."""
         prices = in_force(self.lookup.prices, str(_day(at)))
         once = sum(parts_of(one) for one in prices if one.unit == "request")
         each = sum(
@@ -66,9 +79,9 @@ class JobBudgets:
             for one in prices
             if one.unit != "request"
         )
-        if free == math.inf or once > free:
-            return items if free == math.inf else 0
-        return min(items, int((int(free) - once) / each)) if each else items
+        if free.parts == math.inf or once > free.parts:
+            return items if free.parts == math.inf else 0
+        return min(items, int((int(free.parts) - once) / each)) if each else items
 
     async def spend(self, token: str, intent: Intent) -> tuple[str, bool]:
         """Spends the most that a job may cost, once.

@@ -1,12 +1,11 @@
 """Has the keys of a lookup answered by jobs of its vendor, in the driver, before any row.
 
-A pass looks at the open jobs that have keys of the day, then submits the keys that no answer and no
-open job covers. If jobs stay open, the day waits: the run ends, and the next run continues.
+A run looks at the open jobs of the lookup, then submits the keys of the day that neither an answer
+nor an open job covers. If jobs stay open, the day waits: the run ends, and the next run continues.
 """
 
 import asyncio
 import datetime as dt
-import math
 import secrets
 import time
 from collections import Counter
@@ -34,7 +33,7 @@ from jobs.run.keys.claims import DEAD_AFTER
 from jobs.run.keys.day_keys import KeySource
 from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.hits import Hits, open_folder
-from jobs.run.keys.job_budgets import JobBudgets
+from jobs.run.keys.job_budgets import Free, JobBudgets
 from jobs.run.keys.job_ends import describe
 from jobs.run.keys.job_items import JobItems
 from jobs.run.keys.job_results import GIVEN_UP, JobWatch, Look
@@ -141,7 +140,7 @@ class _JobStep:
         assert hits.plan is not None
         self._hits, self._lookup, self._plan, self._waits = hits, lookup, hits.plan, waits
         self._limit, self._place, self._budgets = limit, place, budgets
-        self._free = math.inf, ""  # billionths that the next job may cost, and by which budget
+        self._free = Free()
         self._clock, self._token = clock, token
         self._files = JobFiles(open_folder(hits.plan))
         self._texts: pa.Array = hits.keys.wanted[TEXT].combine_chunks()
@@ -156,7 +155,9 @@ class _JobStep:
         self._lost: set[str] = set()  # tokens of jobs that may have been submitted, for ever
 
     async def run(self) -> Hits:
-        """Takes what is over and submits what is missing; the day waits while jobs stay open."""
+        """Stores the results of jobs that are over, and submits the keys that still need a job; the
+        day waits while jobs stay open.
+        """
         self._waits.settled.append(self._files)
         async with VendorSession(self._lookup, hidden=self._plan.hidden) as vendor:
             watch = JobWatch(vendor, self._files, self._lookup, self._clock)
@@ -199,8 +200,8 @@ class _JobStep:
         return [job for job in self._jobs() if job.is_open and self._has_keys(job)]
 
     async def _accepted(self, watch: JobWatch) -> list[tuple[Job, Intent]]:
-        """Returns the open jobs with keys of the day that the vendor has accepted, after a try to
-        recover those whose submission was interrupted.
+        """Returns the open jobs that the vendor has accepted. Those with keys of the day whose
+        submission was interrupted are recovered first, where the vendor can tell.
         """
         found, listed = [], [job for job in self._jobs() if job.is_open]
         alive = self._runs_alive()  # listed after the jobs, so that it has the run of each intent
@@ -219,7 +220,7 @@ class _JobStep:
         return found
 
     def _runs_alive(self) -> set[str]:
-        """Returns the other runs that gave signs of life of late."""
+        """Returns the runs, this one included, that gave signs of life of late."""
         folder = self._files.folder
         runs = by_run(folder, folder.files(RUNS))
         now = runs.get(self._plan.run_id, {}).get(BEAT)
@@ -279,7 +280,7 @@ class _JobStep:
                 "run that day again"
             )
             return None
-        if not await self._is_paid(watch, job, intent, in_doubt=in_doubt):
+        if not await self._may_go(watch, job, intent, in_doubt=in_doubt):
             return None
         try:
             found = await watch.vendor.submit(items, job.token)
@@ -292,8 +293,8 @@ class _JobStep:
             return await self._refused(watch, job, intent, error, in_doubt=in_doubt)
         return watch.accepted(job, found)
 
-    async def _is_paid(self, watch: JobWatch, job: Job, intent: Intent, *, in_doubt: bool) -> bool:
-        """Returns whether a job is open and the budgets allow it; they count its most as spent."""
+    async def _may_go(self, watch: JobWatch, job: Job, intent: Intent, *, in_doubt: bool) -> bool:
+        """Returns whether a job is open and the budgets allow it; they then count its most."""
         try:
             short, is_new = await self._budgets.spend(job.token, intent)
         except StoreLost as lost:
@@ -521,9 +522,9 @@ class _JobStep:
 
         may_wait: Jobs are open, so that the run waits anyway, and need not stop.
         """
-        free, subject = self._free
+        subject = self._free.subject
         most = min(len(wanted), self._lookup.max_items)
-        affordable = self._budgets.affordable(most, free, self._clock())
+        affordable = self._budgets.affordable(most, self._free, self._clock())
         within = self._limit.take(affordable, self._place)
         if affordable and self._limit.cap is not None:
             subject = self._limit.cap.message

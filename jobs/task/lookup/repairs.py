@@ -16,8 +16,11 @@ from jobs.task.lookup.task_ledger import TaskLedger
 class Repairs:
     """Repairs the answers of a lookup in a task, each at most once.
 
-    The first answer is stored before the second request leaves. If that fails for the moment, the
-    row's next attempt sends only the second request.
+    The first answer is stored before the second request leaves. If the second request fails for the
+    moment, the row's next attempt sends only that one.
+
+    A key has one `call` at a time: a lookup with repairs has a cache, so that equal keys share a
+    call.
 
     Args:
         caller: Makes the requests, and judges their answers.
