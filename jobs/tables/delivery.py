@@ -26,24 +26,24 @@ AT_ONCE = 8  # uploads
 Run = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]  # as Stage.run
 
 
-def run_here(task: Callable[[Any, Any], Any], parts: Sequence[Any]) -> list[Any]:
-    """Runs the task on each part in this thread."""
-    return [task(part, None) for part in parts]
-
-
-def write_beside(facts: DayFacts, run: Run = run_here) -> DayFacts:
-    """Has tasks write the rows of the tables beside the published one into the run's folder.
+def write_beside(facts: DayFacts, run: Run | None = None) -> DayFacts:
+    """Writes the rows of the tables beside the published one into the run's folder.
 
     Args:
         facts: The run; if its rows beside are written, they stay as they are.
-        run: Runs a task on each of several files.
+        run: Runs a task on each of several files; None: this thread writes one file of each table.
 
     Returns:
         The facts with those files.
     """
-    if facts.audit_files:
+    files = with_rows(facts)
+    if facts.audit_files or not files:
         return facts
-    written = run(lambda file, _facts: rows_beside.write(facts, file), with_rows(facts))
+    written = (
+        [rows_beside.write(facts, files)]
+        if run is None
+        else run(lambda file, _facts: rows_beside.write(facts, [file]), files)
+    )
     return dataclasses.replace(
         facts,
         audit_files=tuple(audit for audit, _ in written),

@@ -35,21 +35,21 @@ OWN_COLUMNS = (
 )
 
 
-def write(facts: DayFacts, file: str) -> tuple[WrittenFile, WrittenFile | None]:
-    """In a task: write the audit rows and the dead letters of a file into the run's folder. The log
-    of a table tells the day and the run.
+def write(facts: DayFacts, files: Sequence[str]) -> tuple[WrittenFile, WrittenFile | None]:
+    """Write the audit rows and the dead letters of files that have rows into the run's folder. The
+    log of a table tells the day and the run.
 
     Returns:
         The two files; no second one without letters.
     """
-    name = file.rpartition("/")[2]
+    name = files[0].rpartition("/")[2]
     known = (facts.declared.partition, RUN_ID)
     audited = _write(
-        below(facts.folder, FOLDER, f"audit-{name}"), iter(audit_rows([file], facts)), known
+        below(facts.folder, FOLDER, f"audit-{name}"), iter(audit_rows(files, facts)), known
     )
-    assert audited is not None  # the file has rows
+    assert audited is not None  # the files have rows
     return audited, _write(
-        below(facts.folder, FOLDER, f"letters-{name}"), letters([file], facts), known
+        below(facts.folder, FOLDER, f"letters-{name}"), letters(files, facts), known
     )
 
 

@@ -286,7 +286,7 @@ def test_a_service_that_is_down_when_the_run_begins_stops_the_day_as_one_that_go
 def test_a_day_without_input_is_a_sentence_and_not_a_crash(dagster_project, published):
     outcome = dagster_project.run(house_definitions(), "2013-02-01")
     reported = stopped(dagster_project, outcome, "2013-02-01")
-    assert reported[-1]["state"] == "failed"
+    assert reported[-1]["state"] == "no input"
     assert "there is no data/raw/flights/date=2013-02-01" in outcome.reason
 
 

@@ -156,7 +156,10 @@ def test_a_token_url_may_be_in_the_environment_and_only_its_host_is_shown(servic
     service.answer = refuses
     with pytest.raises(RunStopped) as stopped:
         asyncio.run(opened(with_token(service, monkeypatch)))
-    assert str(stopped.value) == f"geo: {service.url} refuses a token: 401 invalid_client."
+    assert str(stopped.value) == (
+        f"geo: {service.url} refuses a token: 401 invalid_client. Its secrets are read from "
+        "TOKEN_URL, THE_KEY, in the environment or .env."
+    )
     declared = with_token(service, monkeypatch)
     monkeypatch.setenv("TOKEN_URL", "t0k3n")
     with pytest.raises(DeclarationError, match="token_url is not an http") as wrong:
