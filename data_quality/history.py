@@ -30,10 +30,17 @@ class EarlierDay:
     values: dict[str, dict[str, int]] = field(default_factory=dict)
     paths: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def column(self, lookup: str, column: str) -> tuple[str | None, int]:
-        """Returns a column's path and its rows with a value; None for a column that it lacks."""
-        path = self.paths.get(lookup, {}).get(column)
-        return path, self.values.get(lookup, {}).get(column, 0)
+    def column(self, lookup: str, column: str) -> tuple[str | None, int, int]:
+        """Returns a column's path, its rows with a value, and the rows with an answer.
+
+        The path is empty if the day has no such column, and None if an older version kept the
+        record.
+        """
+        figures = [one for one in self.figures.lookups if one.name == lookup]
+        answers = sum(one.outcomes.get("ok", 0) for one in figures)
+        path = self.paths.get(lookup, {}).get(column, "")
+        is_unknown = bool(figures) and lookup not in self.paths
+        return None if is_unknown else path, self.values.get(lookup, {}).get(column, 0), answers
 
 
 def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, EarlierDay]:
@@ -50,13 +57,20 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, Earl
     return {earlier: published for earlier, published in found.items() if published is not None}
 
 
-def published_day(enrichment: str, day: str, runs: Path = RUNS) -> EarlierDay | None:
-    """Returns what the records say of a day as it is published; None if it never was."""
+def published_day(
+    enrichment: str, day: str, runs: Path = RUNS, *, table: str | None = None
+) -> EarlierDay | None:
+    """Returns what the records say of a day as it is published; None if it never was.
+
+    table: The published table, by default any that the enrichment has had.
+    """
     published = [
         record
         for path in (runs / enrichment / day).glob("*.json")
         if path.name != "progress.json" and (record := _read(path)).get("state") == "published"
     ]
+    if table is not None:
+        published = [record for record in published if _declared(record).get("table") == table]
     if not published:
         return None
     latest = max(published, key=lambda record: record.get("published_at") or "")
@@ -66,8 +80,9 @@ def published_day(enrichment: str, day: str, runs: Path = RUNS) -> EarlierDay | 
         _sketches(published),
         {lookup: picture.get("values", {}) for lookup, picture in pictures.items()},
         {
-            lookup["name"]: dict(lookup.get("paths", ()))
-            for lookup in latest.get("facts", {}).get("declared", {}).get("lookups", ())
+            lookup["name"]: dict(lookup["paths"])
+            for lookup in _declared(latest).get("lookups", ())
+            if lookup.get("paths")
         },
     )
 
@@ -81,6 +96,11 @@ def _sketches(published: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
                 known = found.setdefault(lookup, {}).get(column)
                 if known is None or known["answers"] <= sketch["answers"]:
                     found[lookup][column] = sketch
+    return found
+
+
+def _declared(record: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = record.get("facts", {}).get("declared", {})
     return found
 
 

@@ -6,20 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 from data_quality.check import LookupCheck, count_values, outcomes, total
+from data_quality.day_names import DayName
 from data_quality.findings import Finding, rows
 from data_quality.history import EarlierDay
 from data_quality.rows.task_rows import TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.wording import listed
 
-FEWEST_ANSWERS = 20  # of so many, a column that had values has some
+FEWEST_VALUES = 20  # where so many are expected, none is a loss
 
 
 class ColumnsFilled(LookupCheck):
     """Compares with the day as it is published, and with the last day before it.
 
-    A column that never had a value holds no day back, because an answer may rarely have one; nor
-    does a column that has lost its values by an unchanged path since the day before.
+    A column that never had a value, or few for the number of answers, holds no day back; nor does a
+    column that lost its values by an unchanged path since the day before.
     """
 
     name = "columns_filled"
@@ -50,41 +51,48 @@ class ColumnsFilled(LookupCheck):
         if lost := {column: why for column in empty if (why := self._lost(column, answers, day))}:
             return self._red(lost, answers)
         if new := [column for column in empty if self._is_new(column, answers, day)]:
-            never = dict.fromkeys(new, "no published day has a value by it")
-            return replace(self._red(never, answers), lacks_history=True)
+            never = "neither the day as published nor the last one before has a value"
+            return replace(self._red(dict.fromkeys(new, never), answers), lacks_history=True)
         return Finding(True, f"null in {rows(answers)}, as before: {listed(empty)}", 0, answers)
 
     def _red(self, reasons: Mapping[str, str], answers: int) -> Finding:
         (column, why), *others = reasons.items()
         also = f"; also null: {listed([name for name, _ in others])}" if others else ""
+        by = self._by(self._path(column))
         text = (
-            f"{column} is null in all {rows(answers)} with an answer, by the path "
-            f"{self._path(column)}; {why}{also}. If that is right, declare "
-            f"null_share={{{column!r}: 1.0}}"
+            f"{column} is null in all {rows(answers)} with an answer{by}; {why}{also}. If that is "
+            f"right, declare null_share={{{column!r}: 1.0}}"
         )
         return Finding(False, text, answers, answers)
 
     def _lost(self, column: str, answers: int, day: WrittenDay) -> str:
         """Returns which values a column without values had; empty if that proves no loss."""
-        for name, published in _published(day):
-            path, values = published.column(self.lookup.name, column)
+        for name, published in self._published(day):
+            path, values, of = published.column(self.lookup.name, column)
+            expected = answers * values / of if of else 0.0
             changed = path != self._path(column)
-            signs = (changed, name == day.facts.day, answers >= FEWEST_ANSWERS)
-            if values and sum(signs) > 1:
-                by = f" by the path {path}" if changed else ""
-                return f"in {name} as published, {rows(values)} had a value{by}"
+            signs = (changed, name == day.facts.day, expected >= FEWEST_VALUES)
+            if path and expected >= 1 and sum(signs) > 1:
+                by = self._by(path) if changed else ""
+                return f"in {name} as published, {rows(values)} of {of:,} had a value{by}"
         return ""
 
     def _is_new(self, column: str, answers: int, day: WrittenDay) -> bool:
-        """Whether no published day has the column by its path."""
-        paths = [published.column(self.lookup.name, column)[0] for _, published in _published(day)]
-        return answers >= FEWEST_ANSWERS and self._path(column) not in paths
+        """Whether neither the day as published nor the last one before has the column by its path;
+        a record of an older version does not tell.
+        """
+        if answers < FEWEST_VALUES or DayName.read(day.facts.day) is None:
+            return False
+        paths = [one.column(self.lookup.name, column)[0] for _, one in self._published(day)]
+        return self._path(column) not in paths and None not in paths
 
     def _path(self, column: str) -> str:
         return dict(self.lookup.paths).get(column, column)
 
+    def _by(self, path: str) -> str:
+        return f" by the path {path}" if self.lookup.kind == "http" else ""
 
-def _published(day: WrittenDay) -> list[tuple[str, EarlierDay]]:
-    """Returns the day as it is published, and the last day before it."""
-    same = [] if day.published is None else [(day.facts.day, day.published)]
-    return [*same, *list(day.earlier.items())[:1]]
+    def _published(self, day: WrittenDay) -> list[tuple[str, EarlierDay]]:
+        """Returns the day as it is published, and the last day before it."""
+        same = [] if day.published is None else [(day.facts.day, day.published)]
+        return [*same, *list(day.earlier.items())[:1]]

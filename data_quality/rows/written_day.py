@@ -83,7 +83,7 @@ class WrittenDay:
         name = facts.declared.enrichment
         more = {
             "earlier": earlier_days(name, facts.day),
-            "published": published_day(name, facts.day),
+            "published": published_day(name, facts.day, table=facts.declared.table),
             **more,
         }
         return cls(spark, facts, output, InputRows(spark, facts), **more)

@@ -408,9 +408,11 @@ class _Run:
             else:
                 record = publish_or_hold_back(record, keep, self._leases[day])
         except TidegateError as error:  # of a disk, a store or a catalog; other days may succeed
-            return self._unwritten(
-                DayOutcome(day, self._ids[day], FAILED, str(error), code=FAILED_STATUS)
-            )
+            outcome = DayOutcome(day, self._ids[day], FAILED, str(error), code=FAILED_STATUS)
+            outcome = self._unwritten(outcome)
+            if len(self._ids) > 1 and not run_records.has_end(self._name, day, self._ids[day]):
+                raise  # the program would wait for a decision for ever
+            return outcome
         outcome = DayOutcome(
             day, self._ids[day], record.state, record.reason, record, warnings=record.warnings
         )

@@ -127,7 +127,7 @@ class _Day:
             )
         except Exception as error:  # noqa: BLE001  # the user gets a sentence for any error
             return self._failed(error)
-        return DayEnd(WROTE, state != "held back" or not options.until_red)
+        return DayEnd(WROTE, state not in ("held back", "failed") or not options.until_red)
 
     def _checked(self) -> DayRecord:
         options = self._options
@@ -200,6 +200,8 @@ def _wait_for_decision(
     while (
         record := run_records.of_run(enrichment, day, run_id)
     ) is not None and record.state == "written":
+        if run_records.has_end(enrichment, day, run_id):
+            return "failed"  # the starter could not publish the day
         # the end of the starter ends this program too: jobs/process/process_guard.py
         sleep(LOOK_EVERY)
     return "" if record is None else record.state

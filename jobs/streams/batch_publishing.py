@@ -18,7 +18,7 @@ from jobs.errors import PublishConflict
 from jobs.schema.records import DayFacts, DayRecord
 from jobs.streams.day_so_far import after_run, can_sum_bills, together
 from jobs.tables import audit, dead_letters
-from jobs.tables.delivery import deliver, write_beside
+from jobs.tables.delivery import deliver, discard_beside, write_beside
 from jobs.tables.delta.added_columns import add_columns
 from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.delta.delta_log import COMMIT_TRIES, commit_hooks, lasting, table_at
@@ -162,9 +162,12 @@ def publish_batch(
                 dead_letters.write(facts, again=False)
             version = _append(table_at(table) or created(records[0].facts), records, batch)
         shown_elsewhere.show(records[0].facts.declared)
-        return _save_published(
+        saved = _save_published(
             records, batch, version, now, {lease.day: lease.before for lease in leases}
         )
+        for record in records:
+            discard_beside(record.facts)
+        return saved
 
 
 def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> int:

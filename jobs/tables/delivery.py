@@ -115,7 +115,12 @@ def discard_work(facts: DayFacts) -> None:
     if is_url(facts.declared.table) and not is_url(facts.folder):
         shutil.rmtree(facts.folder, ignore_errors=True)
     else:
-        remove_folder(below(facts.folder, rows_beside.FOLDER))
+        discard_beside(facts)
+
+
+def discard_beside(facts: DayFacts) -> None:
+    """Remove what `write_beside` wrote."""
+    remove_folder(below(facts.folder, rows_beside.FOLDER))
 
 
 def _place(file: str, table: str, root: Path) -> str:

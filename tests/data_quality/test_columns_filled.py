@@ -3,6 +3,9 @@
 import itertools
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,9 +14,9 @@ from aiohttp import web
 from deltalake import DeltaTable
 
 from data_quality.checks.columns_filled import ColumnsFilled
-from data_quality.history import EarlierDay
+from data_quality.history import EarlierDay, published_day
 from data_quality.rows.written_day import WrittenDay
-from jobs.schema.records import DayMetrics, LookupFacts
+from jobs.schema.records import DayMetrics, DayRecord, LookupFacts, LookupMetrics
 from tests.data_quality.honest_day import DAY, declare, honest_day
 
 BEFORE = "2013-01-09"
@@ -72,12 +75,12 @@ def test_a_misspelt_path_is_a_warning_at_first_and_never_blanks_what_readers_hav
     status, printed = project(DAY, column="wnd")
     assert status == 0
     assert "warning     weather__columns_filled: wnd is null in all 30 rows" in printed
-    assert "no published day has a value by it" in printed
+    assert "neither the day as published nor the last one before has a value" in printed
     assert project(DAY)[0] == 0
     status, printed = project(DAY, more='paths={"wind": "$.wnd"}, ')
     assert status != 0
-    assert "wind is null in all 30 rows with an answer, by the path $.wnd" in printed
-    assert f"in {DAY} as published, 30 rows had a value by the path $.wind" in printed
+    assert "wind is null in all 30 rows with an answer by the path $.wnd" in printed
+    assert f"in {DAY} as published, 30 rows of 30 had a value by the path $.wind" in printed
     table = DeltaTable(str(project.table)).to_pyarrow_table()
     assert table["wind"].null_count == 0
 
@@ -92,8 +95,9 @@ def test_a_path_that_was_changed_wrongly_holds_the_next_day_back(project):
     assert status == 0, printed
 
 
-PATHS = (None, "$.old", "$.new")  # None: the day before knew no such column
-VALUES = (0, 7)
+PATHS = ("", "$.old", "$.new")  # "": the day before knew no such column
+OF = 100  # answers of an earlier day
+VALUES = (0, 1, 40, 100)  # of them with a value
 
 
 def model(answers, filled, allowed, same, before):
@@ -101,38 +105,59 @@ def model(answers, filled, allowed, same, before):
     if not answers or filled or allowed:
         return ""
     for is_same, (path, values) in ((True, same), (False, before)):
-        if values and path == "$.old" and (is_same or answers >= 20):
+        expected = answers * values / OF
+        if path == "$.old" and (expected >= 1 if is_same else expected >= 20):
             return "error"
-        if values and path == "$.new" and is_same and answers >= 20:
+        if path == "$.new" and is_same and expected >= 20:
             return "error"
-    return "warn" if answers >= 20 and "$.new" not in (same[0], before[0]) else ""
+    if None in (same[0], before[0]) or "$.new" in (same[0], before[0]):
+        return ""
+    return "warn" if answers >= 20 else ""
 
 
 def of_history(known):
+    """A published day; path None: its record is of an older version."""
     path, values = known
-    if path is None:
+    if path == "":
         return None
-    figures = DayMetrics(0, 0, 0, ())
-    return EarlierDay(figures, {}, {"firm": {"score": values}}, {"firm": {"score": path}})
+    firm = LookupMetrics("firm", {"ok": OF, "miss": 3}, 0, 0, 0.0, 0.0, None, None)
+    paths = {} if path is None else {"firm": {"score": path}}
+    return EarlierDay(DayMetrics(0, 0, 0, (firm,)), {}, {"firm": {"score": values}}, paths)
 
 
 def test_every_history_of_a_column_is_judged_as_documented(tmp_path):
-    known = [(None, 0), *itertools.product(PATHS[1:], VALUES)]
-    seen = set()
+    known = [("", 0), (None, 0), *itertools.product(PATHS[1:], VALUES)]
+    facts, seen = honest_day(tmp_path, sizes=()).facts(), set()
     for answers, filled, allowed, same, before in itertools.product(
-        (0, 1, 19, 20), (0, 1), (False, True), known, known
+        (0, 1, 3, 19, 20, 49, 50, 2000), (0, 1), (False, True), known, known
     ):
         lookup = LookupFacts(
             "firm", "http", "vendor", (("score", "DOUBLE"),), None, 1,
             null_share=(("score", 1.0),) if allowed else (), paths=(("score", "$.new"),),
         )  # fmt: skip
         earlier = {BEFORE: of_history(before)} if of_history(before) else {}
-        facts = honest_day(tmp_path, sizes=()).facts()
         day = WrittenDay(None, facts, None, None, earlier=earlier, published=of_history(same))
         check = ColumnsFilled(declare(lookups=(lookup,)), lookup)
-        found = check.finding([({"ok": answers}, {"score": min(filled, answers)})], day)
+        part = Counter({"ok": answers}), Counter({"score": min(filled, answers)})
+        found = check.finding([part], day)
         severity = "" if found.success else "warn" if found.lacks_history else "error"
         case = (answers, filled, allowed, same, before)
-        assert severity == model(*case), case
+        assert severity == model(*case), (case, found)
         seen.add(severity)
     assert seen == {"", "warn", "error"}
+
+
+def test_a_partition_with_a_name_and_a_moved_table_have_no_history_to_lose(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    facts = replace(honest_day(tmp_path, sizes=()).facts(), day="EU")
+    lookup = facts.declared.lookups[0]
+    check = ColumnsFilled(facts.declared, lookup)
+    found = check.finding([(Counter({"ok": 50}), Counter())], WrittenDay(None, facts, None, None))
+    assert found.success
+    record = DayRecord(facts, DayMetrics(0, 0, 0, ()), state="published")
+    path = tmp_path / "data/runs/flights_enriched/EU/r1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(record.to_json())
+    here = partial(published_day, "flights_enriched", "EU")
+    assert here(table=facts.declared.table) is not None
+    assert here(table="elsewhere") is None

@@ -18,6 +18,7 @@ from jobs.schema.facts import Facts
 from jobs.wording import counted, listed, one_line
 from tidegate.commands.command import (
     RIGHT,
+    WRONG,
     Command,
     add_enrichment,
     add_json_object,
@@ -69,14 +70,16 @@ def _run(options: argparse.Namespace) -> int:
         return RIGHT
     if options.csv is not None:
         raise DeclarationError("--csv writes the columns of one table: name its enrichment.")
+    listed = False
     for _, enrichment in discover(options.package):
         if not options.json:
             print(enrichment.name)
         try:
             _tell(options, enrichment)
+            listed = True
         except DeclarationError as error:  # such as: it has no run of the day
             print(error, file=sys.stderr)
-    return RIGHT
+    return RIGHT if listed else WRONG
 
 
 def _tell(options: argparse.Namespace, enrichment: Enrichment) -> None:

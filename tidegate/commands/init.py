@@ -64,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
 def _make_sample(kind: str | None, folder: Path, name: str) -> None:
     added, replaced = KINDS.get(kind or "", (None, ()))
     package = resources.files("tidegate")
-    with _all_or_nothing(folder) as made:
+    with _built(folder) as made:
         _copy(package / "template", made, name, without=replaced)
         if added is not None:
             _copy(package / added, made, name)
@@ -85,7 +85,7 @@ def _make_from_openapi(document: Path, operation: str | None, folder: Path, name
     samples = ("orders.py", "tests", "sample.py", "Makefile", "README.md", "env")
     day = Path("data", "raw", made.name, f"date={datetime.now(UTC):%Y-%m-%d}")
     lines = [f"{variable}={value}\n" for variable, value in made.variables.items()]
-    with _all_or_nothing(folder) as place:
+    with _built(folder) as place:
         _copy(template, place, name, without=samples)
         (place / "enrichments" / f"{made.name}.py").write_text(made.code, encoding="utf-8")
         (place / ".env").write_text("".join(lines), encoding="utf-8")
@@ -105,7 +105,7 @@ def _make_from_openapi(document: Path, operation: str | None, folder: Path, name
 
 
 @contextmanager
-def _all_or_nothing(folder: Path) -> Iterator[Path]:
+def _built(folder: Path) -> Iterator[Path]:
     """Gives a place to write; what the body wrote is moved into the folder once it is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".", dir=folder) as place:

@@ -76,7 +76,7 @@ def _unit(name: str) -> str:
 
 
 def _at_least_1(name: str, many: int) -> int:
-    if not 1 <= many <= MOST:
+    if isinstance(many, bool) or not 1 <= many <= MOST:
         raise DeclarationError(
             f"bill: {name} is {many!r}; it must be a JSON path, or the number of units of each "
             "answer, at least 1."

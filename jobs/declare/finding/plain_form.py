@@ -27,9 +27,9 @@ UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 DURATIONS = "write a duration, such as 200ms, 30s, 5m, 2h or 180d."
 SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-# the fields that are seconds; other numbers may be shares
+# the fields that are seconds; other numbers may be shares, as may columns of these names
 OF_SECONDS = re.compile(
-    r"(?<!^tolerance)\.(timeout|attempt_timeout|hedge_after|max_wait|initial_delay|max_delay"
+    r"(?<!^tolerance)(?<!null_share)\.(timeout|attempt_timeout|hedge_after|max_wait|initial_delay|max_delay"
     r"|flush_seconds)$"
 )
 

@@ -35,7 +35,7 @@ def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
     parts = tuple(map(float, even_shares(most, tasks)))
     message = f"max_calls {most:,}"
     return CallCap(
-        message if min(parts) else _too_little(message, f"{tasks:,}", tasks),
+        message if min(parts) or not most else _too_little(message, f"{tasks:,}", tasks),
         parts,
         (1.0,) * len(lookups),
     )

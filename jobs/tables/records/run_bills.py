@@ -213,7 +213,7 @@ def unknown_uses(figures: DayMetrics) -> tuple[str, ...]:
         f"lookup {one.name}: no call reported {' or '.join(units)} (bill), so their cost is not "
         "in the bill"
         for one in figures.lookups
-        if one.answered and one.billed is not None
+        if one.billed is not None and one.answered > one.outcomes.get("miss", 0)  # it may be free
         if (units := [part.unit for part in one.billed.parts if part.unit not in SENT])
         if not any(part.units for part in one.billed.parts if part.unit in units)
     )

@@ -206,6 +206,11 @@ def save_unwritten(run: UnwrittenRun, table: str = "") -> None:
     record_copies.save(table, ROOT / run.enrichment, path, run.to_json().encode())
 
 
+def has_end(enrichment: str, day: str, run_id: str) -> bool:
+    """Whether it is kept how this run ended without a published or held-back day."""
+    return (folder(enrichment, day) / f"{run_id}{UNWRITTEN}").exists()
+
+
 def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:
     found = [
         run for path in _ends(enrichment, day) if (run := _read(path, UnwrittenRun)) is not None

@@ -143,6 +143,7 @@ def _was_begun(reader: Declared, day: str, found: DayFiles) -> bool:
     begun = [
         (dt.datetime.fromisoformat(run.started_at).timestamp(), run.files_version) for run in runs
     ]
-    at, version = max(begun, default=(0.0, ""))
-    # a time tells nothing of a file that was moved in, or away, and kept the time that it had
-    return version == found.version if version else at >= found.newest
+    if versions := [one for one in begun if one[1]]:
+        return max(versions)[1] == found.version
+    # runs of older versions, and runs that ended before they looked at the files
+    return max(begun, default=(0.0, ""))[0] >= found.newest

@@ -117,13 +117,14 @@ def test_calls_of_a_lost_attempt_are_calls_of_the_day():
 
 
 @pytest.mark.parametrize(
-    ("token", "answered", "warns"), [(0, 20, True), (5, 20, False), (0, 0, False)]
+    ("token", "answered", "misses", "warns"),
+    [(0, 20, 0, True), (5, 20, 0, False), (0, 0, 0, False), (0, 20, 19, True), (0, 20, 20, False)],
 )
-def test_a_run_of_which_no_call_reports_the_priced_units_warns(token, answered, warns):
+def test_a_run_of_which_no_call_reports_the_priced_units_warns(token, answered, misses, warns):
     parts = BilledUnit("request", 20, 0, "20"), BilledUnit("token", token, 0, "0")
     billed = Billed(20, 0, "request", "20", "USD", by_unit=parts)
     label = LookupMetrics(
-        "label", {}, 20, 0, 0.0, 0.0, None, None, answered=answered, billed=billed
+        "label", {"miss": misses}, 20, 0, 0.0, 0.0, None, None, answered=answered, billed=billed
     )
     sentence = "lookup label: no call reported token (bill), so their cost is not in the bill"
     assert run_bills.unknown_uses(DayMetrics(20, 20, 0, (label,))) == (sentence,) * warns

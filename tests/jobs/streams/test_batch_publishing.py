@@ -3,6 +3,7 @@
 import shutil
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -142,6 +143,7 @@ def test_a_batch_has_the_version_of_its_commit_when_another_commit_follows(monke
     with leased(TABLE, FIRST, "query-0-a") as lease:
         records = publish_batch([run("query-0-a", FIRST, [7])], MicroBatch("query", 0), [lease])
     assert [record.published_version for record in records] == [1]
+    assert [*Path(records[0].facts.folder).glob("beside/*")] == []
     assert run_records.of_run("flights", FIRST, "query-0-a").published_version == 1
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from jobs.commands.replaying.dead_letters import reason
 from tidegate.__main__ import main
+from tidegate.commands.command import WRONG
 
 DAYS = ("2013-01-10", "2013-01-11", "2013-01-12")
 TOWNS = ["alpha", "beta", "gamma", "delta", "epsilon"]
@@ -66,6 +67,14 @@ def test_letters_of_all_days_are_counted_by_what_the_service_answered(local_days
     assert max(map(len, lines)) <= 100
     assert lines[0].startswith(f"weather  error  {expected[500]} letters, 9 held back  2013-")
     assert lines[-1] == f"{expected.total()} dead letters of 3 days"
+
+
+def test_a_wrong_day_is_wrong_without_a_name_too(towns, capsys):
+    towns.publish(DAYS[0], [1], statuses={1: "error"})
+    every = ["dead-letters", "--package", "declared"]
+    assert main([*every, "--day", DAYS[0]]) == 0
+    assert main([*every, "--day", "2013-13-45"]) == WRONG
+    assert "must be a date" in capsys.readouterr().err
 
 
 def test_a_stored_answer_that_does_not_fit_is_shown_beside_its_letter(towns, letters):

@@ -233,3 +233,8 @@ def test_each_word_that_a_field_takes_in_python_it_takes_in_yaml(declared, name,
 
 def test_fields_that_take_words_and_numbers_are_among_them():
     assert (tidegate.HttpLookup, "hedge_after", "p95") in WORDS
+
+
+def test_a_column_named_like_a_field_of_seconds_has_a_share():
+    kind = read_annotations(HttpLookup)["null_share"]
+    assert _read({"timeout": "5%"}, kind, "lookups[0].http.null_share") == {"timeout": 0.05}

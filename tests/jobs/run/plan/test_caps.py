@@ -49,6 +49,7 @@ def test_a_cap_on_calls_is_divided_to_the_last_call():
 def test_a_cap_that_leaves_a_task_no_call_says_what_would():
     too_little = "which is less than one call for each of the 3 tasks of this run (give at least"
     assert cap_on_calls([priced()], 2, tasks=3).message == f"max_calls 2, {too_little} 3),"
+    assert cap_on_calls([priced()], 0, tasks=3).message == "max_calls 0"
     cap = cap_on_cost([priced(Price("0.10 USD"))], "0.29 USD", tasks=3)
     assert cap.message == f"max_cost 0.29 USD, {too_little} 0.30 USD),"
     assert (
