@@ -70,16 +70,16 @@ def _run(options: argparse.Namespace) -> int:
         return RIGHT
     if options.csv is not None:
         raise DeclarationError("--csv writes the columns of one table: name its enrichment.")
-    listed = False
+    is_right = False
     for _, enrichment in discover(options.package):
         if not options.json:
             print(enrichment.name)
         try:
             _tell(options, enrichment)
-            listed = True
+            is_right = True
         except DeclarationError as error:  # such as: it has no run of the day
             print(error, file=sys.stderr)
-    return RIGHT if listed else WRONG
+    return RIGHT if is_right else WRONG
 
 
 def _tell(options: argparse.Namespace, enrichment: Enrichment) -> None:
