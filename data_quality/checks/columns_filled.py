@@ -51,8 +51,8 @@ class ColumnsFilled(LookupCheck):
         if lost := {column: why for column in empty if (why := self._lost(column, answers, day))}:
             return self._red(lost, answers)
         if new := [column for column in empty if self._is_new(column, answers, day)]:
-            never = "neither the day as published nor the last one before has a value"
-            return replace(self._red(dict.fromkeys(new, never), answers), lacks_history=True)
+            why = "the column or its path is new"
+            return replace(self._red(dict.fromkeys(new, why), answers), lacks_history=True)
         return Finding(True, f"null in {rows(answers)}, as before: {listed(empty)}", 0, answers)
 
     def _red(self, reasons: Mapping[str, str], answers: int) -> Finding:
@@ -78,8 +78,8 @@ class ColumnsFilled(LookupCheck):
         return ""
 
     def _is_new(self, column: str, answers: int, day: WrittenDay) -> bool:
-        """Whether neither the day as published nor the last one before has the column by its path;
-        a record of an older version does not tell.
+        """Whether the day as published and the last one before lack the column by its path. A
+        record of an older version does not tell.
         """
         if answers < FEWEST_VALUES or DayName.read(day.facts.day) is None:
             return False

@@ -35,7 +35,7 @@ class Ledger:
                 f"ledger: path is {self.path!r}; it must be a folder or a filesystem URL."
             )
         refuse_secrets("ledger", self.path)
-        if is_url(self.path) and self.path.partition("://")[0].lower() not in ATOMIC:
+        if is_url(self.path) and self.path.partition("://")[0] not in ATOMIC:
             raise DeclarationError(
                 f"ledger: path is {self.path!r}; a ledger is in a folder, or at a URL that begins "
                 f"with {', '.join(f'{store}://' for store in STORES)}: no other replaces a file "

@@ -75,7 +75,7 @@ def test_a_misspelt_path_is_a_warning_at_first_and_never_blanks_what_readers_hav
     status, printed = project(DAY, column="wnd")
     assert status == 0
     assert "warning     weather__columns_filled: wnd is null in all 30 rows" in printed
-    assert "neither the day as published nor the last one before has a value" in printed
+    assert "the column or its path is new" in printed
     assert project(DAY)[0] == 0
     status, printed = project(DAY, more='paths={"wind": "$.wnd"}, ')
     assert status != 0

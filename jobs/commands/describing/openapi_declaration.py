@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.commands.describing.openapi_answer import Answer
 from jobs.commands.describing.openapi_auth import absolute, auth_of
-from jobs.commands.describing.openapi_document import OpenApi, Operation, constant_of
+from jobs.commands.describing.openapi_document import OpenApi, Operation, find_constant
 from jobs.commands.describing.openapi_schemas import column_type, schema_type
 from jobs.commands.describing.openapi_texts import (
     as_prose,
@@ -238,9 +238,9 @@ class _Declaration:
             elif one["in"] == "query":
                 query.append(f"{name_in_query(one)}={{{key}}}")
         query += [
-            f"{name_in_query(one)}={in_query(constant_of(one))}"
+            f"{name_in_query(one)}={in_query(find_constant(one))}"
             for one in self.operation.parameters
-            if one["in"] == "query" and one.get("required") and constant_of(one) is not None
+            if one["in"] == "query" and one.get("required") and find_constant(one) is not None
         ]
         return f"{self.operation.method} {path}{'?' if query else ''}{'&'.join(query)}"
 
@@ -251,7 +251,7 @@ class _Declaration:
         for one in self.operation.parameters:
             if one["in"] == "body" and (one["name"] in of_keys or one["required"]):
                 name = one["name"]
-                value = f"{{{of_keys[name]}}}" if name in of_keys else constant_of(one)
+                value = f"{{{of_keys[name]}}}" if name in of_keys else find_constant(one)
                 code = quoted(value) if name in of_keys else in_template(value)
                 fields[in_template(name)] = code
         return fields
@@ -263,7 +263,7 @@ class _Declaration:
             if one["in"] == "header" and one.get("required")
         ]
         known = {
-            one["name"]: one.get("example") if (value := constant_of(one)) is None else value
+            one["name"]: one.get("example") if (value := find_constant(one)) is None else value
             for one in needed
         }
         return {

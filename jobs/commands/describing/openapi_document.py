@@ -45,8 +45,8 @@ class Operation:
     def asked_for(self) -> list[Mapping[str, Any]]:
         """The parameters that become keys: required ones of path and query, else the first."""
         sent = [one for one in self.parameters if one["in"] in ("path", "query", "body")]
-        required = [one for one in sent if one.get("required") and constant_of(one) is None]
-        return required or [one for one in sent if constant_of(one) is None][:1]
+        required = [one for one in sent if one.get("required") and find_constant(one) is None]
+        return required or [one for one in sent if find_constant(one) is None][:1]
 
 
 class OpenApi:
@@ -140,7 +140,7 @@ class OpenApi:
             known = self.merged(value)
             is_required = name in whole.get("required", ())
             field = {"name": name, "in": "body", "required": is_required, "schema": known}
-            if constant_of(field) is None and known.get("type") in (None, "object", "array"):
+            if find_constant(field) is None and known.get("type") in (None, "object", "array"):
                 if is_required:
                     return None
                 continue
@@ -191,7 +191,7 @@ class OpenApi:
         return [[self.resolve(schemes[name]) for name in way if name in schemes] for way in ways]
 
 
-def constant_of(parameter: Mapping[str, Any]) -> Any:
+def find_constant(parameter: Mapping[str, Any]) -> Any:
     """Return the value of a parameter that is the same for every key; else None."""
     schema = parameter.get("schema", {})
     if parameter["in"] == "path" or not isinstance(schema, dict):
