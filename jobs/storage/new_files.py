@@ -43,7 +43,7 @@ def new_file(place: str) -> Iterator[Writable]:
 
 
 def copy_file(source: str, target: str) -> None:
-    """Copy a file to a new place, which a file may have that nobody needs.
+    """Copy a file to a place; a file that is there is replaced.
 
     A store copies its objects itself. On a disk both names are of one file, where it can do that.
 

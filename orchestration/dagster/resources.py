@@ -57,7 +57,7 @@ def spark_program(checks: str | None = None) -> SparkProgram:
     others.
 
     Args:
-        checks: By default those of the engine.
+        checks: The hook that judges the written files; None takes the hook of the engine.
     """
     wanted = spark_submit_from_environment()
     return SparkProgram(

@@ -18,28 +18,9 @@ from data_quality.history import EarlierDay, published_day
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.records import DayMetrics, DayRecord, LookupFacts, LookupMetrics
 from tests.data_quality.honest_day import DAY, declare, honest_day
+from tests.support.towns_declared import declare_towns
 
 BEFORE = "2013-01-09"
-DECLARED = """
-from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
-
-towns = Enrichment(
-    name="towns",
-    input=Input(path="raw"),
-    lookups=[
-        HttpLookup(
-            name="weather",
-            service=Service(name="weather", url="{url}", max_concurrency=5),
-            request="GET /{{town}}",
-            keys={{"town": "town"}},
-            returns="degrees INT, {column} DOUBLE",
-            {more}timeout=5.0,
-        )
-    ],
-    output=Output(path="published"),
-    ledger=Ledger(path="ledger"),
-)
-"""
 
 
 @pytest.fixture
@@ -59,7 +40,8 @@ def project(tmp_path, service):
 
     def run(day, column="wind", more=""):
         (tmp_path / "enrichments").mkdir(exist_ok=True)
-        text = DECLARED.format(url=service.url, column=column, more=more)
+        returns, ledger = f"degrees INT, {column} DOUBLE", 'Ledger(path="ledger")'
+        text = declare_towns(service.url, returns=returns, of_lookup=more, ledger=ledger)
         (tmp_path / "enrichments/towns.py").write_text(text)
         words = [sys.executable, "-m", "tidegate", "run", "towns", "--day", day]
         done = subprocess.run(

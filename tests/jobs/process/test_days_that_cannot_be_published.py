@@ -9,26 +9,9 @@ import pytest
 from aiohttp import web
 from deltalake import DeltaTable
 
-DAYS = ("2013-01-09", "2013-01-10")
-DECLARED = """
-from tidegate import Enrichment, HttpLookup, Input, Output, Service
+from tests.support.towns_declared import declare_towns
 
-towns = Enrichment(
-    name="towns",
-    input=Input(path="raw"),
-    lookups=[
-        HttpLookup(
-            name="weather",
-            service=Service(name="weather", url="{url}", max_concurrency=5),
-            request="GET /{{town}}",
-            keys={{"town": "town"}},
-            returns="degrees INT",
-            timeout=5.0,
-        )
-    ],
-    output=Output(path="published"),
-)
-"""
+DAYS = ("2013-01-09", "2013-01-10")
 
 
 @pytest.fixture
@@ -41,7 +24,7 @@ def run(tmp_path, service):
         (tmp_path / f"raw/date={day}").mkdir(parents=True)
         pq.write_table(pa.table({"town": ["a", "b"]}), tmp_path / f"raw/date={day}/a.parquet")
     (tmp_path / "enrichments").mkdir()
-    (tmp_path / "enrichments/towns.py").write_text(DECLARED.format(url=service.url))
+    (tmp_path / "enrichments/towns.py").write_text(declare_towns(service.url))
     words = [sys.executable, "-m", "tidegate", "run", "towns", "--engine", "local"]
 
     def start():
