@@ -140,8 +140,8 @@ class Pages:
         items: JSON path of the list that continues from page to page: the answer is the first page
             with the whole list. None: the answer is the list of pages.
         parameter: Name of the query parameter for the value of `next`.
-        more: JSON path, in a page, of true where another page follows. Without it `next` tells. A
-            page where it finds nothing, but `next` does, is an error.
+        more: JSON path, in a page, of true where another page follows. A page that leaves it out is
+            the last if an earlier page of the answer had it; otherwise `next` tells.
     """
 
     next: str

@@ -108,11 +108,11 @@ class PageReader:
             if page.is_miss:
                 return
             check(page)
-            following = self._following(page, first, following)
+            following = self._following(pages, first, following)
 
-    def _following(self, page: Response, first: URL, current: URL) -> URL | None:
+    def _following(self, pages: Sequence[Response], first: URL, current: URL) -> URL | None:
         """Return the address of the next page; None after the last page."""
-        value = self._next_value(page)
+        value = self._next_value(pages)
         if value is None or value is False or value == "":
             return None
         if self._rule.parameter is not None:
@@ -144,22 +144,22 @@ class PageReader:
             )
         return link
 
-    def _next_value(self, page: Response) -> Any:
+    def _next_value(self, pages: Sequence[Response]) -> Any:
         """Return what leads to the next page; None after a page that says that it is the last."""
+        page = pages[-1]
         more = None if self._more is None else self._more.value(page.content)
         if not (more is None or isinstance(more, bool)):
             raise self._wrong(f"{self._rule.more} is {more!r}, not true or false")
-        if self._more is not None and not more and self._more.values(page.content):
+        # many services leave out a false; where no page had `more`, its path may be mistyped
+        if (
+            self._more is not None
+            and not more
+            and any(self._more.values(read.content) for read in reversed(pages))
+        ):
             return None
         value = next_link(page.headers) if self._next is None else self._next.value(page.content)
-        leads_on = value not in (None, False, "")
-        if more and not leads_on:
+        if more and value in (None, False, ""):
             raise self._wrong(f"{self._rule.more} is true, but {self._rule.next} leads nowhere")
-        if self._more is not None and not more and leads_on:  # else rows would be lost in silence
-            raise self._wrong(
-                f"{self._rule.more} (pages.more) finds nothing, but {self._rule.next} leads to "
-                "another page; mend the path, or leave more out if the service does"
-            )
         return value
 
     def _together(self, pages: list[Response]) -> Any:

@@ -224,18 +224,21 @@ def test_the_last_item_leads_on_while_more_are_said_to_follow(service):
     ]
 
 
-def test_a_path_to_more_that_finds_nothing_is_an_error_where_a_page_follows(service):
+def test_a_page_without_more_is_the_last_only_if_an_earlier_one_had_it(service):
     pages = {
-        "/places/a": {"stops": STOPS("1", "2"), "has_more": True},
+        "/places/a": {"stops": STOPS("1", "2"), "more": True},
+        "/places/a?after=2": {"stops": STOPS("3")},
         "/places/b": {"stops": []},
         "/places/c": {"stops": STOPS("3"), "more": None},
+        "/places/d": {"stops": STOPS("4"), "has_more": True},
+        "/places/d?after=4": {"stops": STOPS("5")},
+        "/places/d?after=5": {"stops": []},
     }
     pages_of = Pages(
         next="$.stops[-1].name", parameter="after", more="$.more", items="$.stops", max_pages=3
     )
-    wrong, *rest = ask(paged(service, pages, pages=pages_of), ("a",), ("b",), ("c",))
-    assert str(wrong).startswith("$.more (pages.more) finds nothing, but $.stops[-1].name leads")
-    assert rest == [([], None), (["3"], None)]
+    found = ask(paged(service, pages, pages=pages_of), ("a",), ("b",), ("c",), ("d",))
+    assert found == [(["1", "2", "3"], None), ([], None), (["3"], None), (["4", "5"], None)]
 
 
 def test_the_next_page_is_asked_for_as_the_first_one_was_but_for_its_parameter(service):
