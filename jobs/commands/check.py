@@ -12,7 +12,8 @@ from jobs.declare.values.calendar import is_day
 from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, RunStopped, TidegateError
 from jobs.input.day import last_day
-from jobs.run.plan.preflight import find_day, steps
+from jobs.run.coordinator.run_leases import refuse_small_budgets
+from jobs.run.plan.preflight import check_service_limits, find_day, steps
 from jobs.schema.records import DeclaredFacts
 from jobs.tables.records import run_records
 from jobs.wording import counted
@@ -106,6 +107,8 @@ def _checked(
     for step in steps(enrichment, input_day, day, engine, published):
         with _noting(enrichment, faults):
             step()
+    with _noting(enrichment, faults):  # a run whose answers are all stored needs no budget
+        check_service_limits(enrichment, refuse_small_budgets)
     with _noting(enrichment, faults):
         columns = None if input_day is None else input_day.names
         for wrong in find_wrong(enrichment.facts(), columns):

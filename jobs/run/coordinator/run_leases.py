@@ -19,7 +19,7 @@ from jobs.declare.limits.budgets import PARTS, Budget, most_parts, parts_of
 from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.values.prices import Money, in_force
 from jobs.declare.vendor_jobs import JobLookup
-from jobs.errors import DeclarationError, RunStopped
+from jobs.errors import BudgetExhausted, DeclarationError, RunStopped
 from jobs.limits.lease_book import NOTHING_KNOWN, Limit
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
@@ -204,6 +204,19 @@ def check_limits(lookups: Sequence[Lookup], budgets: Sequence[tuple[str, Budget]
         asyncio.run(_look_once(url))
 
 
+def refuse_small_budgets(lookups: Sequence[Lookup], budgets: Sequence[tuple[str, Budget]]) -> None:
+    """Refuses a budget that pays for no call.
+
+    Raises:
+        BudgetExhausted: There is such a budget.
+        DeclarationError: As `leased_limits` does.
+    """
+    for limits in filter(None, leased_limits(lookups, budgets)):
+        for name in limits.budgets:
+            if limits.least(name) > limits.limits[name].amount:
+                raise BudgetExhausted(f"{limits.reserved[name].budget} pays for none. Raise it.")
+
+
 async def _look_once(url: str) -> None:
     store = open_store(url)
     try:
@@ -231,7 +244,7 @@ def leased_limits(
 
     Raises:
         DeclarationError: A lookup has no time limit, so that its calls could outlive any lease; or
-            it has a budget, and no store to keep it; or one that pays for no call.
+            it has a budget, and no store to keep it.
     """
     over_runs, is_named, today = bool(limits_url()), bool(os.environ.get(LIMITS_URL)), now().date()
     by_service: dict[str, list[Lookup]] = {}
@@ -296,9 +309,7 @@ def _read_service_limits(
         reserve = budget.reserve_per_call or most
         if reserve > budget.parts:
             cost = Money(Decimal(reserve) / PARTS, budget.money.currency)
-            raise DeclarationError(
-                f"{subject} pays for no call: one may cost {cost}. Raise it to that."
-            )
+            subject += f" below the {cost} that a call may cost,"
         reserved[name] = Reserved(each, reserve, subject)
     at_least = None if first.adaptive is None else first.adaptive.at_least
     return ServiceLimits(service_identity(first), limits, longest, reserved, at_least)

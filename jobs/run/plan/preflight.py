@@ -158,7 +158,7 @@ def steps(
         yield functools.partial(
             _check_service, enrichment, lookup, None if input_day is None else input_day.schema
         )
-    yield functools.partial(_check_limits, enrichment)
+    yield functools.partial(check_service_limits, enrichment)
 
 
 def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
@@ -406,16 +406,15 @@ def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | Non
         LocalRows.of(LocalEngine("check"), enrichment, input_day)
 
 
-def _check_limits(enrichment: Enrichment) -> None:
+def check_service_limits(enrichment: Enrichment, check: Callable[..., None] = check_limits) -> None:
+    """Checks the limits of an enrichment's services, and its budgets, by a check of run_leases."""
     try:
         for lookup in enrichment.lookups:
             service_identity(lookup)
     except DeclarationError:
         return  # a variable is not set, which the check of the service reports
     with _naming(enrichment):
-        check_limits(
-            enrichment.lookups, tuple((enrichment.name, budget) for budget in enrichment.budget)
-        )
+        check(enrichment.lookups, tuple((enrichment.name, budget) for budget in enrichment.budget))
 
 
 @contextlib.contextmanager

@@ -19,7 +19,12 @@ from jobs.ledger.store import LedgerFolder
 from jobs.limits.lease_book import BUDGETS_KEPT, Claim, LeaseBook, Limit, Share
 from jobs.limits.store_url import LIMITS_URL, open_store
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
-from jobs.run.coordinator.run_leases import RunLeases, check_limits, leased_limits
+from jobs.run.coordinator.run_leases import (
+    RunLeases,
+    check_limits,
+    leased_limits,
+    refuse_small_budgets,
+)
 from tests.jobs.task.lookup.test_task_ledger import kept, with_ledger
 from tests.jobs.task.test_runner import batches, in_time, plan
 from tests.support.task_threads import TaskThreads
@@ -380,14 +385,31 @@ def test_a_budget_that_no_price_goes_with_is_refused(fields, sentence):
 
 
 @pytest.mark.usefixtures("url")
-def test_a_budget_that_pays_for_no_call_is_refused_before_anything_starts():
-    budget = Budget("0.049 USD", per="day")
-    with pytest.raises(DeclarationError) as refused:
-        check_limits([priced("http://a", "0.05 USD", budget)], ())
+def test_a_budget_that_pays_for_no_call_is_refused_by_check():
+    with pytest.raises(BudgetExhausted) as refused:
+        refuse_small_budgets([priced("http://a", "0.05 USD", Budget("0.049 USD", per="day"))], ())
     assert str(refused.value) == (
-        "the budget of geo, 0.049 USD per day, pays for no call: one may cost 0.05 USD. Raise it to that."
+        "the budget of geo, 0.049 USD per day, below the 0.05 USD that a call may cost, pays for none. Raise it."
     )
-    check_limits([priced("http://a", "0.049 USD", budget)], ())
+    refuse_small_budgets([priced("http://a", "0.049 USD", Budget("0.049 USD", per="day"))], ())
+
+
+@pytest.mark.usefixtures("given_back_soon")
+def test_a_run_without_calls_needs_no_budget(url, service, tmp_path):
+    service.answer = Billing("0.10")
+    ledger = LedgerFolder(str(tmp_path / "ledger"), "first", "f" * 16)
+    errors = []
+    for amount, rows in (("9 USD", 10), ("0.09 USD", 10), ("0.09 USD", 11)):
+        declared = priced(service.url, "0.10 USD", Budget(amount, per="day"))
+        run = Run(url, declared, "a run", tasks=1)
+        run.plan = with_ledger(run.plan, ledger)
+        run.start(lambda rows=rows: batches(rows))
+        in_time(run.join)
+        errors.append([str(error)[:95] for error in run.errors])
+    assert errors == [
+        [], [], ["the budget of geo, 0.09 USD per day, below the 0.1 USD that a call may cost, is used up: what w"],
+    ]  # fmt: skip
+    assert len(service.log) == 10
 
 
 @pytest.mark.parametrize(
