@@ -14,8 +14,8 @@ from jobs.errors import DeclarationError
 from jobs.ledger.job_files import JobFiles
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import versions
-from jobs.run.keys.job_bills import bill_jobs
-from jobs.run.keys.job_ends import most_cost
+from jobs.run.keys.vendor_jobs.job_bills import bill_jobs
+from jobs.run.keys.vendor_jobs.job_ends import most_cost
 from jobs.run.settling import settle_killed_runs
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.records import Billed, DayRecord, LookupFacts, PriceFacts, RunBill

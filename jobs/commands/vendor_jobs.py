@@ -15,8 +15,8 @@ from jobs.errors import DeclarationError, TidegateError
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.job_files import Intent, Job, JobFiles
 from jobs.ledger.stored_request import versions
-from jobs.run.keys.job_budgets import give_back
-from jobs.run.keys.job_ends import let_go, most_cost
+from jobs.run.keys.vendor_jobs.job_budgets import give_back
+from jobs.run.keys.vendor_jobs.job_ends import let_go, most_cost
 from jobs.schema.facts import Facts
 
 OPEN, UNSENT = "open", "submission not confirmed"

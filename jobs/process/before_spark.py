@@ -71,7 +71,7 @@ class BeforeSpark:
         """
         if not any(isinstance(lookup, JobLookup) for lookup in self.enrichment.lookups):
             return ""
-        from jobs.run.keys.waiting_days import look_again  # imports aiohttp, Arrow
+        from jobs.run.keys.vendor_jobs.waiting_days import look_again  # imports aiohttp, Arrow
 
         return look_again(self.enrichment, day, may_submit=may_submit)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
     from jobs.run.changes.changed_rows import ChangedRows
     from jobs.run.engines.engine import Engine
-    from jobs.run.keys.waits import Waits
+    from jobs.run.keys.vendor_jobs.waits import Waits
     from jobs.run.plan.planner import DayPlan
     from jobs.run.request_metrics import RequestMetricsCollector
 
@@ -150,7 +150,7 @@ def run_files(
     """
     # import Spark only after the declaration is checked
     from jobs.run.engines.engine import LOCAL, LocalEngine, SparkEngine, chosen_engine
-    from jobs.run.keys.waits import WaitingDay, Waits
+    from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
     from jobs.run.request_metrics import RequestMetricsCollector
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
@@ -325,7 +325,7 @@ class DayRun:
         figures = self.sent.in_figures(metrics.with_stored(figures, plan.tasks), facts.declared)
         figures = run_bills.with_bill(figures, plan.tasks.meters, lookups)
         if self.waits.done:
-            from jobs.run.keys.job_bills import with_job_bills
+            from jobs.run.keys.vendor_jobs.job_bills import with_job_bills
 
             figures = with_job_bills(figures, self.waits.done)
         return DayRecord(

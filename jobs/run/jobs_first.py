@@ -11,7 +11,7 @@ from jobs.errors import DeclarationError
 from jobs.run.day import require_expectations
 from jobs.run.engines.engine import SPARK, LocalEngine
 from jobs.run.keys.ledger_session import settle_jobs
-from jobs.run.keys.waits import WaitingDay, Waits
+from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
 from jobs.run.plan.planner import RunOfDay, plan_day
 from jobs.run.plan.preflight import preflight
 from jobs.run.rows.local_rows import NeedsSpark

@@ -11,10 +11,10 @@ from pyspark.sql import types as T  # noqa: N812
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.plan import LedgerPlan
 from jobs.run.keys.driver_keys import KeyRows
-from jobs.run.keys.job_step import settle_by_jobs
 from jobs.run.keys.key_texts import TASK
 from jobs.run.keys.registration import registered
-from jobs.run.keys.waits import WaitingDay, Waits
+from jobs.run.keys.vendor_jobs.job_step import settle_by_jobs
+from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 from jobs.storage.urls import is_url
 

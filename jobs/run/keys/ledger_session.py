@@ -26,12 +26,12 @@ from jobs.run.engines.spark_failures import own_words
 from jobs.run.keys.chained_rows import read_chained_rows
 from jobs.run.keys.day_keys import KeySource
 from jobs.run.keys.hits import Hits, find_hits, open_folder, with_index, with_own_answers
-from jobs.run.keys.job_step import ItemLimit, settle_by_jobs
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT
 from jobs.run.keys.registration import LedgerContent, look_at_ledger, registered
-from jobs.run.keys.waits import Waits
+from jobs.run.keys.vendor_jobs.job_step import ItemLimit, settle_by_jobs
+from jobs.run.keys.vendor_jobs.waits import Waits
 from jobs.run.plan.caps import divided_by_need
 from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.run.rows.local_rows import LocalRows, engine_for

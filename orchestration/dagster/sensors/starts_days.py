@@ -126,7 +126,7 @@ def _waited(
 
     A vendor that takes no more jobs is left alone for a while, as a service that is down.
     """
-    from jobs.run.keys.waiting_days import days_waiting, look_again  # imports aiohttp
+    from jobs.run.keys.vendor_jobs.waiting_days import days_waiting, look_again  # imports aiohttp
 
     for day, are_submitted in days_waiting(declared.enrichment).items():
         word = latest_status(instance, declared, day)

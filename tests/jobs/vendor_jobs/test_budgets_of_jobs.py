@@ -9,7 +9,7 @@ from jobs.commands.vendor_jobs import forget_job
 from jobs.declare.limits.budgets import PARTS
 from jobs.limits.lease_book import JOB
 from jobs.limits.store_url import LIMITS_URL, limits_url, open_store
-from jobs.run.keys.job_budgets import JobBudgets
+from jobs.run.keys.vendor_jobs.job_budgets import JobBudgets
 from tests.jobs.vendor_jobs.test_days_by_jobs import DAY, NEXT, TEXTS, WAITING
 from tests.jobs.vendor_jobs.test_killed_jobs import run_killed_at
 from tests.support.killed_job_run import POINTS

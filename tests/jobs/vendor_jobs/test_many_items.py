@@ -11,7 +11,7 @@ import pytest
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.vendor_jobs import Item
 from jobs.ledger.job_files import KEY
-from jobs.run.keys.job_items import JobItems, item_id
+from jobs.run.keys.vendor_jobs.job_items import JobItems, item_id
 
 MB = 1 << 20
 RUN = """
@@ -19,7 +19,7 @@ import os, sys, threading, time
 import pyarrow as pa
 from declared.reviews import reviews
 from jobs.process.spark_submit import SparkSubmit
-from jobs.run.keys.waiting_days import look_again
+from jobs.run.keys.vendor_jobs.waiting_days import look_again
 from tests.support.program_here import in_this_session
 from tidegate.__main__ import main
 from tests.support.job_steps import DAY, settle

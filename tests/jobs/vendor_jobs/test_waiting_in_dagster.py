@@ -11,7 +11,7 @@ import pytest
 from dagster import DagsterEvent, DagsterEventType, EventLogEntry
 from dagster._core.events import AssetObservationData
 
-from jobs.run.keys.waiting_days import days_waiting
+from jobs.run.keys.vendor_jobs.waiting_days import days_waiting
 from orchestration.common.start_page import describe
 from orchestration.common.table_status import read_tables
 from orchestration.dagster.declared import Declared

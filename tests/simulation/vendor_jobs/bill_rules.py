@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobs.declare.limits.budgets import PARTS
 from jobs.ledger.job_files import NEVER_SENT
-from jobs.run.keys.job_results import GIVEN_UP
+from jobs.run.keys.vendor_jobs.job_watch import GIVEN_UP
 from tests.simulation import limits_store
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.vendor_jobs.dialects import DIALECTS

@@ -11,8 +11,8 @@ from typing import Any
 import jobs.commands.vendor_jobs
 import jobs.declare.finding.discovery
 import jobs.ledger.job_files
-import jobs.run.keys.job_step
-import jobs.run.keys.waiting_days
+import jobs.run.keys.vendor_jobs.job_step
+import jobs.run.keys.vendor_jobs.waiting_days
 import jobs.storage.durable
 from jobs.ledger.job_files import JobFiles
 from tests.simulation import clock, file_access, installation

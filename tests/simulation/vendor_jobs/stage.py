@@ -18,8 +18,8 @@ from jobs.ledger.changes.erasure import forget
 from jobs.ledger.keys import key_text
 from jobs.run.enrich import write_out
 from jobs.run.keys.ledger_session import prepare_ledger
-from jobs.run.keys.waiting_days import look_again
-from jobs.run.keys.waits import WaitingDay, Waits
+from jobs.run.keys.vendor_jobs.waiting_days import look_again
+from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
 from jobs.run.request_metrics import RequestMetricsCollector
 from tests.simulation import clock, night_at_work
 from tests.simulation.outcome import Outcome, Over

@@ -18,9 +18,9 @@ from jobs.declare.vendor_jobs import Failed, JobLookup, Over, Refused, Running
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer, StoredOutcome
 from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
-from jobs.run.keys.job_budgets import give_back
-from jobs.run.keys.job_ends import cost, describe, let_go
-from jobs.run.keys.job_items import item_id
+from jobs.run.keys.vendor_jobs.job_budgets import give_back
+from jobs.run.keys.vendor_jobs.job_ends import cost, describe, let_go
+from jobs.run.keys.vendor_jobs.job_items import item_id
 from jobs.wording import counted, one_line
 
 AT_ONCE = 10_000  # results in a part

@@ -21,7 +21,7 @@ from jobs.ledger.job_files import Intent, JobFiles
 from jobs.limits.lease_book import JOB, LeaseBook
 from jobs.limits.store import Found, StoreLost
 from jobs.limits.store_url import limits_url, open_store
-from jobs.run.keys.job_ends import most_cost
+from jobs.run.keys.vendor_jobs.job_ends import most_cost
 
 _log = logging.getLogger("tidegate.jobs")
 

@@ -33,13 +33,13 @@ from jobs.run.keys.claims import DEAD_AFTER
 from jobs.run.keys.day_keys import KeySource
 from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.hits import Hits, open_folder
-from jobs.run.keys.job_budgets import Free, JobBudgets
-from jobs.run.keys.job_ends import describe
-from jobs.run.keys.job_items import JobItems
-from jobs.run.keys.job_results import GIVEN_UP, JobWatch, Look
 from jobs.run.keys.key_texts import TEXT
-from jobs.run.keys.waiting_days import waiting_sentence
-from jobs.run.keys.waits import Waits
+from jobs.run.keys.vendor_jobs.job_budgets import Free, JobBudgets
+from jobs.run.keys.vendor_jobs.job_ends import describe
+from jobs.run.keys.vendor_jobs.job_items import JobItems
+from jobs.run.keys.vendor_jobs.job_watch import GIVEN_UP, JobWatch, Look
+from jobs.run.keys.vendor_jobs.waiting_days import waiting_sentence
+from jobs.run.keys.vendor_jobs.waits import Waits
 from jobs.schema.columns import NOT_REPEATED
 from jobs.wording import counted
 

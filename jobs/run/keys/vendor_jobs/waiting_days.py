@@ -10,8 +10,8 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.vendor_jobs import JobLookup
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.job_files import Intent, Job, JobFiles
-from jobs.run.keys.job_results import JobWatch, Look
-from jobs.run.keys.waits import GOES_ON
+from jobs.run.keys.vendor_jobs.job_watch import JobWatch, Look
+from jobs.run.keys.vendor_jobs.waits import GOES_ON
 from jobs.wording import counted
 
 
