@@ -30,7 +30,8 @@ from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT
 from jobs.run.keys.registration import LedgerContent, look_at_ledger, registered
-from jobs.run.keys.vendor_jobs.job_step import ItemLimit, settle_by_jobs
+from jobs.run.keys.vendor_jobs.item_limit import ItemLimit
+from jobs.run.keys.vendor_jobs.job_step import settle_by_jobs
 from jobs.run.keys.vendor_jobs.waits import Waits
 from jobs.run.plan.caps import divided_by_need
 from jobs.run.request_metrics import RequestMetricsCollector

@@ -4,7 +4,7 @@ import pytest
 
 from jobs.errors import BudgetExhausted
 from jobs.ledger.plan import CallCap
-from jobs.run.keys.vendor_jobs.job_step import ItemLimit
+from jobs.run.keys.vendor_jobs.item_limit import ItemLimit
 from jobs.run.plan.caps import divide_cap
 from jobs.run.plan.options import RunOptions
 from tests.support.job_steps import settle

@@ -34,6 +34,17 @@ def test_a_refused_job_of_another_day_with_a_key_of_the_day_stops_it_and_names_i
         steps.run(TEXTS[:1], NEXT)
 
 
+def test_results_that_the_class_cannot_read_stop_no_other_day(steps, caplog):
+    vendor = steps.reviews.vendor
+    (job,) = vendor.jobs.values()
+    job.looks, vendor.mangle = 0, lambda lines: [{"id": line["id"], "answer": 5} for line in lines]
+    step = steps.run(["another"], NEXT)
+    assert "1 job with 1 item at vendor is open" in step.sentence
+    assert f"job job-1 of {DAY}: lookup labels: its class Labels failed" in caplog.text
+    vendor.mangle = lambda lines: lines
+    assert steps.run().outcomes == {"ok": 3}
+
+
 def test_a_day_tells_only_what_is_done_of_its_jobs(steps):
     async def two_are_done(_, parts):
         if parts[-1] == "job-1":

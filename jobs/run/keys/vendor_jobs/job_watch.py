@@ -15,7 +15,7 @@ from jobs.clients.vendor_session import NotNow, Reading, VendorSession
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.values.prices import reported_units
 from jobs.declare.vendor_jobs import Failed, JobLookup, Over, Refused, Running
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, LedgerError, RunStopped, TidegateError
 from jobs.ledger.answers import StoredAnswer, StoredOutcome
 from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
 from jobs.run.keys.vendor_jobs.job_budgets import give_back
@@ -114,11 +114,18 @@ class JobWatch:
         Raises:
             DeclarationError: The vendor refused one of `jobs` as a whole.
             AccessRefused: The vendor denies access.
-            TidegateError: The class is wrong, or the results cannot be stored.
+            TidegateError: The class failed at one of `jobs`, or results cannot be stored.
         """
         found, elsewhere = Look(), Look()
         for job, intent in others:
-            if refused := await self._look_at(job, intent, elsewhere):
+            try:
+                refused = await self._look_at(job, intent, elsewhere)
+            except (LedgerError, RunStopped):
+                raise
+            except TidegateError as error:  # of its results; a run of its day raises it again
+                _log.warning("job %s of %s: %s", job.id, intent.day, error)
+                continue
+            if refused:
                 _log.warning("%s; the next run of that day submits its items again.", refused)
         refusals = [await self._look_at(job, intent, found) for job, intent in jobs]
         if refused := next(filter(None, refusals), ""):

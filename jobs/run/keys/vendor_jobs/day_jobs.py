@@ -1,0 +1,149 @@
+"""The jobs of a lookup, as a run of a day sees them: which are open, which have keys of the day,
+and which another run is about to submit.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.declare.vendor_jobs import JobLookup
+from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
+from jobs.ledger.working_folders import BEAT, RUNS, by_run
+from jobs.run.keys.claims import DEAD_AFTER
+from jobs.run.keys.vendor_jobs.job_watch import GIVEN_UP
+from jobs.run.keys.vendor_jobs.waits import WaitingDay
+
+CLOCKS_DIFFER = 300.0  # s, by which the clock of the ledger's files may be behind
+
+
+class DayJobs:
+    """The jobs of a lookup for one run of a day.
+
+    Attributes:
+        files: Of the lookup.
+        since: When the day began to wait, in s since the epoch; now for a day that does not wait.
+        lost: Tokens of jobs that may have been submitted, and that nothing can find again.
+
+    Args:
+        files: Of the lookup.
+        lookup: As declared.
+        day: Of the run.
+        run_id: Of the run.
+        texts: The keys of the day, in the form of the ledger.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        files: JobFiles,
+        lookup: JobLookup,
+        day: WaitingDay,
+        *,
+        run_id: str,
+        texts: pa.Array,
+        clock: Callable[[], float],
+    ) -> None:
+        self.files, self.lost = files, set[str]()
+        self.since = float(files.waiting(day.enrichment, day.day).get("since", clock()))
+        self._lookup, self._day, self._run_id = lookup, day, run_id
+        self._texts, self._clock = texts, clock
+        self._intents: dict[str, Intent] = {}
+        self._has_keys: dict[str, bool] = {}  # by token
+
+    def intent(self, token: str) -> Intent:
+        """Returns the intent of a job. Raises LedgerError."""
+        if token not in self._intents:
+            self._intents[token] = self.files.intent(token)
+        return self._intents[token]
+
+    def write_intent(self, token: str, intent: Intent) -> None:
+        """Stores that the day waits, for the run after a kill; then the intent of a new job with
+        keys of the day. Raises LedgerError.
+        """
+        if not self.files.waiting(self._day.enrichment, self._day.day):
+            self.write_waiting([], unsent=1)
+        self.files.write_intent(token, intent)
+        self._intents[token], self._has_keys[token] = intent, True
+
+    def write_waiting(self, tokens: list[str], *, unsent: int) -> None:
+        """Stores which jobs the day waits for, and how many keys are not submitted."""
+        facts = {"since": self.since, "tokens": tokens, "unsent": unsent}
+        self.files.write_waiting(self._day.enrichment, self._day.day, facts)
+
+    def has_keys(self, job: Job) -> bool:
+        """Returns whether the job has keys of the day."""
+        if job.token not in self._has_keys:
+            found = pc.is_in(self.intent(job.token).keys[KEY], value_set=self._texts)
+            self._has_keys[job.token] = bool(pc.any(found).as_py())
+        return self._has_keys[job.token]
+
+    def open(self) -> list[Job]:
+        """Returns the open jobs of the lookup, of any day."""
+        return [job for job in self.files.jobs(since=self._clock()) if job.is_open]
+
+    def awaited(self) -> list[Job]:
+        """Returns the open jobs with keys of the day, without those that are lost."""
+        return [job for job in self.open() if self.has_keys(job) and job.token not in self.lost]
+
+    def _ended(self) -> list[Job]:
+        """Returns the jobs that ended since the day waits, and some that ended shortly before."""
+        return [job for job in self.files.jobs(since=self.since - CLOCKS_DIFFER) if job.done]
+
+    def done_of_day(self) -> list[Mapping[str, Any]]:
+        """Returns the facts of the jobs that the day submitted since it waits, and that ended."""
+        day = (self._day.enrichment, self._day.day)
+        return [
+            job.done
+            for job in self._ended()
+            if (job.done["enrichment"], job.done["day"]) == day and job.done["at"] >= self.since
+        ]
+
+    def sent_enough(self) -> pa.Array:
+        """Returns the keys that were sent as often as retries allow since the day waits."""
+        sent: Counter[str] = Counter()
+        for job in self._ended():
+            # a refused job answered nothing, and uses up no retry
+            is_try = "answered" in job.done or job.done["state"] == GIVEN_UP
+            if is_try and job.done["ended_at"] >= self.since:
+                sent.update(self.intent(job.token).keys[KEY].to_pylist())
+        most = self._lookup.retry.retries
+        return pa.array([key for key, times in sent.items() if times > most], pa.string())
+
+    # -- other runs --------------------------------------------------------------------------------
+    def runs_alive(self) -> set[str]:
+        """Returns the runs, this one included, that gave signs of life of late."""
+        folder = self.files.folder
+        runs = by_run(folder, folder.files(RUNS))
+        now = runs.get(self._run_id, {}).get(BEAT)
+
+        def is_recent(changed: dt.datetime | None) -> bool:
+            if now is None or changed is None:
+                return True
+            return abs((now - changed).total_seconds()) < DEAD_AFTER
+
+        return {run for run, names in runs.items() if BEAT in names and is_recent(names[BEAT])}
+
+    def is_of_another(self, job: Job, alive: set[str]) -> bool:
+        """Returns whether another of the runs that are alive is about to submit the job."""
+        run = self.intent(job.token).run_id
+        return run != self._run_id and run in alive
+
+    def is_late(self, job: Job) -> bool:
+        """Returns whether give_up has passed for the job."""
+        return self._clock() >= job.until(self.intent(job.token), self._lookup.give_up)
+
+    def holds_slot(self, job: Job, alive: set[str]) -> bool:
+        """Returns whether an open job may run at the vendor. A lost job stays open for its keys,
+        and holds no slot.
+
+        alive: The runs that are alive; needed only where nothing recovers a job.
+        """
+        if job.id:
+            return True
+        if self._lookup.recovery == "none":
+            return self.is_of_another(job, alive)
+        return not self.is_late(job)

@@ -1,0 +1,43 @@
+"""What the lookups of a run may still spend on items of jobs."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from jobs.ledger.plan import ROUNDING, CallCap
+
+
+@dataclass
+class ItemLimit:
+    """What the lookups of a run may still spend on items of jobs.
+
+    Attributes:
+        cap: Of the run; None without a cap.
+        left: Of the cap, in its units.
+    """
+
+    cap: CallCap | None = None
+    left: float = 0.0
+
+    @classmethod
+    def of(cls, cap: CallCap | None) -> Self:
+        return cls(cap, 0.0 if cap is None else sum(cap.parts))
+
+    def rest(self) -> CallCap | None:
+        """Returns what is left for calls, as jobs that are lost count too."""
+        whole = 0.0 if self.cap is None else sum(self.cap.parts)
+        if self.cap is None or self.left >= whole:
+            return self.cap
+        return replace(self.cap, parts=tuple(part * self.left / whole for part in self.cap.parts))
+
+    def take(self, items: int, place: int) -> int:
+        """Returns how many of these items of a lookup may be submitted, and spends them."""
+        weight = 0.0 if self.cap is None else self.cap.weights[place]
+        if not weight:
+            return items
+        items = min(items, int(self.left / weight + ROUNDING))
+        self.left = max(0.0, self.left - items * weight)
+        return items
+
+    def give_back(self, items: int, place: int) -> None:
+        """Counts these items of a lookup, which the vendor did not take, as not spent."""
+        self.left += 0.0 if self.cap is None else items * self.cap.weights[place]
