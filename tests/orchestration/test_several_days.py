@@ -227,7 +227,27 @@ def test_a_summary_that_failed_before_a_crash_is_made_again_by_the_retry(project
 
 
 @pytest.mark.process
-def test_an_error_before_spark_starts_fails_the_days_of_this_run_and_no_taken_day(
+def test_a_retry_that_cannot_make_summaries_of_a_published_day_runs_the_other_days(
+    project, monkeypatch
+):
+    monkeypatch.setattr(
+        "orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1)
+    )
+    monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
+    monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
+
+    def unreachable(*_, **__):
+        raise TidegateError("the store does not answer.")
+
+    monkeypatch.setattr("jobs.tables.records.published_runs.last_published", unreachable)
+    script = Script(written, None, None)
+    reason = three_days(project, script, code=KILLED)
+    assert f" Not made: windows and summaries of {DAYS[0]}: the store does not answer." in reason
+    assert script.begun == [DAYS[0], DAYS[1], DAYS[1]]
+
+
+@pytest.mark.process
+def test_an_error_before_spark_starts_fails_the_first_day_of_this_run_and_no_taken_day(
     project, monkeypatch
 ):
     monkeypatch.setattr(
@@ -243,8 +263,9 @@ def test_an_error_before_spark_starts_fails_the_days_of_this_run_and_no_taken_da
         others_have(others, DAYS[:1])
         reason = three_days(project, script, wait=0.1)
     assert "2013-01-11: the store does not answer. " in reason
+    assert reason.endswith(" 1 day was not begun.")
     assert f"{DAYS[0]}: {DAYS[0]} is being run by run their " in reason
-    assert [run.day for run in run_records.unwritten(KEY)] == [*DAYS[1:]]
+    assert [run.day for run in run_records.unwritten(KEY)] == [DAYS[1]]
     (run,) = project.get_runs()
     assert project.all_logs(run.run_id, of_type=DagsterEventType.STEP_UP_FOR_RETRY) == []
     assert script.begun == []
@@ -268,6 +289,28 @@ def test_a_day_that_a_full_disk_does_not_take_is_red_and_not_run_again(project, 
     assert reason.startswith("2 of 3 days published. Not published: 2013-01-10: the disk is full.")
     assert script.begun == [*DAYS]
     assert [run.state for run in run_records.unwritten(KEY)] == ["failed"]
+
+
+@pytest.mark.process
+def test_an_error_in_the_middle_of_a_run_fails_its_day_and_none_that_did_not_begin(
+    project, monkeypatch
+):
+    monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
+
+    def full(record, *_):
+        if record.facts.day == DAYS[0]:
+            return published(record)
+        raise TidegateError("the disk is full.")
+
+    def unsaved(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("jobs.tables.publishing.publish", full)
+    monkeypatch.setattr(run_records, "save_unwritten", unsaved)
+    reason = three_days(project, Script(written, written, written))
+    assert reason.startswith(
+        "1 of 3 days published. Not published: 2013-01-11: the disk is full. 1 day was not begun."
+    )
 
 
 @pytest.mark.process

@@ -6,7 +6,6 @@ import dataclasses
 import datetime as dt
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -24,8 +23,7 @@ from orchestration.common.modes import Mode
 from orchestration.dagster.assets.checks import withdraw_planned_by_ended_runs
 from orchestration.dagster.assets.day_events import DayEvents
 from orchestration.dagster.assets.day_status import latest_status
-from orchestration.dagster.assets.day_step import DaysRun
-from orchestration.dagster.assets.days_tally import DaysTally
+from orchestration.dagster.assets.days_to_run import ChosenDays, choose_days
 from orchestration.dagster.sensors.alerts import AlertCursor, news
 from orchestration.dagster.sensors.dead_runs import STARTED_BY, identity
 from orchestration.dagster.sensors.reports_days import reports_days
@@ -258,6 +256,5 @@ def test_a_replay_lets_a_published_day_stand_whose_last_run_was_killed_before_it
         dataclasses.replace(published, facts=facts, state="written", published_at=None)
     )
     monkeypatch.setattr("jobs.commands.replaying.replay.prepare", lambda _enrichment, _day: 0)
-    run = SimpleNamespace(_declared=DECLARED, _mode=Mode.replay, _tally=DaysTally([DAY]))
-    assert DaysRun._published_without_dead_letters(run, DAY) == published
-    assert run._tally.red == {}
+    chosen = choose_days(DECLARED, Mode.replay, [DAY], set())
+    assert chosen == ChosenDays(unchanged={DAY: published})

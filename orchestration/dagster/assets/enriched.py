@@ -13,9 +13,11 @@ from jobs.declare.inputs import TABLES
 from jobs.declare.published.windows import Window
 from jobs.errors import TidegateError
 from orchestration.common.report_server import served
-from orchestration.dagster.assets import columns, day_step, metadata
+from orchestration.dagster.assets import columns, metadata
 from orchestration.dagster.assets.checks import check_specs
 from orchestration.dagster.assets.day_config import DayConfig
+from orchestration.dagster.assets.day_step import enrich_days
+from orchestration.dagster.assets.days_reporter import Event
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.resources import SparkProgram
 
@@ -99,13 +101,13 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         },
         pool=POOL,
         retry_policy=CRASH,
-        # a run of several days logs its materializations instead (day_step), and yields none
+        # a run of several days logs its materializations instead (days_reporter), and yields none
         output_required=False,
     )
     def enriched(
         context: dg.AssetExecutionContext, config: DayConfig, tidegate_spark: SparkProgram
-    ) -> Iterator[day_step.Event]:
-        yield from day_step.enrich_days(context, declared, tidegate_spark, config.mode)
+    ) -> Iterator[Event]:
+        yield from enrich_days(context, declared, tidegate_spark, config.mode)
 
     return enriched
 
