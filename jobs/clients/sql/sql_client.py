@@ -52,7 +52,7 @@ class SqlClient(BatchingClient):
         self._endless: Sequence[str] = ()
         self._limit = lookup.attempt_timeout or lookup.timeout
         self._types: ColumnTypes | None = None  # known after the first query
-        self._fit: Sequence[Callable[[Any], Any]] = ()
+        self._fits_by_part: Sequence[Callable[[Any], Any]] = ()
         self._counts = counts_of(lookup.name)
         self._batching: Batching | None = None
         if lookup.batch_size > 1:
@@ -133,10 +133,11 @@ class SqlClient(BatchingClient):
             if isinstance(raised, CallFailed) and not raised.passing and is_about_a_value(error):
                 raise BatchRefused(str(raised)) from error
             raise raised from error
+        asked = len(keys) - len(refused)
         # a key without a row may have a row beyond the limit
-        if len(rows) >= ROWS_PER_KEY * len(keys):
+        if rows and len(rows) >= ROWS_PER_KEY * asked:
             return [await self._outcome(key) for key in keys]
-        found = iter(self._outcomes(rows, len(keys) - len(refused)))
+        found = iter(self._outcomes(rows, asked))
         return [
             refused[number] if number in refused else next(found) for number in range(len(keys))
         ]
@@ -152,7 +153,7 @@ class SqlClient(BatchingClient):
         request = self._counts.request(keys)
         try:
             async with (
-                asyncio.timeout(self._limit),
+                asyncio.timeout(self._limit) as limit,
                 (await self._engine_here()).connect() as connection,
             ):
                 if self._types is None:
@@ -162,13 +163,15 @@ class SqlClient(BatchingClient):
                             self._lookup, connection.dialect.identifier_preparer.quote
                         )
                     self._types = await ColumnTypes.read(connection, self._lookup, table)
-                    self._fit = self._types.fits()
+                    self._fits_by_part = self._types.fits()
                 request.leaves()
                 request.is_written()
                 rows: Sequence[Any] = await left_at_once(connection, ask)
                 self._counts.answered += 1
                 return rows
         except TimeoutError as error:
+            if not limit.expired():  # the driver's own, or the network's
+                raise
             raise CallFailed(f"no answer within {self._limit} s", passing=True) from error
         finally:
             request.ends()
@@ -186,7 +189,7 @@ class SqlClient(BatchingClient):
 
     def _fitting(self, key: Key) -> Key:
         try:
-            return tuple(fit(value) for fit, value in zip(self._fit, key, strict=True))
+            return tuple(fit(value) for fit, value in zip(self._fits_by_part, key, strict=True))
         except ValueError as error:
             raise CallFailed(str(error), passing=False) from error
 
@@ -255,7 +258,7 @@ def as_typed(spark_type: str, value: Any) -> Any:
     """Convert a value that the database cannot type, such as 0 for False, or JSON as text."""
     if spark_type == "BOOLEAN":  # SQLite and MySQL
         return bool(value) if value in (0, 1) else value
-    if isinstance(value, str) and spark_type.startswith(("ARRAY", "STRUCT")):
+    if isinstance(value, str) and spark_type.startswith(("ARRAY", "MAP", "STRUCT")):
         try:
             return read_json(value)
         except ValueError:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import decimal
+import errno
 import sqlite3
 import threading
 import time
@@ -119,6 +120,22 @@ def test_many_keys_are_compared_as_one_key_is(tmp_path):
         assert ask(many, *((value,) for value in values)) == answers
 
 
+def test_a_row_beyond_the_limit_of_a_query_is_found_where_another_key_is_refused(tmp_path):
+    with sqlite3.connect(tmp_path / "twice.db") as twice:
+        twice.execute("CREATE TABLE twice (x DOUBLE, word TEXT)")
+        twice.executemany(
+            "INSERT INTO twice VALUES (?, ?)", [(1.0, "again")] * 6 + [(2.0, "two")]
+        )
+    twice.close()
+    declared = lookup(
+        tmp_path / "twice.db", table="twice", keys={"x": "x"}, returns="word STRING", batch_size=10
+    )
+    refused, again, two = ask(declared, (float("nan"),), (1.0,), (2.0,))
+    assert str(refused) == "keys.x: NaN equals no value, so it cannot be a key"
+    assert str(again) == "twice has two or more rows for this key; a lookup gives one"
+    assert two == ("two",)
+
+
 def test_a_value_that_the_driver_refuses_is_the_error_of_its_own_key(database):
     answers = ask(lookup(database, batch_size=10), ("N1",), (decimal.Decimal("1.5"),), ("N2",))
     assert (answers[0], answers[2]) == (("BOEING", 149), (None, None))
@@ -167,12 +184,16 @@ def test_json_that_a_database_keeps_as_text_is_read_where_an_answer_has_that_typ
             """CREATE TABLE docs (k, doc); INSERT INTO docs VALUES (1, '{"a": [1, 2]}'), (2, 'no')"""
         )
     odd.close()
-    declared = lookup(
-        tmp_path / "odd.db", table="docs", keys={"k": "k"}, returns="doc STRUCT<a: ARRAY<INT>>"
-    )
-    good, bad = ask(declared, (1,), (2,))
-    assert good == ({"a": [1, 2]},)
-    assert str(bad) == "doc: expected STRUCT, got 'no'"
+    for kind, read in (
+        ("STRUCT<a: ARRAY<INT>>", {"a": [1, 2]}),
+        ("MAP<STRING, ARRAY<INT>>", [("a", [1, 2])]),
+    ):
+        declared = lookup(
+            tmp_path / "odd.db", table="docs", keys={"k": "k"}, returns=f"doc {kind}"
+        )
+        good, bad = ask(declared, (1,), (2,))
+        assert good == (read,)
+        assert str(bad) == f"doc: expected {kind.partition('<')[0]}, got 'no'"
 
 
 def slow(database, seconds):
@@ -252,6 +273,18 @@ def test_a_key_of_a_type_that_the_driver_refuses_is_a_failed_call_that_does_not_
     (failure,) = ask(lookup(database), (decimal.Decimal("1.5"),))
     assert isinstance(failure, CallFailed)
     assert not failure.passing
+
+
+def test_a_timeout_that_is_not_the_lookups_is_in_its_own_words(database):
+    def give_up(*_statement):
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", give_up)
+    try:
+        (failed,) = ask(lookup(database, timeout=None), ("N1",))
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", give_up)
+    assert (str(failed), failed.passing) == ("[Errno 110] Connection timed out", True)
 
 
 def test_a_database_that_cannot_be_opened_may_come_back(tmp_path):
