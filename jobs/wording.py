@@ -49,6 +49,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def described(error: BaseException) -> str:
+    """`ValueError: no such town`, also where the text of a user's exception cannot be made."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # a user's __str__
+        text = "(without a text, as its __str__ fails)"
+    return f"{type(error).__name__}: {text}"
+
+
 def one_line(text: str, longest: int = LONGEST) -> str:
     """`text` on one line of at most about `longest` characters, with control characters escaped as
     in Python.

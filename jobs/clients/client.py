@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from jobs.declare.lookup import Key
+from jobs.wording import described
 
 Ask = Callable[[Key], Awaitable[Any]]  # makes an attempt for a key; returns its answer
 # sends keys in one request; returns an outcome per key
@@ -21,7 +22,13 @@ class Client(Protocol):
         """Release the resources of `open`; also runs after a failure."""
 
     async def call(self, key: Key) -> Any | None:
-        """Return an attempt's answer, None for a miss. Raises CallFailed, Throttled, RunStopped."""
+        """Return an attempt's answer, None for a miss.
+
+        Raises:
+            CallFailed: The attempt has no answer.
+            Throttled: The service asks to wait.
+            RunStopped: The run ends, as with AccessRefused.
+        """
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
         """Return the answer's columns as in `returns`. Raises ValueError if it does not fit."""
@@ -127,7 +134,7 @@ def failed_by_user(error: BaseException, *, passing: bool) -> CallFailed:
     """
     if isinstance(error, KeyboardInterrupt | GeneratorExit):
         raise error
-    return CallFailed(f"{type(error).__name__}: {error}", passing=passing)
+    return CallFailed(described(error), passing=passing)
 
 
 class Unclear(CallFailed):

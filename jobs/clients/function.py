@@ -12,6 +12,7 @@ from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Key
 from jobs.errors import DeclarationError, TidegateError
+from jobs.wording import described
 
 
 class FunctionClient:
@@ -114,6 +115,6 @@ class FunctionClient:
 
 
 def _failed(lookup: AsyncFunctionLookup, step: str, error: BaseException) -> TidegateError:
-    kind = "" if isinstance(error, CallFailed) else f"{type(error).__name__}: "
-    message = " ".join(str(error).split())
-    return TidegateError(f"lookup {lookup.name}: its function cannot be {step}: {kind}{message}")
+    text = str(error) if isinstance(error, CallFailed) else described(error)
+    message = " ".join(text.split())
+    return TidegateError(f"lookup {lookup.name}: its function cannot be {step}: {message}")

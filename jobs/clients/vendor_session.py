@@ -25,7 +25,7 @@ from jobs.declare.vendor_jobs import (
 )
 from jobs.errors import AccessRefused, TidegateError
 from jobs.schema.personal import shown_reason
-from jobs.wording import one_line
+from jobs.wording import described, one_line
 
 # statuses of 400 to 499 after which a vendor may have taken the request: the gateway gave up
 # (408, 499), or a copy of the request that the network repeated came second (409)
@@ -230,7 +230,7 @@ class VendorSession:
 
     def _words(self, error: Exception) -> str:
         named = isinstance(error, CallFailed | Throttled | TidegateError)
-        text = str(error) if named else f"{type(error).__name__}: {error}"
+        text = str(error) if named else described(error)
         words = one_line(self._session.masked(text))
         return shown_reason(words) if self._hidden else words
 

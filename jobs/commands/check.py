@@ -16,7 +16,7 @@ from jobs.run.coordinator.run_leases import refuse_small_budgets
 from jobs.run.plan.preflight import check_service_limits, find_day, steps
 from jobs.schema.records import DeclaredFacts
 from jobs.tables.records import run_records
-from jobs.wording import counted
+from jobs.wording import counted, described
 
 
 class Finding(enum.Enum):
@@ -148,7 +148,7 @@ def _noting(enrichment: Enrichment, faults: dict[str, Finding]) -> Iterator[None
         for message in (str(error), *also):
             faults.setdefault(message.removeprefix(f"{enrichment.name}: "), finding)
     except Exception as error:  # noqa: BLE001  # a declaration is code, and others are still to be checked
-        faults.setdefault(f"{type(error).__name__}: {' '.join(str(error).split())}", Finding.WRONG)
+        faults.setdefault(" ".join(described(error).split()), Finding.WRONG)
 
 
 def _lost(enrichment: Enrichment) -> Iterator[str]:

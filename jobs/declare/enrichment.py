@@ -26,6 +26,7 @@ from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import columns as schema
 from jobs.schema.columns import Mode, Severity
 from jobs.schema.records import ChoiceFacts, DeclaredFacts, EventTimeFacts, ExpectationFacts
+from jobs.wording import described
 
 if TYPE_CHECKING:
 
@@ -491,9 +492,7 @@ def load(reference: str) -> Enrichment:
     except TidegateError:
         raise
     except Exception as error:
-        raise DeclarationError(
-            f"{module_name} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
+        raise DeclarationError(f"{module_name} cannot be loaded: {described(error)}") from error
     enrichment = getattr(module, name, None)
     if not isinstance(enrichment, Enrichment):
         found = [key for key, value in vars(module).items() if isinstance(value, Enrichment)]

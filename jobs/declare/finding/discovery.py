@@ -11,7 +11,7 @@ from typing import NamedTuple
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError, TidegateError
-from jobs.wording import did_you_mean
+from jobs.wording import described, did_you_mean
 
 UNKNOWN_FIELD = re.compile(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
 
@@ -69,7 +69,7 @@ def _reason(error: Exception) -> str:
         *_, (frame, line) = traceback.walk_tb(error.__traceback__)
         fields = getattr(frame.f_globals.get(name), "__dataclass_fields__", {})
         return f"line {line}: {name} has no field {field!r}.{did_you_mean(field, fields)}"
-    return f"{type(error).__name__}: {error}"
+    return described(error)
 
 
 def discover(package: str) -> list[Discovered]:

@@ -40,7 +40,7 @@ from jobs.task.link.link_protocol import (
     Lines,
     write_line,
 )
-from jobs.wording import one_line
+from jobs.wording import described, one_line
 
 if TYPE_CHECKING:
     from jobs.task.link.progress import TaskProgress
@@ -207,11 +207,7 @@ class DriverLink:
 
     def send_failure(self, error: BaseException) -> None:
         """Report a failure that a retry would repeat: no attempt follows, and other tasks stop."""
-        message = (
-            error
-            if isinstance(error, TidegateError)
-            else TaskFailed(f"{type(error).__name__}: {error}")
-        )
+        message = error if isinstance(error, TidegateError) else TaskFailed(described(error))
         self.send(FAILED, error=type(message).__name__, message=one_line(str(message)))
 
     def send_end(self) -> None:

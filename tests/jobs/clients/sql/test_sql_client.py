@@ -123,9 +123,7 @@ def test_many_keys_are_compared_as_one_key_is(tmp_path):
 def test_a_row_beyond_the_limit_of_a_query_is_found_where_another_key_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "twice.db") as twice:
         twice.execute("CREATE TABLE twice (x DOUBLE, word TEXT)")
-        twice.executemany(
-            "INSERT INTO twice VALUES (?, ?)", [(1.0, "again")] * 6 + [(2.0, "two")]
-        )
+        twice.executemany("INSERT INTO twice VALUES (?, ?)", [(1.0, "again")] * 6 + [(2.0, "two")])
     twice.close()
     declared = lookup(
         tmp_path / "twice.db", table="twice", keys={"x": "x"}, returns="word STRING", batch_size=10
@@ -188,9 +186,7 @@ def test_json_that_a_database_keeps_as_text_is_read_where_an_answer_has_that_typ
         ("STRUCT<a: ARRAY<INT>>", {"a": [1, 2]}),
         ("MAP<STRING, ARRAY<INT>>", [("a", [1, 2])]),
     ):
-        declared = lookup(
-            tmp_path / "odd.db", table="docs", keys={"k": "k"}, returns=f"doc {kind}"
-        )
+        declared = lookup(tmp_path / "odd.db", table="docs", keys={"k": "k"}, returns=f"doc {kind}")
         good, bad = ask(declared, (1,), (2,))
         assert good == (read,)
         assert str(bad) == f"doc: expected {kind.partition('<')[0]}, got 'no'"

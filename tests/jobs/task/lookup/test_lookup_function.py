@@ -230,6 +230,18 @@ def test_what_the_function_raises_is_tried_again_and_then_an_error():
     assert [start for start, _, _ in row.attempts] == [0, 1_100_000, 3_200_000]
 
 
+def test_an_exception_whose_text_cannot_be_made_is_the_error_of_its_row():
+    class Refused(Exception):  # noqa: N818  # as users name them
+        def __str__(self):
+            return f"status {self.status}"
+
+    (row,) = ask(Scripted({"a": [fail(Refused())] * 3}), "a")
+    assert (row.status, row.error) == (
+        "error",
+        "Refused: (without a text, as its __str__ fails)",
+    )
+
+
 def test_a_retry_that_succeeds_leaves_no_error():
     (row,) = ask(Scripted({"a": [fail(OSError("broken")), reply({"score": 1.0})]}), "a")
     assert (row.status, row.error, len(row.attempts)) == ("ok", None, 2)
