@@ -1,13 +1,12 @@
 """The base of the two checks that compare the rows' marks with their event times."""
 
 from abc import abstractmethod
-from typing import Protocol, TypeVar
-
-import numpy as np
+from typing import Any, Protocol
 
 from data_quality.check import Check, Takes
+from data_quality.findings import Finding
 from data_quality.rows.task_rows import TaskRows
-from data_quality.rows.watermarks import NONE_LOST, TrueMarks, true_marks
+from data_quality.rows.watermarks import TrueMarks, true_marks
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import INPUT_SEQ, LATE, OUTPUT_SEQ, PARTITION, SEGMENT
 from jobs.schema.records import EventTimeFacts
@@ -18,9 +17,6 @@ class Marked(Protocol):
 
     @property
     def gaps(self) -> int: ...
-
-
-Part = TypeVar("Part", bound=Marked)
 
 
 class EventTimeCheck(Check):
@@ -48,15 +44,17 @@ class EventTimeCheck(Check):
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> Marked:
         return self.judged(rows, rows.once("marks", lambda: true_marks(rows, self.event_time)))
 
-    def with_lost_rows(self, parts: list[Part], day: WrittenDay) -> list[Part]:
-        """Judges tasks with lost rows again: without these every later row would look wrong."""
-        if not any(part.gaps for part in parts):
-            return parts
-        lost = day.lost
+    @abstractmethod
+    def compared(self, parts: list[Any]) -> Finding:
+        """Makes the finding of tasks without gaps."""
 
-        def again(rows: TaskRows, _day: WrittenDay) -> Part:
-            task = int(np.nan_to_num(rows.numbers(PARTITION)[0], nan=-1))
-            marks = true_marks(rows, self.event_time, lost.get(task, NONE_LOST))
-            return self.judged(rows, marks)  # type: ignore[return-value]  # of the same check
-
-        return day.each(again, day.output.tasks(self.reads))
+    def finding(self, parts: list[Any], _day: WrittenDay) -> Finding:
+        """Leaves out tasks with lost rows, without which every later row would look wrong."""
+        whole = [part for part in parts if not part.gaps]
+        found = self.compared(whole)
+        if found.success and len(whole) < len(parts):
+            return Finding.not_run(
+                f"{len(parts) - len(whole)} of {len(parts)} tasks lost rows, whose event times "
+                "would move the watermarks; every_row_once names the rows"
+            )
+        return found

@@ -7,7 +7,6 @@ from data_quality.checks.event_time_check import EventTimeCheck
 from data_quality.findings import Finding, rows
 from data_quality.rows.task_rows import Faults, TaskRows, flags
 from data_quality.rows.watermarks import TrueMarks
-from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import LATE
 
 
@@ -33,8 +32,7 @@ class LateRowsMarked(EventTimeCheck):
         mismarked = self.faults(rows, wrong, [LATE, self.event_time.column], truth)
         return LateRows(len(rows), int(marked.sum()), marks.gaps, mismarked)
 
-    def finding(self, parts: list[LateRows], day: WrittenDay) -> Finding:
-        parts = self.with_lost_rows(parts, day)
+    def compared(self, parts: list[LateRows]) -> Finding:
         count, marked = sum(part.rows for part in parts), sum(part.marked for part in parts)
         mismarked = Faults.together(part.mismarked for part in parts)
         bound = f"{round(self.event_time.max_out_of_orderness * 1000) / 1000:g} s"

@@ -10,7 +10,6 @@ from data_quality.findings import Finding, rows
 from data_quality.in_turn import gone_back, out_of_place
 from data_quality.rows.task_rows import Faults, TaskRows
 from data_quality.rows.watermarks import TrueMarks
-from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import OUTPUT_SEQ, SEGMENT
 
 
@@ -71,8 +70,7 @@ class WatermarksNotCrossed(EventTimeCheck):
             moved_claims=out_of_place(self, rows, OUTPUT_SEQ) if claimed.any() else none,
         )
 
-    def finding(self, parts: list[Segments], day: WrittenDay) -> Finding:
-        parts = self.with_lost_rows(parts, day)
+    def compared(self, parts: list[Segments]) -> Finding:
         count = sum(part.rows for part in parts)
         crossed, claimed = sum(part.crossed for part in parts), sum(part.claimed for part in parts)
         misplaced = Faults.together(part.misplaced for part in parts)

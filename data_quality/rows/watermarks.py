@@ -15,17 +15,6 @@ NO_TIME = np.iinfo(np.int64).min // 2
 
 
 @dataclass(frozen=True)
-class Lost:
-    """Rows of a task that its files lack; their event times still moved the task's watermarks."""
-
-    places: Places  # in the task's input
-    times_ms: Places
-
-
-NONE_LOST = Lost(np.zeros(0, np.int64), np.zeros(0, np.int64))
-
-
-@dataclass(frozen=True)
 class TrueMarks:
     segment: Places
     late: Flags
@@ -45,14 +34,12 @@ def event_times_ms(table: pa.Table, column: str) -> Places:
     return np.where(values.is_null().to_numpy(zero_copy_only=False), NO_TIME, whole)
 
 
-def true_marks(rows: TaskRows, declared: EventTimeFacts, lost: Lost = NONE_LOST) -> TrueMarks:
+def true_marks(rows: TaskRows, declared: EventTimeFacts) -> TrueMarks:
     """Computes the marks: a watermark follows every record that raises the largest event time; a
     duplicated row counts once.
     """
-    seq = np.concatenate(
-        [np.nan_to_num(rows.numbers(INPUT_SEQ), nan=-1).astype(np.int64), lost.places]
-    )
-    times = np.concatenate([event_times_ms(rows.table, declared.column), lost.times_ms])
+    seq = np.nan_to_num(rows.numbers(INPUT_SEQ), nan=-1).astype(np.int64)
+    times = event_times_ms(rows.table, declared.column)
     order = np.argsort(seq, kind="stable")
     seq, times = seq[order], times[order]
     is_first = np.diff(seq, prepend=-2) != 0
@@ -62,6 +49,6 @@ def true_marks(rows: TaskRows, declared: EventTimeFacts, lost: Lost = NONE_LOST)
     raised = np.append(0, np.cumsum(is_first & (times > largest)))
     known = (times > NO_TIME) & (largest > NO_TIME)
     late = known & (times <= largest - round(declared.max_out_of_orderness * 1000) - 1)
-    back: NDArray[np.int64] = np.argsort(order)[: len(rows)]
+    back: NDArray[np.int64] = np.argsort(order)
     gaps = int((np.diff(seq, prepend=-1) > 1).sum())
     return TrueMarks(raised[before_it][back], late[back], gaps)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from data_quality.history import EarlierDay, earlier_days, published_day
-from data_quality.rows import lost_rows
 from data_quality.rows.input_rows import InputRows, NeedsSpark
 from data_quality.rows.run_output import RunOutput
 from data_quality.rows.task_rows import TaskRows
-from data_quality.rows.watermarks import Lost
 from jobs.schema.records import DayFacts, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
 from jobs.storage.parquet_files import open_parquet
 from jobs.wording import one_line
@@ -123,11 +121,6 @@ class WrittenDay:
         """Returns what `work` returns for the rows of each read."""
         there = self if self.tasks is None else self.for_tasks()
         return self.run(lambda read: work(read(), there), list(reads))
-
-    @cached_property
-    def lost(self) -> dict[int, Lost]:
-        assert self.declared.event_time is not None
-        return lost_rows.find_lost_rows(self.output, self.input, self.declared.event_time)
 
     def find_metrics(self, lookup: LookupFacts) -> LookupMetrics | None:
         return (

@@ -13,7 +13,7 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,12 +26,13 @@ PLACES = ("first", "middle", "last")
 
 @dataclass(frozen=True)
 class Planted:
-    """What has to be seen: the checks that fail, and the rows that evidence has to name (source
-    file's name, row).
+    """What has to be seen: the checks that fail, the rows that evidence has to name (source
+    file's name, row), and the checks that may not be run.
     """
 
     red: frozenset[str]
     rows: frozenset[tuple[str, int]]
+    unjudged: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ def row_lost(day: Day, place: str) -> Planted:
     row, name = _row(day, at), at[0]
     table = day.outputs[name]
     day.outputs[name] = pa.concat_tables([table.slice(0, at[1]), table.slice(at[1] + 1)])
-    return _planted("every_row_once", rows=[row])
+    unjudged = frozenset({"watermarks_not_crossed", "late_rows_marked"})
+    return replace(_planted("every_row_once", rows=[row]), unjudged=unjudged)
 
 
 def row_doubled(day: Day, place: str) -> Planted:
