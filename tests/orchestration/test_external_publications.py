@@ -223,7 +223,7 @@ def test_a_table_that_cannot_be_read_is_named_and_keeps_nobody_from_hearing_of_t
     towns.publish(DAY, range(5))
     context = dg.build_sensor_context(instance=sensor.instance)
     result = reports_days([Declared("declared.towns:other", other), sensor.declared])(context)
-    assert result.skip_reason.skip_message.startswith("other: ")
+    assert result.skip_reason.skip_message.startswith("towns: 1 day published elsewhere. other: ")
     assert sensor.materialized(sensor.declared.key) == {DAY}
 
 

@@ -371,6 +371,25 @@ def test_a_deadline_that_passes_after_a_run_that_failed_without_a_word_says_so_a
     )
 
 
+def unreadable(of: Declared) -> None:
+    """A folder where the record of a run should be."""
+    (run_records.folder(of.name, DAY) / "run.json").mkdir(parents=True)
+
+
+def test_an_unreadable_record_silences_no_other_table_and_repeats_no_message(instance, webhook):
+    looking = Looking(instance, DECLARED, OTHER)
+    looking.at("02:00")
+    tell(instance, "stopped: service", "02:50")
+    unreadable(DECLARED)
+    looking.at("02:51")
+    assert len(webhook.take()) == 1
+    for time in ("06:31", "06:32"):
+        message = looking.at(time)
+        assert f"flights_enriched: record data/runs/flights_enriched/{DAY}/run.json cann" in message
+    (of_the_other,) = webhook.take()
+    assert f"other_flights {DAY} not published by 06:30 UTC" in of_the_other
+
+
 @pytest.mark.parametrize("state", ["running", "published", "cancelled", "not started", "crashed"])
 def test_nobody_is_woken_for_what_goes_on_went_well_or_was_done_by_a_person(
     instance, webhook, state

@@ -4,6 +4,7 @@ alert names it.
 
 import dataclasses
 import datetime as dt
+import json
 import subprocess
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from orchestration.dagster.assets.checks import withdraw_planned_by_ended_runs
 from orchestration.dagster.assets.day_events import DayEvents
 from orchestration.dagster.assets.day_status import latest_status
 from orchestration.dagster.assets.days_to_run import ChosenDays, choose_days
+from orchestration.dagster.declared import Declared
 from orchestration.dagster.sensors.alerts import AlertCursor, news
 from orchestration.dagster.sensors.dead_runs import STARTED_BY, identity
 from orchestration.dagster.sensors.reports_days import reports_days
@@ -56,7 +58,8 @@ def speak(instance, run: dg.DagsterRun, state: str, day: str = DAY) -> None:
 
 
 def look(instance) -> list[str]:
-    return tell_silent_ends(instance, [DECLARED], dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
+    since = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+    return tell_silent_ends(instance, [DECLARED], since, [])
 
 
 @pytest.mark.process
@@ -70,7 +73,7 @@ def test_a_day_whose_run_was_killed_is_reported_as_failed_and_the_alert_names_it
         sensor(dg.build_sensor_context(instance=instance)).skip_reason.skip_message
         == "Nothing new."
     )
-    assert list(news(instance, [DECLARED], reported, at("03:00"))) == []
+    assert list(news(instance, [DECLARED], reported, at("03:00"), [])) == []
     process.kill()
     process.wait()
     message = sensor(dg.build_sensor_context(instance=instance)).skip_reason.skip_message
@@ -81,7 +84,7 @@ def test_a_day_whose_run_was_killed_is_reported_as_failed_and_the_alert_names_it
         "the run was killed, or broke off; it ended without a report (The process that ran it is "
         "gone)."
     )
-    (message,) = news(instance, [DECLARED], reported, at("03:00"))
+    (message,) = news(instance, [DECLARED], reported, at("03:00"), [])
     assert f"flights_enriched {DAY} not published (failed). the run was killed" in message.text
     assert message.url.endswith(f"/runs/{run.run_id}")
     page = Path(f"data/reports/flights_enriched/{DAY}/index.html").read_text()
@@ -150,6 +153,24 @@ def test_a_killed_run_that_another_one_has_followed_stays_in_the_days_report(ins
     assert latest_status(instance, DECLARED, DAY).state == "published"
     assert look(instance) == []
     assert run_records.unwritten(DECLARED.name, DAY) == [kept]
+
+
+def test_a_record_that_cannot_be_read_is_named_and_its_silent_run_is_looked_for_again(instance):
+    killed = a_run(instance)
+    instance.report_run_failed(killed, "The process that ran it is gone.")
+    speak(instance, a_run(instance), "published")
+    record = run_records.folder(DECLARED.name, DAY) / "run.json"
+    record.mkdir(parents=True)  # a folder in its place
+    other = dataclasses.replace(DECLARED.enrichment, name="other")
+    sensor = reports_days([DECLARED, Declared("b:other", other)], lambda: at("07:00"))
+    result = sensor(dg.build_sensor_context(instance=instance))
+    named = f"{DECLARED.name}: record {record} cannot be read: Is a directory. "
+    assert result.skip_reason.skip_message.startswith(named)
+    assert [event.asset_key.path for event in result.asset_events] == [["other"]]
+    record.rmdir()
+    sensor(dg.build_sensor_context(instance=instance, cursor=result.cursor))
+    assert [kept.run_id for kept in run_records.unwritten(DECLARED.name, DAY)] == [killed.run_id]
+    assert json.loads(result.cursor)["until"] == ""
 
 
 def test_a_report_that_could_not_be_saved_makes_no_record_of_a_run_that_followed(

@@ -2,7 +2,7 @@
 
 The sensor's cursor keeps what was sent. A message that cannot be delivered is tried again at the
 next look, and later messages wait for it; a message that was delivered just before Dagster died is
-sent twice.
+sent twice. A table whose records cannot be read is named, and looked at again.
 """
 
 import dataclasses
@@ -28,6 +28,7 @@ from orchestration.dagster.assets.day_status import (
 from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.home import UI_URL
 from orchestration.dagster.sensors.starts_days import Clock, utc_now
+from orchestration.dagster.sensors.unread import noting
 
 LOOK_EVERY = 30  # s
 NIGHT_ENDS = dt.timedelta(hours=12)  # after midnight, UTC
@@ -35,7 +36,12 @@ NIGHT_ENDS = dt.timedelta(hours=12)  # after midnight, UTC
 
 @dataclass(frozen=True)
 class Message:
-    """text is for people, the other fields for machines. state: not published, or published."""
+    """A message to the webhook.
+
+    Attributes:
+        text: For people; the other fields are for machines.
+        state: "not published" or "published".
+    """
 
     text: str
     state: str
@@ -47,11 +53,11 @@ class Message:
 
 @dataclass
 class Open:
-    """A reported cause with its unpublished days: enrichment and day. since: last occurrence."""
+    """A reported cause that is not over."""
 
-    night: str
-    since: str
-    days: list[list[str]]
+    night: str  # of its last message
+    since: str  # its last occurrence
+    days: list[list[str]]  # those it kept from readers, each as enrichment and day
 
 
 @dataclass
@@ -95,15 +101,16 @@ def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorD
         if not webhook:
             return dg.SensorResult(skip_reason=f"{WEBHOOK} is not set: nobody is told.")
         reported = AlertCursor.from_json(context.cursor) if context.cursor else AlertCursor()
-        sent = 0
+        sent, unread = 0, list[str]()
         try:
-            for message in news(context.instance, all_declared, reported, now()):
+            for message in news(context.instance, all_declared, reported, now(), unread):
                 post(webhook, dataclasses.asdict(message))
                 sent += 1
+            result = f"{sent} messages sent."
         except OSError as error:  # the message counts as unsent, and is tried again
-            failed = f"The webhook{host(webhook)} took {sent} messages, then none: {reason(error)}."
-            return dg.SensorResult(skip_reason=failed, cursor=reported.to_json())
-        return dg.SensorResult(skip_reason=f"{sent} messages sent.", cursor=reported.to_json())
+            result = f"The webhook{host(webhook)} took {sent} messages, then none: {reason(error)}."
+        result = " ".join([result, *dict.fromkeys(unread)])
+        return dg.SensorResult(skip_reason=result, cursor=reported.to_json())
 
     return sensor
 
@@ -113,22 +120,30 @@ def news(
     all_declared: Sequence[Declared],
     reported: AlertCursor,
     now: dt.datetime,
+    unread: list[str],
 ) -> Iterator[Message]:
-    """Yields the messages to send; a message counts as sent when the next is requested."""
+    """Yields the messages to send; a message counts as sent when the next is requested.
+
+    Adds to `unread` what cannot be read.
+    """
     by_name = {declared.name: declared for declared in all_declared}
     for declared in all_declared:
         if declared.name not in reported.read:  # events before the first look are not reported
             reported.read[declared.name] = last_number(instance, declared)
             reported.missed[declared.name] = day_due(declared.enrichment, now) or ""
         for word in status_events(instance, declared, reported.read[declared.name]):
-            yield from _failed(word, declared, reported)
+            yield from _not_published(word, declared, reported)
             reported.read[declared.name] = word.number
-        yield from _missed(instance, declared, reported, now)
-    for cause in list(reported.open):
-        yield from _over(cause, by_name, reported)
+        with noting(unread, declared.name):
+            yield from _missed(instance, declared, reported, now)
+    for cause, one in list(reported.open.items()):
+        with noting(unread, one.days[0][0]):
+            yield from _over(cause, by_name, reported)
 
 
-def _failed(word: StatusEvent, declared: Declared, reported: AlertCursor) -> Iterator[Message]:
+def _not_published(
+    word: StatusEvent, declared: Declared, reported: AlertCursor
+) -> Iterator[Message]:
     if word.state in NO_ALARM:
         return
     night, day = _night(word.at), [word.enrichment, word.day]

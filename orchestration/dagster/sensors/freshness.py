@@ -13,6 +13,7 @@ from orchestration.dagster.assets.metadata import checks_in_words
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.schedules import PUBLISHED_IN_TIME
 from orchestration.dagster.sensors.starts_days import Clock, utc_now
+from orchestration.dagster.sensors.unread import noting
 
 
 def freshness(declared: Declared, now: dt.datetime) -> dg.AssetCheckEvaluation:
@@ -75,15 +76,22 @@ def freshness_check(declared: Declared, now: Clock = utc_now) -> dg.AssetChecksD
 
 
 def changed(
-    all_declared: Sequence[Declared], reported: dict[str, str], now: dt.datetime
+    all_declared: Sequence[Declared],
+    reported: dict[str, str],
+    now: dt.datetime,
+    unread: list[str],
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yields changed evaluations of due days. reported: the last sentences, which this updates."""
+    """Yields changed evaluations of due days.
+
+    Updates the last sentences in `reported`, and adds to `unread` what cannot be read.
+    """
     for declared in all_declared:
-        found = freshness(declared, now)
-        if (
-            found.metadata
-            and found.description
-            and reported.get(declared.name) != found.description
-        ):
-            reported[declared.name] = found.description
-            yield found
+        with noting(unread, declared.name):
+            found = freshness(declared, now)
+            if (
+                found.metadata
+                and found.description
+                and reported.get(declared.name) != found.description
+            ):
+                reported[declared.name] = found.description
+                yield found

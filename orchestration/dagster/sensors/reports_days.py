@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
-from jobs.errors import TidegateError
 from jobs.wording import counted
 from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.sensors.dead_runs import end_dead_runs
@@ -16,6 +15,7 @@ from orchestration.dagster.sensors.external_publications import NOTHING_YET, tel
 from orchestration.dagster.sensors.freshness import changed
 from orchestration.dagster.sensors.silent_ends import tell_silent_ends
 from orchestration.dagster.sensors.starts_days import Clock, utc_now
+from orchestration.dagster.sensors.unread import noting
 
 LOOK_EVERY = 30  # s
 FIRST_LOOK = dt.timedelta(days=1)  # back, for runs that ended silently
@@ -54,26 +54,23 @@ def reports_days(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.S
         cursor = ReportsCursor(**json.loads(context.cursor or "{}"))
         since = dt.datetime.fromisoformat(cursor.until) if cursor.until else began - FIRST_LOOK
         ended = end_dead_runs(instance)
-        silent = tell_silent_ends(instance, all_declared, since - OVERLAP)
-        due = list(changed(all_declared, cursor.deadlines, now()))
+        unread: list[str] = []
+        silent = tell_silent_ends(instance, all_declared, since - OVERLAP, unread)
+        if not unread:
+            cursor.until = began.isoformat()
+        due = list(changed(all_declared, cursor.deadlines, now(), unread))
         news = [f"Ended: {', '.join(ended)}."] if ended else []
         news += [f"Ended silently: {', '.join(silent)}."] if silent else []
         for declared in all_declared:
             version = cursor.versions.get(declared.name, NOTHING_YET)
-            try:
+            with noting(unread, declared.name):
                 days, cursor.versions[declared.name] = tell_publications(
                     instance, declared, version
                 )
-            except TidegateError as error:
-                news.append(f"{declared.name}: {error}")
-            else:
-                news += (
-                    [f"{declared.name}: {counted(len(days), 'day')} published elsewhere."]
-                    if days
-                    else []
-                )
-        cursor.until = began.isoformat()
-        reason = " ".join(news) or "Nothing new."
+                if days:
+                    count = counted(len(days), "day")
+                    news.append(f"{declared.name}: {count} published elsewhere.")
+        reason = " ".join([*news, *dict.fromkeys(unread)]) or "Nothing new."
         return dg.SensorResult(
             skip_reason=reason, cursor=json.dumps(dataclasses.asdict(cursor)), asset_events=due
         )

@@ -22,6 +22,7 @@ from orchestration.dagster.assets.day_events import DayEvents
 from orchestration.dagster.assets.day_status import StatusEvent, days_of_run, latest_status
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.sensors.external_publications import NOTHING_YET, publications
+from orchestration.dagster.sensors.unread import noting
 
 ENDED = [DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 NO_REPORT = "it ended without a report"
@@ -30,31 +31,41 @@ SAYS_NOTHING = "This run has been marked as failed from outside"
 
 
 def tell_silent_ends(
-    instance: dg.DagsterInstance, all_declared: Sequence[Declared], since: dt.datetime
+    instance: dg.DagsterInstance,
+    all_declared: Sequence[Declared],
+    since: dt.datetime,
+    unread: list[str],
 ) -> list[str]:
     """Reports each day that a run left as running or unreported, and that no later run reports.
 
     Returns the days, each with its enrichment. A day is reported once: afterwards it is no longer
-    silent.
+    silent. Adds to `unread` what cannot be read.
     """
     ended = instance.get_run_records(RunsFilter(statuses=ENDED, updated_after=since))
     reported = []
     for declared in all_declared:
-        for run in ended:
-            for day in days_of_run(declared, run.dagster_run):
-                withdraw_planned(instance, declared, day, run.dagster_run.run_id)
-        own = [(run, day) for run in ended for day in _silent_days(instance, declared, run)]
-        for run, day in own:
-            _tell(instance, declared, run, day)
-        kept = [
-            _keep_trace(instance, declared, run)
-            for run in ended
-            if all(run is not one for one, _ in own)
-        ]
-        if own or any(kept):
-            _render(declared)
-        reported += [f"{declared.name} {day}" for _, day in own]
+        with noting(unread, declared.name):
+            reported += [f"{declared.name} {day}" for day in _tell_of(instance, declared, ended)]
     return reported
+
+
+def _tell_of(
+    instance: dg.DagsterInstance, declared: Declared, ended: Sequence[RunRecord]
+) -> list[str]:
+    for run in ended:
+        for day in days_of_run(declared, run.dagster_run):
+            withdraw_planned(instance, declared, day, run.dagster_run.run_id)
+    own = [(run, day) for run in ended for day in _silent_days(instance, declared, run)]
+    for run, day in own:
+        _tell(instance, declared, run, day)
+    kept = [
+        _keep_trace(instance, declared, run)
+        for run in ended
+        if all(run is not one for one, _ in own)
+    ]
+    if own or any(kept):
+        _render(declared)
+    return [day for _, day in own]
 
 
 def _silent_days(

@@ -21,6 +21,7 @@ from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.maintenance import DAYS_TO_RUN, REFRESH
 from orchestration.dagster.schedules import Job
 from orchestration.dagster.sensors.input_files import DAYS, QUIET, InputScan
+from orchestration.dagster.sensors.unread import noting
 
 LOOK_EVERY = 60  # s
 LOOK_BACK = dt.timedelta(days=1)  # for runs of the refresh job
@@ -63,12 +64,13 @@ def starts_days(
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        cursor, at = json.loads(context.cursor or "{}"), now()
+        cursor, at, unread = json.loads(context.cursor or "{}"), now(), list[str]()
         requests = [
             again for declared in all_declared if (again := _again(context.instance, declared, at))
         ]
         for declared in all_declared:
-            requests += _waited(context.instance, declared, at)
+            with noting(unread, declared.name):
+                requests += _waited(context.instance, declared, at)
         refreshes = _refreshes(context.instance, all_declared, at)
         for run in refreshes:
             if run.run_id not in cursor.get(ASKED, ()):
@@ -78,15 +80,13 @@ def starts_days(
             name = key.to_user_string()
             seen[name] = cursor.get(name, {})
             look = InputScan(context.instance, of_it, seen[name], at)
-            try:
+            with noting(unread, name):
                 look.at_days()
-            # an input that cannot be read must not stop the days of others
-            except (OSError, TidegateError) as error:
-                context.log.warning("%s: %s", name, error)
-                continue
-            requests += look.requests
-            events += look.events
-            seen[name] = look.seen
+                requests += look.requests
+                events += look.events
+                seen[name] = look.seen
+        for message in unread:
+            context.log.warning(message)
         reason = (
             None if requests else "No day waits for a service, has refreshed answers, or new files."
         )
