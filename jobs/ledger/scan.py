@@ -69,7 +69,9 @@ def matches(
     """
     for file in there.generation.files if there.generation else ():
         yield _in_compacted(folder, file, wanted)
-    most, some, rows, size = max(ROWS_AT_ONCE, len(wanted)), list[pa.Table](), 0, 0
+    most = max(ROWS_AT_ONCE, len(wanted))
+    some: list[pa.Table] = []
+    rows = size = 0  # of these
     for part, table in read_parts(folder, there.parts, ENCODED):
         if table is None:
             unread(part)
@@ -183,7 +185,7 @@ def _whole(
     folder: LedgerFolder, part: str, schema: pa.Schema, file: File | None
 ) -> pa.Table | None:
     try:
-        table = folder.read_part(part, schema)
+        table = folder.read_current(part, schema)
     except ForeignFile as error:
         folder.warn(f"{PARTS}/{part}", error)
         return None

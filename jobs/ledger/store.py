@@ -11,7 +11,6 @@ import contextlib
 import functools
 import logging
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,7 +153,6 @@ class LedgerFolder:
         data: bytes | pa.Buffer,
         *,
         lasting: bool = False,
-        token: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         """Replace or create an object atomically: readers see the old or the new object.
 
@@ -162,7 +160,6 @@ class LedgerFolder:
             name: The object's name in this folder.
             data: Its content.
             lasting: On return it survives a power cut, on a local disk as on an object store.
-            token: Makes a random text.
 
         Raises:
             LedgerError: The write failed; the object is the old or the new object.
@@ -171,12 +168,8 @@ class LedgerFolder:
         try:
             if self.filesystem.type_name != "local":  # an object store writes an object atomically
                 self._put(path, data)
-            elif lasting:
-                durable.write(Path(path), bytes(data))
             else:
-                draft = f"{path}.{token(4)}{durable.DRAFT}"
-                self._put(draft, data)
-                self.filesystem.move(draft, path)
+                durable.replace(Path(path), bytes(data), is_durable=lasting)
         except (pa.ArrowException, OSError) as error:
             raise self._not_stored(error) from error
 
@@ -260,18 +253,18 @@ class LedgerFolder:
             ) from error
 
     # -- listing and reading -----------------------------------------------------------------------
-    def names(self, below: str = "") -> list[str]:
+    def names(self, subfolder: str = "") -> list[str]:
         """Return the relative names of files below a subfolder, sorted; empty if it is missing."""
         start = len(self.path) + 1
-        return sorted(info.path[start:] for info in self.files(below))
+        return sorted(info.path[start:] for info in self.files(subfolder))
 
-    def files(self, below: str = "") -> list[fs.FileInfo]:
+    def files(self, subfolder: str = "") -> list[fs.FileInfo]:
         """Return the files below a subfolder; empty if it is missing.
 
         Raises LedgerError if the listing fails at any point, so that no file seems to be missing.
         """
         selector = fs.FileSelector(
-            f"{self.path}/{below}".rstrip("/"), allow_not_found=True, recursive=True
+            f"{self.path}/{subfolder}".rstrip("/"), allow_not_found=True, recursive=True
         )
         try:
             for _ in range(LIST_TRIES - 1):
@@ -291,11 +284,11 @@ class LedgerFolder:
             if info.type == fs.FileType.File
         ]
 
-    def has_folders(self, below: str) -> bool:
+    def has_folders(self, subfolder: str) -> bool:
         """Return whether a subfolder has folders; False on a store, where folders are prefixes."""
         if self.filesystem.type_name != "local":
             return False
-        selector = fs.FileSelector(f"{self.path}/{below}", allow_not_found=True)
+        selector = fs.FileSelector(f"{self.path}/{subfolder}", allow_not_found=True)
         try:
             return any(
                 info.type == fs.FileType.Directory
@@ -337,17 +330,24 @@ class LedgerFolder:
         tables = [SCHEMA.empty_table()]
         for part in parts:
             try:
-                tables.append(self.read_part(part))
+                tables.append(self.read_current(part))
             except FileNotFoundError:
                 continue
             except ForeignFile as error:
                 self.warn(f"{PARTS}/{part}", error)
         return pa.concat_tables(tables)
 
+    def read_current(self, part: str, schema: pa.Schema = SCHEMA) -> pa.Table:
+        """Read a part as `read_part`; of a journal that is gone, the part that replaced it."""
+        try:
+            return self.read_part(part, schema)
+        except FileNotFoundError:
+            if not part.endswith(JOURNAL):
+                raise
+        return self.read_part(f"{part.removesuffix(JOURNAL)}.parquet", schema)
+
     def read_part(self, part: str, schema: pa.Schema = SCHEMA) -> pa.Table:
         """Read a part and verify its checksums, or read a journal.
-
-        A journal is empty once its part is written.
 
         Args:
             part: Its name as in `parts`.
@@ -360,12 +360,9 @@ class LedgerFolder:
         """
         name = f"{PARTS}/{part}"
         if part.endswith(JOURNAL):
-            try:
-                rows = read_journal(
-                    self.read_bytes(name), lambda metadata: self._require_format(name, metadata)
-                )
-            except FileNotFoundError:
-                rows = SCHEMA.empty_table()
+            rows = read_journal(
+                self.read_bytes(name), lambda metadata: self._require_format(name, metadata)
+            )
             return rows.cast(schema)
         data = self.read_bytes(name)
         try:

@@ -319,3 +319,10 @@ def test_a_filesystem_that_fails_is_not_taken_for_a_torn_part(remote, objects, m
 def test_a_folder_travels_to_another_process(folder):
     folder.write_part("run-1", "0-0", ANSWERS)
     assert pickle.loads(pickle.dumps(folder)).parts() == folder.parts()
+
+
+def test_a_replacement_that_fails_leaves_no_draft(folder):
+    Path(folder.path, "note").mkdir(parents=True)  # in the file's place
+    with pytest.raises(LedgerError, match="answers cannot be stored: "):
+        folder.replace("note", b"new")
+    assert folder.names() == []
