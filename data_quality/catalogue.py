@@ -5,6 +5,7 @@ it.
 """
 
 import itertools
+import re
 from dataclasses import dataclass, replace
 
 from data_quality.check import Check, Cure, LookupCheck
@@ -51,8 +52,8 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
         if one.wanted
     ]
     specs += [
-        CheckSpec(name, wanted.severity, f"{wanted.type} {_in_words(wanted)}", expectation=wanted)
-        for name, wanted in further(declared)
+        CheckSpec(name, wanted.severity, _described(wanted), expectation=wanted)
+        for name, wanted in named_expectations(declared)
     ]
     unknown = sorted(set(declared.severities) - {spec.name for spec in specs})
     if unknown:
@@ -65,7 +66,7 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
     )
 
 
-def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
+def named_expectations(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
     """Returns the user's expectations by check names: `<type>__<column>`, numbered if equal."""
     named: dict[str, ExpectationFacts] = {}
     for expectation in declared.expectations:
@@ -74,12 +75,8 @@ def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
             for key in ("column", "column_A", "column_B", "column_list")
             if key in expectation.arguments
         ]
-        name = "__".join(
-            [
-                expectation.type,
-                *("".join(c if c.isalnum() else "_" for c in column) for column in columns),
-            ]
-        )[:LONGEST_NAME]
+        allowed = [re.sub(r"\W", "_", column, flags=re.ASCII) for column in columns]
+        name = "__".join([expectation.type, *allowed])[:LONGEST_NAME]
         numbered = (f"{name}_{number}" for number in itertools.count(2))
         # a column may end with a number, too
         named[next(one for one in itertools.chain([name], numbered) if one not in named)] = (
@@ -88,5 +85,6 @@ def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
     return list(named.items())
 
 
-def _in_words(expectation: ExpectationFacts) -> str:
-    return "with " + ", ".join(f"{name} {value!r}" for name, value in expectation.arguments.items())
+def _described(expectation: ExpectationFacts) -> str:
+    arguments = ", ".join(f"{name} {value!r}" for name, value in expectation.arguments.items())
+    return f"{expectation.type} with {arguments}" if arguments else expectation.type

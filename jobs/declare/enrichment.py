@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 else:
     _Lookups = Sequence[Lookup]
 
+OWNER = re.compile(r"team:.+|[\w.%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}", re.ASCII)  # Dagster's
+
 
 @dataclass(frozen=True)
 class EventTime:
@@ -338,6 +340,11 @@ class Enrichment:
             raise DeclarationError(
                 f"runbook is {self.runbook!r}; it must be an http:// or https:// address."
             )
+        for owner in self.owners:
+            if not OWNER.fullmatch(owner):
+                raise DeclarationError(
+                    f"owners: {owner!r} must be a mail address, or a team such as 'team:data'."
+                )
         wrong = [
             severity for severity in self.severities.values() if severity not in ("error", "warn")
         ]

@@ -1,5 +1,6 @@
 """Dagster's names of the assets, jobs and sensors of enrichments, which a project may override."""
 
+import re
 from collections.abc import Sequence
 
 import dagster as dg
@@ -30,7 +31,9 @@ class Names:
         last folders of its path as distinguish it from the other inputs. An input with an asset key
         (`Input(asset_key=...)`) has that key.
         """
-        return dg.AssetKey(list(enrichment.input.asset_key) or ["raw", *folders])
+        # Dagster makes an identifier of a key
+        allowed = [re.sub(r"[^\w.-]", "_", folder, flags=re.ASCII) for folder in folders]
+        return dg.AssetKey(list(enrichment.input.asset_key) or ["raw", *allowed])
 
     def group(self, enrichment: Enrichment) -> str:
         """Returns the group of all assets of an enrichment."""

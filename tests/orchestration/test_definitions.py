@@ -272,6 +272,7 @@ def reading(name: str, path: str) -> Declared:
         (["team_a/orders/", "./team_a/orders"], ["raw/orders", "raw/orders"]),
         (["a/raw/orders", "b/raw/orders"], ["raw/a/raw/orders", "raw/b/raw/orders"]),
         (["team-a/orders", "team_a/orders"], ["raw/team-a/orders", "raw/team_a/orders"]),
+        (["data/größe", "data/of the shop"], ["raw/gr__e", "raw/of_the_shop"]),
     ],
 )
 def test_inputs_of_two_paths_are_two_assets(paths, keys):

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from data_quality.catalogue import further
+from data_quality.catalogue import named_expectations
 from data_quality.next_step import next_step
 from enrichments.flights import flights
 from jobs.declare.enrichment import Expectation
@@ -158,7 +158,7 @@ def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_
 
 def test_of_wrong_answers_the_next_step_says_that_the_ledger_keeps_them_and_how_they_are_asked_anew():
     own = Expectation("expect_column_values_to_be_in_set", column="visibility_m", value_set=[1])
-    ((name, _),) = further(dataclasses.replace(flights, expectations=[own]).facts())
+    ((name, _),) = named_expectations(dataclasses.replace(flights, expectations=[own]).facts())
     assert "refresh them with the job tidegate_refresh_answers" in step_after(
         "weather__answers_in_range"
     )

@@ -199,6 +199,10 @@ WRONG = {
         "it must be five cron fields",
     ),
     "a deadline that is no time": (lambda: enrichment(publish_by="6:30"), "publish_by is '6:30'"),
+    "an owner that Dagster refuses": (
+        lambda: enrichment(owners=["ops"]),
+        "owners: 'ops' must be a",
+    ),
     "a deadline after midnight": (lambda: enrichment(publish_by="24:00"), "publish_by is '24:00'"),
     "a first day that is no day": (lambda: enrichment(start="2013-02-30"), "start is '2013-02-30'"),
     "a severity that nobody knows": (
