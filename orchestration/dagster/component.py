@@ -2,13 +2,12 @@
 
 import dataclasses
 import os
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pydantic
+import yaml  # type: ignore[import-untyped]
 
 from jobs.declare import enrichment
 from jobs.declare.finding.discovery import Discovered
@@ -38,7 +37,7 @@ SCAFFOLDED = {
 
 
 def _attributes() -> type[pydantic.BaseModel]:
-    """Returns the model of `defs.yaml`: a field per field of Enrichment, which checks values."""
+    """Returns a model of the fields' names; `Enrichment` itself checks their values."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(enrichment.Enrichment):
         if field.init:
@@ -68,7 +67,7 @@ class Enrichment(dg.Component):
     """A table that is enriched every night: its assets, checks, job and schedule."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self.file = file
 
     @classmethod
     def get_model_cls(cls) -> type[pydantic.BaseModel]:
@@ -83,14 +82,15 @@ class Enrichment(dg.Component):
         # the Spark program reads the attributes from the file, so they are read from there
         file = _relative(context.path / FILE)
         from_yaml(file)  # its errors name this file
+        _refuse_post_processing(file)
         return cls(file)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Builds the definitions of all enrichments for the first file, because they share alerts
         and jobs.
         """
-        files = sorted(_files_below(context.defs_module_path))
-        if self._file != files[0]:
+        files = sorted(one.file for one in context.component_tree.get_all_components(Enrichment))
+        if self.file != files[0]:
             return dg.Definitions()
         declared: list[Discovered] = []
         for file in files:
@@ -101,17 +101,13 @@ class Enrichment(dg.Component):
         return build_definitions([Declared(*one) for one in declared], spark_program())
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Yields the declarations among the project's definitions, relative to the project's root,
-    where Dagster is started.
-    """
-    for path in folder.rglob(FILE):
-        if re.search(
-            rf"^type: *[\w.]+\.dagster\.{Enrichment.__name__}\s*$",
-            path.read_text(encoding="utf-8"),
-            re.MULTILINE,
-        ):
-            yield _relative(path)
+def _refuse_post_processing(file: Path) -> None:
+    """Raises DeclarationError: the definitions that come with a file are not those of its table."""
+    if "post_processing" in yaml.safe_load(file.read_text(encoding="utf-8")):
+        raise DeclarationError(
+            f"{file}: post_processing cannot be used: the definitions of all tables come with the "
+            "first file. Write definitions_for in Python, and change what it returns."
+        )
 
 
 def _relative(path: Path) -> Path:

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from dagster import load_from_defs_folder
+from dagster.components.core.component_tree import ComponentTreeException
 
 from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError
@@ -76,6 +78,40 @@ def test_a_scaffolded_enrichment_passes_dagsters_check_and_is_listed(project):
         "tidegate_plan",
     )
     assert [name for name in names if f'"{name}"' not in said] == []
+
+
+def build(project, monkeypatch, **files):
+    """The definitions of a project with these `defs.yaml` files, in this process."""
+    monkeypatch.syspath_prepend(str(project))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shop_defs"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name, text in files.items():
+        file = project / "shop_defs" / "defs" / name / "defs.yaml"
+        file.parent.mkdir()
+        file.write_text(text)
+    return load_from_defs_folder(path_within_project=project / "shop_defs").get_repository_def()
+
+
+def table(name):
+    service = "{name: credit, url: 'http://x', max_concurrency: 5}"
+    return ORDERS.replace("service: credit", f"service: {service} ").replace("orders_rated", name)
+
+
+def test_a_type_in_quotes_or_with_a_comment_is_a_table_like_any_other(project, monkeypatch):
+    files = {
+        "a": table("a").replace("tidegate.dagster.Enrichment", '"tidegate.dagster.Enrichment"'),
+        "b": table("b").replace("dagster.Enrichment", "dagster.Enrichment  # every night"),
+    }
+    assert {"a_nightly", "b_nightly"} < set(build(project, monkeypatch, **files).job_names)
+
+
+def test_post_processing_is_refused_as_the_definitions_of_all_tables_are_made_at_once(
+    project, monkeypatch
+):
+    post = "\npost_processing: {assets: [{attributes: {tags: {team: shop}}}]}\n"
+    with pytest.raises(ComponentTreeException) as refused:
+        build(project, monkeypatch, a=table("a") + post)
+    assert "a/defs.yaml: post_processing cannot be used: " in str(refused.value.__cause__)
 
 
 def test_the_spark_program_finds_what_yaml_declares_and_a_service_of_several_stands_in_a_file_of_its_own(
