@@ -30,8 +30,20 @@ OF_THE_DISK = REFUSED_BY_DISK | {
 def command_parser(name: str) -> argparse.ArgumentParser:
     """Return the parser of a command's arguments."""
     parser = argparse.ArgumentParser(prog=f"tidegate {name}", description=f"{COMMANDS[name]}.")
+    parser.register("type", None, _text)
+    parser.register("type", Path, lambda given: Path(_text(given)))
     load_command(name).add_arguments(parser)
     return parser
+
+
+def _text(given: str) -> str:
+    """Refuse an empty value, which would mean that nothing was given."""
+    if not given.strip():
+        raise argparse.ArgumentTypeError(
+            "the value is empty. Write one, or leave the argument out; a shell variable may be "
+            "unset."
+        )
+    return given
 
 
 def _help_or_version(given: list[str]) -> NoReturn:

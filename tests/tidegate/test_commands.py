@@ -116,6 +116,24 @@ def test_an_argument_that_a_command_does_not_know_is_reported_with_those_that_it
     assert message.endswith("tidegate run: error: unrecognized arguments: --date 2013-01-10\n")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("replay", "flights", "--day", "2013-01-10", "--where", ""),
+        ("replay", "flights", "--where", "error", "--day="),
+        ("show", "flights", " "),
+        ("compact", ""),
+        ("manifest", "--plugin", ""),
+        ("forget", "weather", "--key", "town=a", ""),
+    ],
+)
+def test_an_empty_value_of_any_argument_is_refused(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert ended.value.code == 2
+    assert "the value is empty. Write one, or leave the argument out" in capsys.readouterr().err
+
+
 def test_the_version_is_printed(capsys):
     with pytest.raises(SystemExit) as end:
         main(["--version"])

@@ -24,7 +24,7 @@ def _run(options: argparse.Namespace) -> int:
 
     enrichment = named(options).enrichment
     day = require_day(options.day, "--day", enrichment.input.every)
-    priced = price_plan(enrichment, day, options.where, options.max_cost)
+    priced = price_plan(enrichment, day, options.where or "", options.max_cost)
     if options.json:
         print_json(priced)
         return RIGHT

@@ -59,9 +59,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--where", default="", metavar="TEXT", help="only those with this text in their reason"
-    )
+    parser.add_argument("--where", metavar="TEXT", help="only those with this text in their reason")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -90,7 +88,7 @@ def _tell(options: argparse.Namespace, enrichment: Enrichment) -> None:
     )
 
     day = options.day and require_day(options.day, "--day", enrichment.input.every)
-    found = find_dead_letters(enrichment, day, options.where)
+    found = find_dead_letters(enrichment, day, options.where or "")
     if options.csv is not None:
         _write_csv(options.csv, [row for day in found for row in day.rows])
     if options.json:
