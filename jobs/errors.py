@@ -12,7 +12,13 @@ LOG_SAYS_MORE = " Spark's log: "
 
 
 class TidegateError(Exception):
-    """A user-facing error; shown without a traceback."""
+    """A user-facing error; shown without a traceback.
+
+    state: of a day that it ends.
+    status: Exit status of a program that it ends.
+    """
+
+    state, status = "failed", 1
 
 
 class DeclarationError(TidegateError):
@@ -22,6 +28,7 @@ class DeclarationError(TidegateError):
     also: further faults of the same place, a sentence each; `tidegate check` lists them too.
     """
 
+    status = 2
     also: tuple[str, ...] = ()
 
     @classmethod
@@ -42,10 +49,7 @@ class DeclarationError(TidegateError):
 
 
 class NoInput(DeclarationError):  # noqa: N818  # nothing need be wrong
-    """A day has no input file. This may be correct: a holiday, or a day in the future.
-
-    state: the day's state.
-    """
+    """A day has no input file. This may be correct: a holiday, or a day in the future."""
 
     state = "no input"
 
@@ -54,11 +58,10 @@ class RunStopped(TidegateError):  # noqa: N818  # a stop is an outcome of a run,
     """The run ended early because a service is down. Nothing is published; the run is restarted
     automatically.
 
-    state: the day's state for this kind of stop and its subclasses. Only this kind can resolve
-        itself.
+    Only this kind can resolve itself; its subclasses have other states.
     """
 
-    state = "stopped: service"
+    state, status = "stopped: service", 3
 
 
 class ServiceDown(RunStopped):
@@ -93,7 +96,7 @@ class RunWaits(RunStopped):  # nothing is wrong
         cap_left: What the run left of its cap, in the cap's units; None without a cap.
     """
 
-    state = "waiting"
+    state, status = "waiting", 10
 
     def __init__(self, reason: str, cap_left: float | None = None) -> None:
         super().__init__(reason)
@@ -102,6 +105,8 @@ class RunWaits(RunStopped):  # nothing is wrong
 
 class RowFailed(TidegateError):  # noqa: N818  # names the declared policy on_... = "fail"
     """A row ended in an outcome whose declared policy is to fail the run."""
+
+    status = 3
 
 
 class LedgerError(TidegateError):
@@ -126,6 +131,8 @@ class PublishConflict(TidegateError):  # noqa: N818  # the other run is right to
 
 class DayTaken(TidegateError):  # noqa: N818  # nothing is wrong: the other run is at work
     """Another run holds the day. Nothing was started."""
+
+    state = "not started"
 
 
 class RunCancelled(TidegateError):  # noqa: N818  # nobody's fault

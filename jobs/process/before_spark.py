@@ -23,6 +23,7 @@ from jobs.storage.urls import is_url
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.run.changes.changed_rows import ChangedRows
+    from jobs.storage.stored_files import StoredFile
 
 SMALL_INPUT = 1 << 20  # bytes
 FEW_ROWS = 20_000
@@ -37,14 +38,14 @@ class BeforeSpark:
         ignore_ttl: Use answers of any age.
         elsewhere: Spark's tasks run on other machines.
         changed: By day, the changed rows, which the Spark program need not find again.
-        versions: By day, the version of the input's files, where a look at them is cheap.
+        files: By day, the input's files, where a look at them is cheap.
     """
 
     enrichment: Enrichment
     ignore_ttl: bool
     elsewhere: bool = False
     changed: dict[str, ChangedRows] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
+    files: dict[str, list[StoredFile]] = field(default_factory=dict)
 
     def unchanged_record(self, day: str) -> DayRecord | None:
         """Returns the record of a table without days if the run would change no row; or None."""
@@ -88,16 +89,22 @@ class BeforeSpark:
         of_users = (AsyncFunctionLookup, CoroutineLookup)
         return any(isinstance(lookup, of_users) for lookup in self.enrichment.lookups)
 
+    def list_files(self, days: Sequence[str]) -> None:
+        """Notes the files of these days, for `is_short` and `files_version`."""
+        if not self.enrichment.input.only_changed:
+            self.files.update(list_here(self.enrichment.input, days) or {})
+
+    def files_version(self, day: str) -> str:
+        """Returns the version of the day's files as they were listed; empty if they were not."""
+        return version_of(self.files[day]) if day in self.files else ""
+
     def is_short(self, days: Sequence[str]) -> bool:
-        """Returns whether the run is known to have few rows; notes the versions of its files."""
+        """Returns whether the run is known to have few rows."""
         if self.enrichment.input.only_changed:
             rows = [self.changed[day].input_day.rows for day in days if day in self.changed]
             return len(rows) == len(days) and sum(rows) <= FEW_ROWS
-        found = list_here(self.enrichment.input, days)
-        if found is None:
-            return False
-        self.versions.update({day: version_of(files) for day, files in found.items()})
-        return sum(file.size for files in found.values() for file in files) <= SMALL_INPUT
+        sizes = [sum(file.size for file in self.files[day]) for day in days if day in self.files]
+        return len(sizes) == len(days) and sum(sizes) <= SMALL_INPUT
 
     @contextlib.contextmanager
     def handed_over(self) -> Iterator[list[str]]:

@@ -4,10 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.errors import AccessRefused, BudgetExhausted, NoInput, RunStopped, RunWaits
+from jobs.errors import (
+    AccessRefused,
+    BudgetExhausted,
+    DayTaken,
+    NoInput,
+    RunStopped,
+    RunWaits,
+    TidegateError,
+)
 from jobs.schema.records import DayRecord
 
-PUBLISHED, FAILED, NOT_STARTED = "published", "failed", "not started"
+PUBLISHED, FAILED, NOT_STARTED = "published", TidegateError.state, DayTaken.state
 # when a day of a state is run again, as the beginning of a sentence
 ONCE = {
     FAILED: "Once the cause is fixed",

@@ -18,7 +18,7 @@ from typing import Any
 
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.declare.published.windows import Window
-from jobs.errors import DayTaken, DeclarationError, RunStopped, RunWaits, TidegateError
+from jobs.errors import DayTaken, DeclarationError, RunWaits, TidegateError
 from jobs.process.before_spark import BeforeSpark
 from jobs.process.day_events import (
     FAILED,
@@ -41,7 +41,7 @@ from jobs.process.publish_decision import (
 from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended
 from jobs.run.engines.engine import LOCAL
 from jobs.run.enrich_day import FAILED as FAILED_STATUS
-from jobs.run.enrich_day import SETTLED, STOPPED, WAITING, WRONG, day_run_id
+from jobs.run.enrich_day import SETTLED, WAITING, day_run_id
 from jobs.schema.records import DayRecord, UnwrittenRun
 from jobs.tables.leases.day_leases import WAIT, Lease, leased
 from jobs.tables.records import run_records
@@ -218,16 +218,9 @@ class _Run:
                 self._leases[day] = held.enter_context(
                     leased(self._pipeline.enrichment.output.path, day, run_id, wait=wait)
                 )
-            except DayTaken as taken:
-                refused.append(
-                    self._unwritten(
-                        DayOutcome(day, run_id, NOT_STARTED, str(taken), code=FAILED_STATUS)
-                    )
-                )
-            except DeclarationError as error:  # for example if the table's folder is read-only
-                refused.append(
-                    self._unwritten(DayOutcome(day, run_id, FAILED, str(error), code=WRONG))
-                )
+            except (DayTaken, DeclarationError) as error:  # of a read-only folder, for example
+                outcome = DayOutcome(day, run_id, error.state, str(error), code=error.status)
+                refused.append(self._unwritten(outcome))
             if refused and self._options.until_red:
                 break
         return refused
@@ -247,12 +240,8 @@ class _Run:
             try:
                 has_cap = self._cap_left.get(day) != 0
                 reason = self._before.waits_for(day, may_submit=has_cap)
-            except RunStopped as error:
-                reason, state, code = str(error), error.state, STOPPED
-            except DeclarationError as error:
-                reason, state, code = str(error), getattr(error, "state", FAILED), WRONG
             except TidegateError as error:
-                reason, state, code = str(error), FAILED, FAILED_STATUS
+                reason, state, code = str(error), error.state, error.status
             if reason:
                 del self._leases[day]  # no longer run, but held until the end
                 outcome = DayOutcome(day, self._ids[day], state, reason, code=code)
@@ -303,6 +292,7 @@ class _Run:
             "starting",
             {"log": str(log), "engine": submit.engine, "jobs_only": bool(more)},
         )
+        self._before.list_files(days)
         is_short = self._before.is_short(days)
         submit = submit.for_short_run() if is_short else submit
         if not is_short or len(days) > 1 or self._before.runs_code_of_users:
@@ -444,7 +434,7 @@ class _Run:
         outcome = self._advised(outcome)
         if outcome.state == NOT_STARTED:
             return outcome
-        version = self._before.versions.get(outcome.day, "")
+        version = self._before.files_version(outcome.day)
         return self._pipeline.record(outcome, self._began, version)
 
     def _advised(self, outcome: DayOutcome) -> DayOutcome:

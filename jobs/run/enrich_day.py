@@ -33,7 +33,6 @@ from jobs.declare.values.calendar import require_day
 from jobs.errors import (
     LOG_SAYS_MORE,
     DeclarationError,
-    NoInput,
     RowFailed,
     RunStopped,
     RunWaits,
@@ -49,7 +48,8 @@ from jobs.storage import durable
 from jobs.tables.records import run_records
 from jobs.task.worker_daemon import prefer_compiled_spark
 
-WROTE, FAILED, WRONG, STOPPED, WAITING = 0, 1, 2, 3, 10
+WROTE, FAILED, WRONG = 0, TidegateError.status, DeclarationError.status
+STOPPED, WAITING = RunStopped.status, RunWaits.status
 SETTLED = "settled"  # kind of the last event of a day with --jobs-only that need not wait
 LOOK_EVERY = 0.05  # s
 LOG_VARIABLE = "TIDEGATE_SPARK_LOG"  # path of the file that gets the program's output
@@ -163,21 +163,19 @@ class _Day:
             self._report({"kind": "failed", "day": self._day, "reason": reason})
             return DayEnd(FAILED, may_go_on=False)
         stopped = isinstance(error, RunStopped | RowFailed)
-        state = error.state if isinstance(error, RunStopped | NoInput) else "failed"
-        waits = isinstance(error, RunWaits)
-        status = STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
-        status = WAITING if waits else status
-        message = {
+        event: dict[str, Any] = {
+            "kind": "stopped" if stopped else "failed",
             "day": self._day,
-            "state": state,
-            "status": status,
+            "state": error.state,
+            "status": error.status,
             "reason": str(error),
         }
         if isinstance(error, RunWaits):
-            message["cap_left"] = error.cap_left
-        self._report({"kind": "stopped" if stopped else "failed", **message})
+            event["cap_left"] = error.cap_left
+        self._report(event)
         is_of_day = isinstance(error, DeclarationError | RowFailed)
-        return DayEnd(status, waits or (is_of_day and not self._options.until_red))
+        may_go_on = is_of_day and not self._options.until_red
+        return DayEnd(error.status, may_go_on or isinstance(error, RunWaits))
 
     def _report(self, event: dict[str, Any]) -> None:
         self._terminal(event)

@@ -20,11 +20,11 @@ from typing import Any
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.loading import load
 from jobs.declare.vendor_jobs import refuse_jobs
-from jobs.errors import DayTaken, DeclarationError, RowFailed, RunStopped, TidegateError
+from jobs.errors import DayTaken, DeclarationError, RunStopped, TidegateError
 from jobs.run.day import named
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.engines.spark_session import session
-from jobs.run.enrich_day import FAILED, STOPPED, WRONG, WROTE, tidy_path, with_log
+from jobs.run.enrich_day import FAILED, WROTE, tidy_path, with_log
 from jobs.schema.records import DayRecord
 from jobs.streams import stream_state
 from jobs.streams.micro_batches import BatchHeldBack, MicroBatches
@@ -165,9 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not isinstance(error, TidegateError):
             logging.getLogger("tidegate").exception("unexpected error")
         print(printable(explain_failure(error)), file=sys.stderr)
-        if isinstance(error, RunStopped | RowFailed):
-            return STOPPED
-        return WRONG if isinstance(error, DeclarationError) else FAILED
+        return getattr(error, "status", FAILED)
     return WROTE
 
 

@@ -12,13 +12,7 @@ from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
 from jobs.schema.facts import Facts
 
-RIGHT, FAILED, WRONG, STOPPED, WAITING = (
-    0,
-    1,
-    2,
-    3,
-    10,
-)  # exit statuses, as in jobs/run/enrich_day.py
+RIGHT, FAILED, WRONG, STOPPED, WAITING = 0, 1, 2, 3, 10  # exit statuses, as in jobs/errors.py
 FORMAT = 1  # of the JSON of commands that read
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from jobs.errors import DeclarationError, RunStopped, TidegateError
+from jobs.errors import DeclarationError, TidegateError
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_pipeline import DayPipeline
 from orchestration.common.day_results import EXIT_CODES, describe_result, result
@@ -58,13 +58,7 @@ def tell_unchanged(enrichment: str, day: str, reason: str) -> int:
 
 def tell_error(options: argparse.Namespace, error: TidegateError) -> int:
     """Print the object of an error before any day ran. Returns the exit status."""
-    match error:
-        case RunStopped():
-            state = error.state
-        case DeclarationError():
-            state = WRONG
-        case _:
-            state = FAILED
+    state = WRONG if isinstance(error, DeclarationError) else error.state
     enrichment = getattr(options, "enrichment", "")
     print(
         json.dumps(result(enrichment, getattr(options, "day", None), state, str(error))), flush=True

@@ -2,8 +2,7 @@
 
 import argparse
 
-from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
-from tidegate.commands.command import FAILED, STOPPED, WRONG
+from jobs.errors import TidegateError
 
 
 def exit_status(options: argparse.Namespace, error: TidegateError) -> int:
@@ -12,6 +11,4 @@ def exit_status(options: argparse.Namespace, error: TidegateError) -> int:
         from tidegate.commands.day_json import tell_error
 
         return tell_error(options, error)
-    if isinstance(error, DeclarationError):
-        return WRONG
-    return STOPPED if isinstance(error, RunStopped | RowFailed) else FAILED
+    return error.status

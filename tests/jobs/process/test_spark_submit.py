@@ -82,9 +82,12 @@ def test_java_is_started_for_a_short_run_where_the_input_is_small_and_nobody_cho
     file = tmp_path / f"raw/date={other}/part-0.parquet"
     file.parent.mkdir()
     file.write_bytes(bytes(SMALL_INPUT))
+    before.list_files([DAY, other])
     assert [before.is_short(days) for days in ([DAY], [other], [DAY, other])] == [True, True, False]
     on_store = dataclasses.replace(enrichment, input=Input(path="s3://bucket/raw"))
-    assert not BeforeSpark(on_store, ignore_ttl=False).is_short([DAY])
+    stored = BeforeSpark(on_store, ignore_ttl=False)
+    stored.list_files([DAY])
+    assert not stored.is_short([DAY])
     monkeypatch.delenv("SPARK_SUBMIT_OPTS")  # of tests/conftest.py
     assert SparkSubmit().for_short_run().java_options == SHORT_RUN
     assert SparkSubmit(master="yarn").for_short_run().java_options == ""
