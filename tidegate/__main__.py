@@ -5,6 +5,7 @@ import atexit
 import errno
 import gc
 import os
+import signal
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -110,6 +111,7 @@ def _run(arguments: list[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards the rest
         return UNREAD
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # another one ends the process without a word
         print(
             "Interrupted; published days stay as they are. The same command continues.",
             file=sys.stderr,

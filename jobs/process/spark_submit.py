@@ -112,7 +112,7 @@ class SparkSubmit:
         """
         arguments = ["--enrichment", reference, "--day", *days, "--run-id", run_id, *options]
         with (
-            started_in_thread([*arguments, "--engine", self.engine], log)
+            started_in_thread([*arguments, "--engine", self.engine], log, leases)
             if self.in_process
             else self.program_started(
                 PROGRAM, arguments, name=f"{reference} {days[0]}", log=log, leases=leases

@@ -5,6 +5,7 @@ looks like.
 import argparse
 import errno
 import re
+import signal
 import subprocess
 import sys
 
@@ -163,6 +164,22 @@ finally:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == "{'tidegate.commands.explain'}\n"
+
+
+@pytest.mark.process
+def test_a_second_ctrl_c_ends_a_command_without_a_further_word(tmp_path):
+    (tmp_path / "moods.py").write_text("raise KeyboardInterrupt")
+    code = """
+import atexit, os, signal
+from tidegate.__main__ import main
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+main(["check", "moods:moods"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.stderr.startswith("Interrupted; ")
+    assert (done.stderr.count("\n"), done.returncode) == (1, -signal.SIGINT)
 
 
 def test_what_the_disk_refuses_is_reported_in_one_sentence_and_anything_else_as_it_is(
