@@ -4,7 +4,7 @@ import multiprocessing
 
 import dagster as dg
 
-from data_quality.day_quality import CHECKS, LOCAL_CHECKS
+from data_quality.day_quality import CHECKS, LOCAL_CHECKS, DayQuality
 from jobs.process.process_guard import die_with_parent
 from jobs.process.spark_submit import SparkSubmit, spark_submit_from_environment
 from jobs.run.engines.engine import LOCAL
@@ -21,7 +21,8 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
         conf: Likewise.
         java_options: For the driver.
         engine: Of the runs, spark or local.
-        checks: The hook that judges the written files, module:function.
+        checks: The hook that judges the written files, module:function; by default that of the
+            engine.
         environment: For driver and executors, added to ours.
         grace: s between SIGTERM and SIGKILL.
         tell_every: s between two observations of a running day.
@@ -32,11 +33,15 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
     conf: dict[str, str] = {}  # noqa: RUF012  # a field of a pydantic model, copied for each instance
     java_options: str = ""
     engine: str = SparkSubmit.engine
-    checks: str = CHECKS
+    checks: str = ""
     environment: dict[str, str] = {}  # noqa: RUF012
     grace: float = 10.0
     tell_every: float = 300.0
     wait: float = WAIT
+
+    def quality(self) -> DayQuality:
+        """Returns how its days are judged."""
+        return DayQuality(self.checks or (LOCAL_CHECKS if self.engine == LOCAL else CHECKS))
 
     def submit(self) -> SparkSubmit:
         """Returns the program for this step. A cancel or a kill of this process ends Spark."""
@@ -52,12 +57,12 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
         )
 
 
-def spark_program(checks: str | None = None) -> SparkProgram:
+def spark_program(checks: str = "") -> SparkProgram:
     """Returns the program that the environment sets by TIDEGATE_ENGINE, TIDEGATE_SPARK_MASTER and
     others.
 
     Args:
-        checks: The hook that judges the written files; None takes the hook of the engine.
+        checks: The hook that judges the written files; by default that of the engine.
     """
     wanted = spark_submit_from_environment()
     return SparkProgram(
@@ -65,5 +70,5 @@ def spark_program(checks: str | None = None) -> SparkProgram:
         conf=dict(wanted.conf),
         java_options=wanted.java_options,
         engine=wanted.engine,
-        checks=checks or (LOCAL_CHECKS if wanted.engine == LOCAL else CHECKS),
+        checks=checks,
     )

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from data_quality.day_quality import DayQuality
 from jobs.errors import TidegateError
 from jobs.wording import counted
 from orchestration.dagster.assets.enriched import POOL
@@ -53,7 +52,7 @@ def _enrich_what_is_new(
     pipeline = DayPipeline(
         reference=declared.reference,
         enrichment=declared.enrichment,
-        quality=DayQuality(spark.checks),
+        quality=spark.quality(),
         submit=spark.submit(),
         wait=spark.wait,
     )

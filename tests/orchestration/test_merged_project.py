@@ -211,10 +211,12 @@ class Elsewhere(SparkProgram):
         raise NotImplementedError
 
 
-def test_the_engine_of_the_environment_is_that_of_dagsters_runs(monkeypatch):
+def test_dagsters_runs_have_the_engine_of_the_environment_or_project_and_its_checks(
+    monkeypatch,
+):
     monkeypatch.setenv(ENGINE, LOCAL)
-    program = spark_program()
-    assert (program.submit().engine, program.checks) == (LOCAL, LOCAL_CHECKS)
+    for program in (spark_program(), SparkProgram(engine=LOCAL)):
+        assert (program.submit().engine, program.quality().checks) == (LOCAL, LOCAL_CHECKS)
 
 
 def test_the_way_to_start_spark_can_be_replaced(folder):

@@ -9,7 +9,6 @@ from dataclasses import replace
 import dagster as dg
 from dagster import MAX_RUNTIME_SECONDS_TAG
 
-from data_quality.day_quality import DayQuality
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import TidegateError
 from jobs.process.day_events import DayOutcome
@@ -72,7 +71,7 @@ class _DayStep:
         self._pipeline = DayPipeline(
             reference=declared.reference,
             enrichment=declared.enrichment,
-            quality=DayQuality(spark.checks),
+            quality=spark.quality(),
             submit=spark.submit(),
             wait=spark.wait,
             advise=self._advise,
