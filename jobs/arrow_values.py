@@ -144,6 +144,20 @@ def conform(column: pa.Array, kind: pa.DataType, *, safe: bool = True) -> pa.Arr
     return lists.cast(kind)
 
 
+def plus_zero(column: pa.Array) -> pa.Array:
+    """Return a column with 0.0 for each -0.0, at any depth, as Spark compares and groups keys."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return pc.add(column, pa.scalar(0.0, kind))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        parts = [plus_zero(part) for part in column.flatten()]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
+    if pa.types.is_list(kind):
+        items = plus_zero(column.flatten())
+        return pa.ListArray.from_arrays(_offsets(column), items, type=kind, mask=column.is_null())
+    return column
+
+
 def differ(one: pa.Array, other: pa.Array) -> Flags:
     """The rows in which two columns differ. Nulls are equal."""
     plain = not pa.types.is_nested(one.type) and not pa.types.is_floating(one.type)

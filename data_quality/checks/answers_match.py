@@ -21,7 +21,7 @@ from data_quality.rows.answer_groups import (
 from data_quality.rows.key_expressions import answers_read, declared_keys, lasting
 from data_quality.rows.task_rows import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
-from jobs.arrow_values import digest
+from jobs.arrow_values import digest, plus_zero
 from jobs.schema import columns as schema
 from jobs.schema.columns import HAS_ANSWER, INPUT_SEQ, OUTCOMES, PARTITION, SOURCE_IDENTITY
 from jobs.schema.records import DayFacts
@@ -214,7 +214,8 @@ class AnswersMatch(LookupCheck):
         changed: dict[str, Flags] = {}
         for places, declared in declared_keys(rows, self.lookup, day):
             for part, values in declared.items():
-                other = digest([values]) != digest([written[part].take(pa.array(places))])
+                found = written[part].take(pa.array(places))
+                other = digest([plus_zero(values)]) != digest([plus_zero(found)])
                 changed.setdefault(part, np.zeros(len(rows), np.bool_))[places] |= other
                 wrong[places] |= other
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from data_quality.check import Check
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
@@ -20,7 +19,7 @@ from data_quality.rows.task_rows import Places, TaskRows
 from data_quality.rows.watermarks import NO_TIME, event_times_ms
 from data_quality.rows.window_rules import Arrived, dropped_rows, find_windows
 from data_quality.rows.written_day import WrittenDay
-from jobs.arrow_values import digest, one_chunk
+from jobs.arrow_values import digest, one_chunk, plus_zero
 from jobs.schema.columns import (
     FIRED,
     PANE,
@@ -231,17 +230,8 @@ def _read(made: WrittenWindows, columns: list[str]) -> pa.Table | None:
 
 def _without_negative_zeros(table: pa.Table) -> pa.Table:
     """Returns the table with 0.0 for -0.0, which a GROUP BY takes for the same key."""
-    columns = [_plus_zero(one_chunk(column)) for column in table.columns]
+    columns = [plus_zero(one_chunk(column)) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
-
-
-def _plus_zero(column: pa.Array) -> pa.Array:
-    if pa.types.is_floating(column.type):
-        return pc.add(column, pa.scalar(0.0, column.type))
-    if pa.types.is_struct(column.type):
-        parts = [_plus_zero(part) for part in column.flatten()]
-        return pa.StructArray.from_arrays(parts, fields=list(column.type), mask=column.is_null())
-    return column
 
 
 def _codes(keys: pa.Table, count: int) -> Places:

@@ -24,7 +24,7 @@ _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
 def key_text(key: Key, *, hidden: bool = False) -> str:
     """Return a key as canonical JSON, such as ["JFK","2013-01-10T05:00:00Z"].
 
-    Equal keys have equal texts in every process, except 0.0 and -0.0, which Python takes for equal.
+    Equal keys have equal texts in every process, except -0.0, which tasks replace by 0.0.
     A date or a timestamp is ISO 8601 (in UTC if it has a zone), a decimal its digits, bytes base64.
 
     Args:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from asyncio_core import StreamElement, StreamRecord
+from jobs.arrow_values import plus_zero
 from jobs.clients import request_counter
 from jobs.clients.client import Client
 from jobs.declare.lookup import Key
@@ -80,6 +81,7 @@ class RowInput:
             for place, (names, outcomes) in enumerate(zip(layout.keys, known_at, strict=True)):
                 if layout.chained and layout.chained[place]:
                     item = with_chained_keys(item, layout, place, known)
+                item = _with_plus_zeros(item, names)
                 keys.append(read_key_tuples(item, names))
                 if layout.wanted and has_null_key(item, layout, place, keys[-1]):
                     raise RowFailed(null_key_text(layout.lookups[place]))
@@ -109,6 +111,15 @@ class RowInput:
         plan, ledger = self._plan, self._ledgers[place]
         indexes = () if ledger is None else ledger.indexes
         return known_outcomes(plan, place, caller, indexes)
+
+
+def _with_plus_zeros(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Return the batch with one zero in the keys: Spark takes 0.0 and -0.0 for the same key."""
+    for name in names:
+        field, column = batch.schema.field(name), batch.column(name)
+        if (made := plus_zero(column)) is not column:
+            batch = batch.set_column(batch.schema.get_field_index(name), field, made)
+    return batch
 
 
 def known_outcomes(

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import arrow_values
-from jobs.arrow_values import conform, differ, digest, gather, readable_values
+from jobs.arrow_values import conform, differ, digest, gather, plus_zero, readable_values
 
 NAN = float("nan")
 LISTS = [pa.list_, pa.large_list]
@@ -83,6 +83,16 @@ def compare(seed):
     assert str(found.to_pylist()) == str([as_read(value, kind, wide) for value in values[at:]]), (
         seed
     )
+
+
+def test_zeros_have_one_sign_at_any_depth_and_nothing_else_changes():
+    kind = pa.struct([("x", pa.float32()), ("of", pa.list_(pa.struct([("y", pa.float64())])))])
+    values = [None, {"x": -0.0, "of": [{"y": -0.0}, None, {"y": 2.5}]}, {"x": NAN, "of": None}]
+    column = pa.array([{"x": 9.0, "of": []}, *values], kind)[1:]
+    found = plus_zero(column)
+    assert found.type == kind
+    assert str(found.to_pylist()) == str(values).replace("-0.0", "0.0")
+    assert plus_zero(pa.array(["-0.0"])).to_pylist() == ["-0.0"]
 
 
 def widened(draw, kind):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from jobs.arrow_values import plus_zero
 from jobs.errors import SparkFailed
 from jobs.input.keys.arrow_expressions import evaluate
 from jobs.wording import one_line
@@ -65,7 +66,10 @@ def evaluate_keys(
         is_personal = any(enrichment.has_personal_key(lookup) for _, lookup in places)
         hidden = is_personal and not show_personal
         keys |= _evaluated(enrichment, rows, expressions, tell, hidden=hidden)
-    return [[keys[number, part] for part in range(len(lookup.keys))] for number, lookup in places]
+    return [
+        [plus_zero(keys[number, part]) for part in range(len(lookup.keys))]
+        for number, lookup in places
+    ]
 
 
 def _evaluated(

@@ -2,6 +2,7 @@
 database, a function.
 """
 
+import json
 import os
 import random
 from collections import Counter
@@ -253,3 +254,38 @@ def test_a_call_that_must_not_be_made_twice_is_made_once_for_a_key_of_two_tasks(
     give_input(folder, (range(40), range(15, 55)))
     run_day(declare([single(service, idempotent=False)]), DAY, "r1")
     assert sorted(log["http"]) == list(range(55))
+
+
+@pytest.mark.proof
+def test_zeros_of_both_signs_are_one_key_as_in_spark_and_a_rerun_calls_for_none(
+    spark, service, folder
+):
+    dice = random.Random(1)
+    kind = pa.struct([("x", pa.float64()), ("of", pa.list_(pa.struct([("y", pa.float32())])))])
+    values = [
+        {"x": dice.choice([0.0, -0.0, 1.5, None]), "of": dice.choice([[{"y": 0.0}], [{"y": -0.0}], [], None])}
+        for _ in range(60)
+    ]  # fmt: skip
+    day = folder / "raw" / f"date={DAY}"
+    day.mkdir(parents=True)
+    pq.write_table(pa.table({"s": pa.array(values, kind), "n": range(60)}), day / "a.parquet")
+    keys = spark.read.parquet(str(day)).select("s.x", "s.of").dropna().distinct().count()
+    asked = []
+
+    async def answer(request):
+        asked.extend(items := await request.json())
+        return web.json_response([{"b": json.dumps(item)} for item in items])
+
+    service.answer = answer
+    many = HttpLookup(
+        name="many", service=Service(name="m", url=service.url, max_concurrency=4),
+        request="POST /many", batch=Batch(max_items=9, max_wait=0.05, item=["{x}", "{of}"]),
+        keys={"x": "s.x", "of": "s.of"}, returns="b STRING", timeout=30.0,
+    )  # fmt: skip
+    for run in ("r1", "r2"):
+        record = run_day(
+            declare([many], ledger=Ledger("ledger")), DAY, run, checks="data_quality.day:check"
+        )
+        assert len(asked) == keys
+        assert "-0.0" not in str(asked)
+        assert [one.check for one in record.verdicts if one.status == "failed"] == []
