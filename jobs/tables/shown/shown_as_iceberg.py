@@ -96,10 +96,15 @@ def forget_versions(
 
 
 def refuse_unfit(declared: DeclaredFacts, columns: pa.Schema) -> None:
-    """Checks before any call that the catalog answers and that its table, if it exists, can show
-    the published columns. Raises DeclarationError.
+    """Checks before any call that Iceberg's readers can find the files, that the catalog answers,
+    and that its table, if it exists, can show the published columns. Raises DeclarationError.
     """
-    where, name = f"{declared.enrichment}: output", declared.iceberg
+    where, name, folder = f"{declared.enrichment}: output", declared.iceberg, _root(declared.table)
+    if "#" in folder or "?" in folder:
+        raise DeclarationError(
+            f"{where}: {name} cannot show the files below {folder}: readers of Iceberg end a file's "
+            "address at '#' or '?'. Choose another folder, or leave out iceberg. Nothing was called."
+        )
     try:
         catalog = _catalog(name, where)
         if catalog.table_exists(_in_catalog(name)):
@@ -164,7 +169,7 @@ def _commit(table: Table, declared: DeclaredFacts, published: DeltaTable) -> Non
     with table.transaction() as change:
         _add_columns(change, _columns(published))
         for files in changed.values():
-            _name_others(change, files)
+            _give_audit_columns_ids(change, files)
         _replace_days(change, table, declared, changed)
         change.set_properties({SHOWS: shown_state(published)})
 
@@ -173,7 +178,7 @@ def _days_shown(table: Table, declared: DeclaredFacts) -> set[str]:
     """Returns the days with a file of the published table, in this or an earlier life of it. Days
     of other programs alone are not ours to remove.
     """
-    root = declared.table if is_url(declared.table) else f"file://{Path(declared.table).resolve()}"
+    root = _root(declared.table)
     files = table.inspect.files().select(["file_path", "partition"]).to_pylist()
     return {
         str(file["partition"][declared.partition])
@@ -191,7 +196,7 @@ def _add_columns(change: Transaction, columns: pa.Schema) -> None:
         update.union_by_name(columns)
 
 
-def _name_others(change: Transaction, files: Collection[PublishedFile]) -> None:
+def _give_audit_columns_ids(change: Transaction, files: Collection[PublishedFile]) -> None:
     """Adds the files' audit columns to the schema and drops them again, so that they have ids:
     pyiceberg reads no file with a column that has none.
     """
@@ -235,6 +240,10 @@ def _replace_days(
             for file in new:
                 file.spec_id = table.spec().spec_id
                 snapshot.append_data_file(file)
+
+
+def _root(table: str) -> str:
+    return table if is_url(table) else f"file://{Path(table).resolve()}"
 
 
 def _location(file: PublishedFile) -> str:

@@ -267,12 +267,12 @@ def test_hours_and_named_partitions_are_shown_as_strings(name):
 
 # -- a run of the job
 # --------------------------------------------------------------------------------------------------
-def enrichment():
+def enrichment(path="out"):
     return Enrichment(
         name="flights",
         input=Input(path="in", partition="date", row_id=["flight"]),
         lookups=[MOOD],
-        output=Output(path="out", iceberg=NAME),
+        output=Output(path=path, iceberg=NAME),
     )
 
 
@@ -318,14 +318,15 @@ def test_a_day_of_the_job_is_shown_with_its_nested_columns_and_is_an_input_of_th
     )
 
 
-def refused():
+def refused(path="out"):
     with pytest.raises(DeclarationError) as error:
-        preflight(enrichment(), FIRST)
+        preflight(enrichment(path), FIRST)
     return str(error.value)
 
 
 def test_what_cannot_be_shown_is_refused_before_any_call(lake, monkeypatch):
     written_input()
+    assert "flights cannot show the files below file:///" in refused(path="team #1/out")
     lake.create_table("shop.flights", pa.schema([("flight", pa.string()), ("date", pa.date32())]))
     assert refused() == (
         "flights: output: lake.shop.flights is partitioned by nothing; it must be by date alone, "
