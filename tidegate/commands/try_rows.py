@@ -42,6 +42,7 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.commands.previewing.preview import first_rows, preview_rows, with_answers
     from jobs.commands.previewing.preview_keys import evaluate_keys
     from jobs.declare.chains import levels
+    from jobs.declare.vendor_jobs import refuse_jobs
     from jobs.input.day import last_day
     from jobs.run.plan.preflight import preflight
 
@@ -54,13 +55,13 @@ def _run(options: argparse.Namespace) -> int:
         raise DeclarationError(
             f"{enrichment.name} has no lookup {options.lookup!r}. It has: {known}."
         )
-    acting = [lookup.name for lookup in lookups if not lookup.repeatable]
-    if acting:
+    refuse_jobs(lookups, "a preview")
+    not_repeatable = [lookup.name for lookup in lookups if not lookup.repeatable]
+    if not_repeatable:
         raise DeclarationError(
-            f"lookup {acting[0]}: idempotent=False: a run could not know of the calls that are "
-            "made here, and would "
-            "make them again. Try the others with --lookup, and this one at a service for tests, "
-            "declared idempotent."
+            f"lookup {not_repeatable[0]}: idempotent=False: a run could not know of the calls that "
+            "are made here, and would make them again. Try the others with --lookup, and this one "
+            "at a service for tests, declared idempotent."
         )
     day = (
         require_day(options.day, "--day", enrichment.input.every)

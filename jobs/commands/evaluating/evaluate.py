@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from jobs.arrow_values import readable_values
 from jobs.commands.evaluating.sampled_rows import Labels, identities, read_labels, sample_rows
-from jobs.commands.frames.enrich_frame import AskedRows, ask_rows
+from jobs.commands.frames.enrich_frame import AskedRows, ask_rows, check_rows
 from jobs.declare.answers.answer_json import load
 from jobs.declare.answers.usage import UsageReader
 from jobs.declare.chains import with_lookups_read
@@ -104,7 +104,13 @@ def evaluate(
     _, lookup = variants[0]
     labels = None if against is None else read_labels(against, enrichment, lookup)
     rows = sample_rows(preflight(enrichment, day), sample, labels)
-    sides = [_ask(enrichment, name, variant, rows, report) for name, variant in variants]
+    declared = [_declared_with(enrichment, variant) for _, variant in variants]
+    for one in declared:
+        check_rows(rows, one)
+    sides = [
+        _ask(one, name, variant, rows, report)
+        for one, (name, variant) in zip(declared, variants, strict=True)
+    ]
     of_both = [{column.name for column in variant.columns} for _, variant in variants]
     columns = tuple(
         column.name for column in lookup.columns if all(column.name in each for each in of_both)
@@ -207,16 +213,20 @@ class _Side:
         return sum(costs, Decimal(0)) / len(costs) if costs else None
 
 
+def _declared_with(enrichment: Enrichment, variant: Lookup) -> Enrichment:
+    """Return the enrichment with the variant, and of other lookups only those that it reads."""
+    declared = replace(enrichment, lookups=with_variant(enrichment.lookups, variant))
+    place = [one.name for one in declared.lookups].index(variant.name)
+    return replace(declared, lookups=with_lookups_read(declared.lookups, place))
+
+
 def _ask(
-    enrichment: Enrichment,
+    declared: Enrichment,
     name: str,
     variant: Lookup,
     rows: pa.Table,
     report: Callable[[str, dict[str, Any]], None],
 ) -> _Side:
-    declared = replace(enrichment, lookups=with_variant(enrichment.lookups, variant))
-    place = [one.name for one in declared.lookups].index(variant.name)
-    declared = replace(declared, lookups=with_lookups_read(declared.lookups, place))
     audit = [column(variant.name) for column in (
         schema.status, schema.attempts, schema.latency_ms, schema.key,
     )]  # fmt: skip

@@ -27,7 +27,7 @@ from jobs.input.day import of_files
 from jobs.run.engines.engine import LocalEngine, SparkEngine
 from jobs.run.metrics.progress import RunProgress
 from jobs.run.plan.options import RunOptions
-from jobs.run.plan.preflight import check_frame, check_spark_frame, run_folder, steps
+from jobs.run.plan.preflight import check_columns, check_frame, check_spark_frame, run_folder, steps
 from jobs.schema.columns import SOURCE_ROW, arrow_schema
 from jobs.schema.costs import sum_by_currency
 from jobs.storage.locked_folders import temporary_folder
@@ -124,6 +124,13 @@ def ask_rows(
     return AskedRows(answers, run.costs())
 
 
+def check_rows(rows: pa.Table, enrichment: Enrichment) -> None:
+    """Refuse what `ask_rows` refuses. Raises DeclarationError or RunStopped."""
+    declared = _without_days(enrichment)
+    check_columns(declared, rows.column_names)
+    _check(declared)
+
+
 @dataclass
 class _Run:
     enrichment: Enrichment
@@ -175,10 +182,10 @@ def _without_days(enrichment: Enrichment) -> Enrichment:
     )
 
 
-def _check(run: _Run) -> None:
+def _check(enrichment: Enrichment) -> None:
     """Check secrets, services and limits in a thread, because notebooks run an event loop."""
     with ThreadPoolExecutor(1) as pool:
-        for step in steps(run.enrichment, None, None):
+        for step in steps(enrichment, None, None):
             pool.submit(step).result()
 
 
@@ -200,7 +207,7 @@ def _answers(columns: pa.Table, rows: int, run: _Run, audit: Sequence[str] = ())
                 day,
                 RunOfDay(FRAME, run.id, run.started_at, run.rules, progress.number),
             )
-            _check(run)
+            _check(run.enrichment)
             files = _ask(
                 plan.rows, plan.tasks, str(folder / "answers"), run, progress, day=day, here=True
             )
@@ -229,7 +236,7 @@ def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
         rows, tasks = plan_tasks(
             frame, named, run_id=run.id, options=run.rules, progress=progress.number
         )
-        _check(run)
+        _check(run.enrichment)
         files = _ask(rows, tasks, run_folder(named, run.id), run, progress)
     written = spark.read.schema(written_schema(rows.schema, tasks.layout)).parquet(*files)
     return written.select(*(f"`{name}`" for name in (*columns, *_added(named))))

@@ -102,8 +102,9 @@ def refuse_unfit(declared: DeclaredFacts, columns: pa.Schema) -> None:
     where, name, folder = f"{declared.enrichment}: output", declared.iceberg, _root(declared.table)
     if "#" in folder or "?" in folder:
         raise DeclarationError(
-            f"{where}: {name} cannot show the files below {folder}: readers of Iceberg end a file's "
-            "address at '#' or '?'. Choose another folder, or leave out iceberg. Nothing was called."
+            f"{where}: {name} cannot show the files below {folder}: readers of Iceberg end the "
+            "address of a file at '#' or '?'. Choose another folder, or leave out iceberg. Nothing "
+            "was called."
         )
     try:
         catalog = _catalog(name, where)

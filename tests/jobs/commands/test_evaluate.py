@@ -20,8 +20,10 @@ from tidegate.__main__ import main
 DAY, ROWS, LABELLED, SAMPLE = "2026-11-01", 300, 260, 200
 VARIANTS = """
 from dataclasses import replace
+from tidegate import Bearer, Env
 brief = replace(label, body={"messages": [{"role": "user", "content": "Briefly: {review}{repair}"}]})
 other_name = replace(label, name="other")
+no_secret = replace(label, service=replace(label.service, auth=Bearer(Env("NO_TOKEN"))))
 loose = Enrichment(name="loose", input=Input(path="raw"), lookups=[label], output=Output(path="loose"),
                    ledger=Ledger("ledger"))
 briefly = replace(reviews, name="briefly", lookups=[brief], output=Output(path="brief"))
@@ -144,6 +146,7 @@ def test_a_single_declaration_is_held_to_its_labels(vendor, capsys):
             "declared.it has no lookup 'shorter'; declare a variant",
         ),
         (["reviews", "--with", "other_name"], "its name is 'other'; a variant has the name of"),
+        (["reviews", "--with", "no_secret"], "NO_TOKEN"),
         (["reviews", "--with", "no_module:x"], "--with no_module:x: no_module: No module"),
         (["reviews", "--against", "absent.parquet"], "--against absent.parquet cannot be read"),
         (["reviews", "--against", "raw/date=2026-11-01/a.parquet"], "lacks a column of returns"),

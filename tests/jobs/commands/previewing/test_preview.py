@@ -18,9 +18,11 @@ from tidegate.__main__ import main
 
 DECLARED = """
 from dataclasses import replace
+from datetime import timedelta
 from asyncio_core import AsyncFunction
 from tidegate import (
-    AsyncFunctionLookup, Batch, Bearer, Enrichment, Env, HttpLookup, Input, Output, Pages, Retry, Service, SqlLookup, lookup
+    AsyncFunctionLookup, Batch, Bearer, Enrichment, Env, HttpLookup, Input, Ledger, Output, Pages, Retry, Service,
+    SqlLookup, jobs, lookup
 )
 
 service = Service(name="geo", url=Env("GEO_URL"), max_concurrency=2, auth=Bearer(Env("GEO_TOKEN")))
@@ -45,6 +47,12 @@ async def counted(row, http):
 @lookup(service=service, keys={"q": "address"}, returns="words INT", timeout=5.0)
 async def silent(row, http):
     return {"words": 1}
+
+@jobs(service=service, keys={"q": "address"}, returns="x INT", recovery="token", max_items=9, give_up=timedelta(hours=1))
+class Scored:
+    async def submit(self, items, token, http): ...
+    async def state(self, job, http): ...
+    async def results(self, job, http): yield
 
 class Doubled(AsyncFunction):
     async def async_invoke(self, value):
@@ -75,6 +83,7 @@ other = HttpLookup(
     returns="lat DOUBLE", timeout=5.0,
 )
 expression = enrichment("expression", plane, other)
+with_jobs = enrichment("with_jobs", place, Scored, ledger=Ledger("ledger"))
 failing = enrichment("failing", replace(other, keys={"q": "cast(address AS int)"}))
 personal_failing = replace(failing, name="personal_failing", pii=["address"])
 refused = enrichment("refused", plane, replace(other, keys={"q": "no_such_function(address)"}))
@@ -420,12 +429,18 @@ def test_what_cannot_be_tried_is_one_sentence(project, arguments, message, capsy
     assert len(printed.err.splitlines()) == 1
 
 
-def test_calls_that_must_not_be_made_twice_are_not_made_here(project, service, capsys):
-    assert main(["try", "declared_for_trial:acting"]) == 2
-    assert (
-        "idempotent=False: a run could not know of the calls that are made here"
-        in capsys.readouterr().err
-    )
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("acting", "idempotent=False: a run could not know of the calls that are made here"),
+        ("with_jobs", "lookup scored: a preview submits no jobs, because it cannot wait for them"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_before_the_first_call(
+    project, service, capsys, name, message
+):
+    assert main(["try", f"declared_for_trial:{name}"]) == 2
+    assert message in capsys.readouterr().err
     assert service.log == []
 
 
