@@ -1,7 +1,5 @@
 """Judges a day that the local engine wrote, by the checks of every day, without Spark."""
 
-from __future__ import annotations
-
 from data_quality.catalogue import checks
 from data_quality.judging import Judging, QualityResult, make_verdict
 from data_quality.rows.written_day import Evaluate, Stored, WrittenDay

@@ -4,8 +4,6 @@ A sketch of a column has shares of its answers: null, equal to a frequent text, 
 some values. A text counts by its characters too, a list by its items.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Calls the methods of a class that @jobs decorates, through the session of its service."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence

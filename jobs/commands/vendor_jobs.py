@@ -1,7 +1,5 @@
 """Lists the jobs of vendors in the ledgers of a package, cancels them, and lets go of them."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import time

@@ -1,7 +1,5 @@
 """Chains: lookups whose keys or conditions read the answers of lookups before them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from jobs.declare.lookup import Lookup

@@ -42,15 +42,6 @@ def key_text(key: Key, *, hidden: bool = False) -> str:
     return _digest(text) if hidden else text
 
 
-def has_text(key: Key) -> bool:
-    """Return whether `key_text` has a text for this key."""
-    try:
-        key_text(key)
-    except TypeError:
-        return False
-    return True
-
-
 def texts_in_bulk(keys: Sequence[Key], *, hidden: bool = False) -> list[str]:
     """Return the `key_text` of each key; in bulk they take a fifth of the time."""
     try:

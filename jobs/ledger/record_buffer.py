@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from jobs.declare.lookup import Key
 from jobs.ledger.answers import LARGEST, OUTCOMES, SCHEMA, StoredOutcome
-from jobs.ledger.keys import has_text, texts_in_bulk
+from jobs.ledger.keys import texts_in_bulk
 
 _CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 assert _CODES["ok"] == 0
@@ -53,15 +53,6 @@ class Columns:
             self._responses += response
             self._lengths.append(len(response))
         self._answered_at.append(answered_at)
-
-    def before_textless(self) -> "Columns":
-        """Return the records before the first with a key without a text."""
-        count = next(place for place, key in enumerate(self._keys) if not has_text(key))
-        found = Columns()
-        found._keys, found._outcomes = self._keys[:count], self._outcomes[:count]
-        found._lengths, found._answered_at = self._lengths[:count], self._answered_at[:count]
-        found._responses = self._responses[: sum(max(0, length) for length in found._lengths)]
-        return found
 
     def table(self, run_id: str, *, hidden: bool) -> pa.Table:
         """Return the records in order; append nothing afterwards.

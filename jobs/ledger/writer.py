@@ -193,12 +193,7 @@ class LedgerWriter:
             records, self._pending = self._pending, Columns()
             self._came.clear()
             self._converted = self._taken
-        try:
-            table = records.table(self._run_id, hidden=self._hidden)
-        except TypeError as error:  # of a key without a text; those before it are stored
-            self._fail(error)
-            records = records.before_textless()
-            table = records.table(self._run_id, hidden=self._hidden)
+        table = records.table(self._run_id, hidden=self._hidden)
         self._count += len(records)
         self._has_marks |= records.has_marks
         self._tables.append(table)

@@ -1,7 +1,5 @@
 """Plain data that survives JSON unchanged. Loads the standard library only."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """Writes new files, which are at their place whole or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Parquet files by path or URL, as pyarrow reads them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any

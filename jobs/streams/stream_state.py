@@ -33,12 +33,11 @@ class BatchDone(Facts):
 
     @classmethod
     def of(cls, batch: int, record: DayRecord) -> Self:
-        lookups = record.figures.lookups
         return cls(
             batch, record.facts.day, record.facts.run_id,
             rows=record.figures.rows_out,
-            calls=sum(lookup.calls for lookup in lookups),
-            from_ledger=sum(lookup.from_ledger for lookup in lookups),
+            calls=record.figures.calls,
+            from_ledger=sum(one.from_ledger for one in record.figures.lookups),
             dead_letters=record.dead_letters,
             version=record.published_version,
             warnings=record.warnings,

@@ -1,7 +1,5 @@
 """Looks, on the host of a task, for files that the driver sees, and for the code that it runs."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import socket

@@ -4,8 +4,6 @@ The driver's modules do not define them, because a task would load them, with li
 executors do not have.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

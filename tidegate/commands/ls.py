@@ -1,7 +1,5 @@
 """`tidegate ls`: prints the enrichments of a package, with their tables and schedules."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import dataclass
 

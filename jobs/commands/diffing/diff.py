@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,7 +27,6 @@ from jobs.tables.publishing import published_columns
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
-    from jobs.schema.records import DayRecord
 
 ROWS_AT_ONCE = 1 << 17
 EXAMPLES = 3  # of each column, and of rows that are added or removed
@@ -322,13 +320,6 @@ def _side(enrichment: Enrichment, version: DayVersion, rows: _Rows) -> Side:
         rows=rows.count,
         outcomes={lookup: dict(counts) for lookup, counts in outcomes.items()},
         checks={} if record is None else {one.check: one.status for one in record.verdicts},
-        calls=None if record is None else sum(one.calls for one in record.figures.lookups),
-        cost={} if record is None else _cost(record),
+        calls=None if record is None else record.figures.calls,
+        cost={} if record is None else {one: f"{it:f}" for one, it in record.figures.cost.items()},
     )
-
-
-def _cost(record: DayRecord) -> dict[str, str]:
-    cost: dict[str, Decimal] = {}
-    for one in (one.billed for one in record.figures.lookups if one.billed is not None):
-        cost[one.currency] = cost.get(one.currency, Decimal(0)) + Decimal(one.cost)
-    return {currency: f"{money:f}" for currency, money in sorted(cost.items())}

@@ -1,7 +1,5 @@
 """The frames that `enrich` takes without Spark: reads columns, and puts answers beside them."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

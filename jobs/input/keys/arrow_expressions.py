@@ -7,8 +7,6 @@ Spark would convert first, need Spark. A random search compares both engines:
 tests/jobs/input/keys/test_arrow_expressions.py.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise

@@ -4,8 +4,6 @@
 parser, which takes 40 MB of each worker.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

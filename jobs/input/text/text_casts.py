@@ -1,7 +1,5 @@
 """Casts columns of text to declared types by strict grammars: what does not fit is an error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

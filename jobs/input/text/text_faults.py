@@ -1,7 +1,5 @@
 """The fault of a text file that does not hold what is declared: line, column and value."""
 
-from __future__ import annotations
-
 from jobs.declare.answers.times import shown
 
 OTHER_TYPE = "Correct it, or declare another type in Input.schema."

@@ -8,7 +8,7 @@ files that may be deleted see jobs/ledger/generations.py.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import LARGEST
@@ -40,7 +39,6 @@ from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.stored_files import error_text
 
 GRACE = timedelta(days=1)
-DEBRIS = timedelta(days=2)  # age of files whose number no running change can have
 ROWS_PER_FILE = 500_000
 # rows of parts sorted at once, up to LARGEST bytes; more rows are sorted in runs on the local disk
 ROWS_IN_MEMORY = 1_000_000
@@ -230,9 +228,7 @@ def sweep(folder: LedgerFolder, grace: timedelta | None, now_us: int) -> int:
     names = {f"{one.name}/{COMPLETE}" for one in needed} | {
         file.name for one in needed for file in one.files
     }
-    useless = [
-        name for name in files if name not in names and _is_garbage(name, newest.number, files)
-    ]
+    useless = [name for name in files if name not in names and _is_garbage(name, newest.number)]
     useless.sort(key=lambda name: not name.endswith(f"/{COMPLETE}"))  # complete.json goes first
     taken_in = {part: now_us - at for part, at in newest.taken_in.items()}
     parts = [
@@ -246,18 +242,10 @@ def sweep(folder: LedgerFolder, grace: timedelta | None, now_us: int) -> int:
     return len(useless) + len(parts)
 
 
-def _is_garbage(name: str, newest: int, files: Mapping[str, fs.FileInfo]) -> bool:
+def _is_garbage(name: str, newest: int) -> bool:
     """Return whether no generation uses a file; running changes have the next number."""
     number = number_in(name.partition("/")[0])
-    if number is None:
-        return False  # not a file of the ledger
-    changed, last = (
-        files[name].mtime,
-        max((info.mtime for info in files.values() if info.mtime), default=None),
-    )
-    # by the clock of the filesystem
-    is_old = changed is not None and last is not None and last - changed > DEBRIS
-    return number <= newest or (number > newest + 1 and is_old)
+    return number is not None and number <= newest  # None: not a file of the ledger
 
 
 def _now(now_us: int | None, clock: Callable[[], int] = time.time_ns) -> int:

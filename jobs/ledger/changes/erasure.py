@@ -10,16 +10,12 @@ from jobs.errors import LedgerError
 from jobs.ledger.changes.compaction import ROWS_IN_MEMORY, open_compacted, sweep, write_compacted
 from jobs.ledger.changes.merging import in_order
 from jobs.ledger.generations import (
-    COMPACTED,
     CompactedFile,
     Contents,
     Generation,
     NewFiles,
     Overtaken,
     contents,
-    list_compacted,
-    newest_generation,
-    number_in,
 )
 from jobs.ledger.job_files import JobFiles
 from jobs.ledger.journal import JOURNAL
@@ -126,7 +122,6 @@ class _Forgetting:
         self._folder.delete(*(f"{PARTS}/{part}" for part in torn))
         self.files += len(torn)
         sweep(self._folder, None, now_us)
-        self._forget_crashed_changes()
         self._forget_runs()
 
     def _runs_at_work(self, now_us: int) -> set[str]:
@@ -213,32 +208,6 @@ class _Forgetting:
                     self._folder, new.next_name(), in_order(pa.concat_tables(rest), now_us)
                 )
             )
-
-    def _forget_crashed_changes(self) -> None:
-        """Delete files with a key that `sweep` leaves for a while.
-
-        They are of crashed changes of earlier versions, which used times as numbers.
-        """
-        files = list_compacted(self._folder)
-        # after the listing, which so has no change beyond the next number
-        newest = newest_generation(self._folder)
-        following = newest.number + 1 if newest else 1
-        for name in files:
-            number = number_in(name.partition("/")[0])
-            if (
-                number is not None
-                and number > following
-                and self._may_have_a_key(f"{COMPACTED}/{name}")
-            ):
-                self._folder.delete(f"{COMPACTED}/{name}")
-
-    def _may_have_a_key(self, name: str) -> bool:
-        try:
-            with self._folder.open(name) as opened:
-                return self._without(opened.read()) is not None
-        except ForeignFile:  # torn
-            self.files += 1
-            return True
 
     def _forget_runs(self) -> None:
         for name in self._folder.names(RUNS):

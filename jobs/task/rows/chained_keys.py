@@ -1,7 +1,5 @@
 """Adds the key columns of a lookup that reads earlier answers, all of which are known."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Chooses the vendor of each row of a waterfall, and gives its answer to the published columns."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

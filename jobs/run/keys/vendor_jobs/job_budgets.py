@@ -2,8 +2,6 @@
 what was not billed comes back once it is over.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import math

@@ -18,7 +18,7 @@ from jobs.ledger.changes.compaction import compact
 from jobs.ledger.changes.erasure import Forgotten, forget
 from jobs.ledger.expired_marks import expired_marks
 from jobs.ledger.index import write_index
-from jobs.ledger.store import LedgerFolder, as_parquet
+from jobs.ledger.store import LedgerFolder
 from tests.support.places import everywhere
 
 NOW = timedelta(0)
@@ -152,21 +152,6 @@ def test_a_torn_part_stays_while_its_run_gives_signs_of_life_and_the_user_learns
     forget(folder, GONE)
     assert (torn in folder.names()) == stays
     assert ("run run-3 may be writing it; forget the keys again" in caplog.text) == stays
-
-
-@everywhere("folder")
-def test_what_a_crashed_compaction_of_an_earlier_version_left_loses_the_keys_too(folder, ledgers):
-    fill(folder, ledgers)
-    left = f"compacted/{time.time_ns() // 1000:017d}-0a1b2c3d"
-    of_others = as_table(records(ledgers, KEYS[:10]))
-    for number, data in enumerate(
-        [as_parquet(as_table(records(ledgers, KEYS))), as_parquet(of_others), b"PAR1 torn"]
-    ):
-        ledgers.put(folder, f"{left}/0000{number}.parquet", bytes(data))
-    forget(folder, GONE)
-    assert [name for name in folder.names() if name.startswith(left)] == [f"{left}/00001.parquet"]
-    for name in folder.names():
-        assert not names_in(ledgers.data_of(folder, name)) & set(GONE), name
 
 
 def test_forgetting_is_a_success_again_after_a_crash_at_any_step(remote, objects, ledgers):
