@@ -96,7 +96,7 @@ class FunctionClient:
             for name, cast in self._reads:  # a comprehension adds a frame in Python 3.11
                 values.append(cast(answer.get(name)))
             return tuple(values)
-        except ValueError:  # raised again with the column's name
+        except Exception:  # noqa: BLE001  # of whatever class; raised again with the column's name
             return cast_all(self._columns, [answer.get(name) for name, _ in self._reads])
 
     def fallback(self, key: Key) -> Any | None:

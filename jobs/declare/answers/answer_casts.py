@@ -45,14 +45,14 @@ class AnswerColumn:
 
 
 def cast_all(columns: Sequence[AnswerColumn], values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return an answer's values for Arrow, by column. Raises ValueError with the column.
+    """Return an answer's values for Arrow, by column. Raises ValueError that names the column.
 
     A value that does not fit is cast in the ledger's form (a UUID as its text, an Enum as its
     value, a set as a list), so that the result does not depend on whether the answer was stored.
     """
     try:
         return tuple([column.cast(value) for column, value in zip(columns, values)])  # noqa: B905  # a cost per row
-    except ValueError:
+    except Exception:  # noqa: BLE001  # code of a value's class may raise anything
         stored = load(dump(values))
         return tuple(
             _named_cast(column, value) for column, value in zip(columns, stored, strict=True)
@@ -125,7 +125,7 @@ def _number(name: str, largest: float = math.inf) -> Cast:
         # an integer beyond all floats, or a signalling NaN
         except (OverflowError, ValueError) as error:
             raise _refuse(name, value) from error
-        if largest <= abs(number) < math.inf:
+        if abs(number) >= largest and value not in (math.inf, -math.inf):
             raise _refuse(name, value)
         return number
 
@@ -231,7 +231,7 @@ def _struct_cast(inner: dict[str, Cast]) -> Cast:
 def _map_cast(inner: Cast) -> Cast:
     @_nullable
     def cast(value: Any) -> Any:
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or None in value:
             raise _refuse("MAP", value)
         return [(_text(name), inner(item)) for name, item in value.items()]
 

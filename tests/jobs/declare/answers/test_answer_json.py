@@ -245,7 +245,7 @@ def test_a_stored_text_that_is_not_an_answer_is_a_value_error(text):
     ],
 )
 def test_values_of_numpy_and_pandas_are_stored_as_pythons_own(value, stored):
-    for answer in ({"a": value}, {"a": value, "$": None}):
+    for answer in ({"a": value}, {"a": value, "$": None}, {"a": value, "b": None}):
         back = load(dump(answer))["a"]
         assert (type(back), back) == (type(stored), stored)
 

@@ -5,6 +5,7 @@ import datetime as dt
 import decimal
 import enum
 import json
+import math
 import uuid
 
 import numpy as np
@@ -49,6 +50,8 @@ json_values = st.recursive(
 driver_values = (
     json_values
     | st.decimals()
+    | st.builds("{}e{}".format, st.integers(-9, 9), st.integers(-500, 500)).map(decimal.Decimal)
+    | st.dictionaries(st.none() | st.sampled_from("ab"), st.integers(-9, 9) | st.none())
     | st.dates()
     | st.datetimes()
     | st.datetimes(timezones=st.timezones())
@@ -187,6 +190,8 @@ def test_a_value_that_fits_is_given_as_arrow_takes_it(ddl, value, given_back):
         ("TINYINT", 128),
         ("DOUBLE", "1.5"),
         ("DOUBLE", 10**400),
+        ("DOUBLE", decimal.Decimal("1e400")),
+        ("FLOAT", decimal.Decimal("-1e999999999")),
         ("DOUBLE", True),
         ("FLOAT", 1e300),
         ("BOOLEAN", 1),
@@ -209,6 +214,7 @@ def test_a_value_that_fits_is_given_as_arrow_takes_it(ddl, value, given_back):
         ("ARRAY<INT>", "abc"),
         ("MAP<STRING, INT>", [("a", 1)]),
         ("MAP<STRING, INT>", {"a": "b"}),
+        ("MAP<STRING, INT>", {None: 1}),
         ("ARRAY<INT>", ["a"]),
         ("STRUCT<a: INT>", [1]),
         ("STRUCT<a: INT>", {"a": "x"}),
@@ -242,11 +248,20 @@ def test_whatever_a_cast_gives_arrow_takes_unchanged(ddl, value):
             else given_back
         )
         assert stored == expected or repr(stored) == repr(expected)  # NaN is not equal to itself
+        if isinstance(value, float | decimal.Decimal) and isinstance(stored, float):
+            assert math.isinf(stored) == (value in (math.inf, -math.inf))
 
 
 @given(value=st.integers(-(2**31), 2**31 - 1) | st.none())
 def test_a_whole_number_survives_json(value):
     assert column("INT").cast(json.loads(json.dumps(value))) == value
+
+
+class NoZone(dt.tzinfo):
+    """A zone of a user, with a bug."""
+
+    def utcoffset(self, moment):
+        raise RuntimeError("no such zone")
 
 
 def taken(ddl, value):
@@ -290,3 +305,7 @@ def test_the_column_that_a_value_does_not_fit_is_named():
         cast_all(read_ddl("a STRING, b INT"), [Grade.GOOD, Grade.GOOD])
     with pytest.raises(ValueError, match=r"^b: expected INT, got a builtins.object, which"):
         cast_all(read_ddl("a STRING, b INT"), ["x", object()])
+    with pytest.raises(ValueError, match=r"^b: expected TIMESTAMP .*, got a datetime.datetime"):
+        cast_all(
+            read_ddl("a STRING, b TIMESTAMP"), ["x", dt.datetime(2013, 1, 10, tzinfo=NoZone())]
+        )
