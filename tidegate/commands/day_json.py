@@ -51,7 +51,7 @@ def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:
     return status
 
 
-def tell_unchanged(enrichment: str, day: str, reason: str) -> int:
+def tell_unchanged(enrichment: str, day: str | None, reason: str) -> int:
     print(json.dumps(result(enrichment, day, UNCHANGED, reason)), flush=True)
     return EXIT_CODES[UNCHANGED]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -150,10 +150,15 @@ def _summary(found: Sequence[DayLetters]) -> Iterator[str]:
     elif len(found) != 1:
         count = counted(sum(len(day.rows) for day in days), "dead letter")
         yield f"{count} of {counted(len(days), 'day')}"
-    for day in found:
-        if day.removed:
-            count = counted(day.removed, "letter")
-            yield f"{day.day}  vacuum removed the files of its {count}. Run the day again."
+    yield from removed_letters((day.day, day.removed) for day in found)
+
+
+def removed_letters(days: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """Yield a line for each day whose letters are removed."""
+    for day, removed in days:
+        if removed:
+            count = counted(removed, "letter")
+            yield f"{day}  vacuum removed the files of its {count}. Run the day again."
 
 
 COMMAND = Command(_add_arguments, _run)

@@ -14,20 +14,25 @@ from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_enrichment, print_json
 from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged, words
 from tidegate.commands.days import add_caps, add_engine, add_wait, given_caps, open_pipeline
-from tidegate.commands.dead_letters import add_where
+from tidegate.commands.dead_letters import add_where, removed_letters
 
 if TYPE_CHECKING:
     from jobs.commands.replaying.replay_where import Chosen
     from jobs.process.day_pipeline import DayPipeline
 
 
+NOTHING = "No dead letter has this reason; nothing was called."
+ONLY_SHOWN = "Nothing was called or changed. With --run these letters are called for again."
+
+
 @dataclass(frozen=True)
 class Price(Facts):
-    """The object of --where with --json, before anything is sent."""
+    """What --where --json prints without --run."""
 
     enrichment: str
     where: str
     letters: tuple[Any, ...]
+    removed: int
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,24 +82,22 @@ def _run_chosen(
     chosen = choose_letters(pipeline.enrichment, options.where, day)
     if options.json and not options.do:
         priced = tuple(one for of_day in chosen for one in of_day.priced)
-        print_json(Price(pipeline.enrichment.name, options.where, priced))
+        removed = sum(one.removed for one in chosen)
+        print_json(Price(pipeline.enrichment.name, options.where, priced, removed))
         return RIGHT
     for line in _lines(chosen):
         print(line, file=words(options), flush=True)
-    if not options.do:
-        print("Nothing was called or changed. With --run these letters are called for again.")
+    days = [one for one in chosen if one.keys]
+    if not days and options.json:
+        return tell_unchanged(pipeline.enrichment.name, day, NOTHING)
+    if not days or not options.do:
+        print(ONLY_SHOWN if days else NOTHING)
         return RIGHT
-    status = RIGHT
-    for one in chosen:
-        events = replay_chosen(pipeline, one, caps)
-        ended = tell_as_asked(options, pipeline, events)
-        status = status or ended
-    return status
+    return tell_as_asked(options, pipeline, replay_chosen(pipeline, days, caps))
 
 
 def _lines(chosen: Sequence[Chosen]) -> Iterator[str]:
-    if not chosen:
-        yield "No dead letter has this reason."
+    yield from removed_letters((day.day, day.removed) for day in chosen)
     for day in chosen:
         for one in day.priced:
             cost = f", {one.cost} at {one.price}" if one.cost is not None else ""

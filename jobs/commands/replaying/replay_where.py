@@ -21,9 +21,12 @@ from jobs.commands.replaying.replay import OPTIONS, failed_answers, refuse_other
 from jobs.declare.chains import places_read
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.values.prices import cost_of, in_force, price_text, reported_units
+from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.errors import DeclarationError
 from jobs.ledger.selection import select
+from jobs.process.day_events import DayOutcome
 from jobs.process.day_options import DayOptions
+from jobs.run.enrich_day import STOPPED
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
 from jobs.storage.locked_folders import temporary_folder
@@ -62,12 +65,14 @@ class Chosen:
         keys: By lookup.
         failed: By ledger, those of the keys whose stored outcome is a failure.
         priced: By lookup, what calling for them costs.
+        removed: Letters in files that `vacuum` removed; whether one would be chosen is not known.
     """
 
     day: str
     keys: dict[str, list[str]]
     failed: tuple[tuple[Kept, list[str]], ...]
     priced: tuple[PricedLetters, ...]
+    removed: int = 0
 
 
 def choose_letters(
@@ -80,6 +85,7 @@ def choose_letters(
 
     Raises DeclarationError as `replay`, and for a lookup that calls for every row (cache=None).
     """
+    refuse_jobs(enrichment.lookups, "a replay")
     if enrichment.ledger is None:
         raise DeclarationError(
             f"{enrichment.name} has no ledger: a replay would call for all rows."
@@ -95,6 +101,8 @@ def choose_letters(
                     "keys that --where does not choose. Replay the whole day."
                 )
             chosen.append(_priced(enrichment, found, clock() // 1000))
+        elif found.removed:
+            chosen.append(Chosen(found.day, {}, (), (), found.removed))
     return chosen
 
 
@@ -139,22 +147,27 @@ def _failed(enrichment: Enrichment, found: DayLetters) -> Iterator[tuple[Kept, l
 
 
 def replay_chosen(
-    pipeline: DayPipeline, chosen: Chosen, caps: Sequence[str] = ()
+    pipeline: DayPipeline, days: Sequence[Chosen], caps: Sequence[str] = ()
 ) -> Iterator[DayEvent]:
-    """Run the day with stored answers of any age, and calls for the chosen letters only.
+    """Run the days with stored answers of any age, and calls for the chosen letters only.
 
     caps: As for `replay`.
 
-    Other rows without an answer leave as not_asked. The day is held back if those and the failed
-    ones are more than the declaration tolerates. After a stop the same call continues.
+    Other rows without an answer leave as not_asked. A day is held back if those and the failed
+    ones are more than the declaration tolerates. A day that a service stops, or a crash, ends the
+    replay; the same call continues.
     """
-    for kept, keys in chosen.failed:
-        mark_expired(kept.folder, keys)
-    with temporary_folder() as folder:
-        file = Path(folder, "keys.json")
-        file.write_text(json.dumps(chosen.keys), encoding="utf-8")
-        options = (*OPTIONS, "--no-calls", "--only-keys", str(file), *caps)
-        yield from pipeline.run([chosen.day], DayOptions(options, accept=why_refused))
+    for chosen in days:
+        for kept, keys in chosen.failed:
+            mark_expired(kept.folder, keys)
+        with temporary_folder() as folder:
+            file = Path(folder, "keys.json")
+            file.write_text(json.dumps(chosen.keys), encoding="utf-8")
+            options = (*OPTIONS, "--no-calls", "--only-keys", str(file), *caps)
+            for event in pipeline.run([chosen.day], DayOptions(options, accept=why_refused)):
+                yield event
+                if isinstance(event, DayOutcome) and (event.code == STOPPED or event.crashed):
+                    return
 
 
 def why_refused(record: DayRecord) -> str:

@@ -58,6 +58,10 @@ def test_a_replay_of_a_day_whose_files_are_removed_is_refused(local_days, capsys
     assert local_days.run(DAY, command="replay") == 2
     said = capsys.readouterr().err
     assert f"vacuum removed the files of {DAY}, with its 1 dead letter. Run the day again." in said
+    assert run("replay", "--where", "500") == 0
+    assert f"{DAY}  vacuum removed the files of its 1 letter." in capsys.readouterr().out
+    assert run("replay", "--where", "500", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["removed"] == 1
     assert local_days.run(DAY) == 0
 
 

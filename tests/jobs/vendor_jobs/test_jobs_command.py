@@ -32,6 +32,12 @@ def total(reviews):
     return list_costs(month, "reviews").totals().get("USD", 0)
 
 
+def test_a_replay_of_jobs_is_refused_with_and_without_a_reason(reviews, capsys):
+    for chosen in ((), ("--where", "too long"), ("--where", "too long", "--run")):
+        assert reviews.run(DAY, *chosen, command="replay") == 2
+        assert "lookup labels: a replay submits no jobs" in capsys.readouterr().err
+
+
 def test_jobs_are_listed_with_their_state_and_cost(reviews, capsys):
     reviews.write_input(DAY, TEXTS)
     assert reviews.run(DAY) == 10

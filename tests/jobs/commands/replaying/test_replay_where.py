@@ -126,4 +126,14 @@ def test_what_cannot_be_chosen_is_refused_in_one_sentence(towns, capsys):
         ),
     ]
     assert replay("--where", "no such reason") == 0
-    assert "No dead letter has this reason." in capsys.readouterr().out
+    nothing = "No dead letter has this reason; nothing was called."
+    assert capsys.readouterr().out.splitlines() == [nothing]
+    assert replay("--where", "no such reason", "--run", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["state"], said["day"], said["reason"]) == ("unchanged", None, nothing)
+
+
+def test_a_replay_of_several_days_ends_with_the_day_that_a_service_stops(failed):
+    failed.fails = {"alpha": 401}
+    assert replay("--where", "500 internal", "--run") == 3
+    assert [town for _, town, _ in failed.calls].count("alpha") == 1
