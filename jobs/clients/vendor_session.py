@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from jobs.clients.client import CallFailed, Throttled
@@ -28,6 +28,8 @@ from jobs.wording import described, one_line
 # statuses of 400 to 499 after which a vendor may have taken the request: the gateway gave up
 # (408, 499), or a copy of the request that the network repeated came second (409)
 NO_REFUSAL = (408, 409, 499)
+# ends of a job that repeat no personal key
+ENDS = ("completed", "ended", "succeeded", "failed", "expired", "cancelled", "canceled")
 
 
 class NotSubmitted(Exception):  # noqa: N818  # what happened
@@ -145,18 +147,21 @@ class VendorSession:
                 job = await self._vendor.submit(items, token, requests)
         except Exception as error:
             reason, sent = self._words(error), self._counts.sent.total() - before
+            if isinstance(error, TimeoutError) and not str(error):
+                reason = f"its submission takes longer than {self._lookup.longest_submit:g} s"
             if isinstance(error, AccessRefused):
                 refused = self._refused(error)
                 raise NotSubmitted(str(refused), requests=sent, about_us=refused) from None
+            if not sent and not isinstance(error, CallFailed | OSError):
+                raise NotSubmitted(str(self.wrong(reason))) from error
             if not sent:
-                later = isinstance(error, CallFailed | OSError)
-                raise NotSubmitted(reason, later=later) from error
+                raise NotSubmitted(reason, later=True) from error
             if self._is_refusal(error):
                 later = isinstance(error, Throttled)
                 raise NotSubmitted(reason, later=later, requests=sent) from error
             raise InDoubt(reason) from error
-        if not isinstance(job, str | int) or isinstance(job, bool) or job == "":
-            raise InDoubt(f"submit gave {job!r}; it must give the id of the job")
+        if not _is_id(job):
+            raise InDoubt(f"submit gave {_named(job)}; it must give the id of the job")
         return str(job)
 
     def _is_refusal(self, error: Exception) -> bool:
@@ -172,7 +177,9 @@ class VendorSession:
             raise self.wrong(
                 f"state gave {type(found).__name__}; it must give Running, Over or Refused"
             )
-        return found
+        if isinstance(found, Running) or (isinstance(found, Over) and found.reason in ENDS):
+            return found
+        return replace(found, reason=self._shown(found.reason))
 
     async def find(self, token: str) -> str | None:
         """Return the id of the job with this token; None if the vendor has no such job.
@@ -182,6 +189,10 @@ class VendorSession:
         found = await self._called("find", token)
         if isinstance(found, NotKnownYet):
             raise NotNow("the vendor does not list it yet")
+        if found is not None and not _is_id(found):
+            raise self.wrong(
+                f"find gave {_named(found)}; it must give the id of the job, None or NOT_KNOWN_YET"
+            )
         return None if found is None else str(found)
 
     async def cancel(self, job: str) -> bool:
@@ -216,7 +227,7 @@ class VendorSession:
     def _translated(self, error: Exception) -> Exception:
         if isinstance(error, AccessRefused):
             return self._refused(error)
-        if isinstance(error, TidegateError | NotNow | GeneratorExit):
+        if isinstance(error, TidegateError | NotNow):
             return error
         reason = self._words(error)
         if isinstance(error, Throttled | OSError | CallFailed):
@@ -228,7 +239,10 @@ class VendorSession:
 
     def _words(self, error: Exception) -> str:
         named = isinstance(error, CallFailed | Throttled | TidegateError)
-        text = str(error) if named else described(error)
+        return self._shown(str(error) if named else described(error))
+
+    def _shown(self, text: str) -> str:
+        """Return the vendor's words without secrets, and without what may be a personal key."""
         words = one_line(self._session.masked(text))
         return shown_reason(words) if self._hidden else words
 
@@ -238,3 +252,12 @@ class VendorSession:
             f"lookup {self._lookup.name}: its class {self._lookup.function.__name__} failed: "
             f"{reason}. Nothing was lost; correct it and start again."
         )
+
+
+def _is_id(job: object) -> bool:
+    return isinstance(job, str | int) and not isinstance(job, bool) and job != ""
+
+
+def _named(value: object) -> str:
+    """Return a wrong id without its content, which may repeat a key or a secret."""
+    return "an empty text" if value == "" else type(value).__name__

@@ -13,7 +13,7 @@ from jobs.errors import DeclarationError, TidegateError
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.job_files import Intent, Job, JobFiles
 from jobs.ledger.stored_request import versions
-from jobs.run.keys.vendor_jobs.job_budgets import give_back
+from jobs.run.keys.vendor_jobs.job_budgets import settle_job
 from jobs.run.keys.vendor_jobs.job_ends import let_go, most_cost
 from jobs.schema.facts import Facts
 
@@ -66,18 +66,18 @@ class FoundJob:
 
     def facts(self) -> JobFacts:
         job, done = self.job, self.job.done
-        noted = done
+        known = done
         if self.intent is not None and not done:
-            noted = {
+            known = {
                 **self.intent.facts(), "items": self.intent.items,
                 **most_cost(self.lookup, self.intent),
             }  # fmt: skip
         return JobFacts(
-            job.token, noted["enrichment"], noted["day"], self.lookup.name,
+            job.token, known["enrichment"], known["day"], self.lookup.name,
             self.lookup.service_name, job.id or str(done.get("job", "")),
-            done.get("state", OPEN if job.id else UNSENT), _minute(noted["at"]), noted["items"],
+            done.get("state", OPEN if job.id else UNSENT), _minute(known["at"]), known["items"],
             done.get("answered", 0), done.get("failed", 0), done.get("missing", 0),
-            noted["billed"], noted.get("cost"), noted.get("currency"),
+            known["billed"], known.get("cost"), known.get("currency"),
         )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def forget_job(package: str, token: str, clock: Callable[[], float] = time.time)
     facts = let_go(FORGOTTEN, found.lookup, found.job, found.intent, clock())
     if not found.files.finish(token, facts):
         raise DeclarationError(f"job {token} has just ended; its results are not let go.")
-    asyncio.run(give_back(found.lookup, token, facts))
+    asyncio.run(settle_job(found.lookup, token, facts))
     return (
         f"job {token} is forgotten: its {found.intent.items:,} items count as billed, and "
         "the next run that needs them submits them again."

@@ -48,6 +48,9 @@ class Running:
     done: int | None = None
     total: int | None = None
 
+    def __post_init__(self) -> None:
+        _require_fields(self, int | None, "done", "total")
+
 
 @dataclass(frozen=True)
 class Over:
@@ -58,6 +61,9 @@ class Over:
     """
 
     reason: str = "completed"
+
+    def __post_init__(self) -> None:
+        _require_fields(self, str, "reason")
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,10 @@ class Refused:
 
     reason: str
     later: bool = False
+
+    def __post_init__(self) -> None:
+        _require_fields(self, str, "reason")
+        _require_fields(self, bool, "later")
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,10 @@ class Failed:
     again: bool = True
     billed: bool = False
 
+    def __post_init__(self) -> None:
+        _require_fields(self, str, "reason")
+        _require_fields(self, bool, "again", "billed")
+
 
 class NotKnownYet:
     """What `find` returns if the vendor may list the job later: it is asked again."""
@@ -96,6 +110,15 @@ class NotKnownYet:
 NOT_KNOWN_YET = NotKnownYet()
 
 Answer = Mapping[str, Any] | Failed | None
+
+
+def _require_fields(result: object, wanted: Any, *names: str) -> None:
+    """Refuses a value of a wrong type where a class makes it, as of a vendor's error object."""
+    for name in names:
+        value = getattr(result, name)
+        if not isinstance(value, wanted):
+            kind, found = getattr(wanted, "__name__", str(wanted)), type(value).__name__
+            raise TypeError(f"{type(result).__name__}.{name} must be {kind}, not {found}")
 
 
 class Vendor(Protocol):

@@ -38,7 +38,7 @@ INTENT, SUBMITTED, DONE = "intent.parquet", "submitted.json", "done.json"
 FACTS = b"tidegate.job"  # metadata of an intent
 KEY = "key"  # column of an intent: the keys in the ledger's form
 LOCK = "lock"
-WAIT = 60.0  # s for another run that writes intents
+WAIT = 60.0  # s for another run that writes intents, on an object store
 NEVER_SENT = "never submitted"
 NO_FACTS: Mapping[str, Any] = {}
 
@@ -204,11 +204,10 @@ class JobFiles:
 
         Results of an erased key are not stored, and count as billed. Raises LedgerError.
         """
-        jobs = self.jobs()
-        if not jobs:
+        if not self.jobs():
             return 0
-        with self.locked():  # no run may list the jobs while an intent is replaced
-            return sum(self._erase(job.token, keys) for job in jobs)
+        with self.locked():  # no run may list the jobs while an intent is replaced, or write one
+            return sum(self._erase(job.token, keys) for job in self.jobs())
 
     def _erase(self, token: str, keys: pa.Array) -> bool:
         try:
@@ -273,7 +272,7 @@ class JobFiles:
 
     # -- days that wait ----------------------------------------------------------------------------
     def waiting(self, enrichment: str, day: str) -> dict[str, Any]:
-        """Return `since` and `tokens` of a day that waits; empty for any other day."""
+        """Return `since`, `tokens` and `unsent` of a day that waits; empty for any other day."""
         return self._read_waiting(_waiting(enrichment, day))
 
     def days_waiting(self, enrichment: str) -> list[dict[str, Any]]:

@@ -103,7 +103,6 @@ class _Keys:
         self._lists: dict[str, Mask] = {}
         own = shared.plan.run_id
         self._search = Search(self.folder, texts, seen=shared.seen, without=(own, run_of_keys(own)))
-        self._has_searched = False
 
     def open(self, share: int) -> Mask:
         """Returns the keys of this share that are neither passed on nor answered."""
@@ -277,10 +276,14 @@ class Claims:
             claim = _Claim(own.folder, name, self._clock())
             claim.write()
             try:
-                own.look()
-                free = [share for share in shares if share not in own.claimed]
+                free = self._unclaimed(own, shares)
                 if free == shares:
                     own.find_answers()
+                    if self._clock() - claim.renewed >= RENEW_EVERY:
+                        # so slow a search that another run may have taken the claim for dead
+                        claim.renew(self._clock())
+                        free = self._unclaimed(own, shares)
+                if free == shares:
                     return claim, shares
             except BaseException:
                 claim.delete()
@@ -290,6 +293,11 @@ class Claims:
                 break
             shares = free
         return None, ()
+
+    @staticmethod
+    def _unclaimed(own: _Keys, shares: Sequence[int]) -> list[int]:
+        own.look()
+        return [share for share in shares if share not in own.claimed]
 
     def _rows_to_call(self, own: _Keys, shares: Sequence[int]) -> dict[int, npt.NDArray[np.int64]]:
         found = {share: np.flatnonzero(own.free(share)) for share in shares}
@@ -312,7 +320,8 @@ class Claims:
         with self._changed:
             claim.rows = len(rows)
             self._rows += len(rows)
-            self._open.update({(one, share): claim for share in found})
+            # replaced, because the renewing thread reads it without the lock
+            self._open = self._open | {(one, share): claim for share in found}
         if self._renewing is None:
             self._renewing = threading.Thread(target=self._renew, name="ledger claims", daemon=True)
             self._renewing.start()

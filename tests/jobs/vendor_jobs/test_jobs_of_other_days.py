@@ -40,9 +40,18 @@ def test_results_that_the_class_cannot_read_stop_no_other_day(steps, caplog):
     job.looks, vendor.mangle = 0, lambda lines: [{"id": line["id"], "answer": 5} for line in lines]
     step = steps.run(["another"], NEXT)
     assert "1 job with 1 item at vendor is open" in step.sentence
-    assert f"job job-1 of {DAY}: lookup labels: its class Labels failed" in caplog.text
+    assert f"job job-1 of {DAY} of reviews: lookup labels: its class Labels failed" in caplog.text
     vendor.mangle = lambda lines: lines
     assert steps.run().outcomes == {"ok": 3}
+
+
+def test_a_day_that_finds_no_slot_names_the_job_of_another_that_cannot_be_read(steps):
+    steps.reviews.declare(open_jobs=1, max_items=100)
+    vendor = steps.reviews.vendor
+    (job,) = vendor.jobs.values()
+    job.looks, vendor.mangle = 0, lambda lines: [{"id": line["id"], "answer": 5} for line in lines]
+    sentence = steps.run(["another"], NEXT).sentence
+    assert f"1 key is not submitted yet. job job-1 of {DAY} of reviews: lookup labels" in sentence
 
 
 def test_a_day_tells_only_what_is_done_of_its_jobs(steps):

@@ -5,6 +5,7 @@ The runs are the driver's steps, by the clock of the test: no row is written.
 
 import asyncio
 import contextlib
+import re
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,9 +13,11 @@ from types import SimpleNamespace
 import pytest
 from aiohttp import web
 
+from jobs.clients.vendor_session import VendorSession
 from jobs.commands import costs
 from jobs.commands.vendor_jobs import find_jobs
-from jobs.errors import DeclarationError, LedgerError
+from jobs.declare.vendor_jobs import Failed, Over, Refused, Running
+from jobs.errors import DeclarationError, LedgerError, TidegateError
 from jobs.ledger.changes.erasure import forget
 from jobs.ledger.job_files import JobFiles
 from tests.support.job_steps import Steps
@@ -51,6 +54,82 @@ def refuse(status, *, only=None, most=99, **headers):
 def check_paid_once(reviews):
     assert set(reviews.vendor.submits.values()) == {1}
     assert reviews.bill == reviews.vendor.invoice
+
+
+# -- classes -----------------------------------------------------------------------------------------
+class Class:
+    """What a method of the class gives, in place of the method."""
+
+    def __init__(self, reviews, monkeypatch):
+        self._class, self._patch = reviews.lookup.function, monkeypatch
+
+    def gives(self, **values):
+        for name, value in values.items():
+
+            async def method(*_, value=value):
+                return value() if callable(value) else value
+
+            self._patch.setattr(self._class, name, method)
+
+
+@pytest.fixture
+def written(reviews, monkeypatch):
+    return Class(reviews, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: Over(3), "Over.reason must be str, not int"),
+        (lambda: Running("3"), "Running.done must be int | None, not str"),
+        (lambda: Refused({"code": 7}), "Refused.reason must be str, not dict"),
+        (lambda: Failed(None), "Failed.reason must be str, not NoneType"),
+    ],
+)
+def test_a_result_of_a_wrong_type_is_a_fault_of_the_class(steps, written, made, words):
+    steps.run()
+    written.gives(state=made)
+    with pytest.raises(
+        TidegateError, match=f"its class Labels failed: TypeError: {re.escape(words)}"
+    ):
+        steps.run()
+
+
+@pytest.mark.parametrize("found", [{"id": "job-1"}, False, ""])
+def test_an_id_that_is_none_is_not_stored(steps, written, found):
+    steps.reviews.vendor.odd = refuse(409, only="POST", most=1)
+    steps.run()
+    written.gives(find=found)
+    with pytest.raises(TidegateError, match="it must give the id of the job, None"):
+        steps.run()
+    (job,) = find_jobs("declared")
+    assert job.job.id == ""
+
+
+def test_the_reply_to_a_submission_is_in_no_message(steps, written):
+    written.gives(submit={"id": "job-1", "echo": "maria@x.org"})
+    assert "maria" not in steps.run().sentence
+
+
+def test_a_vendors_words_about_a_personal_key_are_not_handed_on(steps, written):
+    async def reasons():
+        async with VendorSession(steps.reviews.lookup, hidden=True) as vendor:
+            for made in (Refused("no such person: maria"), Over("maria"), Over("expired")):
+                written.gives(state=made)
+                yield (await vendor.state("job-1")).reason
+
+    async def words():
+        return [reason async for reason in reasons()]
+
+    refused, over, ended = asyncio.run(words())
+    assert "maria" not in refused + over
+    assert ended == "expired"
+
+
+def test_a_class_that_fails_before_its_first_request_is_not_called_refused(steps, written):
+    written.gives(submit=lambda: {}["api_version"])
+    with pytest.raises(DeclarationError, match="its class Labels failed: KeyError: 'api_version'"):
+        steps.run()
 
 
 # -- submissions -----------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ class DayJobs:
     Attributes:
         files: Of the lookup.
         since: When the day began to wait, in s since the epoch; now for a day that does not wait.
-        lost: Tokens of jobs that may have been submitted, and that nothing can find again.
+        lost: Tokens of jobs that may have been submitted, and that nothing can find again. Each
+            look begins with none.
 
     Args:
         files: Of the lookup.
@@ -102,7 +103,7 @@ class DayJobs:
             if (job.done["enrichment"], job.done["day"]) == day and job.done["at"] >= self.since
         ]
 
-    def sent_enough(self) -> pa.Array:
+    def without_retries_left(self) -> pa.Array:
         """Returns the keys that were sent as often as retries allow since the day waits."""
         sent: Counter[str] = Counter()
         for job in self._ended():

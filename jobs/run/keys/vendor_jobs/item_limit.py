@@ -23,7 +23,7 @@ class ItemLimit:
         return cls(cap, 0.0 if cap is None else sum(cap.parts))
 
     def rest(self) -> CallCap | None:
-        """Returns what is left for calls, as jobs that are lost count too."""
+        """Returns what is left for calls. Jobs in doubt count as spent."""
         whole = 0.0 if self.cap is None else sum(self.cap.parts)
         if self.cap is None or self.left >= whole:
             return self.cap

@@ -100,7 +100,7 @@ class JobBudgets:
 
     async def take_back(self, token: str) -> None:
         """Has the budgets count nothing of what `spend` has just spent for a job."""
-        await _settle_job(self.lookup, token, 0)
+        await _settle_at(self.lookup, token, 0)
 
     async def settle_ended(self, files: JobFiles) -> None:
         """Settles the ended jobs of a lookup whose run was killed before it did. Raises StoreLost.
@@ -110,7 +110,7 @@ class JobBudgets:
         if not self.budgets:
             return
         for token in await _step(self.lookup, _jobs):
-            await give_back(self.lookup, token, files.job(token).done)
+            await settle_job(self.lookup, token, files.job(token).done)
 
     def _amounts(self, at: float) -> dict[str, int]:
         """Returns the billionths of each budget of the period of a time, by its name."""
@@ -122,16 +122,16 @@ class JobBudgets:
         return f"the budget of {whose}, {budget.amount} per {budget.per},"
 
 
-async def give_back(lookup: JobLookup, token: str, done: Mapping[str, Any]) -> None:
+async def settle_job(lookup: JobLookup, token: str, done: Mapping[str, Any]) -> None:
     """Has the budgets count what a job was billed. While they have no store it counts at its most.
 
     done: The stored facts of its end; every program that settles the job counts the same amount.
     """
     if done.get("budgeted"):
-        await _settle_job(lookup, token, _parts(done))
+        await _settle_at(lookup, token, _parts(done))
 
 
-async def _settle_job(lookup: JobLookup, token: str, amount: int) -> None:
+async def _settle_at(lookup: JobLookup, token: str, amount: int) -> None:
     try:
         await _step(lookup, partial(_settle, owner=f"{JOB}{token}", amount=amount))
     except StoreLost as lost:

@@ -62,7 +62,7 @@ def settle_by_jobs(
         clock: Seconds since the epoch.
 
     Raises:
-        RunStopped: The vendor denies access, or the cap allows no item.
+        RunStopped: The vendor denies access, or the cap or a budget allows no item.
         DeclarationError: The vendor refused a job.
         TidegateError: The class is wrong, or the ledger fails.
     """
@@ -126,10 +126,8 @@ class _JobStep:
         return replace(self._hits, answers=records)
 
     async def _look(self) -> Look:
-        self._notes.clear()
-        self._jobs.lost.clear()  # this look may find them
         of_day, others = list[tuple[Job, Intent]](), list[tuple[Job, Intent]]()
-        for job in await self._submission.accepted():
+        for job in await self._submission.open_at_vendor():
             intent = self._jobs.intent(job.token)
             (of_day if self._jobs.has_keys(job) else others).append((job, intent))
         return await self._watch.look(of_day, others)
@@ -190,7 +188,7 @@ class _JobStep:
     def _within_cap(self, wanted: pa.Array, *, may_wait: bool) -> pa.Array:
         """Returns as many keys as a job, the budgets and the cap of the run allow.
 
-        may_wait: Jobs are open, so that the run waits anyway, and need not stop.
+        may_wait: The run waits anyway, for jobs of this lookup or another, and need not stop.
         """
         subject = self._free.subject
         most = min(len(wanted), self._lookup.max_items)
@@ -226,11 +224,11 @@ class _JobStep:
         intents = [self._jobs.intent(job.token) for job in awaited]
         unsent = len(self._keys.unsent(records, intents))
         if unsent:
-            self._notes.append(f"{_keys_are(unsent)} not submitted yet")
+            self._notes += [f"{_keys_are(unsent)} not submitted yet", *look.elsewhere]
         self._jobs.write_waiting([job.token for job in awaited], unsent=unsent)
         found = Look(done=look.done, notes=[*self._notes, *look.notes])
         for job, intent in zip(awaited, intents, strict=True):
-            found.is_open(job, intent, job.until(intent, self._lookup.give_up))
+            found.add_open(job, intent, job.until(intent, self._lookup.give_up))
         self._waits.sentences.append(waiting_sentence(self._lookup, found))
 
 

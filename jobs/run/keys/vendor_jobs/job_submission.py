@@ -39,12 +39,14 @@ class JobSubmission:
         self._watch, self._jobs, self._budgets, self._items = watch, jobs, budgets, items
         self._lookup: JobLookup = watch.lookup
 
-    async def accepted(self) -> list[Job]:
+    async def open_at_vendor(self) -> list[Job]:
         """Returns the open jobs of any day that the vendor has accepted. Those with keys of the day
         whose submission was interrupted are recovered first, where the vendor can tell.
 
         Raises DeclarationError if the vendor refuses one, AccessRefused if it denies access.
         """
+        self.notes.clear()
+        self._jobs.lost.clear()
         found, listed = [], self._jobs.open()
         # listed after the jobs, so that it has the run of each intent
         alive = self._jobs.runs_alive()
@@ -114,7 +116,7 @@ class JobSubmission:
             return None
         except NotSubmitted as error:
             return await self._refused(job, error, in_doubt=in_doubt)
-        return self._watch.accepted(job, found)
+        return self._watch.store_id(job, found)
 
     async def _may_go(self, job: Job, intent: Intent, *, in_doubt: bool) -> bool:
         """Returns whether a job is open and the budgets allow it; they then count its most."""
@@ -149,7 +151,7 @@ class JobSubmission:
                 self.notes.append(f"job {job.token} is in doubt: {error}; {unclear}")
                 return None
             if found is not None:
-                return self._watch.accepted(job, found)
+                return self._watch.store_id(job, found)
         if not in_doubt:
             await self._never_sent(job, str(error))
         if error.about_us is not None:
@@ -158,6 +160,8 @@ class JobSubmission:
             self.notes.append(f"job {job.token} is still in doubt: {error}")
         elif error.later:
             self.notes.append(f"{self._lookup.service_name} takes no job now: {error}")
+        elif not error.requests:  # the class failed before any request
+            raise DeclarationError(str(error)) from error
         else:
             items = self._jobs.intent(job.token).keys.num_rows
             raise DeclarationError(

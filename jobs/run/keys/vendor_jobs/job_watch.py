@@ -18,13 +18,13 @@ from jobs.declare.vendor_jobs import Failed, JobLookup, Over, Refused, Running
 from jobs.errors import DeclarationError, LedgerError, RunStopped, TidegateError
 from jobs.ledger.answers import StoredAnswer, StoredOutcome
 from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
-from jobs.run.keys.vendor_jobs.job_budgets import give_back
+from jobs.run.keys.vendor_jobs.job_budgets import settle_job
 from jobs.run.keys.vendor_jobs.job_ends import cost, describe, let_go
 from jobs.run.keys.vendor_jobs.job_items import item_id
 from jobs.wording import counted, one_line
 
-AT_ONCE = 10_000  # results in a part
-BYTES_AT_ONCE = 8 << 20  # of their answers
+PART_RESULTS = 10_000
+PART_BYTES = 8 << 20  # of their answers
 GIVEN_UP = "given up"
 
 _log = logging.getLogger("tidegate.jobs")
@@ -53,6 +53,7 @@ class Look:
         until: When the last of them is given up, in s since the epoch.
         notes: Why jobs could not be looked at, a sentence each.
         taken: The number of jobs whose results were stored.
+        elsewhere: Why results of other days' jobs could not be read, a sentence each.
     """
 
     still_open: list[Job] = field(default_factory=list)
@@ -62,8 +63,9 @@ class Look:
     until: float = 0.0
     notes: list[str] = field(default_factory=list)
     taken: int = 0
+    elsewhere: list[str] = field(default_factory=list)
 
-    def is_open(self, job: Job, intent: Intent, until: float, done: int | None = None) -> None:
+    def add_open(self, job: Job, intent: Intent, until: float, done: int | None = None) -> None:
         """Count a job that is not over."""
         self.still_open.append(job)
         self.items += intent.items
@@ -108,8 +110,8 @@ class JobWatch:
 
         Args:
             jobs: The jobs to tell of.
-            others: Jobs without a key of the day. Of them only `taken` tells, and their day tells
-                the rest.
+            others: Jobs without a key of the day. Of them only `taken` and `elsewhere` tell, and
+                their day tells the rest.
 
         Raises:
             DeclarationError: The vendor refused one of `jobs` as a whole.
@@ -123,7 +125,10 @@ class JobWatch:
             except (LedgerError, RunStopped):
                 raise
             except TidegateError as error:  # of its results; a run of its day raises it again
-                _log.warning("job %s of %s: %s", job.id, intent.day, error)
+                found.elsewhere.append(
+                    f"job {job.id} of {intent.day} of {intent.enrichment}: {error}"
+                )
+                _log.warning("%s", found.elsewhere[-1])
                 continue
             if refused:
                 _log.warning("%s; the next run of that day submits its items again.", refused)
@@ -148,11 +153,11 @@ class JobWatch:
             elif self.clock() >= until + self.lookup.grace:
                 await self._give_up(job, intent)
             else:
-                found.is_open(job, intent, until, state.done)
+                found.add_open(job, intent, until, state.done)
                 return ""
         except NotNow as error:
             if self.clock() < until + self.lookup.grace:
-                found.is_open(job, intent, until)
+                found.add_open(job, intent, until)
                 found.notes.append(f"job {job.id}: {error}")
                 return ""
             await self._give_up(job, intent, error)
@@ -179,7 +184,7 @@ class JobWatch:
                 found.notes.append(f"job {job.id}: {error}")
                 state = Running()
             if isinstance(state, Running) and self.clock() < until:
-                found.is_open(job, intent, until, state.done)
+                found.add_open(job, intent, until, state.done)
         return found
 
     async def find(self, job: Job, intent: Intent) -> Job | None:
@@ -189,13 +194,13 @@ class JobWatch:
         """
         found = await self.vendor.find(job.token)
         if found is not None:
-            return self.accepted(job, found)
+            return self.store_id(job, found)
         arrives = min(2 * self.lookup.longest_submit, self.lookup.give_up.total_seconds())
         if self.clock() < intent.at + arrives:
             raise NotNow("the vendor does not list it, and its submission may still arrive")
         return None
 
-    def accepted(self, job: Job, found: str) -> Job:
+    def store_id(self, job: Job, found: str) -> Job:
         """Store the vendor's id of a job; return the job with it."""
         at = self.clock()
         self.files.write_submitted(job.token, found, at)
@@ -205,7 +210,7 @@ class JobWatch:
         """Mark a job done. Returns whether this call did, not an earlier one."""
         is_first = self.files.finish(job.token, facts)
         done = facts if is_first else self.files.job(job.token).done
-        await give_back(self.lookup, job.token, done)
+        await settle_job(self.lookup, job.token, done)
         return is_first
 
     async def _state(self, job: str, *, is_late: bool) -> Running | Over | Refused:
@@ -265,7 +270,7 @@ class JobWatch:
                 continue
             part.append(stored)
             size += len(stored.response or b"")
-            if len(part) >= AT_ONCE or size >= BYTES_AT_ONCE:
+            if len(part) >= PART_RESULTS or size >= PART_BYTES:
                 self.files.store(job.token, part)
                 part, size = [], 0
         if part:

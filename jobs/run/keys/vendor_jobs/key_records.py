@@ -59,7 +59,7 @@ class KeyRecords:
         since = pa.scalar(round(self._jobs.since * 1e6), pa.timestamp("us", "UTC"))
         is_older = pc.less(found["answered_at"], since)
         is_final = pc.equal(found["outcome"], "error")
-        is_spent = pc.is_in(found["key"], value_set=self._jobs.sent_enough())
+        is_spent = pc.is_in(found["key"], value_set=self._jobs.without_retries_left())
         settles = pc.or_(pc.or_(is_answer, is_older), pc.or_(is_final, is_spent))
         settles = pc.and_(settles, pc.not_equal(found["outcome"], "asked"))
         return found if pc.all(settles).as_py() else found.filter(settles)  # which copies it

@@ -109,7 +109,7 @@ async def _look(
             accepted.append((known, intent))
         look = await (watch.look(accepted) if stores else watch.ask(accepted))
     for job, intent, why in unlisted:
-        look.is_open(job, intent, job.until(intent, lookup.give_up))
+        look.add_open(job, intent, job.until(intent, lookup.give_up))
         look.notes.append(f"job {job.token}: {why}")
     return look
 

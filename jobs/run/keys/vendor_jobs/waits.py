@@ -38,7 +38,7 @@ class Waits:
     def ended(self) -> Iterator[None]:
         """Ends the waiting of the day with the body, which writes its rows.
 
-        After any other failure than that of a row the day goes on with the errors that it has.
+        If a row fails, the waiting ends too; after any other failure the day still waits.
         """
         try:
             yield
