@@ -63,7 +63,7 @@ def book_in(text: str | None, service: str, place: str) -> LeaseBook:
         BookCorrupt: The text is no book.
     """
     try:
-        # of any JSON but an object `|` raises TypeError
+        # `|` raises TypeError for any JSON but an object
         return LeaseBook({} if text is None else {} | json.loads(text))
     except (
         ValueError,

@@ -35,8 +35,8 @@ def limit_line(lookup: dict[str, Any]) -> str:
 
 
 class Terminal:
-    def __init__(self, words: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._words, self._clock = words, clock
+    def __init__(self, output: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._output, self._clock = output, clock
         self._last = 0.0
         # the last progress, if it came too soon after another
         self._untold: dict[str, Any] | None = None
@@ -64,11 +64,11 @@ class Terminal:
     def _progress(self, event: dict[str, Any]) -> None:
         if self._clock() - self._last >= EVERY:
             self._last, self._untold = self._clock(), None
-            print(progress_line(event), file=self._words, flush=True)
+            print(progress_line(event), file=self._output, flush=True)
         else:
             self._untold = event
 
     def _line(self, text: str) -> None:
         if self._untold is not None:  # so that a log ends with the last progress
             text, self._untold = f"{progress_line(self._untold)}\n{text}", None
-        print(printable(text), file=self._words, flush=True)
+        print(printable(text), file=self._output, flush=True)

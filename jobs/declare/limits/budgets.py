@@ -115,8 +115,9 @@ def parts_of(price: PriceFacts) -> Fraction:
 
 
 def most_parts(prices: Sequence[PriceFacts], items: int) -> int:
-    """Return the most billionths that a call with so many items costs; 0, and so no reservation, if
-    only its answer tells: the budget's `at_most` is reserved in its place.
+    """Return the most billionths that a call with so many items costs.
+
+    It is 0 if a price has no `at_most` and only an answer tells its units.
     """
     units = {"item": items, "request": 1}
     most = [units.get(price.unit, price.at_most) for price in prices]
