@@ -316,7 +316,7 @@ class ServiceSession:
                         "401: the token is no longer accepted and will be renewed", 0.0, 401
                     )
                 if response.status not in misses and (
-                    response.status >= 300 or response.status in self._refused
+                    not 200 <= response.status < 300 or response.status in self._refused
                 ):
                     await self._refuse(response, exchange)
                 self._authorizer.accepted(headers)
@@ -345,7 +345,8 @@ class ServiceSession:
                 return CallFailed(f"cannot connect{to}: {cause.strerror or cause}", passing=True)
             # its text contains the URL with the key, and an invented status
             case aiohttp.ClientResponseError():
-                return self._failure(f"the answer cannot be read: {error.message}", passing=True)
+                read = one_line(error.message, SHOWN)
+                return self._failure(f"the answer cannot be read: {read}", passing=True)
             case aiohttp.ClientError():
                 return self._failure(
                     f"connection lost: {error or type(error).__name__}", passing=True

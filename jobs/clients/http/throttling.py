@@ -38,13 +38,13 @@ def is_throttled(
 ) -> bool:
     """Return whether a denial is about the rate: a 403 that names a time to retry."""
     return status == 403 and (
-        _seconds_of_retry_after(headers, now) is not None or bool(_resets(headers, now))
+        _seconds_to(headers.get("Retry-After", ""), now) is not None or bool(_resets(headers, now))
     )
 
 
 def pause(headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)) -> float:
     """Return the seconds to wait: Retry-After, else until a used-up limit's reset, else UNSAID."""
-    seconds = _seconds_of_retry_after(headers, now)
+    seconds = _seconds_to(headers.get("Retry-After", ""), now)
     if seconds is None:
         seconds = until_reset(headers, now)
     return UNSAID if seconds is None else max(0.0, seconds)
@@ -74,28 +74,20 @@ def _resets(headers: Mapping[str, str], now: Now) -> list[float | None]:
     return found
 
 
-def _seconds_to(reset: str, now: Now) -> float | None:
-    """Return the seconds to a reset: a number of them, a duration, or a time in any form."""
-    number = _number(reset)
+def _seconds_to(moment: str, now: Now) -> float | None:
+    """Return the seconds to a moment: a number of them, a duration, or a time in any form."""
+    number = _number(moment)
     if number is not None and number >= EPOCH_FROM:
         return number / (1000 if number >= MILLISECONDS_FROM else 1) - now().timestamp()
     if number is not None:
         return number
-    parts = DURATION.findall(reset)
-    if parts and "".join(map("".join, parts)) == reset:
+    parts = DURATION.findall(moment)
+    if parts and "".join(map("".join, parts)) == moment:
         return sum(float(many) * SECONDS[unit] for many, unit in parts)
     try:
-        return (dt.datetime.fromisoformat(reset) - now()).total_seconds()
+        return (dt.datetime.fromisoformat(moment) - now()).total_seconds()
     except (ValueError, TypeError):  # TypeError: without a zone
-        return _seconds_to_date(reset, now)
-
-
-def _seconds_of_retry_after(headers: Mapping[str, str], now: Now) -> float | None:
-    """Return the seconds of Retry-After in either form: a number of seconds, or a date."""
-    header = headers.get("Retry-After", "")
-    if (seconds := _number(header)) is not None:
-        return seconds
-    return _seconds_to_date(header, now)
+        return _seconds_to_date(moment, now)
 
 
 def _seconds_to_date(date: str, now: Now) -> float | None:

@@ -147,7 +147,9 @@ def after(seconds):
         ("", 1.0), ("soon", 1.0), ("6m0", 1.0), ("2026-11-26T12:00:30", 1.0), ("nan", 1.0),
     ],
 )  # fmt: skip
-def test_the_reset_of_a_used_up_limit_is_read_in_each_form(reset, seconds):
+def test_retry_after_and_the_reset_of_a_used_up_limit_are_read_in_each_form(reset, seconds):
+    retry_after = throttling.pause({"Retry-After": reset}, lambda: NOW)
+    assert retry_after == pytest.approx(seconds)
     for remaining, name in (
         ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
         ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-reset"),
