@@ -1,7 +1,7 @@
 """Lists the runs of a day; a run that a later run replaced stays on the day's page."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from jobs.schema.costs import sum_by_currency
@@ -21,7 +21,7 @@ class RunLine:
     calls: int | None = None
     from_ledger: int | None = None
     dead_letters: int | None = None
-    cost: str = ""
+    costs: Mapping[str, Decimal] = field(default_factory=dict)
     jobs: int = 0
 
 
@@ -46,12 +46,13 @@ def list_day_runs(
 
 def sum_costs(runs: Sequence[RunLine]) -> dict[str, Decimal]:
     """Returns what the runs were billed, by currency."""
-    costs = (cost.split() for run in runs for cost in run.cost.split(", ") if cost)
-    return sum_by_currency((currency, Decimal(amount)) for amount, currency in costs)
+    return sum_by_currency(cost for run in runs for cost in run.costs.items())
 
 
 def _ended(run: UnwrittenRun) -> RunLine:
-    return RunLine(run.run_id, run.started_at, run.ended_at, run.state, run.reason, cost=run.cost)
+    priced = (cost.split() for cost in run.cost.split(", ") if cost)
+    costs = sum_by_currency((currency, Decimal(amount)) for amount, currency in priced)
+    return RunLine(run.run_id, run.started_at, run.ended_at, run.state, run.reason, costs=costs)
 
 
 def _written(record: DayRecord) -> RunLine:
@@ -67,6 +68,6 @@ def _written(record: DayRecord) -> RunLine:
         record.figures.calls,
         sum(lookup.from_ledger for lookup in lookups),
         record.dead_letters,
-        ", ".join(f"{cost} {currency}" for currency, cost in record.figures.cost.items()),
+        record.figures.cost,
         record.figures.jobs,
     )

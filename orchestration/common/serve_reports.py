@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
+from jobs.errors import DeclarationError
 from orchestration.common.report_server import REPORTS_PORT, server
 from orchestration.common.table_pages import TablePages
 
@@ -25,4 +26,7 @@ def main(package: str = "enrichments") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except DeclarationError as error:
+        sys.exit(str(error))

@@ -116,7 +116,8 @@ def main(arguments: list[str] | None = None) -> int:
         known = job.partitions_def
         for day in options.days:
             if known is None or not known.has_partition_key(day):
-                parser.error(f"{options.job} has no day {day!r}; a day is written 2013-01-10.")
+                last = f"; its last is {known.get_last_partition_key()}" if known else ""
+                parser.error(f"{options.job} has no day {day!r}{last}.")
         outcomes = options.outcomes.open("a", encoding="utf-8")
     except (dg.DagsterInvariantViolationError, OSError) as error:
         parser.error(str(error))

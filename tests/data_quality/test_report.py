@@ -188,7 +188,7 @@ def test_the_headline_has_rows_calls_and_cost_of_the_run_and_of_all_runs_of_the_
         run_again(billed(made, calls, cost), hour)
         for calls, cost, hour in ((777, "3.1080", 1), (0, "0.0000", 2))
     )
-    crash = replace(ended_without_files("2013-01-01"), cost="0.5000 USD")
+    crash = replace(ended_without_files("2013-01-01"), cost="0.50 USD")
     crash = replace(crash, started_at="2013-01-01T00:00:00+00:00")
     crash = replace(crash, ended_at="2013-01-11T00:40:00+00:00")
     for records, unwritten, line in (
@@ -203,6 +203,7 @@ def test_the_headline_has_rows_calls_and_cost_of_the_run_and_of_all_runs_of_the_
         render("flights_enriched", records, tmp_path, unwritten)
         page = (tmp_path / "2013-01-01" / "index.html").read_text()
         assert f'<p class="headline">{line}</p>' in page
+        assert ("0.5000 USD</td>" in page) == bool(unwritten)
         assert "<p>1 of 3 checks passed; 1 warns, 1 did not run.</p>" in page
 
 

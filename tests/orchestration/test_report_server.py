@@ -2,6 +2,8 @@
 
 import random
 import socket
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -10,7 +12,7 @@ from http import HTTPStatus
 import pytest
 
 from jobs.errors import DeclarationError
-from orchestration.common.report_server import REPORTS_PORT, REPORTS_URL, served, server
+from orchestration.common.report_server import PROGRAM, REPORTS_PORT, REPORTS_URL, served, server
 
 
 def pages(path, _query):
@@ -85,6 +87,15 @@ def test_a_public_address_that_is_none_is_refused(tmp_path, monkeypatch, public)
     monkeypatch.setenv(REPORTS_URL, public)
     with pytest.raises(DeclarationError, match=f"{REPORTS_URL} is '{public}'; write the whole"):
         server(tmp_path, 0, pages)
+
+
+@pytest.mark.process
+def test_the_program_of_the_reports_refuses_such_an_address_without_a_traceback(monkeypatch):
+    monkeypatch.setenv(REPORTS_URL, "reports.example.com")
+    done = subprocess.run(
+        [sys.executable, "-m", PROGRAM], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.startswith(f"{REPORTS_URL} is 'reports.example.com'; write the whole")
 
 
 @pytest.mark.process

@@ -42,7 +42,7 @@ def test_a_run_is_listed_under_its_job_from_its_first_event_on(fails):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([NIGHTLY, DAY, "2013-1-11", FILE], f"{NIGHTLY} has no day '2013-1-11'"),
+        ([NIGHTLY, DAY, "2013-1-11", FILE], f"{NIGHTLY} has no day '2013-1-11'; its last is 20"),
         (["tidegate_maintenance", DAY, FILE], "tidegate_maintenance has no day"),
         (["flights", DAY, FILE], "Could not find job 'flights'. Found: "),
         ([NIGHTLY, DAY, "--outcomes=none/days"], "No such file or directory: 'none/days'"),

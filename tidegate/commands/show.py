@@ -11,6 +11,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.process.day_events import PUBLISHED
 from jobs.schema.facts import Facts
+from jobs.wording import priced
 from tidegate.commands.command import (
     RIGHT,
     Command,
@@ -158,7 +159,7 @@ def _run_line(run: RunLine) -> tuple[str, ...]:
         run.started_at[:16].replace("T", " "),
         run.state,
         *("" if count is None else f"{count:,}" for count in counts),
-        run.cost,
+        priced(run.costs),
     )
 
 
