@@ -45,11 +45,13 @@ def tell_silent_ends(
     reported = []
     for declared in all_declared:
         with noting(unread, declared.name):
-            reported += [f"{declared.name} {day}" for day in _tell_of(instance, declared, ended)]
+            reported += [
+                f"{declared.name} {day}" for day in _report_ended(instance, declared, ended)
+            ]
     return reported
 
 
-def _tell_of(
+def _report_ended(
     instance: dg.DagsterInstance, declared: Declared, ended: Sequence[RunRecord]
 ) -> list[str]:
     for run in ended:
