@@ -10,13 +10,7 @@ from data_quality.catalogue import CheckSpec, checks
 from data_quality.findings import Finding, plain
 from data_quality.judging import Judging, QualityResult, make_verdict
 from data_quality.rows.written_day import LONGEST, Evaluate, Stored, Tasks, WrittenDay
-from data_quality.slow_imports import (
-    NOT_FOR_CHECKS,
-    OF_GREAT_EXPECTATIONS,
-    import_when_used,
-    quiet,
-    without,
-)
+from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used, quiet
 from jobs.schema import columns as schema
 from jobs.schema.personal import HIDDEN
 from jobs.schema.records import DayFacts, DayMetrics, DeclaredFacts, Verdict
@@ -25,7 +19,7 @@ from jobs.storage.urls import is_url
 from jobs.wording import one_line
 
 import_when_used(*OF_GREAT_EXPECTATIONS)
-with quiet(), without(*NOT_FOR_CHECKS):
+with quiet():
     from data_quality.suite import validate
 
 if TYPE_CHECKING:

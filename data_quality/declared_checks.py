@@ -3,13 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from data_quality import catalogue
-from data_quality.slow_imports import (
-    NOT_FOR_CHECKS,
-    OF_GREAT_EXPECTATIONS,
-    import_when_used,
-    quiet,
-    without,
-)
+from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used, quiet
 from jobs.schema.records import DeclaredFacts, ExpectationFacts
 
 OF_ONE = ("column", "column_A", "column_B")
@@ -43,7 +37,7 @@ def wrong_expectations(declared: DeclaredFacts, columns: Collection[str] | None)
     if not declared.expectations:
         return []
     import_when_used(*OF_GREAT_EXPECTATIONS)
-    with quiet(), without(*NOT_FOR_CHECKS):
+    with quiet():
         from data_quality.suite import find_refusal
 
     known = {name.lower() for name in columns or ()}

@@ -1,10 +1,7 @@
 import importlib
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-from data_quality.slow_imports import import_when_used, without
+from data_quality.slow_imports import import_when_used
 
 MODULE = """
 from pathlib import Path
@@ -38,23 +35,3 @@ def test_a_module_that_is_imported_already_stays():
     there = importlib.import_module("json")
     import_when_used("json")
     assert sys.modules["json"] is there
-
-
-def test_modules_are_hidden_from_the_imports_of_one_thread_only(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in ("hidden_one", "hidden_two"):
-        (tmp_path / f"{name}.py").touch()
-    there = importlib.import_module("json")
-    try:
-        with without("hidden_one", "hidden_two", "json"), ThreadPoolExecutor(1) as other_thread:
-            with pytest.raises(ModuleNotFoundError):
-                importlib.import_module("hidden_one")
-            assert (
-                other_thread.submit(importlib.import_module, "hidden_two").result().__name__
-                == "hidden_two"
-            )
-            assert importlib.import_module("json") is there
-        assert importlib.import_module("hidden_one").__name__ == "hidden_one"
-    finally:
-        for name in ("hidden_one", "hidden_two"):
-            sys.modules.pop(name, None)
