@@ -5,6 +5,7 @@ whose count is overwritten. That costs about a microsecond, and a write that has
 the kill of its process.
 """
 
+import contextlib
 import datetime as dt
 import json
 import os
@@ -114,10 +115,16 @@ Usage = Counter[tuple[str, int]]  # unit and day -> number
 
 
 def metered(folder: Path) -> dict[str, Usage]:
-    """Return what all attempts of all tasks of a run counted, by lookup."""
+    """Return what all attempts of all tasks of a run counted, by lookup.
+
+    The request of a torn last line has not left; files of a run that ends meanwhile vanish.
+    """
     found: dict[str, Usage] = {}
     for path in folder.glob(f"*{SUFFIX}"):
-        for line in path.read_text(encoding="utf-8").splitlines():
+        whole = ""
+        with contextlib.suppress(FileNotFoundError):
+            whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+        for line in whole.splitlines():
             head, _, count = line.rpartition(" ")
             lookup, *unit, day = json.loads(head)
             # an earlier version counted a single unit, without its name

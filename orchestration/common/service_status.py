@@ -134,7 +134,7 @@ def _at_work(enrichment: Enrichment, now: dt.datetime) -> Iterator[LookupAtWork]
         runs = {day: run for run, day in at_work(enrichment.output.path).items()} if recent else {}
     for day in recent:
         if day in runs and (progress := _last_progress(name, day)):
-            billed = charges_so_far(runs[day], name, day)
+            billed = charges_so_far(run_records.bill_of(runs[day], name, day))
             for lookup in enrichment.lookups:
                 charge = billed.get(lookup.name)
                 yield LookupAtWork(

@@ -15,7 +15,7 @@ from jobs.errors import DeclarationError, TidegateError
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.facts import Facts
 from jobs.schema.records import DayRecord
-from jobs.tables.records.run_bills import charges
+from jobs.tables.records.run_bills import charges_so_far
 from orchestration.common.day_results import figures
 from orchestration.common.deadlines import deadline
 
@@ -164,7 +164,7 @@ def _work(runs: RecentRuns, since: dt.datetime) -> Work:
     records = [one for one in (*runs.records, *runs.others) if one.facts.started_at >= begin]
     bills = [bill for bill in runs.bills if bill.started_at >= begin]
     counts = [figures(record) for record in records]
-    unrecorded = [charge for bill in bills for charge in charges(bill).values()]
+    unrecorded = [charge for bill in bills for charge in charges_so_far(bill).values()]
     costs = add_costs(
         *(count["cost"] for count in counts),
         *({charge.currency: float(charge.cost)} for charge in unrecorded),

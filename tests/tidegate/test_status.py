@@ -184,6 +184,14 @@ def test_a_run_that_ends_while_its_costs_are_read_counts_once(towns, monkeypatch
     assert runs.bills == ()
 
 
+def test_counts_that_cannot_be_read_leave_the_status_of_their_table(towns, monkeypatch, tmp_path):
+    (tmp_path / "a.meter").write_text("no JSON 1\n")
+    run_records.folder("towns", "2013-01-19").mkdir(parents=True)
+    bill = RunBill("towns", "2013-01-19", "r", NOW.isoformat(), (), str(tmp_path))
+    monkeypatch.setattr(run_records, "bills", lambda *_: [bill])
+    assert read_table(towns.enrichment, 1, NOW).this_month.runs == 1
+
+
 def test_what_is_wrong_comes_first_with_its_reason_and_what_to_do(towns, capsys):
     towns.declare_too(
         BY_HAND,

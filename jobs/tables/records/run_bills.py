@@ -130,18 +130,17 @@ def charges(bill: RunBill) -> Mapping[str, Billed]:
     }
 
 
-def charges_so_far(run_id: str, enrichment: str, day: str) -> Mapping[str, Billed]:
-    """Returns by lookup what a run at work was billed so far, for lookups with a charge."""
+def charges_so_far(bill: RunBill | None) -> Mapping[str, Billed]:
+    """Returns what `charges` does, to be shown; nothing without a bill, or if it is unreadable."""
     try:
-        bill = run_records.bill_of(run_id, enrichment, day)
         return charges(bill) if bill else {}
-    except (OSError, ValueError):  # the run ended meanwhile, or a task writes its count
+    except (OSError, ValueError):
         return {}
 
 
 def cost_so_far(run_id: str, enrichment: str, day: str) -> str:
     """Returns what a run at work was billed so far, as `1.20 USD`; empty without prices."""
-    billed = charges_so_far(run_id, enrichment, day).values()
+    billed = charges_so_far(run_records.bill_of(run_id, enrichment, day)).values()
     return priced(sum_by_currency((one.currency, Decimal(one.cost)) for one in billed))
 
 

@@ -33,6 +33,16 @@ def test_all_attempts_together_counted_what_was_billed_in_the_priced_units(tmp_p
         meter.close()
 
 
+def test_neither_a_torn_last_line_nor_a_file_that_vanishes_counts(tmp_path):
+    meter = Meters(str(tmp_path), UNITS).open()
+    meter.add("geo", "request", 20_000, 3)
+    meter.close()
+    (written,) = tmp_path.iterdir()
+    (tmp_path / "torn.meter").write_text(written.read_text() + written.read_text()[:-1])
+    (tmp_path / "gone.meter").symlink_to("nowhere")
+    assert metered(tmp_path) == {"geo": {("request", 20_000): 6}}
+
+
 @pytest.mark.process
 def test_a_killed_process_has_counted_all_that_it_sent(tmp_path):
     program = (
