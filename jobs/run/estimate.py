@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
     from jobs.ledger.plan import LedgerPlan
-    from jobs.schema.records import LookupMetrics, PriceFacts
+    from jobs.schema.records import Billed, LookupMetrics, PriceFacts
 
 NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
 IN_JOBS = "in an open job"
@@ -171,7 +170,7 @@ def estimate(
         changes.update(changed.changes.counts)
     planned = PlannedKeys(enrichment, tuple(found.values()), spark)
     plans = [plan_ledger(enrichment, lookup, "plan", RunOptions()) for lookup in enrichment.lookups]
-    figures, read = _last_figures(enrichment), places_read(enrichment.lookups)
+    last_runs, read = _last_runs(enrichment), places_read(enrichment.lookups)
     lookups = []
     with temporary_folder() as folder:
         for number, (lookup, plan) in enumerate(zip(enrichment.lookups, plans, strict=True)):
@@ -185,7 +184,7 @@ def estimate(
                     write_index(index, answers)
                     planned.answered[number] = replace(plan, index=index)
 
-            last, now_us = figures.get(lookup.name), clock() // 1000
+            last, now_us = last_runs.get(lookup.name), clock() // 1000
             estimated = _estimated(lookup, wanted, plan, last, now_us=now_us, keep=keep)
             unknown = planned.unknown.get(number, 0)
             lookups.append(_with_unknown(estimated, lookup, unknown, last, now_us))
@@ -208,126 +207,154 @@ def estimate(
     )
 
 
+@dataclass(frozen=True)
+class _LastRun:
+    """A lookup's figures of the last run that called it, and its calls in flight then."""
+
+    figures: LookupMetrics
+    concurrency: int
+
+    def seconds(self, calls: int, concurrency: int) -> float:
+        """Returns how long calls take that last as long as those of the run."""
+        spent = self.figures.limit_s * self.concurrency
+        return spent / self.figures.rows_called * calls / concurrency
+
+
 def _estimated(
     lookup: Lookup,
     wanted: pa.Table,
     plan: LedgerPlan | None,
-    last: LookupMetrics | None,
+    last: _LastRun | None,
     *,
     now_us: int,
     keep: Callable[[pa.Table], None],
 ) -> LookupEstimate:
     keys = wanted.num_rows
     because: dict[str, int] = {}
-    in_ledger, oldest = 0, None
+    in_ledger, in_jobs, oldest = 0, 0, None
     missing = wanted
     if plan is not None:
         selected = select(open_folder(plan), wanted[TEXT], now_us=now_us, ttl=plan.ttl)
         answers, failed = needing_no_call(lookup, plan, selected.answers, now_us)
         keep(answers)
         in_ledger = answers.num_rows
-        missing = wanted.filter(
-            pc.invert(pc.is_in(wanted[TEXT], value_set=answers["key"].combine_chunks()))
-        )
+        missing = _without(wanted, answers["key"].combine_chunks())
         oldest = pc.min(answers["answered_at"].cast(pa.int64())).as_py()
-        known = (answers["key"].combine_chunks(), selected.expired, selected.refreshed, failed)
-        because = {
-            OUTLIVED: len(selected.expired),
-            REFRESHED: len(selected.refreshed),
-            FAILED: len(failed),
-        }
-        because |= _asked_before(lookup, plan, reduce(_without, known, wanted[TEXT]), now_us)
+        if isinstance(lookup, JobLookup):
+            missing = _without(missing, JobFiles(open_folder(plan)).open_keys())
+            in_jobs = keys - in_ledger - missing.num_rows
+        no_answer = {OUTLIVED: selected.expired, REFRESHED: selected.refreshed, FAILED: failed}
+        never_asked = missing
+        for reason, texts in no_answer.items():
+            before, never_asked = never_asked, _without(never_asked, texts)
+            because[reason] = before.num_rows - never_asked.num_rows
+        because |= _asked_before(lookup, plan, never_asked[TEXT], now_us)
     asked = keys - in_ledger
-    because[NEVER_ASKED] = asked - sum(because.values())
-    in_jobs = 0
-    if plan is not None and isinstance(lookup, JobLookup):
-        covered = pc.is_in(missing[TEXT], value_set=JobFiles(open_folder(plan)).open_keys())
-        in_jobs = pc.sum(covered).as_py() or 0
-        because[IN_JOBS] = in_jobs
-        because[NEVER_ASKED] = max(0, because[NEVER_ASKED] - in_jobs)
-        missing = missing.filter(pc.invert(covered))
+    because[NEVER_ASKED] = asked - in_jobs - sum(because.values())
+    because[IN_JOBS] = in_jobs
     calls = pc.sum(missing[CALLS]).as_py() or 0
     each = lookup.max_items if isinstance(lookup, JobLookup) else lookup.batch_size
     requests = -(-calls // each)
-    today = datetime.fromtimestamp(now_us / 1e6, UTC).date().isoformat()
+    calls_because = BY_ROW if lookup.cache is None else EVERY_DAY
+    today = _day_of(now_us)
     prices = in_force(lookup.prices, today)
     later = min(
         (one for one in lookup.prices if (one.since or "") > today),
         key=lambda one: one.since or "",
         default=None,
     )
-    forecast = None
-    if plan is not None and lookup.bill and lookup.batch_size == 1 and prices:
-        forecast = forecast_cost(lookup, open_folder(plan), prices, missing[TEXT], missing[CALLS])
-    as_last_run = _cost_as_in(last, lookup, prices, calls) if forecast is None else None
-    return LookupEstimate(
+    estimated = LookupEstimate(
         name=lookup.name,
         rows=pc.sum(wanted[ROWS]).as_py() or 0,
         keys=keys,
         in_ledger=in_ledger,
-        oldest_days=None if oldest is None else (now_us - oldest) / 86_400e6,
+        # another machine's clock may be ahead
+        oldest_days=None if oldest is None else max(0, now_us - oldest) / 86_400e6,
         asked=asked,
         because=tuple((reason, count) for reason, count in because.items() if count),
         calls=calls,
-        calls_because=""
-        if calls + in_jobs == asked
-        else BY_ROW
-        if lookup.cache is None
-        else EVERY_DAY,
+        calls_because="" if calls + in_jobs == asked else calls_because,
         requests=requests,
         batch_size=each,
-        cost=f"{forecast.cost:.6f}"
-        if forecast is not None
-        else f"{cost_of(prices, {'item': calls, 'request': requests}):f}"
-        if lookup.prices and not reported_units(lookup.prices)
-        else as_last_run,
-        cost_between=None if forecast is None else (f"{forecast.low:.6f}", f"{forecast.high:.6f}"),
-        sample=0 if forecast is None else forecast.sample,
-        as_last_run=0 if last is None or as_last_run is None else last.rows_called,
+        cost=None,
         price=price_text(prices),
         later_price=f"{price_text([later])} from {later.since}" if later is not None else "",
         seconds=_seconds(lookup, calls, last),
         concurrency=lookup.concurrency,
     )
+    return _with_cost(estimated, lookup, prices, missing, plan=plan, last=last)
+
+
+def _with_cost(
+    estimated: LookupEstimate,
+    lookup: Lookup,
+    prices: Sequence[PriceFacts],
+    missing: pa.Table,
+    *,
+    plan: LedgerPlan | None,
+    last: _LastRun | None,
+) -> LookupEstimate:
+    """Adds the cost, if it is known: from stored answers, from the prices, or as the last run's."""
+    if plan is not None and lookup.bill and lookup.batch_size == 1 and prices:
+        forecast = forecast_cost(lookup, open_folder(plan), prices, missing[TEXT], missing[CALLS])
+        if forecast is not None:
+            return replace(
+                estimated,
+                cost=f"{forecast.cost:.6f}",
+                cost_between=(f"{forecast.low:.6f}", f"{forecast.high:.6f}"),
+                sample=forecast.sample,
+            )
+    if lookup.prices and not reported_units(lookup.prices):
+        exact = cost_of(prices, {"item": estimated.calls, "request": estimated.requests})
+        return replace(estimated, cost=f"{exact:f}")
+    if prices and last is not None and last.figures.billed is not None:
+        cost = _cost_as_last_run(last.figures, last.figures.billed, prices, estimated.calls)
+        return replace(estimated, cost=cost, as_last_run=last.figures.rows_called)
+    return estimated
 
 
 def _with_unknown(
     estimated: LookupEstimate,
     lookup: Lookup,
     unknown: int,
-    last: LookupMetrics | None,
+    last: _LastRun | None,
     now_us: int,
 ) -> LookupEstimate:
     if not unknown:
         return estimated
     expected, seconds = None, None
     if last is not None:
-        rows = sum(last.outcomes.values())
-        expected = round(unknown * (rows - last.outcomes.get("skipped", 0)) / rows)
+        outcomes = last.figures.outcomes
+        rows = sum(outcomes.values())
+        expected = round(unknown * (rows - outcomes.get("skipped", 0)) / rows)
         seconds = _seconds(lookup, estimated.calls + expected, last)
     calls = estimated.calls + unknown
-    today = datetime.fromtimestamp(now_us / 1e6, UTC).date().isoformat()
-    units = {"item": calls, "request": -(-calls // lookup.batch_size)}
-    known = estimated.cost is not None and estimated.cost_between is None
-    known = known and not estimated.as_last_run
-    most = f"{cost_of(in_force(lookup.prices, today), units):f}" if known else None
+    units = {"item": calls, "request": -(-calls // estimated.batch_size)}
+    is_exact = estimated.cost is not None and not (estimated.cost_between or estimated.as_last_run)
+    most = cost_of(in_force(lookup.prices, _day_of(now_us)), units)
     return replace(
-        estimated, unknown=unknown, expected=expected, seconds=seconds, cost_at_most=most
+        estimated,
+        unknown=unknown,
+        expected=expected,
+        seconds=seconds,
+        cost_at_most=f"{most:f}" if is_exact else None,
     )
 
 
-def _cost_as_in(
-    last: LookupMetrics | None, lookup: Lookup, prices: Sequence[PriceFacts], calls: int
-) -> str | None:
-    """Returns what the calls cost if they use as much as the last run's; None if unknown."""
-    if last is None or last.billed is None or not (reported_units(lookup.prices) and prices):
-        return None
-    cost = cost_of(prices, {part.unit: part.units for part in last.billed.parts})
+def _cost_as_last_run(
+    last: LookupMetrics, billed: Billed, prices: Sequence[PriceFacts], calls: int
+) -> str:
+    """Returns what the calls cost if they use as much as the last run's."""
+    cost = cost_of(prices, {part.unit: part.units for part in billed.parts})
     return f"{cost * calls / last.rows_called:.6f}"
 
 
-def _without(texts: pa.ChunkedArray, known: pa.Array) -> pa.ChunkedArray:
-    return texts.filter(pc.invert(pc.is_in(texts, value_set=known)))
+def _day_of(now_us: int) -> str:
+    return datetime.fromtimestamp(now_us / 1e6, UTC).date().isoformat()
+
+
+def _without(wanted: pa.Table, known: pa.Array) -> pa.Table:
+    return wanted.filter(pc.invert(pc.is_in(wanted[TEXT], value_set=known)))
 
 
 def _asked_before(
@@ -344,26 +371,26 @@ def _asked_before(
         if len(known):
             reason = what_changed(read_request(sibling), now)
             because[reason] = because.get(reason, 0) + len(known)
-            texts = _without(texts, known.combine_chunks())
+            texts = texts.filter(pc.invert(pc.is_in(texts, value_set=known.combine_chunks())))
     return because
 
 
-def _last_figures(enrichment: Enrichment) -> dict[str, LookupMetrics]:
-    found: dict[str, LookupMetrics] = {}
+def _last_runs(enrichment: Enrichment) -> dict[str, _LastRun]:
+    found: dict[str, _LastRun] = {}
     for record in sorted(run_records.load(enrichment.name), key=lambda record: record.order):
-        found |= {one.name: one for one in record.figures.lookups if one.calls and one.rows_called}
+        pairs = zip(record.figures.lookups, record.facts.declared.lookups, strict=True)
+        found |= {
+            figures.name: _LastRun(figures, declared.max_concurrency)
+            for figures, declared in pairs
+            if figures.calls and figures.rows_called
+        }
     return found
 
 
-def _seconds(lookup: Lookup, calls: int, last: LookupMetrics | None) -> float | None:
+def _seconds(lookup: Lookup, calls: int, last: _LastRun | None) -> float | None:
     if calls == 0:
         return 0.0
-    if last is None:
-        return None
-    at_once = lookup.facts().max_attempts_at_once
-    # s; as many calls in flight then as now, unless the declaration changed
-    spent = last.limit_s * at_once
-    return spent / last.rows_called * calls / at_once
+    return None if last is None else last.seconds(calls, lookup.facts().max_concurrency)
 
 
 def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
@@ -401,7 +428,7 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
         lines.insert(-1, f"  with unknown keys  {text}")
     if lookup.cost is not None:
         later = f"; {lookup.later_price}" if lookup.later_price else ""
-        price = lookup.price or "no price is in force today"
+        at_price = f"at {lookup.price}" if lookup.price else "as no price is in force today"
         currency = lookup.price.split(" ")[1] if lookup.price else ""
         between = ""
         if lookup.cost_between is not None:
@@ -413,7 +440,7 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
             between = f", if they use as much as the {lookup.as_last_run:,} of the last run,"
         most = "" if lookup.cost_at_most is None else f" to {lookup.cost_at_most}"
         cost = f"{lookup.cost}{most} {currency}".rstrip()
-        lines.insert(-1, f"  cost               {cost}{between} at {price}{later}")
+        lines.insert(-1, f"  cost               {cost}{between} {at_price}{later}")
     elif lookup.price:
         lines.insert(-1, f"  cost               {UNKNOWN_COST} at {lookup.price}")
     return lines

@@ -2,6 +2,8 @@
 nothing.
 """
 
+import dataclasses
+import datetime as dt
 import time
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import write_request
 from jobs.run.day import run_day
-from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Price, Service
+from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Price, Service, jobs
 
 pytestmark = pytest.mark.spark
 DAYS = ["2026-11-01", "2026-11-02"]
@@ -37,8 +39,10 @@ def folder(tmp_path, monkeypatch, spark):
     return tmp_path
 
 
-def declare(service, *, request="GET /score/{k}", prices=(), version=1, cache=SHARED, **fields):
-    asked = Service(name="s", url=service.url, max_concurrency=10, prices=prices)
+def declare(
+    service, *, request="GET /score/{k}", prices=(), version=1, cache=SHARED, at_once=10, **fields
+):
+    asked = Service(name="s", url=service.url, max_concurrency=at_once, prices=prices)
     lookup = HttpLookup(
         name="score", service=asked, request=request, keys={"k": "k"}, returns="temp_c DOUBLE",
         timeout=5.0, version=version, cache=cache,
@@ -126,6 +130,43 @@ def test_the_calls_that_it_counts_are_those_that_the_days_make(
     for day in DAYS:
         run_day(enrichment, day, f"run-{day}")
     assert len(service.log) == calls
+
+
+def test_the_time_is_that_of_the_calls_in_flight_that_are_declared_now(folder, service):
+    run_day(declare(service), DAYS[0], "run")
+    seconds = [
+        plan(declare(service, at_once=number), DAYS[1:]).lookups[0].seconds for number in (10, 5)
+    ]
+    assert seconds[1] == pytest.approx(2 * seconds[0])
+
+
+def test_before_the_first_price_a_plan_says_so_and_an_answer_of_a_clock_ahead_is_new(
+    folder, service
+):
+    later = declare(service, prices=[Price("0.0046 USD", since="2100-01-01")])
+    store(later, [0], days_ago=-0.01)
+    message = " ".join(plan(later, DAYS[:1]).render().split())
+    assert "in the ledger 1 oldest answer 0 s old" in message
+    assert "cost 0 as no price is in force today; 0.0046 USD per item from 2100" in message
+
+
+def test_the_most_that_jobs_cost_counts_their_items_together(folder, service):
+    enrichment = declare(service, prices=[Price("1 USD", per="request")])
+    scored = enrichment.lookups[0]
+
+    @jobs(
+        service=dataclasses.replace(scored.service, name="jobs"), keys={"t": "score_status"},
+        returns="x INT", recovery="token", max_items=1_000, give_up=dt.timedelta(hours=1),
+    )  # fmt: skip
+    class Reviewed:
+        async def submit(self, items, token, http): ...
+        async def state(self, job, http): ...
+        async def results(self, job, http):
+            yield
+
+    chained = dataclasses.replace(enrichment, lookups=[scored, Reviewed])
+    reviewed = plan(chained, DAYS[:1]).lookups[1]
+    assert (reviewed.unknown, reviewed.cost_at_most) == (100, "1")
 
 
 def test_a_changed_request_is_named_and_a_changed_price_asks_nothing(folder, service):

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from jobs.commands.costs import list_costs
+from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.changes.erasure import forget
 from jobs.ledger.job_files import KEY
+from jobs.ledger.keys import key_text
 from tidegate.__main__ import main
 
 DAY = "2013-01-10"
@@ -76,6 +78,11 @@ def test_a_plan_counts_the_keys_of_open_jobs_apart(reviews, capsys):
     assert "because: never asked 15, in an open job 10" in text
     assert "requests 2 10 items each" in text
     assert "cost 0.0600 USD" in text
+    expired = [StoredAnswer(key_text((text,)), "miss", None, 1, "earlier") for text in TEXTS]
+    reviews.files.folder.write_part("earlier", "0-0", expired)
+    assert reviews.run(DAY, command="plan") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "asked anew 25 because: ttl run out 15, in an open job 10" in text
 
 
 @pytest.mark.proof
