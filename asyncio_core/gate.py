@@ -23,7 +23,7 @@ class Gate:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listeners: dict[GateListener, None] = {}
+        self._listeners: dict[GateListener, bool] = {}  # whether it was last told that it is open
         self._past_closed_seconds = 0.0  # without the current closure
         self._closed_at: float | None = None
         self._opens_at = -math.inf
@@ -68,10 +68,7 @@ class Gate:
         self._timer = None if opens_at == math.inf else loop.call_at(opens_at, self.open)
         if self._closed_at is None:
             self._closed_at = loop.time()
-            for listener in list(self._listeners):
-                if self.is_open:  # by an earlier listener
-                    break
-                listener.gate_closed()
+            self._notify()
 
     def open(self) -> None:
         """Open the gate, regardless of earlier closures. An open gate stays open."""
@@ -83,13 +80,24 @@ class Gate:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._notify()
+
+    def _notify(self) -> None:
         for listener in list(self._listeners):
-            if not self.is_open:  # closed again by an earlier listener
-                break
-            listener.gate_opened(self._past_closed_seconds)
+            # an earlier listener may have unsubscribed it, or changed the gate back
+            if self._listeners.get(listener, self.is_open) == self.is_open:
+                continue
+            self._listeners[listener] = self.is_open
+            if self.is_open:
+                listener.gate_opened(self._past_closed_seconds)
+            else:
+                listener.gate_closed()
 
     def subscribe(self, listener: GateListener) -> None:
-        """Notify the listener of every later change.
+        """Notify the listener of every later change, until unsubscribe.
+
+        Listeners may close, open, subscribe and unsubscribe. A change that an earlier listener
+        takes back at once is not reported, so closing and opening alternate for each listener.
 
         Args:
             listener: Has gate_closed() and gate_opened(closed_seconds).
@@ -98,7 +106,7 @@ class Gate:
             RuntimeError: The gate is in use, or closed, on another event loop.
         """
         self._bind()
-        self._listeners[listener] = None
+        self._listeners[listener] = self.is_open
 
     def unsubscribe(self, listener: GateListener) -> None:
         self._listeners.pop(listener, None)

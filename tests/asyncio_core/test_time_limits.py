@@ -567,6 +567,24 @@ def test_the_last_word_of_a_gate_is_true_though_a_listener_closes_or_opens_it(wo
         gate.close(5.0)
         gate.open()
         is_open = "opened" if gate.is_open else "closed"
-        return {listener.heard[-1] for listener in listeners} == {is_open}
+        return {["opened", *listener.heard][-1] for listener in listeners} == {is_open}
 
     assert run_virtual(main)
+
+
+def test_listeners_hear_a_gate_close_and_open_in_turn_and_nothing_once_unsubscribed():
+    async def main():
+        gate = Gate()
+        last = Hears()
+        for listener in (
+            Hears("opened", lambda: gate.close(5.0)),
+            Hears("closed", lambda: gate.unsubscribe(gone)),
+            gone := Hears(),
+            last,
+        ):
+            gate.subscribe(listener)
+        gate.close(1.0)
+        await asyncio.sleep(9.0)
+        assert (gone.heard, last.heard) == ([], ["closed", "opened"])
+
+    run_virtual(main)
