@@ -39,7 +39,7 @@ class Ledger:
             raise DeclarationError(
                 f"ledger: path is {self.path!r}; a ledger is in a folder, or at a URL that begins "
                 f"with {', '.join(f'{store}://' for store in STORES)}: no other replaces a file "
-                "atomically."
+                "atomically. Copy the files of an old ledger there."
             )
         if self.flush_rows < 1 or not 0 < self.flush_seconds < math.inf:
             raise DeclarationError(

@@ -315,7 +315,7 @@ class TokenHeaders(Authorizer):
             )
         if status == 429 or status >= 500 or throttling.is_throttled(status, response.headers):
             raise CallFailed(f"{self._shown_url} gave no token: {status}", passing=True)
-        if status != 200:
+        if not 200 <= status < 300:  # some answer 201
             raise AccessRefused(
                 f"{self._service}: {self._shown_url} refuses a token: {status}{_reason(body)}."
                 f"{read_from(variables_in(self._auth))}"

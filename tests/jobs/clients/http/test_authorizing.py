@@ -407,6 +407,12 @@ def test_a_token_that_comes_in_pieces_is_read_to_its_end():
     assert asking(api, oauth2, once) == {"score": 1.0}
 
 
+def test_a_token_is_read_from_a_201():
+    api = Api(valid=lambda message: message == "Bearer token-x")
+    api.token_answer = lambda: web.json_response({"access_token": "token-x"}, status=201)
+    assert asking(api, oauth2, once) == {"score": 1.0}
+
+
 def test_a_token_whose_life_is_null_is_used_as_one_that_says_none():
     api = Api(life=None)
     assert asking(api, oauth2, once) == {"score": 1.0}
