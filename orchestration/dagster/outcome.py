@@ -1,12 +1,12 @@
 """The end of a day's run as plain data, sent to the process that waits for it."""
 
-import json
-from dataclasses import asdict, dataclass
-from typing import Self
+from dataclasses import dataclass
+
+from jobs.schema.facts import Facts
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Facts):
     """The end of a run. reason and next_step are empty for a day that was published."""
 
     day: str
@@ -14,10 +14,3 @@ class Outcome:
     success: bool
     reason: str = ""
     next_step: str = ""
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        return cls(**json.loads(text))

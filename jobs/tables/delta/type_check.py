@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
-from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import InputDay
@@ -66,15 +65,9 @@ def published_columns(published: OpenTable) -> pa.Schema | None:
 
 def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
     """Yields the columns that the lookups add to the published table."""
-    kinds = {one.name: one.arrow_type for one in _answer_columns(enrichment)}
+    kinds = {one.name: one.arrow_type for lookup in enrichment.lookups for one in lookup.columns}
     for column in enrichment.facts().published_answers():
         yield pa.field(column.name, kinds.get(column.name) or column.arrow_type)
-
-
-def _answer_columns(enrichment: Enrichment) -> Iterator[AnswerColumn]:
-    """Yields the columns of answers under the names that readers see."""
-    for lookup in enrichment.lookups:
-        yield from lookup.columns
 
 
 def _published_types(enrichment: Enrichment, table: DeltaTable | None) -> dict[str, Any]:
