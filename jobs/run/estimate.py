@@ -214,11 +214,6 @@ class _LastRun:
     figures: LookupMetrics
     concurrency: int
 
-    def seconds(self, calls: int, concurrency: int) -> float:
-        """Returns how long calls take that last as long as those of the run."""
-        spent = self.figures.limit_s * self.concurrency
-        return spent / self.figures.rows_called * calls / concurrency
-
 
 def _estimated(
     lookup: Lookup,
@@ -390,7 +385,10 @@ def _last_runs(enrichment: Enrichment) -> dict[str, _LastRun]:
 def _seconds(lookup: Lookup, calls: int, last: _LastRun | None) -> float | None:
     if calls == 0:
         return 0.0
-    return None if last is None else last.seconds(calls, lookup.facts().max_concurrency)
+    if last is None:
+        return None
+    spent = last.figures.limit_s * last.concurrency
+    return spent / last.figures.rows_called * calls / lookup.facts().max_concurrency
 
 
 def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:

@@ -82,7 +82,12 @@ class Enrichment(dg.Component):
         # the Spark program reads the attributes from the file, so they are read from there
         file = _relative(context.path / FILE)
         from_yaml(file)  # its errors name this file
-        _refuse_post_processing(file)
+        # the definitions that come with a file are not those of its table
+        if "post_processing" in yaml.safe_load(file.read_text(encoding="utf-8")):
+            raise DeclarationError(
+                f"{file}: post_processing cannot be used: the definitions of all tables come with "
+                "the first file. Write definitions_for in Python, and change what it returns."
+            )
         return cls(file)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -99,15 +104,6 @@ class Enrichment(dg.Component):
                 raise DeclarationError(f"{file}: {message}")
             declared.append(found)
         return build_definitions([Declared(*one) for one in declared], spark_program())
-
-
-def _refuse_post_processing(file: Path) -> None:
-    """Raises DeclarationError: the definitions that come with a file are not those of its table."""
-    if "post_processing" in yaml.safe_load(file.read_text(encoding="utf-8")):
-        raise DeclarationError(
-            f"{file}: post_processing cannot be used: the definitions of all tables come with the "
-            "first file. Write definitions_for in Python, and change what it returns."
-        )
 
 
 def _relative(path: Path) -> Path:
