@@ -40,7 +40,6 @@ from jobs.process.publish_decision import (
 )
 from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended
 from jobs.run.engines.engine import LOCAL
-from jobs.run.enrich_day import FAILED as FAILED_STATUS
 from jobs.run.enrich_day import SETTLED, WAITING, day_run_id
 from jobs.schema.records import DayRecord, UnwrittenRun
 from jobs.tables.leases.day_leases import WAIT, Lease, leased
@@ -398,7 +397,7 @@ class _Run:
             else:
                 record = publish_or_hold_back(record, keep, self._leases[day])
         except TidegateError as error:  # of a disk, a store or a catalog; other days may succeed
-            outcome = DayOutcome(day, self._ids[day], FAILED, str(error), code=FAILED_STATUS)
+            outcome = DayOutcome(day, self._ids[day], FAILED, str(error), code=TidegateError.status)
             outcome = self._unwritten(outcome)
             if len(self._ids) > 1 and not run_records.has_end(self._name, day, self._ids[day]):
                 raise  # the program would wait for a decision for ever
@@ -413,7 +412,7 @@ class _Run:
         )
 
     def _stopped(self, day: str, event: Mapping[str, Any]) -> DayOutcome:
-        state, code = event.get("state", FAILED), event.get("status", FAILED_STATUS)
+        state, code = event.get("state", FAILED), event.get("status", TidegateError.status)
         outcome = DayOutcome(
             day, self._ids[day], state, event["reason"], code=code,
             cap_left=event.get("cap_left"),

@@ -3,10 +3,8 @@
 from typing import Any
 
 from data_quality.next_step import next_step
-from jobs.errors import AccessRefused, BudgetExhausted, RunStopped, RunWaits
+from jobs.errors import AccessRefused, BudgetExhausted, DeclarationError, RunStopped, RunWaits
 from jobs.process.day_events import DayOutcome
-from jobs.run.enrich_day import WAITING
-from jobs.run.enrich_day import WRONG as WRONG_STATUS
 from jobs.schema.records import DayRecord
 from orchestration.common.report_server import served
 from orchestration.common.states import (
@@ -33,7 +31,7 @@ EXIT_CODES = {
     AccessRefused.state: 7,
     BudgetExhausted.state: 8,
     NOT_STARTED: 9,
-    RunWaits.state: WAITING,
+    RunWaits.state: RunWaits.status,
 }
 
 
@@ -42,7 +40,7 @@ def day_state(outcome: DayOutcome) -> str:
         return outcome.state
     if outcome.crashed:
         return CRASHED
-    return WRONG if outcome.code == WRONG_STATUS else FAILED
+    return WRONG if outcome.code == DeclarationError.status else FAILED
 
 
 def describe_result(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:

@@ -19,9 +19,6 @@ from jobs.process.day_pipeline import DayPipeline
 from jobs.process.spark_conf import SPARK_CONF
 from jobs.process.spark_submit import spark_submit_from_environment
 from jobs.run.engines.engine import ENGINE, LOCAL, SPARK
-from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
-from jobs.run.enrich_day import WAITING as FOR_JOBS
-from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
 from jobs.run.plan.options import RunOptions
 from jobs.schema.records import DayRecord
 from jobs.tables.leases.day_leases import WAIT
@@ -122,7 +119,7 @@ def waiting_for_jobs(
     while True:
         waiting = []
         for event in pipeline.run(days, options):
-            if isinstance(event, DayOutcome) and event.code == FOR_JOBS:
+            if isinstance(event, DayOutcome) and event.code == WAITING:
                 waiting.append(event)
             else:
                 yield event
@@ -191,7 +188,7 @@ def tell(enrichment: str, events: Iterable[DayEvent]) -> int:
 
 def _print(outcome: DayOutcome) -> None:
     text, after = line(outcome), f"{outcome.day}  {outcome.state}"
-    colour = GREEN if outcome.is_published else YELLOW if outcome.code == FOR_JOBS else RED
+    colour = GREEN if outcome.is_published else YELLOW if outcome.code == WAITING else RED
     sys.stdout.write(f"{outcome.day}  ")
     write_coloured(sys.stdout, outcome.state, colour)
     print(text.removeprefix(after), flush=True)
@@ -255,5 +252,4 @@ def _counted(record: DayRecord) -> str:
 def _status(outcome: DayOutcome) -> int:
     if outcome.is_published:
         return FAILED if outcome.unmade else RIGHT
-    known = {WRONG_DECLARATION: WRONG, STOPPED_BY_SERVICE: STOPPED, FOR_JOBS: WAITING}
-    return known.get(outcome.code, FAILED)
+    return outcome.code if outcome.code in (WRONG, STOPPED, WAITING) else FAILED

@@ -145,9 +145,8 @@ class _DayStep:
         """Reports of the running day, or of the next, why the run ended before it was through."""
         if (unfinished := self._reporter.unfinished_day()) is None:
             return
-        day, run_id = unfinished.day, unfinished.run_id
-        next_step = next_step or after(self._declared.enrichment, day, state)
-        outcome = DayOutcome(day, run_id, state, reason, next_step=next_step)
+        next_step = next_step or after(self._declared.enrichment, unfinished.day, state)
+        outcome = DayOutcome(unfinished.day, unfinished.run_id, state, reason, next_step=next_step)
         self._reporter.report_unwritten(self._pipeline.record(outcome, self._began))
         self._pipeline.render()
 

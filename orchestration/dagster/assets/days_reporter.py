@@ -55,6 +55,7 @@ class DaysReporter:
         self._judged: DayRecord | None = None  # its record, once its files are checked
         self._log_progress = ProgressLog(context.log.info)
         self.tally = DaysTally(list(context.partition_keys))
+        self._has_several_days = len(self.tally.days) > 1
 
     def report(self, event: DayEvent) -> Iterator[Event]:
         match event:
@@ -109,13 +110,8 @@ class DaysReporter:
         return self._running or next(following, None)
 
     def failure(self) -> dg.Failure:
-        (first, *_) = self.tally.days
-        links = {} if self._has_several_days else self._events(first, self._run_id).links()
-        return self.tally.failure(links)
-
-    @property
-    def _has_several_days(self) -> bool:
-        return len(self.tally.days) > 1
+        day = self._events(self.tally.days[0], self._run_id)
+        return self.tally.failure({} if self._has_several_days else day.links())
 
     def _events(self, day: str, run_id: str) -> DayEvents:
         return DayEvents(self._declared, day, run_id)
