@@ -160,7 +160,17 @@ class SqlLookup(Lookup):
     def address(self) -> str:
         import sqlalchemy
 
-        return shown_address(sqlalchemy.make_url(resolve(self.url)))
+        try:
+            return shown_address(sqlalchemy.make_url(resolve(self.url)))
+        except (sqlalchemy.exc.ArgumentError, ValueError) as error:
+            raise self.unusable_url(error) from None
+
+    def unusable_url(self, error: Exception) -> DeclarationError:
+        """Return the refusal of an address; the error's text may contain it, and so a password."""
+        return DeclarationError(
+            f"lookup {self.name}: url is not one that SQLAlchemy can use with asyncio "
+            f"({type(error).__name__}). Write it as sqlite+aiosqlite:///planes.db."
+        )
 
     def request_facts(self) -> dict[str, Any]:
         """Return the facts of a request, without the batch size, which does not change answers."""

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from jobs.clients.client import CallFailed
 from jobs.declare.answers.json_text import read_json
+from jobs.declare.finding.extras import require_extra
 from jobs.declare.sql_lookup import SqlLookup, shown_address
 from jobs.declare.values.env import Env, read_from, resolve
 from jobs.errors import AccessRefused, DeclarationError
@@ -29,13 +30,13 @@ PASSING = ("08", "40", "53", "55", "57", "58")
 MISFIT = "invalid input for query argument $"
 # addresses that SQLAlchemy rejects; ValueError: the port is not a number
 USELESS = (
-    sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError,
-    ValueError,
+    sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ValueError,
 )  # fmt: skip
 INTERRUPTED_EVERY = 0.02  # s
 LOCKED = 5.0  # s; SQLite's longest wait for a lock
 UNDECODABLE = "Could not decode to UTF-8"  # sqlite3's message, for want of a code
-SQLITE_PASSING = (5, 6, 10, 14)  # busy, locked, I/O, cannot open: transient
+SQLITE_LOCKED = (5, 6)  # busy, locked: another program writes
+SQLITE_PASSING = (*SQLITE_LOCKED, 10, 14)  # and I/O, cannot open: transient
 
 
 def engine_for(
@@ -64,12 +65,15 @@ def engine_for(
         if url.get_backend_name() == "postgresql":
             alone["json_deserializer"] = read_json  # by default numbers of JSON lose digits
         return create_async_engine(url, **bound, **alone, connect_args=arguments)
-    except USELESS as error:
-        why = type(error).__name__  # the message may contain the address, and so a password
+    except ModuleNotFoundError as error:
+        if error.name == "asyncpg":
+            require_extra("postgres", f"lookup {lookup.name}: url, {url.drivername},")
         raise DeclarationError(
-            f"lookup {lookup.name}: url is not one that SQLAlchemy can use with asyncio ({why}). "
-            "Write it as sqlite+aiosqlite:///planes.db."
+            f"lookup {lookup.name}: url: {url.drivername} needs the module {error.name}, which is "
+            "not installed here. Install it where the queries run."
         ) from None
+    except USELESS as error:
+        raise lookup.unusable_url(error) from None
 
 
 def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, Any]:
@@ -222,6 +226,13 @@ def may_pass(error: Exception) -> bool:
         isinstance(error, OperationalError | InterfaceError)
         or type(error).__name__ == "InterfaceError"
     )
+
+
+def may_recover(error: Exception, engine: AsyncEngine) -> bool:
+    """Return whether a first connection may work later; a missing file of SQLite stays missing."""
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
+    is_locked = isinstance(code, int) and code & 0xFF in SQLITE_LOCKED
+    return is_locked or (may_pass(error) and engine.url.get_backend_name() != "sqlite")
 
 
 def one_line(error: Exception) -> str:

@@ -10,7 +10,7 @@ from jobs.clients.sql.sql_engine import (
     dispose,
     engine_for,
     fitted_engine,
-    may_pass,
+    may_recover,
     missing_file,
     one_line,
     without_password,
@@ -47,8 +47,7 @@ async def inspect(lookup: SqlLookup, key_types: Mapping[str, str | None] | None 
             raise
         except Exception as error:
             shown, message = shown_address(engine.url), without_password(one_line(error), engine)
-            # a missing file does not recover
-            if may_pass(error) and engine.url.get_backend_name() != "sqlite":
+            if may_recover(error, engine):
                 raise RunStopped(
                     f"service {lookup.service_name}: {shown} cannot be reached: {message}."
                 ) from error
@@ -74,6 +73,8 @@ async def _try_select(lookup: SqlLookup, connection: AsyncConnection, engine: As
     try:
         await connection.execute(one_key(lookup, engine.dialect.name).limit(0), nothing)
     except sa.exc.DBAPIError as error:
+        if may_recover(error, engine):
+            raise
         message = without_password(one_line(error), engine)
         raise DeclarationError(
             f"lookup {lookup.name}: select: the database refuses it: {message}."

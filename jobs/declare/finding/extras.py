@@ -8,7 +8,7 @@ from jobs.errors import DeclarationError
 EXTRAS = {
     "spark": ("PySpark", "pyspark"),
     "dagster": ("Dagster", "dagster"),
-    "postgres": ("PostgreSQL", "asyncpg"),
+    "postgres": ("asyncpg", "asyncpg"),
     "iceberg": ("pyiceberg", "pyiceberg"),
     "s3": ("obstore", "obstore"),
     "mcp": ("the SDK of the Model Context Protocol", "mcp"),

@@ -1,9 +1,11 @@
 """What is known to be wrong before Spark starts is said in one sentence, and nothing is called."""
 
+import contextlib
 import dataclasses
 import re
 import socket
 import sqlite3
+import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -340,6 +342,8 @@ def test_a_host_that_nobody_knows_is_said_so(project):
         ("sqlite:///data/demo/planes.db", "url is not one that SQLAlchemy can use with asyncio"),
         ("planes.db", "url is not one that SQLAlchemy can use with asyncio"),
         ("nosuch+driver://x", "url is not one that SQLAlchemy can use with asyncio"),
+        ("mysql+aiomysql://x", "url: mysql+aiomysql needs the module aiomysql, which is not"),
+        ("postgresql+asyncpg://x", "url, postgresql+asyncpg, needs asyncpg; it is not installed"),
         (
             "sqlite+aiosqlite:///data/raw/flights/date=2013-01-10/part-00000.parquet",
             "cannot be reached: file is not a",
@@ -352,10 +356,27 @@ def test_a_host_that_nobody_knows_is_said_so(project):
     ],
 )
 def test_a_database_that_cannot_be_used_is_said_so(project, listener, monkeypatch, url, message):
+    monkeypatch.setitem(sys.modules, "asyncpg", None)  # as without the extra
     monkeypatch.setenv("PLANES_URL", url)
     refused = sentence()
     assert refused.startswith("flights_enriched: lookup plane: ")
     assert message in refused
+
+
+def test_a_locked_database_stops_a_run_which_may_go_on_later(project, listener):
+    other = sqlite3.connect("data/demo/planes.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    chosen = dataclasses.replace(
+        plane,
+        table=None,
+        select="SELECT * FROM planes WHERE tailnum = :tailnum",
+        attempt_timeout=0.1,
+    )
+    with contextlib.closing(other):
+        for lookup in (chosen, dataclasses.replace(plane, attempt_timeout=0.1)):
+            said = sentence(of(weather, lookup), raises=RunStopped)
+            assert "service plane database: " in said
+            assert said.endswith("cannot be reached: database is locked.")
 
 
 def test_a_read_only_database_can_be_used(project, listener, monkeypatch):
