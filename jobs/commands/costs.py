@@ -102,11 +102,7 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
         raise DeclarationError(
             f"--month is {month!r}; it must be a month, such as 2026-11."
         ) from error
-    names = (
-        [enrichment]
-        if enrichment
-        else sorted(path.name for path in run_records.ROOT.glob("*") if path.is_dir())
-    )
+    names = [enrichment] if enrichment else recorded_enrichments()
     lookups: dict[tuple[str, str, str], _JobsOf] = {}
     # bills first, because a run that ends meanwhile saves its record and then removes its bill
     bills = [bill for name in names for bill in run_records.bills(name)]
@@ -129,6 +125,11 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
         charges += [charge for charge in _charges_of_jobs(one) if f"{charge.day:%Y-%m}" == month]
     unrecorded = {run_id for run_id, of_run in so_far.items() if of_run} - frames
     return MonthlyCosts(first, tuple(_sum(charges)), len(unrecorded))
+
+
+def recorded_enrichments() -> list[str]:
+    """Return the enrichments with records of runs here, also those not declared any more."""
+    return sorted(path.name for path in run_records.ROOT.glob("*") if path.is_dir())
 
 
 def _charges_of_record(record: DayRecord) -> Iterator[Charge]:

@@ -5,7 +5,7 @@ import datetime as dt
 from decimal import Decimal
 from pathlib import Path
 
-from jobs.wording import counted
+from jobs.wording import counted, did_you_mean
 from tidegate.commands.command import RIGHT, Command
 from tidegate.commands.lines import aligned
 
@@ -30,7 +30,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.costs import list_costs
+    from jobs.commands.costs import list_costs, recorded_enrichments
 
     costs = list_costs(options.month, options.enrichment)
     lines = [HEADINGS] + [
@@ -45,7 +45,11 @@ def _run(options: argparse.Namespace) -> int:
     for currency, total in sorted(costs.totals().items()):
         print(f"{options.month}: {total:,f} {currency}")
     if not costs.charges:
-        print(f"{options.month}: no run with a price was made here.")
+        of, meant = "", ""
+        if options.enrichment:
+            of = f" of {options.enrichment!r}"
+            meant = did_you_mean(options.enrichment, recorded_enrichments())
+        print(f"{options.month}: no run{of} with a price was made here.{meant}")
     if costs.unrecorded:
         print(
             f"{counted(costs.unrecorded, 'run')} in the sum wrote no table: stopped, killed, still "

@@ -135,7 +135,7 @@ def _require_columns(
             shown = [one for one in own.values() if not one.startswith("_")]
             raise DeclarationError(
                 f"--row {name}={text}: {enrichment.name} has no column {name!r}."
-                f"{did_you_mean(name, shown)} It has: {listed(shown, 20)}."
+                f"{did_you_mean(name, own.values())} It has: {listed(shown, 20)}."
             )
 
 

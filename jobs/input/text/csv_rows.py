@@ -229,9 +229,12 @@ def _find_columns(names: Sequence[str], columns: Sequence[AnswerColumn]) -> list
     for column in columns:
         there = found.get(column.name.lower(), [])
         if not there:
-            close = did_you_mean(column.name, names).strip()
+            # a single name is often a whole header with other separators
+            close = did_you_mean(column.name, names).strip() if len(names) > 1 else ""
             raise TextFault(
-                f"the header has no column {column.name}", value=",".join(names), cure=close
+                f"the header has no column {column.name}",
+                value=",".join(names),
+                cure=close or "The first line must name the columns, with commas between them.",
             )
         if len(there) > 1:
             raise TextFault(f"the header has {len(there)} columns {column.name}")

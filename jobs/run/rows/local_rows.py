@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from jobs.declare.values.key_expressions import columns_in
 from jobs.errors import DeclarationError
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
@@ -124,7 +126,20 @@ def _keys(enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> dict[st
                 raise DeclarationError(
                     f"{enrichment.name}: lookup {lookup.name}: {field}: "
                     f"{declared_text(lookup, field)!r} needs Spark "
-                    f"(docs/inputs.md lists what does not). {CURE}"
+                    f"(docs/inputs.md lists what does not). {CURE}{_of_fractions(text, day)}"
                 )
             keys[name] = key
     return keys
+
+
+def _of_fractions(expression: str, day: InputDay) -> str:
+    """Returns a hint for numbers of pandas, which have fractions where a null is among them."""
+    names = {name.lower() for name in columns_in("keys", expression)}
+    kinds = {field.name: field.type for field in day.schema if field.name.lower() in names}
+    for name, kind in kinds.items():
+        if pa.types.is_floating(kind):
+            return (
+                f" {name!r} has fractions: in pandas, whole numbers beside nulls do until "
+                'astype("Int64").'
+            )
+    return ""

@@ -165,6 +165,12 @@ def test_currencies_are_not_added_up():
 def test_a_month_without_a_priced_run_says_so_and_one_that_is_none_is_refused(capsys):
     assert main(["costs", "--month", "2026-11"]) == 0
     assert capsys.readouterr().out == "2026-11: no run with a price was made here.\n"
+    ran("2026-10-02", "a", "2026-10-03T02:15:00+00:00", "0.2000")
+    assert main(["costs", "--month", "2026-10", "--enrichment", "flights_enrichd"]) == 0
+    assert capsys.readouterr().out == (
+        "2026-10: no run of 'flights_enrichd' with a price was made here. "
+        "Did you mean 'flights_enriched'?\n"
+    )
     with pytest.raises(
         DeclarationError, match="--month is '2026-13'; it must be a month, such as 2026-11"
     ):

@@ -189,7 +189,11 @@ def refusal(function, *arguments):
     [
         ("csv", "id,k\n1,a\n2\n", "line 3: the row has 1 value, the header 2."),
         ("csv", "id,k\n1,a\nten,b\n", "line 3, column id: expected INT, found 'ten'."),
-        ("csv", "id;k\n1;a\n", "the header has no column id, found 'id;k'."),
+        (
+            "csv",
+            "id;k\n1;a\n",
+            "the header has no column id, found 'id;k'. The first line must name the columns, ",
+        ),
         ("csv", "", "the file is empty, and needs a header."),
         (
             "json",

@@ -148,7 +148,10 @@ def test_a_row_longer_than_the_limit_is_refused_with_its_line(monkeypatch):
 
 def test_columns_are_found_by_name_without_regard_to_case_and_order():
     assert read('\ufeffC,"B",x,A\n3,2,0,1\n', "a BIGINT, b STRING, c INT") == [(1, "2", 3)]
-    assert fault("x,A\n1,2\n") == "the header has no column b, found 'x,A'."
+    assert fault("x,A\n1,2\n") == (
+        "the header has no column b, found 'x,A'. "
+        "The first line must name the columns, with commas between them."
+    )
     assert fault("x,A,bb\n1,2,3\n").endswith("found 'x,A,bb'. Did you mean 'bb'?")
     assert fault("a,b,B\n1,2,3\n") == "the header has 2 columns b."
     assert fault("") == "the file is empty, and needs a header."
