@@ -163,14 +163,7 @@ class SqlLookup(Lookup):
         try:
             return shown_address(sqlalchemy.make_url(resolve(self.url)))
         except (sqlalchemy.exc.ArgumentError, ValueError) as error:
-            raise self.unusable_url(error) from None
-
-    def unusable_url(self, error: Exception) -> DeclarationError:
-        """Return the refusal of an address; the error's text may contain it, and so a password."""
-        return DeclarationError(
-            f"lookup {self.name}: url is not one that SQLAlchemy can use with asyncio "
-            f"({type(error).__name__}). Write it as sqlite+aiosqlite:///planes.db."
-        )
+            raise unusable_url(self.name, error) from None
 
     def request_facts(self) -> dict[str, Any]:
         """Return the facts of a request, without the batch size, which does not change answers."""
@@ -180,6 +173,14 @@ class SqlLookup(Lookup):
         asked = {"table": self.table} if self.select is None else {"select": self.select}
         selected = [column.name for column in self.columns]
         return super().request_facts() | {"url": url, "selected": selected} | asked
+
+
+def unusable_url(lookup: str, error: Exception) -> DeclarationError:
+    """Return the refusal of an address; the error's text may contain it, and so a password."""
+    return DeclarationError(
+        f"lookup {lookup}: url is not one that SQLAlchemy can use with asyncio "
+        f"({type(error).__name__}). Write it as sqlite+aiosqlite:///planes.db."
+    )
 
 
 def _require_no_password(url: str) -> None:

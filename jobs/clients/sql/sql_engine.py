@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from jobs.clients.client import CallFailed
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.finding.extras import require_extra
-from jobs.declare.sql_lookup import SqlLookup, shown_address
+from jobs.declare.sql_lookup import SqlLookup, shown_address, unusable_url
 from jobs.declare.values.env import Env, read_from, resolve
 from jobs.errors import AccessRefused, DeclarationError
 
@@ -73,7 +73,7 @@ def engine_for(
             "not installed here. Install it where the queries run."
         ) from None
     except USELESS as error:
-        raise lookup.unusable_url(error) from None
+        raise unusable_url(lookup.name, error) from None
 
 
 def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, Any]:
