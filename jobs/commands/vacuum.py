@@ -39,10 +39,13 @@ def vacuum(
 
     Also marks records as published whose runs readers see, but which a crash left as written.
 
-    Raises TidegateError if the published table has lost its log.
+    Raises TidegateError if the published table has lost its log, and DeclarationError if a table's
+    log knows replaced files for a shorter time.
     """
     leftovers.require_log(enrichment)
     tables = [written.path for written in enrichment.tables()]
+    for table in tables:
+        old_files.require_known(table, older_than)
     leftovers.save_published_records(enrichment)
     run_records.remove_drafts(
         enrichment.name, clock() - max(older_than.total_seconds(), LONGEST_WRITE)

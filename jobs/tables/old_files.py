@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 from urllib.parse import unquote
 
 import pyarrow as pa
 
+from jobs.errors import DeclarationError
 from jobs.input.staged_files import FOLDER as INPUTS
 from jobs.storage import objects
 from jobs.storage.objects import ListedObject
@@ -25,11 +27,10 @@ from jobs.tables.delta.delta_log import commit_on_top, sync_log, table_at
 from jobs.tables.delta.publishers import storing
 from jobs.tables.leases.day_leases import at_work
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
+FORGETS = "delta.deletedFileRetentionDuration"  # how long a checkpoint names a replaced file
+INTERVAL = re.compile(r"interval ([0-9]{1,6}) (week|day|hour|minute|second)s?")
 KEYS = "-keys"  # suffix of the folder of the run's keys, beside the run's folder
-RETENTION = timedelta(days=7)
+RETENTION = timedelta(days=7)  # Delta's default too
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,30 @@ class Removed:
 
     Attributes:
         old: Files that a later commit replaced.
-        runs: Folders of runs that were never published.
+        runs: Folders of runs of which no version has a row.
     """
 
     old: int = 0
     runs: int = 0
+
+
+def require_known(table: str, older_than: timedelta) -> None:
+    """Raises DeclarationError if the table's log may have forgotten what was replaced since.
+
+    A checkpoint leaves out files that were replaced longer ago than the table's setting says. The
+    files of such a version look like those of a run that was never published.
+    """
+    opened = table_at(table)
+    if opened is None:
+        return
+    told = INTERVAL.fullmatch(opened.metadata().configuration.get(FORGETS, "").lower())
+    known = timedelta(**{f"{told[2]}s": int(told[1])}) if told else RETENTION
+    if older_than > known:
+        raise DeclarationError(
+            f"--keep-days is {older_than.days}, and the log of {table} knows the files of replaced "
+            f"versions for {known.days} days only ({FORGETS}). Keep at most {known.days}, or set "
+            f"that property of the table to 'interval {older_than.days} days'."
+        )
 
 
 def vacuum(
@@ -57,29 +77,35 @@ def vacuum(
 
     Args:
         table: Path or URL of the published table.
-        older_than: The limit, as an age.
+        older_than: The limit, as an age that `require_known` allows.
         clock: Returns the time in s since the epoch.
 
     Raises:
         TidegateError: The disk is full or read-only, because Delta records its deletions first.
     """
-    # in this order, because a run takes its lease before it makes its folder, and holds it until
-    # its files are in the table
-    work = work_folder(table)
-    folders = [folder for folder in Path(work, RUNS).glob("*") if folder.is_dir()]
-    copies = _copies(table)
+    # The order matters: a run takes its lease before it makes its folder, and holds it until its
+    # files are in the table. So a folder that is there first, and whose run then has no lease, is
+    # of a run that has ended, and the table, which is read last, names its files if it published.
+    folders, copies = _run_folders(table), _run_copies(table)
     working = at_work(table)
-    old, named = _remove_old_versions(table, older_than)
-    needed = _needed(table, named)
-    ended = [folder for folder in folders if not _list_runs(folder.name) & working.keys()]
+    old = _remove_old_versions(table, older_than)
+    named = named_files(table)
+
+    # afterwards, because the removal of an old version changes its folder
     before = clock() - older_than.total_seconds()
-    at_once = not older_than  # the clock of the store may be ahead of ours
-    before_on_store = math.inf if at_once else before
-    _remove_inputs(work / INPUTS, {*working.values()}, before)
-    _remove_stored_inputs(table, {*working.values()}, before_on_store)
+    # the clock of the store may be ahead of ours
+    before_on_store = before if older_than else math.inf
+
+    ended = [folder for folder in folders if not _is_at_work(folder.name, working)]
+    needed = _on_disk(table, named)
     runs = sum(_remove_run(folder, needed, before) for folder in ended)
-    left = {run: found for run, found in copies.items() if not _list_runs(run) & working.keys()}
-    return Removed(old, runs + _remove_copies(table, left, named, before_on_store))
+    left = [found for run, found in copies.items() if not _is_at_work(run, working)]
+    runs += _remove_copies(table, left, named, before_on_store)
+
+    days = {*working.values()}
+    _remove_inputs(work_folder(table) / INPUTS, days, before)
+    _remove_stored_inputs(table, days, before_on_store)
+    return Removed(old, runs)
 
 
 def remove_run(table: str, run_id: str) -> None:
@@ -87,21 +113,38 @@ def remove_run(table: str, run_id: str) -> None:
 
     Raises TidegateError as `vacuum` does.
     """
-    work = work_folder(table)
-    folders = [
-        folder for name in (run_id, run_id + KEYS) if (folder := Path(work, RUNS, name)).is_dir()
-    ]
-    if folders:
-        needed = _needed(table, named_files(table))
-        for folder in folders:
-            _remove_run(folder, needed, math.inf)
+    runs = Path(work_folder(table), RUNS)
+    folders = [path for name in (run_id, run_id + KEYS) if (path := runs / name).is_dir()]
+    needed = _on_disk(table, named_files(table)) if folders else set()
+    for folder in folders:
+        _remove_run(folder, needed, math.inf)
 
 
-def _list_runs(folder: str) -> set[str]:
-    return {folder, folder.removesuffix(KEYS)}
+def named_files(table: str) -> set[str]:
+    """Returns the files of this version, and of earlier versions that are not vacuumed yet, below
+    the table: each as the log writes it and unquoted. Empty without a table.
+    """
+    opened = table_at(table)
+    if opened is None:
+        return set()
+    with storing(table):
+        replaced = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
+        named = pa.table(opened.get_add_actions(flatten=True))["path"].to_pylist()
+    return {form for name in (*named, *replaced) for form in (name, unquote(name))}
 
 
-def _copies(table: str) -> dict[str, list[ListedObject]]:
+def _on_disk(table: str, named: set[str]) -> set[Path]:
+    """Returns these files as paths; a store's table has none on the disk."""
+    root = work_folder(table).resolve()
+    return set() if is_url(table) else {(root / name).resolve() for name in named}
+
+
+def _run_folders(table: str) -> list[Path]:
+    return [folder for folder in Path(work_folder(table), RUNS).glob("*") if folder.is_dir()]
+
+
+def _run_copies(table: str) -> dict[str, list[ListedObject]]:
+    """Returns the objects of the table's store by the run's folder; empty for a table on a disk."""
     found: dict[str, list[ListedObject]] = {}
     if is_url(table):
         with storing(table):
@@ -110,28 +153,15 @@ def _copies(table: str) -> dict[str, list[ListedObject]]:
     return found
 
 
-def _remove_copies(
-    table: str, runs: Mapping[str, Sequence[ListedObject]], needed: set[str], before: float
-) -> int:
-    removed, unpublished = [], 0
-    for copies in runs.values():
-        unneeded = [one for one in copies if f"{RUNS}/{one.name}" not in needed]
-        is_published = len(unneeded) < len(copies)
-        old = [one for one in unneeded if one.changed.timestamp() <= before]
-        if is_published or len(old) == len(copies):
-            removed += [one.name for one in old]
-            unpublished += not is_published
-    if removed:
-        with storing(table):
-            objects.delete(below(table, RUNS), removed)
-    return unpublished
+def _is_at_work(folder: str, working: Mapping[str, str]) -> bool:
+    return folder in working or folder.removesuffix(KEYS) in working
 
 
-def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[str]]:
+def _remove_old_versions(table: str, older_than: timedelta) -> int:
     opened = table_at(table)
     if opened is None:
-        return 0, set()
-    hours = older_than // timedelta(hours=1)
+        return 0
+    hours = math.ceil(older_than / timedelta(hours=1))
 
     def remove() -> list[str]:
         sync_log(table)  # else a power cut could restore a version whose files are gone
@@ -139,55 +169,53 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
 
     with storing(table):
         old = commit_on_top(opened, remove)
-        named = _named_in(opened)
         settings = opened.metadata().configuration
         if is_url(table) and settings.get("delta.enableExpiredLogCleanup") != "false":
             # entries of the log, which a commit on a store does not delete
             opened.cleanup_metadata()
-    return len(old), named
-
-
-def named_files(table: str) -> set[str]:
-    """Returns the files that readers of the table's versions need; empty without a table."""
-    opened = table_at(table)
-    if opened is None:
-        return set()
-    with storing(table):
-        return _named_in(opened)
-
-
-def _named_in(opened: DeltaTable) -> set[str]:
-    """Returns the files of this version, and of earlier versions that are not vacuumed yet, below
-    the table: each by its name, and by its form in the log.
-    """
-    replaced_since = opened.vacuum(
-        retention_hours=0, enforce_retention_duration=False, dry_run=True
-    )
-    named = pa.table(opened.get_add_actions(flatten=True))["path"].to_pylist()
-    return {form for name in (*named, *replaced_since) for form in (name, unquote(name))}
-
-
-def _needed(table: str, named: set[str]) -> set[Path]:
-    root = work_folder(table).resolve()
-    return set() if is_url(table) else {(root / name).resolve() for name in named}
+    return len(old)
 
 
 def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
-    """Removes the folder; returns whether it had unpublished rows. before: the age limit, s."""
+    """Removes the folder of an ended run; returns whether it had rows, and no version has them.
+
+    Of a run with a needed file only strays go: files that abandoned tasks wrote after its end.
+    """
     with storing(str(folder)):  # a failed listing must not count as empty
         try:
             files = {path: path.stat().st_mtime for path in _files(folder)}
             newest = max([folder.stat().st_mtime, *files.values()])
         except FileNotFoundError:  # another vacuum is at work
             return False
-    if any(path.resolve() in needed for path in files):
-        _remove_strays({path for path, changed in files.items() if changed <= before}, needed)
+    unneeded = [path for path in files if path.resolve() not in needed]
+    if len(unneeded) < len(files):
+        for path in unneeded:
+            if files[path] <= before:
+                path.unlink(missing_ok=True)
         return False
     if newest > before:
         return False
     shutil.rmtree(folder, ignore_errors=True)
-    # otherwise only the rest of an old version
+    # without Parquet it is only what an old version left
     return any(path.suffix == ".parquet" for path in files)
+
+
+def _remove_copies(
+    table: str, runs: Iterable[Sequence[ListedObject]], named: set[str], before: float
+) -> int:
+    """Removes objects of ended runs, as `_remove_run` removes files; returns the same, counted."""
+    removed, unpublished = [], 0
+    for copies in runs:
+        unneeded = [one for one in copies if f"{RUNS}/{one.name}" not in named]
+        old = [one.name for one in unneeded if one.changed.timestamp() <= before]
+        is_published = len(unneeded) < len(copies)
+        if is_published or len(old) == len(copies):
+            removed += old
+            unpublished += not is_published
+    if removed:
+        with storing(table):
+            objects.delete(below(table, RUNS), removed)
+    return unpublished
 
 
 def _remove_inputs(folder: Path, days: set[str], before: float) -> None:
@@ -223,10 +251,3 @@ def _files(folder: Path) -> Iterator[Path]:
 
     for inner, _, names in os.walk(folder, onerror=refuse):
         yield from (Path(inner, name) for name in names)
-
-
-def _remove_strays(files: set[Path], needed: set[Path]) -> None:
-    """Removes files that abandoned tasks wrote after the end of the run: they have rows too."""
-    for path in files:
-        if path.resolve() not in needed:
-            path.unlink(missing_ok=True)

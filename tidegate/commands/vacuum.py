@@ -26,7 +26,7 @@ def _run(options: argparse.Namespace) -> int:
     for one in vacuum(named(options).enrichment, older_than=older_than):
         old, runs = (
             counted(one.removed.old, "old file"),
-            counted(one.removed.runs, "unpublished run"),
+            counted(one.removed.runs, "folder of a run", "folders of runs"),
         )
         print(f"{one.table}: {old} and {runs} removed", flush=True)
     return RIGHT

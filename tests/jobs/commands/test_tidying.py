@@ -51,12 +51,12 @@ def test_vacuum_keeps_what_is_young_and_says_what_went_of_each_table(towns, caps
     towns.written(DAY, [1], "never published", {})
     assert main(["vacuum", "towns", "--package", "declared"]) == 0
     assert set(capsys.readouterr().out.splitlines()) == {
-        f"{towns.place}/{name}: 0 old files and 0 unpublished runs removed"
+        f"{towns.place}/{name}: 0 old files and 0 folders of runs removed"
         for name in ("towns", "towns__audit", "towns__dead_letters", "by_town")
     }
     assert main(["vacuum", "towns", "--keep-days", "0", "--package", "declared"]) == 0
     assert (
-        f"{towns.place}/towns: 1 old file and 1 unpublished run removed"
+        f"{towns.place}/towns: 1 old file and 1 folder of a run removed"
         in capsys.readouterr().out.splitlines()
     )
     assert DeltaTable(f"{towns.place}/towns").to_pyarrow_table()["number"].to_pylist() == [1]
@@ -64,6 +64,7 @@ def test_vacuum_keeps_what_is_young_and_says_what_went_of_each_table(towns, caps
         assert main(["vacuum", "towns", "--keep-days", days, "--package", "declared"]) == 2
         expected = f"--keep-days is {days}; it must be 0 to 36,500.\n"
         assert capsys.readouterr().err == expected
+    assert main(["vacuum", "towns", "--keep-days", "8", "--package", "declared"]) == 2
 
 
 def test_vacuum_removes_what_a_publication_that_crashed_left_on_a_store_and_nothing_of_a_run_at_work(

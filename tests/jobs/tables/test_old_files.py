@@ -1,6 +1,7 @@
 """Vacuum: what readers and running jobs need stays, whatever its age; the rest goes."""
 
 import os
+import re
 import shutil
 import time
 from contextlib import ExitStack
@@ -13,10 +14,11 @@ import pytest
 from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.transaction import AddAction
 
+from jobs.errors import DeclarationError
 from jobs.storage import durable, objects
 from jobs.tables import old_files
 from jobs.tables.leases.day_leases import leased
-from jobs.tables.old_files import Removed, vacuum
+from jobs.tables.old_files import Removed, require_known, vacuum
 
 WEEK = timedelta(days=7)
 AT_ONCE = timedelta(0)
@@ -73,6 +75,33 @@ def test_old_versions_go_when_they_are_old_enough_and_the_newest_stays(table):
     assert values(table) == [2]
     with pytest.raises(FileNotFoundError):
         values(table, version=0)
+
+
+def test_keeping_versions_for_longer_than_the_log_knows_them_is_refused(runs_only):
+    """A checkpoint forgets what was replaced; the version's files would look never published."""
+    month = timedelta(days=30)
+    require_known(runs_only, WEEK)
+    require_known(f"{runs_only}/not made yet", month)
+    with pytest.raises(DeclarationError) as refused:
+        require_known(runs_only, month)
+    assert str(refused.value) == (
+        f"--keep-days is 30, and the log of {runs_only} knows the files of replaced versions for "
+        "7 days only (delta.deletedFileRetentionDuration). Keep at most 7, or set that property of "
+        "the table to 'interval 30 days'."
+    )
+    DeltaTable(runs_only).alter.set_table_properties(
+        {"delta.deletedFileRetentionDuration": "interval 30 days"}
+    )
+    require_known(runs_only, month)
+
+
+def test_a_part_of_an_hour_is_kept_as_a_whole_one(table):
+    entry = Path(table, "_delta_log", f"{1:020}.json")
+    replaced = re.search(r'"deletionTimestamp":(\d+)', entry.read_text())[1]
+    an_hour_ago = str(int((time.time() - 3_600 - 60) * 1_000))
+    entry.write_text(entry.read_text().replace(replaced, an_hour_ago))
+    assert vacuum(table, older_than=timedelta(minutes=90)).old == 0
+    assert vacuum(table, older_than=timedelta(minutes=60)).old == 1
 
 
 def test_old_runs_that_were_never_published_go_and_young_ones_stay(table):
