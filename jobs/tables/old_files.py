@@ -55,8 +55,8 @@ def require_known(table: str, older_than: timedelta) -> None:
     opened = table_at(table)
     if opened is None:
         return
-    told = INTERVAL.fullmatch(opened.metadata().configuration.get(FORGETS, "").lower())
-    known = timedelta(**{f"{told[2]}s": int(told[1])}) if told else RETENTION
+    setting = INTERVAL.fullmatch(opened.metadata().configuration.get(FORGETS, "").lower())
+    known = timedelta(**{f"{setting[2]}s": int(setting[1])}) if setting else RETENTION
     if older_than > known:
         raise DeclarationError(
             f"--keep-days is {older_than.days}, and the log of {table} knows the files of replaced "

@@ -23,7 +23,7 @@ CAPACITY_PER_CALL = 16
 class Link:
     """Carries an operator's output into the next operator.
 
-    `room` blocks the feeder of the first operator.
+    `room` blocks whoever fills it: the feeder, or the link before.
     """
 
     BOUND = 1000  # waiting elements before the feeder blocks
@@ -79,7 +79,9 @@ async def raise_failure(operator: AsyncWaitOperator) -> None:
 
 @dataclass(frozen=True)
 class Chain:
-    """The operators of a task. The lists but `links` are in the order of the lookups.
+    """The operators of a task.
+
+    Lists are in the order of the lookups; `links` begins at the second lookup.
 
     Attributes:
         links: Each carries an operator's output into the next operator.
@@ -191,5 +193,5 @@ class Chain:
 
 
 def rows_at_once(lookup: Lookup, share: int) -> int:
-    """Return the rows in requests or waiting: of a full share of requests, and of another."""
+    """Return the most rows in flight; with batches, of `share` requests and one that fills."""
     return share if lookup.batch_size == 1 else (share + 1) * lookup.batch_size

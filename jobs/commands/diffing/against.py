@@ -25,7 +25,7 @@ from jobs.tables.records import run_records
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
 
-NAME = "{}__tested"  # of the enrichment whose records such a run leaves until its end
+NAME = "{}__tested_{}"  # of no declared enrichment: the run's records go at its end
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def run_against(
         raise DeclarationError(f"{enrichment.name} has no ledger: a test without calls needs one.")
     before = find_published(enrichment, day)
     run_id, rules = new_id().hex, RunOptions(may_call=False, ignore_ttl=True)
-    with temporary_folder() as folder, _alone(NAME.format(enrichment.name)) as name:
+    with temporary_folder() as folder, _alone(NAME.format(enrichment.name, run_id)) as name:
         beside = replace(
             enrichment, name=name, output=Output(path=str(folder / "table")), summaries=()
         )

@@ -13,6 +13,8 @@ import datetime as dt
 import re
 from typing import Any
 
+from jobs.wording import one_line
+
 DATE_FORMS = "such as 2013-01-10 or 20130110"
 TIMESTAMP_FORMS = (
     "such as 2013-01-10T05:00:00.123456+01:00, 2013-01-10 05:00:00 or 20130110T050000Z"
@@ -47,10 +49,10 @@ class UnreadText(ValueError):  # noqa: N818  # says what it is
 def shown(value: Any) -> str:
     """Return a value for a message: one line, at most 60 characters."""
     try:
-        text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+        text = repr(value)
     except Exception:  # noqa: BLE001  # nested too deep, an integer of too many digits, a user's class
         text = f"a {type(value).__name__}"
-    return shown_text(text)
+    return shown_text(text if text.isprintable() else one_line(text))
 
 
 def shown_text(text: str) -> str:

@@ -9,7 +9,7 @@ from jobs.declare.values.prices import SENT, UNIT, singular
 from jobs.errors import DeclarationError
 
 MOST = 10**12  # units of an answer
-MINUS = re.compile(r" - (?=\$)")
+MINUS = re.compile(r"\s*-\s*(?=\$)")  # a name may have a hyphen, but no $
 
 
 class UsageReader:

@@ -102,9 +102,9 @@ def remove(enrichment: str, table: str, path: Path) -> None:
 
 def remove_drafts(enrichment: str, before: float) -> None:
     """Removes drafts of killed processes from before this time, in s: they may name rows."""
-    for path in (ROOT / enrichment).rglob(".*"):
+    for path in (ROOT / enrichment).rglob(f".*{durable.DRAFT}"):
         with contextlib.suppress(FileNotFoundError):
-            if path.name != record_copies.KNOWN and path.stat().st_mtime <= before:
+            if path.stat().st_mtime <= before:
                 path.unlink()
 
 

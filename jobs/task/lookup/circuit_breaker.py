@@ -14,6 +14,7 @@ from jobs.errors import AccessRefused, RunStopped, ServiceDown
 # this many failed batches are an outage, if they have more rows than the declared number
 BATCHES_IN_A_ROW = 3
 PATIENCE = 60.0  # s; a pause up to this is always waited for once
+SLOTS = 60  # parts of `Outage.within` in which attempts are counted
 
 
 class CircuitBreaker:
@@ -52,16 +53,19 @@ class CircuitBreaker:
         self._service = service
         self._gate = gate
         self._on_pause = on_pause
-        self.is_degraded = False  # no success since a failure or throttling
+        # each answer is to be reported: for its share, or after a failure or throttling
+        self.counts_answers = rule.failing is not None
         self._now_us = now_us
         self._in_a_row = 0
-        self._recent: deque[tuple[int, bool]] = deque()  # for `failing`: end in µs, failed
+        # for `failing`: the number of a slot, its attempts and the failed of them
+        self._recent_attempts: deque[list[int]] = deque()
+        self._slot_us = rule.within.total_seconds() * 1e6 / SLOTS
         self._redirects = 0  # in a row
-        self._first_failure_us = 0
+        self._first_failure_us: int | None = None  # since the last success
         self._down_since_us: int | None = None
         self._throttled_since_us: int | None = None
         self._paused_until_us = 0  # by throttling or an outage; a lease closes the gate too
-        self._others_down = False  # another task found it down, and the gate is closed
+        self._found_down_elsewhere = False  # by another task, and the gate is closed
         self._down_s = 0.0  # closed by an outage, up to the last update
         self._looked_s = 0.0  # closed in total, up to the last update
 
@@ -71,8 +75,8 @@ class CircuitBreaker:
         The time since the last update counts for the current cause, so update often.
         """
         closed = self._gate.closed_seconds
-        self._others_down = self._others_down and not self._gate.is_open
-        if self.is_down or self._others_down:
+        self._found_down_elsewhere = self._found_down_elsewhere and not self._gate.is_open
+        if self.is_down or self._found_down_elsewhere:
             self._down_s += closed - self._looked_s
         self._looked_s = closed
         return closed - self._down_s, self._down_s
@@ -97,30 +101,32 @@ class CircuitBreaker:
         return await send(keys)
 
     def succeeded(self) -> None:
-        if self._rule.failing is not None and not self.is_down:
-            self._note(failed=False)
-        else:
-            self._recent.clear()
-        self.is_degraded = any(failed for _, failed in self._recent)  # then answers count too
+        """Record an answer; needed only while `counts_answers`."""
+        if self.is_down:
+            self._recent_attempts.clear()
+        self._count(failed=False)
+        self.counts_answers = self._rule.failing is not None
         self._in_a_row = self._redirects = 0
-        self._down_since_us = self._throttled_since_us = None
+        self._first_failure_us = self._down_since_us = self._throttled_since_us = None
 
-    def _note(self, *, failed: bool) -> None:
-        now = self._now_us()
-        self._recent.append((now, failed))
-        since = now - self._rule.within.total_seconds() * 1e6
-        while self._recent[0][0] < since:
-            self._recent.popleft()
+    def _count(self, *, failed: bool) -> None:
+        if self._rule.failing is None:
+            return
+        slot = int(self._now_us() / self._slot_us)
+        if not self._recent_attempts or self._recent_attempts[-1][0] != slot:
+            self._recent_attempts.append([slot, 0, 0])
+        self._recent_attempts[-1][1] += 1
+        self._recent_attempts[-1][2] += failed
+        while self._recent_attempts[0][0] <= slot - SLOTS:
+            self._recent_attempts.popleft()
 
     def _too_many_fail(self) -> bool:
         """Return whether enough attempts failed, in a row or as the recent attempts' share."""
-        if self._in_a_row >= self._after:
-            return True
-        share, count = self._rule.failing, len(self._recent)
-        return (
-            share is not None
-            and count >= self._after
-            and sum(one for _, one in self._recent) >= share * count
+        share = self._rule.failing
+        attempts = sum(count for _, count, _ in self._recent_attempts)
+        failed = sum(count for _, _, count in self._recent_attempts)
+        return self._in_a_row >= self._after or (
+            share is not None and attempts >= self._after and failed >= share * attempts
         )
 
     def throttled(self, reason: str, seconds: float, *, is_down: bool = False) -> None:
@@ -132,16 +138,18 @@ class CircuitBreaker:
             is_down: Whether the service says that it is unavailable, rather than busy with us.
 
         Raises:
-            RunStopped: The pause, or the continuous throttling, exceeds the longest wait; as
+            RunStopped: With this pause, the continuous throttling exceeds the longest wait; as
                 ServiceDown if the service is unavailable.
         """
-        self.is_degraded = True
+        self.counts_answers = True
         now = self._now_us()
         if self._throttled_since_us is None:
             self._throttled_since_us = now
         waited = (now - self._throttled_since_us) / 1e6
-        at_most = self._rule.wait_at_most.total_seconds()
-        if waited > at_most or seconds > max(at_most, PATIENCE):
+        # calls under way at the start of a pause begin no further one
+        before = 0.0 if self.wants_no_call else waited
+        is_too_long = before + seconds > self._rule.wait_at_most.total_seconds()
+        if is_too_long and (before or seconds > PATIENCE):
             since = dt.datetime.fromtimestamp(self._throttled_since_us / 1e6, dt.UTC)
             kind = ServiceDown if is_down else RunStopped
             raise kind(
@@ -161,7 +169,7 @@ class CircuitBreaker:
             AccessRefused: As many in a row as make an outage. Each row would cost a call, and
                 waiting does not renew a login.
         """
-        self.is_degraded = True
+        self.counts_answers = True
         self._redirects += 1
         if self._redirects >= self._after:
             raise AccessRefused(
@@ -175,23 +183,20 @@ class CircuitBreaker:
 
         Args:
             reason: The failure, for messages.
-            repeated: Whether the row failed before; such failures do not count while the service is
-                up. Otherwise a few rows that always fail would look like an outage at the end of a
-                partition, where no other rows succeed.
+            repeated: Whether the row failed before; while the service is up, such a failure counts
+                only in the share. Otherwise a few rows that always fail would look like an outage
+                at the end of a partition, where no other rows succeed.
 
         Raises:
             ServiceDown: The service stayed down for the declared wait.
         """
-        if repeated and not self.is_down:
-            return
-        self.is_degraded = True
+        self.counts_answers = True
         now = self._now_us()
-        if self._in_a_row == 0:
+        if self._first_failure_us is None:
             self._first_failure_us = now
-        self._in_a_row += 1
-        if self._rule.failing is not None:
-            self._note(failed=True)
-        if not self._too_many_fail():
+        self._in_a_row += self.is_down or not repeated
+        self._count(failed=True)
+        if not self.is_down and not self._too_many_fail():
             return
         if self._down_since_us is None:
             self._down_since_us = now
@@ -208,7 +213,7 @@ class CircuitBreaker:
     def pause(self, seconds: float, *, down: bool) -> None:
         """Pause for this many seconds, as another task found the service throttling or down."""
         self._pause(seconds)
-        self._others_down = down
+        self._found_down_elsewhere = down
 
     def _pause(self, seconds: float) -> None:
         self._gate.close(seconds)

@@ -210,7 +210,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         Returns False, without effect, for an answer that does not fit, a miss, or an answer that
         the breaker must record.
         """
-        if answer is None or self._watch.is_degraded:
+        if answer is None or self._watch.counts_answers:
             return False
         try:
             columns = self._caller.columns(answer)

@@ -68,7 +68,7 @@ class Replies:
 
     def answered(self, answer: Any | None, now: int) -> Reply:
         """Return the reply of an answered call."""
-        if self._watch.is_degraded:
+        if self._watch.counts_answers:
             self._watch.succeeded()
         return self.read(answer, now)
 

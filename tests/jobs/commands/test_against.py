@@ -52,11 +52,14 @@ def tested(local_days, monkeypatch, capsys):
 
 
 def test_an_unchanged_declaration_changes_no_cell_and_says_so_twice(tested):
+    records = Path("data/runs/towns__tested/2013-01-10")  # an enrichment may have this name
+    records.mkdir(parents=True)
     (status, found), (_, again) = tested(), tested()
     assert (status, found["held_back"], found["lost"]) == (0, "", "")
     difference = found["difference"]
     assert (difference["changed"], difference["unchanged"], difference["columns"]) == (0, 4, [])
     assert again == found
+    assert records.exists()
 
 
 def test_the_text_says_whether_the_day_would_be_published(local_days, capsys):

@@ -10,6 +10,7 @@ from jobs.declare.answers.times import (
     UnreadText,
     read_date,
     read_timestamp,
+    shown,
 )
 
 UTC = dt.UTC
@@ -161,3 +162,13 @@ def _random_time(draw: random.Random) -> tuple[str, dt.datetime]:
         days=day.toordinal() - 1, hours=hour, minutes=minute, seconds=second, microseconds=micros
     )
     return text, dt.datetime(1, 1, 1, tzinfo=UTC) + seconds - behind
+
+
+def test_a_value_is_shown_on_one_line_also_where_its_class_writes_several() -> None:
+    class Place:
+        def __repr__(self) -> str:
+            return "Place(\n  7)"
+
+    assert [shown(Place()), shown([Place()]), shown("a\n  b")] == [
+        "Place( 7)", "[Place( 7)]", r"'a\n  b'",
+    ]  # fmt: skip

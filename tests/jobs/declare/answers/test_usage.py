@@ -48,6 +48,11 @@ def test_usage_is_what_the_answer_tells_or_unknown_and_never_a_wrong_number(usag
     assert UsageReader(PATHS).read({"usage": usage}) == right
 
 
+@pytest.mark.parametrize("difference", ["$.a - $.b", "$.a-$.b", "$.a  -  $.b", "$.a-b - $.b"])
+def test_a_difference_is_read_with_or_without_spaces(difference):
+    assert UsageReader({"tokens": difference}).read({"a": 5, "a-b": 5, "b": 2}) == {"token": 3}
+
+
 @pytest.mark.parametrize(
     ("bill", "sentence"),
     [

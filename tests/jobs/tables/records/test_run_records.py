@@ -1,6 +1,7 @@
 """Records of runs that a power cut tore: passed over and named, and no day fails for them."""
 
 import logging
+import math
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from data_quality.history import earlier_days
 from jobs.commands.check import Finding, check_package
 from jobs.errors import TidegateError
 from jobs.schema.records import DayMetrics
+from jobs.storage import durable
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published
 from tests.jobs.commands.conftest import towns_in
@@ -140,3 +142,13 @@ def test_objects_of_any_name_beside_a_tables_records_keep_no_record_away(old_rec
         run_records.fetch("towns", table)
         new = {path for path in old_record.parents[2].rglob("*") if path.is_file()} - before
         assert new == {folder / FIRST / "other-run.json", folder / ".copies.json"}
+
+
+def test_only_drafts_of_records_are_removed(towns):
+    day = run_records.folder("towns", "2013-02-01")
+    durable.write(day / "kept.json", b"{}")
+    (day / ".ipynb_checkpoints").mkdir()
+    for name in (".gitkeep", durable.name_draft(day / "kept.json").name):
+        (day / name).touch()
+    run_records.remove_drafts("towns", math.inf)
+    assert {path.name for path in day.iterdir()} == {"kept.json", ".ipynb_checkpoints", ".gitkeep"}
