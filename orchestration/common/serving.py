@@ -1,6 +1,8 @@
 """Starts several servers on this machine, and stops all of them together."""
 
+import errno
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -9,6 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from jobs.process.process_guard import command_under_guard
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def serve_together(
@@ -25,7 +29,7 @@ def serve_together(
     Args:
         commands: The commands.
         environment: Variables added to ours.
-        ports: By the variable that sets each; nothing is started if a port is in use.
+        ports: By the variable that sets each; nothing is started if a port cannot be used.
         called: The user's command, such as `make ui`.
         grace: s between SIGTERM and SIGKILL.
         greeting: Printed at the start.
@@ -33,15 +37,12 @@ def serve_together(
     Returns:
         The exit status.
     """
-    for variable, number in ports.items():
-        if is_taken(int(number)):
-            cure = f"stop it, or set {variable} to a free port"
-            print(
-                f"Port {number} is in use, perhaps by another `{called}`: {cure}.",
-                file=sys.stderr,
-            )
+    for variable, port in ports.items():
+        same = [name for name, other in ports.items() if other == port and name != variable]
+        if fault := f"is that of {same[0]} too: change that" if same else _fault_of(port, called):
+            print(f"Port {port} {fault}, or set {variable} to a free port.", file=sys.stderr)
             return 1
-    for stop in (signal.SIGINT, signal.SIGTERM):  # a shell makes background processes ignore SIGINT
+    for stop in STOPS:  # a shell makes background processes ignore SIGINT
         signal.signal(stop, signal.default_int_handler)
     print(greeting, end="\n" if greeting else "", flush=True)
     processes: list[subprocess.Popen[bytes]] = []
@@ -49,9 +50,13 @@ def serve_together(
         processes += [start(command, {**os.environ, **environment}, grace) for command in commands]
         while all(process.poll() is None for process in processes):
             time.sleep(0.5)
+        ended = next(number for number, one in enumerate(processes) if one.poll() is not None)
+        print(f"All ends, because this has ended: {shlex.join(commands[ended])}", file=sys.stderr)
     except KeyboardInterrupt:
         return 0
     finally:
+        for stop in STOPS:  # a second Ctrl-C would leave the loop below
+            signal.signal(stop, signal.SIG_IGN)
         for process in processes:
             process.terminate()
         for process in processes:
@@ -59,15 +64,20 @@ def serve_together(
     return 1
 
 
-def is_taken(port: int) -> bool:
+def _fault_of(port: str, called: str) -> str:
+    """Returns why no server can listen on this port, and a cure; empty if one can."""
+    if not (port.isdecimal() and 0 < int(port) < 65_536):
+        return "is no number from 1 to 65535: correct it"
     with socket.socket() as probe:
         # connections that just ended take no port
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
+            probe.bind(("127.0.0.1", int(port)))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                return f"cannot be used ({error.strerror}): allow it"
+            return f"is in use, perhaps by another `{called}`: stop it"
+    return ""
 
 
 def start(

@@ -1,6 +1,8 @@
 """`make ui` starts all of it, or says why it starts nothing."""
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -34,3 +36,51 @@ def test_a_port_that_is_taken_is_named_with_the_variable_that_sets_it_and_nothin
         "a free port.\n"
     )
     assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize(
+    ("ports", "message"),
+    [
+        (
+            {"A": "3000", "B": "3000"},
+            "Port 3000 is that of B too: change that, or set A to a free port.\n",
+        ),
+        (
+            {"A": "web"},
+            "Port web is no number from 1 to 65535: correct it, or set A to a free port.\n",
+        ),
+        (
+            {"A": "70000"},
+            "Port 70000 is no number from 1 to 65535: correct it, or set A to a free port.\n",
+        ),
+    ],
+)
+def test_a_port_on_which_nothing_can_listen_is_refused_in_a_sentence(capsys, ports, message):
+    assert serving.serve_together([], {}, ports=ports, called="make ui", grace=1) == 1
+    assert capsys.readouterr().err == message
+
+
+def test_a_command_that_ends_is_named_and_interrupts_while_the_others_end_are_not_heard(tmp_path):
+    """The one that goes on takes a while to end, and is interrupted meanwhile."""
+    slow = (
+        "import os, signal, sys, time\n"
+        "def end(*_):\n"
+        f"    os.kill({'%d'}, signal.SIGINT); time.sleep(0.5); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        f"open({str(tmp_path / 'ready')!r}, 'w').close(); time.sleep(60)"
+    )
+    brief = (
+        f"import os, time\nwhile not os.path.exists({str(tmp_path / 'ready')!r}): time.sleep(0.01)"
+    )
+    program = (
+        "import os, sys\nfrom orchestration.common.serving import serve_together\n"
+        f"slow = {slow!r} % os.getpid()\n"
+        f"commands = [[sys.executable, '-c', slow], [sys.executable, '-c', {brief!r}]]\n"
+        "sys.exit(serve_together(commands, {}, ports={}, called='make ui', grace=5))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("All ends, because this has ended: ")
+    assert done.stderr.count("\n") == brief.count("\n") + 1  # and no traceback
