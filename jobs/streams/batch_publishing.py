@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import PublishConflict
 from jobs.schema.records import DayFacts, DayRecord
-from jobs.streams.day_so_far import after_run, can_sum_bills, together
+from jobs.streams.day_so_far import add_batch, can_sum_bills, run_plus_batch
 from jobs.tables import audit, dead_letters
 from jobs.tables.delivery import deliver, discard_beside, write_beside
 from jobs.tables.delta.added_columns import add_columns
@@ -103,9 +103,11 @@ def _save_published(
         elif not before.facts.run_id.startswith(f"{batch.query}-") or not can_sum_bills(
             before.figures, record.figures
         ):
-            run_records.save(dataclasses.replace(record, figures=after_run(before, record.figures)))
+            run_records.save(
+                dataclasses.replace(record, figures=run_plus_batch(before, record.figures))
+            )
         else:
-            both = together(before.figures, record.figures)
+            both = add_batch(before.figures, record.figures)
             run_records.save(dataclasses.replace(record, figures=both, adds_to=before.facts.run_id))
             run_records.remove(name, record.facts.declared.table, run_records.record_path(before))
     return published

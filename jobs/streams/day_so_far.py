@@ -36,27 +36,29 @@ def _priced_alike(before: Billed, now: Billed | None) -> bool:
     )
 
 
-def after_run(run: DayRecord, now: DayMetrics) -> DayMetrics:
+def run_plus_batch(run: DayRecord, now: DayMetrics) -> DayMetrics:
     """Returns the figures of a day as its run has left it, with the rows that it kept, plus those
     of a batch. The run's bill stays in the run's record.
     """
     unbilled = tuple(replace(one, billed=None) for one in run.figures.lookups)
-    return together(replace(run.figures, rows_out=run.rows_published, lookups=unbilled), now)
+    return add_batch(replace(run.figures, rows_out=run.rows_published, lookups=unbilled), now)
 
 
-def together(before: DayMetrics, now: DayMetrics) -> DayMetrics:
-    """Returns the figures of a day's batches so far plus another batch. Figures that cannot be
-    summed, such as latencies, are those of the last batch.
+def add_batch(before: DayMetrics, now: DayMetrics) -> DayMetrics:
+    """Returns the sums of a day's batches so far and another one, which gives what has no sum, such
+    as latencies. A lookup that is no longer declared keeps its figures.
     """
     known = {one.name: one for one in before.lookups}
+    sums = {
+        one.name: _add_lookup(known[one.name], one) if one.name in known else one
+        for one in now.lookups
+    }
     return replace(
         now,
         rows_in=before.rows_in + now.rows_in,
         rows_out=before.rows_out + now.rows_out,
         rows_late=before.rows_late + now.rows_late,
-        lookups=tuple(
-            _add_lookup(known[one.name], one) if one.name in known else one for one in now.lookups
-        ),
+        lookups=tuple((sums | known | sums).values()),  # those of the batch first
         job_s=round(before.job_s + now.job_s, 3),
     )
 

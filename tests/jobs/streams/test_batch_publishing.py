@@ -112,7 +112,7 @@ def billed(record, *bills):
     ],
     ids=["more units", "currency", "unit", "another lookup", "same price"],
 )
-def test_the_bills_of_two_batches_with_any_prices_are_all_kept(new):
+def test_the_bills_and_calls_of_two_batches_with_any_prices_are_all_kept(new):
     old = [("weather", EUR)]
     with leased(TABLE, FIRST, "stream") as lease:
         for number, bills in enumerate([old, new]):
@@ -127,7 +127,8 @@ def test_the_bills_of_two_batches_with_any_prices_are_all_kept(new):
             found[lookup.name, lookup.billed.currency, part.unit] += part.units
     assert found == expected
     assert [record.state for record in records] == ["published"] * len(records)
-    assert run_records.of_run("flights", FIRST, "query-1-a").figures.rows_out == 2
+    figures = run_records.of_run("flights", FIRST, "query-1-a").figures
+    assert (figures.rows_out, figures.calls) == (2, 2)
 
 
 def test_a_batch_has_the_version_of_its_commit_when_another_commit_follows(monkeypatch):
