@@ -75,6 +75,11 @@ class ResultTypeError(TypeError):
 def check_function(function: Any) -> None:
     """Raise TypeError for mistakes that otherwise show at the first record, or never."""
     name = type(function).__name__
+    if inspect.isclass(function):
+        raise TypeError(
+            f"an async function must be an object; {function.__name__} is its class. Make one: "
+            f"{function.__name__}()"
+        )
     invoke = getattr(function, "async_invoke", None)
     if not callable(invoke):
         raise TypeError(
@@ -90,11 +95,15 @@ def check_function(function: Any) -> None:
             f"{name}.async_invoke must return a list; an async generator (`yield`) "
             "cannot be awaited"
         )
-    timeout = getattr(function, "timeout", None)
-    if timeout is not None and not callable(timeout):
-        raise TypeError(f"{name}.timeout must be a method that takes the value, got {timeout!r}")
-    for hook in ("timeout", "survives_timeout"):
-        if _is_coroutine_function(getattr(function, hook, None)):
+    for hook in ("open", "close", "timeout", "survives_timeout"):
+        method = getattr(function, hook, None)
+        if method is not None and not callable(method):
+            raise TypeError(f"{name}.{hook} must be a method, got {method!r}")
+        if inspect.isasyncgenfunction(method) or (
+            hook != "timeout" and inspect.isgeneratorfunction(method)
+        ):
+            raise TypeError(f"{name}.{hook} must not `yield`: nobody would run its body")
+        if hook not in ("open", "close") and _is_coroutine_function(method):
             raise TypeError(
                 f"{name}.{hook} must be a plain `def`: it is called when the time is up "
                 "and cannot wait"

@@ -68,6 +68,28 @@ def test_function_without_async_invoke_is_refused():
         operator_for(invoke)
 
 
+def generated(*_):
+    yield True
+
+
+async def generated_async(*_):
+    yield True
+
+
+@pytest.mark.parametrize("hook", ["open", "close", "timeout", "survives_timeout"])
+def test_a_hook_that_would_not_run_is_refused(hook):
+    for wrong in (5, generated_async, *([] if hook == "timeout" else [generated])):
+        with pytest.raises(TypeError, match=f"Bare.{hook} must"):
+            operator_for(Bare(async_invoke=invoke, **{hook: wrong}))
+
+
+def test_a_class_in_place_of_its_instance_is_refused():
+    with pytest.raises(
+        TypeError, match=r"AsyncFunction is its class\. Make one: AsyncFunction\(\)"
+    ):
+        operator_for(AsyncFunction)
+
+
 def test_async_timeout_is_refused():
     class AsyncTimeout(AsyncFunction):
         async_invoke = invoke
