@@ -111,7 +111,7 @@ class PartitionRun:
         self._main: asyncio.Task[None] | None = None
         self._cap_reached = asyncio.Event()  # set when another task is at the cap on calls
         self._drain_requested = asyncio.Event()  # set when no call is to start
-        self._drain_reason = ""  # the reason
+        self._drain_reason = ""  # the sentence with which the task fails
         self._is_cancelled = False
         self._loop_ended = threading.Event()  # or was abandoned in a function that blocks it
         self._is_abandoned = self._all_written = False
@@ -359,9 +359,9 @@ class PartitionRun:
         done, _ = await asyncio.wait([closing], timeout=ENDS_WITHIN)
         if not done:
             self._unfinished.append(f"lookup {lookup.name}: its function")
-        elif failure is None or closing.cancelled():
+        elif failure is None:
             closing.result()
-        elif (error := closing.exception()) is not None:
+        elif not closing.cancelled() and (error := closing.exception()) is not None:
             logging.getLogger("tidegate").warning("%s", one_line(str(user_facing_error(error))))
 
     def _surroundings(self, stack: AsyncExitStack) -> Surroundings:
@@ -416,6 +416,10 @@ def one_clock(
     return lambda: epoch_us + monotonic_ns() // 1000
 
 
+_collector = threading.Lock()
+_thresholds: list[tuple[int, int, int]] = []  # for each run of this process, those before the first
+
+
 @contextmanager
 def rare_collections() -> Iterator[None]:
     """Collect garbage less often while rows flow.
@@ -424,12 +428,16 @@ def rare_collections() -> Iterator[None]:
     a third of the loop's time. A collection of all that Spark and Arrow imported, for which the
     loop stands still, begins only after a hundred million new objects.
     """
-    before = gc.get_threshold()
-    gc.set_threshold(50_000, 20, 100)
+    with _collector:
+        _thresholds.append(_thresholds[0] if _thresholds else gc.get_threshold())
+        gc.set_threshold(50_000, 20, 100)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        with _collector:
+            before = _thresholds.pop()
+            if not _thresholds:
+                gc.set_threshold(*before)
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -49,6 +49,15 @@ def test_a_close_that_awaits_its_cancelled_task_does_not_hide_the_rows_error(cap
     assert f"lookup first: its function cannot be closed: {AWAITS_CANCELLED}" in caplog.messages
 
 
+def test_a_close_that_cancels_its_own_task_does_not_hide_the_rows_error():
+    class CancelsItself(Beating):
+        def close(self):
+            asyncio.current_task().cancel()
+
+    with pytest.raises(RowFailed, match="a bug"):
+        collected(plan(lookup(CancelsItself(breaks=True), on_error="fail")), batches(20))
+
+
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), ValueError("x"), SystemExit(3)])
 @pytest.mark.parametrize(("hook", "done"), [("open", "opened"), ("close", "closed")])
 def test_an_open_or_close_that_fails_ends_the_run_by_its_lookups_name(hook, done, error):

@@ -396,6 +396,17 @@ def test_an_input_that_breaks_is_raised_as_it_is():
     assert function.running == 0
 
 
+def test_the_last_of_overlapping_runs_restores_the_thresholds_of_the_collector():
+    before = gc.get_threshold()
+    first, second = runner.rare_collections(), runner.rare_collections()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold() != before
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before
+
+
 def test_a_run_that_is_left_early_cancels_its_calls_and_leaves_no_thread(monkeypatch, wait_for):
     monkeypatch.setattr(row_flow, "ROWS_PER_BATCH", 1)
     function = Function(lambda key: 0.0 if key < 10 else 1000.0)
