@@ -21,6 +21,7 @@ from aiohttp import web
 
 from jobs.commands.costs import list_costs
 from jobs.commands.frames.enrich_frame import enrich_frame
+from jobs.errors import RowFailed
 from jobs.run.plan.options import RunOptions
 from tests.support.documents import blocks
 from tidegate import (
@@ -157,7 +158,7 @@ def test_it_works_where_an_event_loop_runs(towns):
             "several columns of the frame are named 'town'",
         ),
         (pd.DataFrame({"town": ["a", 1]}), "has values of several types"),
-        (pd.DataFrame({"town": [1, None]}), "needs Spark .* 'town' has fractions: in pandas"),
+        (pd.DataFrame({"town": [1, None]}), "give a frame of Spark. 'town' has fractions: in pandas"),
         (pd.DataFrame({"town": ["oslo", b"rom"]}), "values of type binary and others"),
         (
             pd.DataFrame({"town": [dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, 5)]}),  # noqa: DTZ001
@@ -178,6 +179,13 @@ def test_a_frame_that_does_not_fit_is_refused_before_any_call(towns, service, fr
     with pytest.raises(DeclarationError, match=message):
         enrich(frame, towns)
     assert service.log == []
+
+
+def test_a_row_that_fails_is_named_by_its_place_in_the_frame(towns):
+    (weather,) = towns.lookups
+    strict = dataclasses.replace(towns, lookups=[dataclasses.replace(weather, on_miss="fail")])
+    with pytest.raises(RowFailed, match=r"It is row 2 of the frame \(the first is 0\)\.$"):
+        enrich(pa.table({"town": TOWNS}), strict)
 
 
 @pytest.mark.parametrize("name", ["_source_row", "_Partition", "_weather_key", "__key_0_0"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +22,7 @@ from jobs.commands.frames.frame_kinds import as_input, frame_kind, is_spark
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.calendar import FRAME
 from jobs.declare.vendor_jobs import refuse_jobs
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import of_files
 from jobs.run.engines.engine import LocalEngine, SparkEngine
 from jobs.run.metrics.progress import RunProgress
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 Report = Callable[[dict[str, Any]], None]
 
+FRAME_CURE = "Convert the column, or give a frame of Spark."
 NUMBER = "tidegate_row"  # column of row numbers in the file of a frame whose columns are not read
 
 
@@ -196,8 +197,7 @@ def _answers(columns: pa.Table, rows: int, run: _Run, audit: Sequence[str] = ())
 
     if not columns.num_columns:
         columns = pa.table({NUMBER: pa.array(range(rows), pa.int64())})
-    with temporary_folder() as folder:
-        file = folder / "rows.parquet"
+    with temporary_folder() as folder, _in_words_of_frames(file := folder / "rows.parquet"):
         pq.write_table(columns, file)
         day, engine = of_files([file]), LocalEngine(f"tidegate {run.enrichment.name}")
         with RunProgress(engine.coordinator, rows, run.tell) as progress:
@@ -217,6 +217,19 @@ def _answers(columns: pa.Table, rows: int, run: _Run, audit: Sequence[str] = ())
         )
     assert found.num_rows == rows
     return found.sort_by(SOURCE_ROW).drop_columns([SOURCE_ROW])
+
+
+@contextmanager
+def _in_words_of_frames(file: Path) -> Iterator[None]:
+    """Name the frame in errors, in place of the file with its rows, and cures for frames."""
+    from jobs.run.rows.local_rows import CURE
+
+    try:
+        yield
+    except TidegateError as error:
+        text = str(error).replace(f"file:{file}", "the frame").replace(CURE, FRAME_CURE)
+        error.args = (text, *error.args[1:])
+        raise
 
 
 # -- by Spark --------------------------------------------------------------------------------------

@@ -80,9 +80,8 @@ class LocalRows:
         types = day.spark_types()
         if types is None or not day.same_in_arrow:
             raise DeclarationError(
-                f"{enrichment.name}: input: only Spark reads these files as they were meant: they "
-                "have nested "
-                f"columns, INT96, or dates of an old calendar. {CURE}"
+                f"{enrichment.name}: input: only Spark reads nested columns, INT96, and dates of "
+                f"an old calendar as they were meant. {CURE}"
             )
         fields = [
             *types.fields,
