@@ -33,10 +33,10 @@ class AsyncFunction(Generic[IN, OUT]):
     async def async_invoke(self, value: IN) -> list[OUT]:
         """Make the call for a value.
 
-        When the record's time limit expires, the operator cancels the call, unless the function has
-        a method `survives_timeout(value)` that returns True; it is called before `timeout`. A
-        surviving call counts as running until it ends, and its result or error is dropped. Closing
-        the operator cancels it.
+        When the record's time limit expires, the operator cancels the call. If the function has a
+        method `survives_timeout(value)`, which is called before `timeout`, and it returns True, the
+        call goes on: it counts as running until it ends, and its result or error is dropped.
+        Closing the operator cancels it.
 
         Args:
             value: The value of the record.

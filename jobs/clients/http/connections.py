@@ -10,7 +10,8 @@ import aiohttp
 from jobs.clients.http.watched_connection import WatchedConnection
 from jobs.declare.lookup import Key
 
-Doubt = Callable[[Sequence[Key]], None]  # receives the keys whose answers may be another key's
+# receives the keys whose answers may be another key's
+TellDoubt = Callable[[Sequence[Key]], None]
 
 CONNECTIONS_KEPT = 100  # connections closed before their last answer, with the answers' keys
 CLOSED_WITHIN = 0.5  # s for TLS's close and unsent data; then the connection is aborted
@@ -21,16 +22,16 @@ class WatchedConnector(aiohttp.TCPConnector):
 
     Args:
         quiet: Returns for how long (s) a sound connection is silent after its last answer.
-        doubt: Called with the keys of a connection's answers, after an extra response.
+        tell_doubt: Called with the keys of a connection's answers, after an extra response.
         options: Options of TCPConnector.
     """
 
-    def __init__(self, quiet: Callable[[], float], doubt: Doubt, **options: Any) -> None:
+    def __init__(self, quiet: Callable[[], float], tell_doubt: TellDoubt, **options: Any) -> None:
         super().__init__(**options)
         self.quiet = quiet
-        self._tell = doubt
+        self._tell_doubt = tell_doubt
         self._has_doubted = False
-        self._unjudged: deque[Sequence[Key]] = deque(maxlen=CONNECTIONS_KEPT)
+        self._closed_early: deque[Sequence[Key]] = deque(maxlen=CONNECTIONS_KEPT)
         self._open: dict[WatchedConnection, None] = {}
         self._leaving: dict[WatchedConnection, None] = {}  # retired, not judged yet; oldest first
 
@@ -88,18 +89,19 @@ class WatchedConnector(aiohttp.TCPConnector):
 
     # -- called by the connections -----------------------------------------------------------------
     def doubt(self, keys: Sequence[Key]) -> None:
-        """Doubt these answers, and answers of connections closed before their last answer."""
+        """Doubt these answers, and those of connections that closed before their last answer."""
         self._has_doubted = True
-        for doubted in [keys, *self._unjudged]:
+        for doubted in [keys, *self._closed_early]:
             if doubted:
-                self._tell(doubted)
-        self._unjudged.clear()
+                self._tell_doubt(doubted)
+        self._closed_early.clear()
 
-    def unjudged(self, keys: Sequence[Key]) -> None:
+    def closed_early(self, keys: Sequence[Key]) -> None:
+        """Doubt these answers of a connection that closed early, now or with the first doubt."""
         if self._has_doubted:
-            self._tell(keys)
+            self._tell_doubt(keys)
         else:
-            self._unjudged.append(keys)
+            self._closed_early.append(keys)
 
     def retired(self, watched: WatchedConnection) -> None:
         self._leaving[watched] = None

@@ -42,7 +42,7 @@ class Pool(Protocol):
     def doubt(self, keys: Sequence[Key]) -> None:
         """Handle an extra response on the connection that brought these keys' answers."""
 
-    def unjudged(self, keys: Sequence[Key]) -> None:
+    def closed_early(self, keys: Sequence[Key]) -> None:
         """Handle the end of a connection with these keys' answers before its last answer."""
 
     def retired(self, watched: "WatchedConnection") -> None:
@@ -281,7 +281,7 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
             self._watch.cancel()
         self._judge_unasked()
         if (keys := self._take_keys()) and not self._is_owed_nothing():
-            self._pool.unjudged(keys)
+            self._pool.closed_early(keys)
         self._pool.left(self)
         self._transport.close()
 
