@@ -44,15 +44,13 @@ def evaluate_keys(
         show_personal: Whether an error may contain personal values.
 
     Returns:
-        An array per part of the key, for each chosen lookup.
+        An array per part of the key, for each lookup in the order of `chosen`.
 
     Raises:
         DeclarationError: Spark rejects an expression.
         SparkFailed: Spark cannot start, or an expression fails for a row, such as a cast.
     """
-    places = [
-        (number, lookup) for number, lookup in enumerate(enrichment.lookups) if lookup in chosen
-    ]
+    places = [(enrichment.lookups.index(lookup), lookup) for lookup in chosen]
     keys: dict[Place, pa.Array] = {}
     expressions: dict[Place, str] = {}
     for number, lookup in places:
@@ -63,7 +61,9 @@ def evaluate_keys(
             else:
                 keys[number, part] = values
     if expressions:
-        is_personal = any(enrichment.has_personal_key(lookup) for _, lookup in places)
+        is_personal = any(
+            enrichment.has_personal_key(enrichment.lookups[number]) for number, _ in expressions
+        )
         hidden = is_personal and not show_personal
         keys |= _evaluated(enrichment, rows, expressions, tell, hidden=hidden)
     return [
@@ -110,4 +110,4 @@ def _announcement(enrichment: Enrichment, expressions: dict[Place, str]) -> str:
         f"keys.{list(enrichment.lookups[number].keys)[part]}: {one_line(expression, LONGEST)}"
         for (number, part), expression in expressions.items()
     )
-    return f"starting Spark to evaluate {', '.join(named)}"
+    return f"starting Spark to evaluate {', '.join(dict.fromkeys(named))}"

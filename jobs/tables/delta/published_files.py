@@ -42,7 +42,7 @@ def publication_mark(table: DeltaTable, facts: DayFacts) -> int:
     return table.transaction_version(transaction_name(facts)) or 0
 
 
-Days = dict[str, frozenset[PublishedFile]]
+FilesByDay = dict[str, frozenset[PublishedFile]]
 
 
 def shown_state(published: DeltaTable) -> str:
@@ -55,11 +55,11 @@ def changed_since(
     published: DeltaTable,
     declared: DeclaredFacts,
     shown: Callable[[], Iterable[str]] = tuple,
-) -> Days:
+) -> FilesByDay:
     """Returns the files of each day that changed since a state: no files for a removed day.
 
-    For an unknown state, as of a table that was made anew, it returns all days, and as removed the
-    others that `shown` returns.
+    For the state of another table, as before this one was made anew, it returns all days, and each
+    further day of `shown` as removed.
     """
     now, before = days_of(published, declared), None
     known, _, version = state.partition("@")
@@ -75,7 +75,7 @@ def changed_since(
     }
 
 
-def days_of(published: DeltaTable, declared: DeclaredFacts) -> Days:
+def days_of(published: DeltaTable, declared: DeclaredFacts) -> FilesByDay:
     root = absolute(declared.table)
     days: dict[str, set[PublishedFile]] = {}
     for day, path, size, rows in facts_by_day(

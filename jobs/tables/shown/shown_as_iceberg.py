@@ -36,7 +36,7 @@ from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import error_text
 from jobs.storage.urls import is_url
 from jobs.tables.delta.delta_log import table_at
-from jobs.tables.delta.published_files import Days, PublishedFile, changed_since, shown_state
+from jobs.tables.delta.published_files import FilesByDay, PublishedFile, changed_since, shown_state
 
 SHOWS = "tidegate.shows"
 TRIES = 5  # against other programs' commits, each with pyiceberg's tries
@@ -219,7 +219,7 @@ def _give_audit_columns_ids(change: Transaction, files: Collection[PublishedFile
 
 
 def _replace_days(
-    change: Transaction, table: Table, declared: DeclaredFacts, changed: Days
+    change: Transaction, table: Table, declared: DeclaredFacts, changed: FilesByDay
 ) -> None:
     kind = change.table_metadata.schema().find_field(declared.partition).field_type
     old: list[DataFile] = []

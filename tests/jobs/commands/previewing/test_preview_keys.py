@@ -40,6 +40,35 @@ EXPRESSIONS = [
 ]  # fmt: skip
 
 
+ROWS = pa.table({"t": ["Main St 5"], "n": [7]})
+
+
+def declare(*keys, pii=()):
+    """A lookup for each key."""
+    lookups = [
+        AsyncFunctionLookup(
+            name=f"l{number}", function=AsyncFunction, keys={"k": key},
+            returns=f"y{number} DOUBLE", timeout=1.0, max_concurrency=1,
+        )
+        for number, key in enumerate(keys)
+    ]  # fmt: skip
+    raw = Input(path="raw", row_id=["n"])
+    return Enrichment(name="e", input=raw, lookups=lookups, output=Output(path="out"), pii=pii)
+
+
+def test_keys_come_in_the_order_of_the_chosen_lookups():
+    enrichment = declare("t", "n")
+    chosen = reversed(enrichment.lookups)
+    ((numbers,), (texts,)) = evaluate_keys(enrichment, [*chosen], ROWS, pytest.fail)
+    assert (numbers.to_pylist(), texts.to_pylist()) == ([7], ["Main St 5"])
+
+
+def test_an_error_of_spark_hides_no_values_for_another_lookup(spark):
+    enrichment = declare("cast(t AS INT)", "n", pii=["n"])
+    with pytest.raises(Exception, match="Main St 5"):
+        evaluate_keys(enrichment, enrichment.lookups, ROWS, pytest.fail)
+
+
 def test_a_key_has_the_value_and_the_type_that_a_run_gives_it(spark, tmp_path):
     pq.write_table(pa.table(COLUMNS), tmp_path / "rows.parquet")
     lookup = AsyncFunctionLookup(
