@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,7 @@ KEY = "key"  # column of an intent: the keys in the ledger's form
 LOCK = "lock"
 WAIT = 60.0  # s for another run that writes intents, on an object store
 NEVER_SENT = "never submitted"
+_DRAFT_OF_INTENT = re.compile(rf"/\.{re.escape(INTENT)}\.\w+{re.escape(durable.DRAFT)}$")
 NO_FACTS: Mapping[str, Any] = {}
 
 
@@ -204,9 +206,12 @@ class JobFiles:
 
         Results of an erased key are not stored, and count as billed. Raises LedgerError.
         """
-        if not self.jobs():
+        if not self.folder.names(JOBS):
             return 0
         with self.locked():  # no run may list the jobs while an intent is replaced, or write one
+            names = self.folder.names(JOBS)
+            drafts = [name for name in names if _DRAFT_OF_INTENT.search(name)]  # left by a kill
+            self.folder.delete(*drafts)
             return sum(self._erase(job.token, keys) for job in self.jobs())
 
     def _erase(self, token: str, keys: pa.Array) -> bool:

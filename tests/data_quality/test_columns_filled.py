@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from data_quality.checks.columns_filled import ColumnsFilled
 from data_quality.history import EarlierDay, published_day
 from data_quality.rows.written_day import WrittenDay
-from jobs.schema.records import DayMetrics, DayRecord, LookupFacts, LookupMetrics
+from jobs.schema.records import DayMetrics, DayRecord, LookupFacts, LookupMetrics, RowChanges
 from tests.data_quality.honest_day import DAY, declare, honest_day
 from tests.support.towns_declared import declare_towns
 
@@ -82,7 +82,7 @@ OF = 100  # answers of an earlier day
 VALUES = (0, 1, 40, 100)  # of them with a value
 
 
-def model(answers, filled, allowed, same, before):
+def model(answers, filled, allowed, *, kept, same, before):
     """The severity by the documented rules, of a column whose path is $.new."""
     if not answers or filled or allowed:
         return ""
@@ -90,7 +90,7 @@ def model(answers, filled, allowed, same, before):
         expected = answers * values / OF
         if path == "$.old" and (expected >= 1 if is_same else expected >= 20):
             return "error"
-        if path == "$.new" and is_same and expected >= 20:
+        if path == "$.new" and is_same and expected >= 20 and answers > kept:
             return "error"
     if None in (same[0], before[0]) or "$.new" in (same[0], before[0]):
         return ""
@@ -110,21 +110,25 @@ def of_history(known):
 def test_every_history_of_a_column_is_judged_as_documented(tmp_path):
     known = [("", 0), (None, 0), *itertools.product(PATHS[1:], VALUES)]
     facts, seen = honest_day(tmp_path, sizes=()).facts(), set()
-    for answers, filled, allowed, same, before in itertools.product(
-        (0, 1, 3, 19, 20, 49, 50, 2000), (0, 1), (False, True), known, known
+    for answers, filled, allowed, kept, same, before in itertools.product(
+        (0, 1, 3, 19, 20, 49, 50, 2000), (0, 1), (False, True), (0, 1, 100), known, known
     ):
         lookup = LookupFacts(
             "firm", "http", "vendor", (("score", "DOUBLE"),), None, 1,
             null_share=(("score", 1.0),) if allowed else (), paths=(("score", "$.new"),),
         )  # fmt: skip
         earlier = {BEFORE: of_history(before)} if of_history(before) else {}
-        day = WrittenDay(None, facts, None, None, earlier=earlier, published=of_history(same))
+        changes = RowChanges(0, 0, 0, 0, kept) if kept else None
+        day = WrittenDay(
+            None, replace(facts, changes=changes), None, None, earlier=earlier,
+            published=of_history(same),
+        )  # fmt: skip
         check = ColumnsFilled(declare(lookups=(lookup,)), lookup)
         part = Counter({"ok": answers}), Counter({"score": min(filled, answers)})
         found = check.finding([part], day)
         severity = "" if found.success else "warn" if found.lacks_history else "error"
-        case = (answers, filled, allowed, same, before)
-        assert severity == model(*case), (case, found)
+        case = (answers, filled, allowed, kept, same, before)
+        assert severity == model(*case[:3], kept=kept, same=same, before=before), (case, found)
         seen.add(severity)
     assert seen == {"", "warn", "error"}
 

@@ -84,10 +84,12 @@ def compact(
     if there.parts:
         try:
             done = _new_generation(folder, there, now_us)
-        # another change was first, and may have deleted this compaction's input
-        except (Overtaken, FileNotFoundError):
+        except Overtaken:
             return Compacted(given_up=True)
         except (pa.ArrowException, OSError) as error:
+            is_gone = isinstance(error, FileNotFoundError)
+            if is_gone and contents(folder).generation != there.generation:
+                return Compacted(given_up=True)  # another change was first, and deleted its input
             raise LedgerError(
                 f"ledger {folder.root!r}: its compacted files cannot be read: {error_text(error)}. "
                 "Nothing was changed."

@@ -37,7 +37,7 @@ class Forgotten:
     """The result of `forget`.
 
     Attributes:
-        keys: The texts of the keys that the ledger had.
+        keys: The texts of the keys that the answers had.
         files: The number of files that were rewritten without them, or deleted.
     """
 
@@ -74,18 +74,25 @@ def forget(
     texts = pa.array(key_texts, pa.string())
     intents = JobFiles(folder).erase(texts)
     forgetting = _Forgetting(folder, KeySet(texts))
+    overtaken: Exception | None = None
     for _ in range(AT_MOST):
         now = clock() // 1000 if now_us is None else now_us
         try:
             forgetting.run(now)
             return Forgotten(forgetting.found_keys, forgetting.files + intents)
-        except (Overtaken, FileNotFoundError):  # a compaction was first, or deleted a listed file
-            continue
+        except (Overtaken, FileNotFoundError) as error:
+            overtaken = error  # a compaction was first, or deleted a listed file
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
                 f"ledger {folder.root!r}: its files cannot be read: {error_text(error)}. The keys "
                 "are not forgotten."
             ) from error
+    if isinstance(overtaken, FileNotFoundError):
+        raise LedgerError(
+            f"ledger {folder.root!r}: its file is missing: {error_text(overtaken)}. The keys are "
+            "not forgotten. Stop compactions, if any run; restore the file from a copy; then "
+            "forget the keys."
+        )
     raise LedgerError(
         f"ledger {folder.root!r}: compactions run all the time; stop them, then forget the keys."
     )
@@ -111,7 +118,7 @@ class _Forgetting:
 
     def run(self, now_us: int) -> None:
         """Forget the keys. Raises Overtaken if another change was first."""
-        self._at_work = self._runs_at_work(now_us)
+        self._at_work, self.files = self._runs_at_work(now_us), 0
         there = contents(self._folder)
         new = NewFiles(self._folder, there.generation)
         kept = self._without_keys(there.generation, new)

@@ -363,6 +363,15 @@ def test_a_torn_compacted_file_stops_a_compaction_and_nothing_is_changed(folder,
     assert ledgers.known(folder, KEYS) == before
 
 
+def test_a_missing_file_of_a_generation_is_an_error_and_not_another_compaction(folder, ledgers):
+    fill(folder, ledgers, runs=1)
+    compact(folder, grace=NOW)
+    folder.delete(f"compacted/{newest_generation(folder).files[0].name}")
+    fill(folder, ledgers, runs=1, seed=1)
+    with pytest.raises(LedgerError, match=r"cannot be read: .*Nothing was changed"):
+        compact(folder, grace=NOW)
+
+
 def test_a_disk_for_sorting_that_is_full_is_said(folder, ledgers, monkeypatch):
     fill(folder, ledgers)
 

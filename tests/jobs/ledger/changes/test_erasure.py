@@ -17,6 +17,7 @@ from jobs.ledger.changes import compaction
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.changes.erasure import Forgotten, forget
 from jobs.ledger.expired_marks import expired_marks
+from jobs.ledger.generations import newest_generation
 from jobs.ledger.index import write_index
 from jobs.ledger.store import LedgerFolder
 from tests.support.places import everywhere
@@ -119,6 +120,23 @@ def test_torn_and_unfinished_parts_of_killed_runs_go_and_a_foreign_file_stays(fo
     ledgers.put(folder, foreign, b"mine")
     forget(folder, GONE)
     assert {torn, unfinished, foreign} & set(folder.names()) == {foreign}
+
+
+def test_a_missing_file_of_a_generation_is_named_and_no_compaction_is_blamed(folder, ledgers):
+    fill(folder, ledgers)
+    compact(folder, grace=NOW)
+    (file,) = newest_generation(folder).files
+    folder.delete(f"compacted/{file.name}")
+    with pytest.raises(LedgerError, match=f"its file is missing: .*{file.name}.* restore the file"):
+        forget(folder, GONE)
+
+
+def test_a_draft_of_an_intent_that_a_kill_left_goes_and_another_stays(folder, ledgers):
+    draft, other = "jobs/a1/.intent.parquet.0a1b2c3d.draft", "jobs/a1/.done.json.0a1b2c3d.draft"
+    for name in (draft, other):
+        ledgers.put(folder, name, b"a key")
+    forget(folder, GONE)
+    assert {draft, other} & set(folder.names()) == {other}
 
 
 def test_a_refresh_whose_marks_a_forget_deletes_says_so(tmp_path, ledgers, monkeypatch):
