@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from jobs.clients.client import CallFailed, Send, Throttled
@@ -85,8 +85,8 @@ class Batching:
         return len(self._at_service)
 
     def has_sent(self, key: Key) -> bool:
-        """Return whether the request of every call of this key has left."""
-        return all(item.key != key for item in self._waiting)
+        """Return whether no call of this key waits to be sent."""
+        return all(item.key != key for item in chain(self._waiting, *self._halves))
 
     def allow(self, requests: int) -> None:
         """Set the highest number of requests in flight; requests above it finish normally."""

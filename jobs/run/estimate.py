@@ -251,7 +251,7 @@ def _estimated(
     each = lookup.max_items if isinstance(lookup, JobLookup) else lookup.batch_size
     requests = -(-calls // each)
     calls_because = BY_ROW if lookup.cache is None else EVERY_DAY
-    today = _day_of(now_us)
+    today = _utc_day(now_us)
     prices = in_force(lookup.prices, today)
     later = min(
         (one for one in lookup.prices if (one.since or "") > today),
@@ -326,7 +326,7 @@ def _with_unknown(
     calls = estimated.calls + unknown
     units = {"item": calls, "request": -(-calls // estimated.batch_size)}
     is_exact = estimated.cost is not None and not (estimated.cost_between or estimated.as_last_run)
-    most = cost_of(in_force(lookup.prices, _day_of(now_us)), units)
+    most = cost_of(in_force(lookup.prices, _utc_day(now_us)), units)
     return replace(
         estimated,
         unknown=unknown,
@@ -344,7 +344,7 @@ def _cost_as_last_run(
     return f"{cost * calls / last.rows_called:.6f}"
 
 
-def _day_of(now_us: int) -> str:
+def _utc_day(now_us: int) -> str:
     return datetime.fromtimestamp(now_us / 1e6, UTC).date().isoformat()
 
 

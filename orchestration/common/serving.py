@@ -39,8 +39,9 @@ def serve_together(
     """
     for variable, port in ports.items():
         same = [name for name, other in ports.items() if other == port and name != variable]
-        if fault := f"is that of {same[0]} too: change that" if same else _fault_of(port, called):
-            print(f"Port {port} {fault}, or set {variable} to a free port.", file=sys.stderr)
+        why = f"is that of {same[0]} too: change that" if same else _why_unusable(port, called)
+        if why:
+            print(f"Port {port} {why}, or set {variable} to a free port.", file=sys.stderr)
             return 1
     for stop in STOPS:  # a shell makes background processes ignore SIGINT
         signal.signal(stop, signal.default_int_handler)
@@ -64,7 +65,7 @@ def serve_together(
     return 1
 
 
-def _fault_of(port: str, called: str) -> str:
+def _why_unusable(port: str, called: str) -> str:
     """Returns why no server can listen on this port, and a cure; empty if one can."""
     if not (port.isdecimal() and 0 < int(port) < 65_536):
         return "is no number from 1 to 65535: correct it"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from jobs.errors import LedgerError
+from jobs.ledger.answers import LARGEST
 from jobs.ledger.changes.compaction import ROWS_IN_MEMORY, open_compacted, sweep, write_compacted
 from jobs.ledger.changes.merging import in_order
 from jobs.ledger.generations import (
@@ -186,7 +187,8 @@ class _Forgetting:
             if without is not None:
                 taken_in.append(part)
                 rest.append(without)
-            if sum(map(len, rest)) >= ROWS_IN_MEMORY:
+            size = sum(table.nbytes for table in rest)
+            if sum(map(len, rest)) >= ROWS_IN_MEMORY or size >= LARGEST:
                 self._write(rest, new, files, now_us)
                 rest = []
         self._write(rest, new, files, now_us)

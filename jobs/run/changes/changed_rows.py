@@ -191,7 +191,10 @@ class Comparison:
         over = 0 if table is None else table.transaction_version(partition) or 0
         published, there = PublishedRows.of(enrichment, day), ids.schema.empty_table()
         if published is not None:
-            there = published.columns(ids.schema)
+            try:
+                there = published.columns(ids.schema)
+            except pa.ArrowException:  # its ids have another type: `check_types` refuses the run
+                published = None
             # published by a run of all rows
             if repeated(there) or any(column.null_count for column in there.columns):
                 published = None

@@ -125,13 +125,13 @@ def _keys(enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> dict[st
                 raise DeclarationError(
                     f"{enrichment.name}: lookup {lookup.name}: {field}: "
                     f"{declared_text(lookup, field)!r} needs Spark "
-                    f"(docs/inputs.md lists what does not). {CURE}{_of_fractions(text, day)}"
+                    f"(docs/inputs.md lists what does not). {CURE}{_cure_for_fractions(text, day)}"
                 )
             keys[name] = key
     return keys
 
 
-def _of_fractions(expression: str, day: InputDay) -> str:
+def _cure_for_fractions(expression: str, day: InputDay) -> str:
     """Returns a hint for numbers of pandas, which have fractions where a null is among them."""
     names = {name.lower() for name in columns_in("keys", expression)}
     kinds = {field.name: field.type for field in day.schema if field.name.lower() in names}

@@ -103,11 +103,11 @@ class Hedging:
 
         def ended(task: asyncio.Task[Any]) -> None:
             self._running.discard(task)
-            if has_result(task) and waits:
+            if has_result(task) and first_runs:
                 self._overtaken(own)
                 first.reschedule(loop.time())  # ends it, as with a time limit
 
-        waits = True
+        first_runs = True
         timer = loop.call_later(after, begin)
         try:
             async with asyncio.timeout(None) as first:
@@ -116,17 +116,27 @@ class Hedging:
             if second is None or not first.expired():
                 raise
             return second.result()
-        except CallFailed:
-            waits = False
-            if second is None or not await _succeeds(second):
-                raise
-            return second.result()
+        except (CallFailed, Throttled) as error:
+            first_runs = False
+            return await self._answer_after(error, second)
         finally:
-            waits = False
+            first_runs = False
             timer.cancel()
             if second is not None:
                 self._overtaken(second)
                 second.cancel()
+
+    async def _answer_after(
+        self, error: CallFailed | Throttled, second: asyncio.Task[Any] | None
+    ) -> Any:
+        """Returns the second call's answer; without it raises the error of the first."""
+        if second is None:
+            raise error
+        if isinstance(error, Throttled):
+            self._on_throttled(one_line(str(error)), error.seconds)
+        if not await _succeeds(second):
+            raise error
+        return second.result()
 
     async def _second(self, key: Key) -> Any:
         self._on_second()

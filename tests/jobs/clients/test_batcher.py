@@ -110,6 +110,26 @@ def test_one_bad_item_has_its_error_and_every_other_its_answer():
     assert service.highest_in_flight <= 2
 
 
+def test_a_key_of_a_refused_batch_has_not_left_before_its_half_does():
+    seen = {}
+
+    class Looking(Service):
+        async def send(self, keys):
+            seen[len(self.requests)] = [batching.has_sent((key,)) for key in range(4)]
+            return await super().send(keys)
+
+    async def main():
+        nonlocal batching
+        service = Looking(largest=2)
+        batching = Batching(service.send, max_items=4, max_wait=0.5, max_requests=1)
+        await asyncio.gather(*(message(batching, key) for key in range(4)))
+        await batching.close()
+
+    batching = None
+    run_virtual(main)
+    assert seen == {0: [True] * 4, 1: [True, True, False, False], 2: [True] * 4}
+
+
 def test_a_batch_that_is_too_large_is_halved_until_it_is_not():
     service = Service(largest=2)
     assert ask(service, range(8), max_items=8) == [f"answer to {key}" for key in range(8)]

@@ -320,6 +320,13 @@ def test_a_row_is_changed_if_a_value_is_another(towns, before, now, differ):
     assert found(towns) == ((0, len(differ), 0, 0, 4 - len(differ)), differ)
 
 
+def test_ids_of_another_type_than_the_published_make_all_rows_new(towns):
+    show(towns, {1: 0, 2: 0})
+    give(towns, [1, 2], number=pa.array([NOW, NOW + 1], pa.timestamp("us", "UTC")))
+    counts, rows = found(towns)
+    assert (counts, len(rows)) == ((2, 0, 0, 0, 0), 2)
+
+
 def test_a_column_that_came_or_went_changes_the_rows_that_have_a_value_in_it(towns):
     show(towns, {1: 0, 2: 0, 3: 0}, went=pa.array([1, None, None]))
     give(towns, [1, 2, 3], came=pa.array([None, 2, None], pa.int64()))

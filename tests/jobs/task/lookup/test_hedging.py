@@ -180,6 +180,7 @@ def test_the_first_answer_counts_and_the_other_call_is_cancelled():
         # both: one more attempt
         ([CallFailed("no", passing=True), CallFailed("no", passing=True), 0.05], 0.45, 3),
         ([0.5, Throttled("429", 5.0)], 0.5, 2),
+        ([Throttled("429", 5.0), 0.25], 0.35, 2),
     ],
 )
 def test_a_failure_of_one_of_two_calls_costs_the_row_nothing(steps, seconds, calls):
