@@ -20,6 +20,7 @@ from jobs.task.lookup.hedging import Hedging
 from jobs.task.lookup.lookup_function import LookupFunction, needs_retry
 from jobs.task.lookup.marked_calls import Marks
 from jobs.task.lookup.repairs import Repairs
+from jobs.task.lookup.replies import report_throttling
 from jobs.task.lookup.task_ledger import TaskLedger
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.row_elements import shared_order_key
@@ -143,6 +144,7 @@ def _function(
     lookup, ledger, allowance, lease = (
         task.plan.lookups[place], task.ledgers[place], task.allowance, guard.lease,
     )  # fmt: skip
+    hidden = any(task.plan.personal[place : place + 1])
     asking = partial(
         LookupFunction,
         lookup,
@@ -152,7 +154,7 @@ def _function(
         watch=guard.watch,
         now_us=task.now_us,
         attempts=task.attempts,
-        hidden=any(task.plan.personal[place : place + 1]),
+        hidden=hidden,
         ledger=ledger,
         distinct=any(task.plan.distinct_keys[place : place + 1]),
         is_called=place not in task.plan.given_up,
@@ -184,7 +186,7 @@ def _function(
         gate=guard.gate,
         lease=lease,
         on_second=counts_of(lookup.name).repeats,
-        on_throttled=guard.watch.throttled,
+        on_throttled=partial(report_throttling, guard.watch, hidden=hidden),
     )
     hedged: Ask = hedging.call
     return asking(hedged if repairs is None else partial(repairs.call, hedged), hedging=hedging)

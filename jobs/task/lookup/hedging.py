@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from asyncio_core import AsyncWaitOperator, Gate
 from jobs.clients.client import Ask, CallFailed, Throttled
 from jobs.declare.lookup import Key
-from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from jobs.task.lease.service_lease import ServiceLease
@@ -31,7 +30,7 @@ class Hedging:
         gate: While it is closed, no second call starts.
         lease: Grants second calls, and learns of the slower call that its end tells nothing.
         on_second: Called when a second call begins.
-        on_throttled: Called with the reason and the pause when the service throttles a second call.
+        on_throttled: Called when the service throttles one of two calls, and the other goes on.
     """
 
     _operator: AsyncWaitOperator
@@ -44,7 +43,7 @@ class Hedging:
         gate: Gate,
         lease: "ServiceLease | None",
         on_second: Callable[[], None],
-        on_throttled: Callable[[str, float], None],
+        on_throttled: Callable[[Throttled], None],
     ) -> None:
         self._ask, self._gate, self._lease = ask, gate, lease
         self._on_second, self._on_throttled = on_second, on_throttled
@@ -130,12 +129,10 @@ class Hedging:
         self, error: CallFailed | Throttled, second: asyncio.Task[Any] | None
     ) -> Any:
         """Returns the second call's answer; without it raises the error of the first."""
-        if second is None:
+        if second is None or not await _succeeds(second):
             raise error
         if isinstance(error, Throttled):
-            self._on_throttled(one_line(str(error)), error.seconds)
-        if not await _succeeds(second):
-            raise error
+            self._on_throttled(error)
         return second.result()
 
     async def _second(self, key: Key) -> Any:
@@ -143,7 +140,7 @@ class Hedging:
         try:
             return await self._ask(key)
         except Throttled as refused:
-            self._on_throttled(one_line(str(refused)), refused.seconds)
+            self._on_throttled(refused)
             raise
 
     async def close(self) -> None:

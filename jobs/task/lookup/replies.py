@@ -52,11 +52,10 @@ class Replies:
     def failed(self, failure: Throttled | CallFailed, *, repeated: bool) -> Reply:
         """Return the reply of a failed call; `repeated` tells that its row failed before."""
         reason = one_line(str(failure))
-        shown = self.shown(reason)  # by the breaker, in progress and in a stop
         if isinstance(failure, Throttled):
-            is_down = failure.status == HTTPStatus.SERVICE_UNAVAILABLE
-            self._watch.throttled(shown, failure.seconds, is_down=is_down)
+            report_throttling(self._watch, failure, hidden=self._hidden)
             return Reply(None, error=reason, throttled=True)
+        shown = self.shown(reason)  # by the breaker, in progress and in a stop
         if isinstance(failure, Redirected):
             self._watch.redirected(shown)
             return Reply("error", error=reason, kept=self._idempotent)  # store nothing for this key
@@ -80,3 +79,10 @@ class Replies:
             return Reply("ok", self._caller.columns(answer), now)
         except ValueError as error:
             return Reply("error", error=one_line(f"the answer does not fit: {error}"), kept=True)
+
+
+def report_throttling(watch: CircuitBreaker, failure: Throttled, *, hidden: bool) -> None:
+    """Report to the breaker, without the words of a reply if keys are personal."""
+    reason = one_line(str(failure))
+    is_down = failure.status == HTTPStatus.SERVICE_UNAVAILABLE
+    watch.throttled(shown_reason(reason) if hidden else reason, failure.seconds, is_down=is_down)

@@ -23,6 +23,7 @@ from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.task.link.progress import AttemptCounts
 from jobs.task.lookup.hedging import Hedging
 from jobs.task.lookup.lookup_state import LookupState, Row
+from jobs.task.lookup.replies import report_throttling
 from jobs.task.operators import Surroundings, chain
 from jobs.task.plan import PartitionPlan
 from tests.jobs.task.test_runner import batches, collected
@@ -196,6 +197,14 @@ def test_a_second_call_that_is_throttled_closes_the_gate():
     found, calls, seconds = ask(declared(2), lambda key: [0.5, Throttled("429", 5.0)], [0])
     assert seconds == pytest.approx(0.5)
     assert found[0].paused > 0
+
+
+def test_the_breaker_hears_no_personal_key_of_a_throttled_call():
+    seen = []
+    watch = SimpleNamespace(throttled=lambda *facts, **more: seen.append((facts, more)))
+    refused = Throttled("503 Service Unavailable: no maria@x.org now", 5.0, 503)
+    report_throttling(watch, refused, hidden=True)
+    assert seen == [(("503", 5.0), {"is_down": True})]
 
 
 def test_the_time_limit_of_a_row_ends_both_calls():
