@@ -1,7 +1,7 @@
 """Lists the runs of a day; a run that a later run replaced stays on the day's page."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from jobs.schema.costs import sum_by_currency
@@ -21,8 +21,14 @@ class RunLine:
     calls: int | None = None
     from_ledger: int | None = None
     dead_letters: int | None = None
-    costs: Mapping[str, Decimal] = field(default_factory=dict)
+    cost: str = ""  # such as `0.1000 USD, 2.0000 EUR`
     jobs: int = 0
+
+    @property
+    def costs(self) -> dict[str, Decimal]:
+        """What the run was billed, by currency."""
+        costs = (cost.split() for cost in self.cost.split(", ") if cost)
+        return sum_by_currency((currency, Decimal(amount)) for amount, currency in costs)
 
 
 def list_day_runs(
@@ -50,9 +56,7 @@ def sum_costs(runs: Sequence[RunLine]) -> dict[str, Decimal]:
 
 
 def _ended(run: UnwrittenRun) -> RunLine:
-    priced = (cost.split() for cost in run.cost.split(", ") if cost)
-    costs = sum_by_currency((currency, Decimal(amount)) for amount, currency in priced)
-    return RunLine(run.run_id, run.started_at, run.ended_at, run.state, run.reason, costs=costs)
+    return RunLine(run.run_id, run.started_at, run.ended_at, run.state, run.reason, cost=run.cost)
 
 
 def _written(record: DayRecord) -> RunLine:
@@ -68,6 +72,6 @@ def _written(record: DayRecord) -> RunLine:
         record.figures.calls,
         sum(lookup.from_ledger for lookup in lookups),
         record.dead_letters,
-        record.figures.cost,
+        ", ".join(f"{cost} {currency}" for currency, cost in record.figures.cost.items()),
         record.figures.jobs,
     )

@@ -396,6 +396,17 @@ def test_an_input_that_breaks_is_raised_as_it_is():
     assert function.running == 0
 
 
+@pytest.fixture
+def usual_collector(monkeypatch):
+    """The collector as in a process without a run; abandoned runs of other tests hold theirs."""
+    monkeypatch.setattr(runner, "_thresholds", [])
+    held = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*held)
+
+
+@pytest.mark.usefixtures("usual_collector")
 def test_the_last_of_overlapping_runs_restores_the_thresholds_of_the_collector():
     before = gc.get_threshold()
     first, second = runner.rare_collections(), runner.rare_collections()

@@ -362,7 +362,11 @@ RIGHT = [
     lambda: Tolerance(error=0, miss_change=1),
     lambda: Input(path="data/raw", row_id=["a"]),
     lambda: enrichment(
-        lookups=(lookup(),), owners=("a",), pii=["a"], ledger=None, severities={"row_count": "warn"}
+        lookups=(lookup(),),
+        owners=("team:a",),
+        pii=["a"],
+        ledger=None,
+        severities={"row_count": "warn"},
     ),
     lambda: enrichment(expectations=[Expectation("expect_column_to_exist", column="a")]),
 ]
@@ -374,7 +378,7 @@ def test_what_is_right_is_taken(make):
 
 
 def test_what_was_declared_is_kept_as_it_was():
-    owners, ranges = ["a"], {"score": (0, 10)}
+    owners, ranges = ["team:a"], {"score": (0, 10)}
     assert enrichment(owners=owners).owners is owners
     declared = lookup(timeout=5, ranges=ranges)
     assert type(declared.timeout) is int
