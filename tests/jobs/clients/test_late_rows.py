@@ -42,7 +42,7 @@ def postgresql(postgres):
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-@pytest.mark.parametrize("batch_size", [1, 7])
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.proof), 7])
 @pytest.mark.process
 def test_a_query_that_is_left_gives_no_row_to_the_next_one(
     request, monkeypatch, database, batch_size

@@ -99,7 +99,7 @@ class Throttling(Geo):
         return await super().__call__(request)
 
 
-@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("store", [True, pytest.param(False, marks=pytest.mark.proof)])
 def test_one_refusal_pauses_every_task_of_every_run_then_one_call_finds_out(
     service, tmp_path, wait_for, store
 ):

@@ -159,7 +159,7 @@ def test_rows_without_a_call_are_written_as_spark_writes_them_without_a_job_of_i
     [
         {"mode": "ordered"},
         {"mode": "unordered", "cache": None},
-        {"mode": "key_ordered", "cache": None},
+        pytest.param({"mode": "key_ordered", "cache": None}, marks=pytest.mark.proof),
         {"mode": "ordered", "idempotent": False, "retry": Retry(retries=0)},
     ],
     ids=["keys first", "by row", "by row in the order of keys", "marked first"],
