@@ -28,7 +28,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 unexport PYTHONDONTWRITEBYTECODE # each of the many Pythons would compile every module anew
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock notebook promises docs wheel help setup demo ui airflow quick short test proof coverage newest hosts simulate test-ui bench bench-flink check format reference clean
+.PHONY: java prepare lock notebook promises docs wheel help setup demo ui airflow quick short test proof coverage newest hosts simulate test-ui bench bench-flink check format reference clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -51,8 +51,10 @@ short:
 	$(IN_MEMORY) $(BIN)/python -m pytest -q -n 2 --quick --hypothesis-profile=quick \
 		-o tmp_path_retention_policy=failed $(ARGS)
 
+prepare: $(CLASSES) $(AIRFLOW) $(COMPILED)
+
 test: ## the tests, one proof per promise (at most 12 minutes on 2 cores)
-	@$(MAKE) --no-print-directory -j3 $(CLASSES) $(AIRFLOW) $(COMPILED)
+	@$(MAKE) --no-print-directory -j3 prepare
 	@$(TESTS) -n 4 --dist loadfile --no-loadscope-reorder $(ARGS) || { [ $$? = 1 ] && \
 		echo "what failed beside three others runs again alone:" && $(TESTS) --last-failed; }
 
