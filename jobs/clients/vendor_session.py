@@ -152,10 +152,10 @@ class VendorSession:
             if isinstance(error, AccessRefused):
                 refused = self._refused(error)
                 raise NotSubmitted(str(refused), requests=sent, about_us=refused) from None
-            if not sent and not isinstance(error, CallFailed | OSError):
-                raise NotSubmitted(str(self.wrong(reason))) from error
             if not sent:
-                raise NotSubmitted(reason, later=True) from error
+                later = isinstance(error, CallFailed | OSError)
+                reason = reason if later else str(self.wrong(reason))
+                raise NotSubmitted(reason, later=later) from error
             if self._is_refusal(error):
                 later = isinstance(error, Throttled)
                 raise NotSubmitted(reason, later=later, requests=sent) from error

@@ -58,7 +58,7 @@ def add_batch(before: DayMetrics, now: DayMetrics) -> DayMetrics:
         rows_in=before.rows_in + now.rows_in,
         rows_out=before.rows_out + now.rows_out,
         rows_late=before.rows_late + now.rows_late,
-        lookups=tuple((sums | known | sums).values()),  # those of the batch first
+        lookups=tuple((sums | known | sums).values()),  # lookups of the batch come first
         job_s=round(before.job_s + now.job_s, 3),
     )
 

@@ -50,7 +50,7 @@ def require_known(table: str, older_than: timedelta) -> None:
     """Raises DeclarationError if the table's log may have forgotten what was replaced since.
 
     A checkpoint leaves out files that were replaced longer ago than the table's setting says. The
-    files of such a version look like those of a run that was never published.
+    files of that version cannot be told from files of a run that was never published.
     """
     opened = table_at(table)
     if opened is None:

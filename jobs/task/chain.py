@@ -23,7 +23,7 @@ CAPACITY_PER_CALL = 16
 class Link:
     """Carries an operator's output into the next operator.
 
-    `room` blocks whoever fills it: the feeder, or the link before.
+    `room` blocks the feeder, or the link before it.
     """
 
     BOUND = 1000  # waiting elements before the feeder blocks

@@ -193,15 +193,19 @@ def test_what_ended_the_spark_of_several_days_is_said_first(
     assert reason.startswith(f"0 of 3 days published. Not published: {message}")
 
 
-@pytest.mark.process
-def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(
-    project, monkeypatch
-):
+@pytest.fixture
+def retried_once(project, monkeypatch):
+    """A crash is retried at once, and days are published in their records only."""
     monkeypatch.setattr(
         "orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1)
     )
     monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
     monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("retried_once")
+def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(project):
     script = Script(written, None, None)
     three_days(project, script, code=KILLED)
     assert script.begun == [DAYS[0], DAYS[1], DAYS[1]]
@@ -211,12 +215,8 @@ def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("retried_once")
 def test_a_summary_that_failed_before_a_crash_is_made_again_by_the_retry(project, monkeypatch):
-    monkeypatch.setattr(
-        "orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1)
-    )
-    monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
-    monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
     monkeypatch.setattr(
         "jobs.tables.records.published_runs.last_published",
         lambda name, day, **_: run_records.load(name, day)[-1],
@@ -227,14 +227,10 @@ def test_a_summary_that_failed_before_a_crash_is_made_again_by_the_retry(project
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("retried_once")
 def test_a_retry_that_cannot_make_summaries_of_a_published_day_runs_the_other_days(
     project, monkeypatch
 ):
-    monkeypatch.setattr(
-        "orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1)
-    )
-    monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
-    monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
 
     def unreachable(*_, **__):
         raise TidegateError("the store does not answer.")
@@ -329,12 +325,8 @@ def test_a_run_that_is_cancelled_once_its_day_is_published_says_so(project, monk
 
 
 @pytest.mark.process
-def test_the_one_day_that_a_retry_runs_is_reported_with_the_log_that_it_has(project, monkeypatch):
-    monkeypatch.setattr(
-        "orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1)
-    )
-    monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
-    monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
+@pytest.mark.usefixtures("retried_once")
+def test_the_one_day_that_a_retry_runs_is_reported_with_the_log_that_it_has(project):
     three_days(project, Script(written, written, None), code=KILLED)
     last = project.fetch_observations(DECLARED.key, limit=1).records[0].asset_observation
     _, day, log = urlsplit(last.metadata["spark_log"].value).path.rsplit("/", 2)

@@ -61,7 +61,7 @@ def test_a_port_on_which_nothing_can_listen_is_refused_in_a_sentence(capsys, por
 
 
 def test_a_command_that_ends_is_named_and_interrupts_while_the_others_end_are_not_heard(tmp_path):
-    """The one that goes on takes a while to end, and is interrupted meanwhile."""
+    """The other server takes a while to end, and Ctrl-C comes again meanwhile."""
     slow = (
         "import os, signal, sys, time\n"
         "def end(*_):\n"

@@ -25,6 +25,7 @@ class DayJobs:
 
     Attributes:
         files: Of the lookup.
+        texts: The keys of the day, in the form of the ledger.
         since: When the day began to wait, in s since the epoch; now for a day that does not wait.
         lost: Tokens of jobs that may have been submitted, and that nothing can find again. Each
             look begins with none.
@@ -34,7 +35,7 @@ class DayJobs:
         lookup: As declared.
         day: Of the run.
         run_id: Of the run.
-        texts: The keys of the day, in the form of the ledger.
+        texts: As above.
         clock: Seconds since the epoch.
     """
 
@@ -48,10 +49,10 @@ class DayJobs:
         texts: pa.Array,
         clock: Callable[[], float],
     ) -> None:
-        self.files, self.lost = files, set[str]()
+        self.files, self.texts, self.lost = files, texts, set[str]()
         self.since = float(files.waiting(day.enrichment, day.day).get("since", clock()))
         self._lookup, self._day, self._run_id = lookup, day, run_id
-        self._texts, self._clock = texts, clock
+        self._clock = clock
         self._intents: dict[str, Intent] = {}
         self._has_keys: dict[str, bool] = {}  # by token
 
@@ -78,7 +79,7 @@ class DayJobs:
     def has_keys(self, job: Job) -> bool:
         """Returns whether the job has keys of the day."""
         if job.token not in self._has_keys:
-            found = pc.is_in(self.intent(job.token).keys[KEY], value_set=self._texts)
+            found = pc.is_in(self.intent(job.token).keys[KEY], value_set=self.texts)
             self._has_keys[job.token] = bool(pc.any(found).as_py())
         return self._has_keys[job.token]
 

@@ -37,8 +37,7 @@ class KeyRecords:
     ) -> None:
         self._hits, self._lookup, self._jobs = hits, lookup, jobs
         self._ttl, self._clock = ttl, clock
-        self._texts: pa.Array = hits.keys.wanted[TEXT].combine_chunks()
-        self._search = Search(jobs.files.folder, self._texts)
+        self._search = Search(jobs.files.folder, jobs.texts)
 
     # -- records -----------------------------------------------------------------------------------
     def settled(self) -> pa.Table:
@@ -70,7 +69,7 @@ class KeyRecords:
             [SCHEMA.empty_table(), *map(self._lost_records, sorted(self._jobs.lost))]
         )
         is_known = pc.is_in(lost["key"], value_set=one_chunk(records["key"]))
-        of_day = pc.is_in(lost["key"], value_set=self._texts)
+        of_day = pc.is_in(lost["key"], value_set=self._jobs.texts)
         return pa.concat_tables([records, lost.filter(pc.and_not(of_day, is_known))])
 
     def _lost_records(self, token: str) -> pa.Table:
@@ -86,14 +85,14 @@ class KeyRecords:
 
     def unsent(self, records: pa.Table, intents: Sequence[Intent]) -> pa.Array:
         """Returns the keys that neither a record nor one of these intents covers."""
-        keys = self._texts
+        keys = self._jobs.texts
         for known in (records["key"], *(intent.keys[KEY] for intent in intents)):
             keys = keys.filter(pc.invert(pc.is_in(keys, value_set=one_chunk(known))))
         return keys
 
     # -- values ------------------------------------------------------------------------------------
     def values(self, texts: pa.Array | pa.ChunkedArray) -> pa.Table:
-        """Returns TEXT and the columns of the key, of those of these keys that are of the day."""
+        """Returns TEXT and the columns of the key, for each of these keys that the day has."""
         keys, wanted = self._hits.keys, self._hits.keys.wanted
         lines = wanted.filter(pc.is_in(wanted[TEXT], value_set=one_chunk(texts)))
         if isinstance(keys, DriverKeys):
