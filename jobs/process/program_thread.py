@@ -22,7 +22,7 @@ def started_in_thread(
     """Starts the program, which writes to the file `log`. Yields the function that waits for it.
 
     If the body raises, as for Ctrl-C, the program ends with this process, as by a kill; until then
-    it holds the leases that are files.
+    it holds the leases.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()
@@ -47,5 +47,18 @@ def started_in_thread(
         program.join(seconds)
         return None if program.is_alive() else ended[0]
 
-    yield wait
-    program.join()
+    with kept_at_work(leases, wait):
+        yield wait
+        program.join()
+
+
+@contextlib.contextmanager
+def kept_at_work(leases: Sequence[Lease], wait: WaitForEnd) -> Iterator[None]:
+    """Keeps the leases if the body raises, as for Ctrl-C, while the program is still at work."""
+    try:
+        yield
+    except BaseException:
+        if wait(0) is None:
+            for lease in leases:
+                lease.keep()
+        raise

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jobs.errors import LOG_SAYS_MORE, DeclarationError
 from jobs.process.process_guard import command_under_guard
-from jobs.process.program_thread import WaitForEnd, started_in_thread
+from jobs.process.program_thread import WaitForEnd, kept_at_work, started_in_thread
 from jobs.process.spark_conf import read_settings, refuse_own_settings, settings_from_environment
 from jobs.run.coordinator.link_server import link_ports
 from jobs.run.engines import local_master
@@ -150,15 +150,17 @@ class SparkSubmit:
                 start_new_session=True,
                 pass_fds=[lease.file for lease in leases if lease.file is not None],
             )  # fmt: skip
-            from jobs.tables import publishing  # noqa: F401  # imports Delta meanwhile, not after the checks
+            wait = _waiting_for(process)
+            with kept_at_work(leases, wait):
+                try:
+                    from jobs.tables import publishing  # noqa: F401  # imports Delta meanwhile, not after the checks
 
-            try:
-                yield _waiting_for(process)
-            except BaseException:
-                process.terminate()  # the guard gives Spark its grace, then kills it
-                raise
-            finally:
-                process.wait()
+                    yield wait
+                except BaseException:
+                    process.terminate()  # the guard gives Spark its grace, then kills it
+                    raise
+                finally:
+                    process.wait()
 
     def run(
         self,

@@ -46,11 +46,14 @@ class ObjectLock:
 
     Attributes:
         before: What its previous holder wrote; empty without a previous holder.
+        outlives_body: Whether it stays held after the body of `held`, for as long as this process
+            lives.
     """
 
     def __init__(self, place: str, about: Mapping[str, Any], token: str) -> None:
         self.place = place
         self.before: Mapping[str, Any] = {}
+        self.outlives_body = False
         self._about = {**about, "token": token}
         self._beats = 0
         self._tag: Tag = {}
@@ -159,8 +162,9 @@ def held(
     try:
         yield lock
     finally:
-        ended.set()
-        lock.release()
+        if not lock.outlives_body:
+            ended.set()
+            lock.release()
 
 
 def _beat(lock: ObjectLock, ended: threading.Event) -> None:

@@ -46,6 +46,9 @@ class Lease(Protocol):
     def confirm(self) -> None:
         """Checks that no other run has taken the day since. Raises PublishConflict otherwise."""
 
+    def keep(self) -> None:
+        """Holds the day until this process and its children have ended, whatever the body does."""
+
 
 @dataclass(frozen=True)
 class FileLease:
@@ -64,6 +67,9 @@ class FileLease:
             raise PublishConflict(
                 f"the lease of {self.day} is now of run {holder}; this run, {self.run_id}, lost it."
             )
+
+    def keep(self) -> None:
+        """Does nothing: whatever is at work has the file open."""
 
 
 @contextlib.contextmanager

@@ -45,6 +45,10 @@ class StoreLease:
                 f"{self.run_id}, lost it."
             ) from None
 
+    def keep(self) -> None:
+        """Holds the day until this process has ended and the lease has expired."""
+        self.lock.outlives_body = True
+
 
 @contextlib.contextmanager
 def leased(table: str, day: str, own: Mapping[str, Any], *, wait: float) -> Iterator[StoreLease]:
