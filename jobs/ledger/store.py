@@ -306,7 +306,11 @@ class LedgerFolder:
             run_id: Only parts of this run.
             prefix: Only names with this prefix: "3-" for partition 3, "3-0-" for its first attempt.
         """
-        found = self.parts_among(self.files(PARTS if run_id is None else f"{PARTS}/{run_id}"))
+        subfolder = PARTS if run_id is None else f"{PARTS}/{run_id}"
+        files = self.files(subfolder)
+        # a part that replaces its journal during a listing may be in it under neither name
+        files += self.files(subfolder) if self.filesystem.type_name == "local" else []
+        found = sorted({*self.parts_among(files)})
         return [part for part in found if part.rpartition("/")[2].startswith(prefix)]
 
     def parts_among(self, files: Iterable[fs.FileInfo]) -> list[str]:

@@ -96,6 +96,21 @@ def test_answers_are_found_in_the_part_that_replaced_their_journal_after_the_lis
     assert as_answers(folder.read(listed.parts)) == ANSWERS
 
 
+def test_answers_are_found_whose_journal_becomes_a_part_during_the_listing(folder, monkeypatch):
+    path, read = write(folder, ANSWERS), LedgerFolder._listed
+
+    def listed(self, selector):
+        """Reads the names in the folder, then looks at each file."""
+        found = read(self, selector)
+        if path.exists():
+            folder.write_part("run-1", "0-0-00000", ANSWERS)
+            path.unlink()
+        return [info for info in found if Path(info.path).exists()]
+
+    monkeypatch.setattr(LedgerFolder, "_listed", listed)
+    assert as_answers(folder.read(folder.parts())) == ANSWERS
+
+
 def test_compaction_takes_a_journal_in(folder):
     path = write(folder, ANSWERS)
     day_us = 86_400_000_000
