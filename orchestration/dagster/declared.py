@@ -13,7 +13,7 @@ from jobs.declare.values.calendar import HOUR, day_begin
 from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
 from jobs.schema.records import DeclaredFacts
-from orchestration.dagster.names import Names
+from orchestration.dagster.names import Names, allowed, spelled
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,14 @@ class Declared:
         return f"{self.enrichment.output.path}__dead_letters"
 
     @property
+    def keys(self) -> list[dg.AssetKey]:
+        """The keys of all tables that it writes."""
+        letters = [self.dead_letters_key] if self.has_dead_letters else []
+        windows = [self.beside(window.name) for window in self.enrichment.windows]
+        summaries = [self.beside(summary.name) for summary in self.enrichment.summaries]
+        return [self.key, *letters, *windows, *summaries]
+
+    @property
     def has_dead_letters(self) -> bool:
         return any(lookup.dead_letters for lookup in self.facts.lookups)
 
@@ -108,11 +116,13 @@ def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
 
     def name(path: tuple[str, ...]) -> tuple[str, ...]:
         alike = [other for other in paths if other != path and other[-1:] == path[-1:]]
-        return next(
+        last = next(
             path[-length:]
             for length in range(1, len(path) + 1)
             if length == len(path) or all(other[-length:] != path[-length:] for other in alike)
         )
+        is_taken = any(allowed(other[-len(last) :]) == allowed(last) for other in paths - {path})
+        return spelled(last) if is_taken else last
 
     def placed(declared: Declared) -> Declared:
         path = folders[declared.name]
@@ -139,7 +149,7 @@ def shared_name(all_declared: Sequence[Declared], name: str) -> str:
 
 def enrichments_in(package: str, names: Names | None = None) -> list[Declared]:
     """Returns every enrichment of the package's modules, by name. Raises DeclarationError for two
-    with the same name or table.
+    with the same name, table or asset.
     """
     found: list[Discovered] = []
     for one in discover(package):
@@ -147,6 +157,20 @@ def enrichments_in(package: str, names: Names | None = None) -> list[Declared]:
             raise DeclarationError(message)
         found.append(one)
     names = names or Names()
-    return sorted(
+    all_declared = sorted(
         (Declared(*one, names=names) for one in found), key=lambda declared: declared.name
     )
+    _refuse_equal_keys(all_declared)
+    return all_declared
+
+
+def _refuse_equal_keys(all_declared: Sequence[Declared]) -> None:
+    known: dict[dg.AssetKey, Declared] = {}
+    for declared in all_declared:
+        for key in declared.keys:
+            if (other := known.setdefault(key, declared)) is not declared:
+                raise DeclarationError(
+                    f"{other.reference} and {declared.reference} both have the asset "
+                    f"{key.to_user_string()}; rename the summary, the window or the enrichment of "
+                    "that name, or override Names.beside."
+                )

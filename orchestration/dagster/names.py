@@ -7,6 +7,18 @@ import dagster as dg
 
 from jobs.declare.enrichment import Enrichment
 
+_OTHER = re.compile(r"[^\w.-]", re.ASCII)  # Dagster makes an identifier of a key
+
+
+def allowed(folders: Sequence[str]) -> tuple[str, ...]:
+    """Returns folders as parts of a key, with _ for each letter that a key cannot have."""
+    return tuple(_OTHER.sub("_", folder) for folder in folders)
+
+
+def spelled(folders: Sequence[str]) -> tuple[str, ...]:
+    """Returns the same with the letter's number after _."""
+    return tuple(_OTHER.sub(lambda other: f"_{ord(other[0]):x}", folder) for folder in folders)
+
 
 class Names:
     """The default names. Pass a subclass to `definitions_for` for other names.
@@ -31,9 +43,7 @@ class Names:
         last folders of its path as distinguish it from the other inputs. An input with an asset key
         (`Input(asset_key=...)`) has that key.
         """
-        # Dagster makes an identifier of a key
-        allowed = [re.sub(r"[^\w.-]", "_", folder, flags=re.ASCII) for folder in folders]
-        return dg.AssetKey(list(enrichment.input.asset_key) or ["raw", *allowed])
+        return dg.AssetKey(list(enrichment.input.asset_key) or ["raw", *allowed(folders)])
 
     def group(self, enrichment: Enrichment) -> str:
         """Returns the group of all assets of an enrichment."""

@@ -273,6 +273,8 @@ def reading(name: str, path: str) -> Declared:
         (["a/raw/orders", "b/raw/orders"], ["raw/a/raw/orders", "raw/b/raw/orders"]),
         (["team-a/orders", "team_a/orders"], ["raw/team-a/orders", "raw/team_a/orders"]),
         (["data/größe", "data/of the shop"], ["raw/gr__e", "raw/of_the_shop"]),
+        (["data/a b", "data/a_b"], ["raw/a_20b", "raw/a_b"]),
+        (["x/a b/raw", "y/a+b/raw"], ["raw/a_20b/raw", "raw/a_2bb/raw"]),
     ],
 )
 def test_inputs_of_two_paths_are_two_assets(paths, keys):
@@ -363,6 +365,11 @@ def test_a_new_file_is_a_new_enrichment(tmp_path, monkeypatch):
             "later",
             "data/published/flights_enriched__audit",
             "table and audit table at once; move one",
+        ),
+        (
+            "delays_by_weather",
+            "data/published/later",
+            "both have the asset delays_by_weather; rename the summary",
         ),
     ],
 )
