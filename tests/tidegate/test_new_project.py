@@ -6,6 +6,8 @@ import re
 import resource
 import sys
 from io import StringIO
+from pathlib import Path
+from shutil import copytree
 
 import pytest
 from dotenv import dotenv_values
@@ -27,6 +29,29 @@ def test_check_finds_nothing_wrong_in_a_new_project(tmp_path, monkeypatch, capsy
     said = capsys.readouterr().out
     assert "STOPS" in said
     assert "WRONG" not in said
+
+
+@pytest.mark.parametrize("renames", [0, 1])
+def test_a_project_whose_making_was_killed_says_what_to_delete(
+    tmp_path, monkeypatch, capsys, renames
+):
+    monkeypatch.chdir(tmp_path)
+    project, done = tmp_path / "shop", []
+    rename = Path.rename
+
+    def killed(path, target):
+        if len(done) == renames:
+            copytree(project, tmp_path / "killed")
+        done.append(path)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    assert main(["init", "shop"]) == 0
+    assert main(["init", "killed"]) == 2
+    assert capsys.readouterr().err == (
+        "killed has a part of a project, of an init that was killed or is at work. Delete all that "
+        "is in it, then repeat this command.\n"
+    )
 
 
 @pytest.mark.parametrize("exists", [False, True])

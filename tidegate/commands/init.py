@@ -23,6 +23,7 @@ CALLED = "my_project"  # the template's name
 KINDS = {"model": ("template_model", ("orders.py", "test_orders.py"))}
 # under their real names they would apply to this repository
 RENAMED = {"gitignore": ".gitignore", "env": ".env"}
+UNFINISHED = ".tidegate-init-"  # begins the name of the folder that holds what is not moved yet
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +51,13 @@ def _run(options: argparse.Namespace) -> int:
         )
     if not folder.is_dir() and os.path.lexists(folder):
         raise DeclarationError(f"{folder} is no folder; name one that is empty, or none.")
-    if folder.exists() and any(folder.iterdir()):
+    there = [one.name for one in folder.iterdir()] if folder.exists() else []
+    if any(one.startswith(UNFINISHED) for one in there):
+        raise DeclarationError(
+            f"{folder} has a part of a project, of an init that was killed or is at work. Delete "
+            "all that is in it, then repeat this command."
+        )
+    if there:
         raise DeclarationError(f"{folder} is not empty; name a folder that is, or none.")
     if options.operation and not options.openapi:
         raise DeclarationError("--operation is a part of the document that --openapi names.")
@@ -108,7 +115,7 @@ def _make_from_openapi(document: Path, operation: str | None, folder: Path, name
 def _built(folder: Path) -> Iterator[Path]:
     """Gives a place to write; what the body wrote is moved into the folder once it is complete."""
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".", dir=folder) as place:
+    with TemporaryDirectory(prefix=UNFINISHED, dir=folder) as place:
         yield Path(place)
         for one in Path(place).iterdir():
             one.rename(folder / one.name)
