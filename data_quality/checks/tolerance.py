@@ -15,6 +15,7 @@ from jobs.schema.personal import http_status
 from jobs.schema.records import ChoiceFacts
 
 _VARYING = re.compile(r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b", re.ASCII)
+_EXAMPLES = re.compile(r" \(such as \d[^)]*\)")  # of a date or a timestamp
 
 
 class ToleranceCheck(LookupCheck):
@@ -92,7 +93,7 @@ def commonest_errors(check: ToleranceCheck, day: WrittenDay) -> str:
         task = read()
         errors = task.table[check.error].filter(check.failures(task))
         for one in errors.value_counts().to_pylist():
-            text = _VARYING.sub("…", str(one["values"])[:200])
+            text = _VARYING.sub("…", _EXAMPLES.sub("", str(one["values"])[:300])[:200])
             if check.lookup.hidden_key:
                 text = http_status(one["values"]) or "without an HTTP status"
             causes[text] += one["counts"]

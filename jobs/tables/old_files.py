@@ -26,6 +26,7 @@ from jobs.storage.work_folders import RUNS, work_folder
 from jobs.tables.delta.delta_log import commit_on_top, sync_log, table_at
 from jobs.tables.delta.publishers import storing
 from jobs.tables.leases.day_leases import at_work
+from jobs.wording import counted
 
 FORGETS = "delta.deletedFileRetentionDuration"  # how long a checkpoint names a replaced file
 INTERVAL = re.compile(r"interval ([0-9]{1,6}) (week|day|hour|minute|second)s?")
@@ -44,6 +45,11 @@ class Removed:
 
     old: int = 0
     runs: int = 0
+
+    @property
+    def words(self) -> str:
+        runs = counted(self.runs, "folder of a run", "folders of runs")
+        return f"{counted(self.old, 'old file')} and {runs}"
 
 
 def require_known(table: str, older_than: timedelta) -> None:

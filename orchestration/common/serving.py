@@ -68,7 +68,7 @@ def serve_together(
 def _why_unusable(port: str, called: str) -> str:
     """Returns why no server can listen on this port, and a cure; empty if one can."""
     if not (port.isdecimal() and 0 < int(port) < 65_536):
-        return "is no number from 1 to 65535: correct it"
+        return "is not a number from 1 to 65535: correct it"
     with socket.socket() as probe:
         # connections that just ended take no port
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -145,8 +145,7 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         say = context.log.info
         for declared in all_declared:
             for one in vacuum(declared.enrichment, older_than=older_than):
-                runs = counted(one.removed.runs, "unpublished run")
-                say(f"{one.table}: {counted(one.removed.old, 'old file')}, {runs}")
+                say(f"{one.table}: {one.removed.words} removed")
 
     @dg.job(
         name=shared_name(all_declared, "maintenance"),

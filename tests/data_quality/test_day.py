@@ -91,7 +91,10 @@ def test_too_many_timeouts_and_errors_are_red_with_their_causes(spark, tmp_path)
         tmp_path, event_time=False, sizes=(200,), timeout_tolerance=0.001, error_tolerance=0.001
     )
     facts, _ = day.write()
-    found = judge(spark, facts)
+    table, error = written(facts), "_plane_error"
+    date = "expected DATE (such as 2013-01-10 or 20130110), got '20135'"
+    typed = pc.replace_substring(table[error], "error", date)
+    found = judge(spark, facts, table=with_values(table, error, typed))
     red = {name for name, verdict in found.items() if verdict.status == "failed"}
     assert red == {
         "weather__timeouts_tolerated",
@@ -100,7 +103,7 @@ def test_too_many_timeouts_and_errors_are_red_with_their_causes(spark, tmp_path)
     }
     errors = found["plane__errors_tolerated"]
     assert len(errors.evidence) == min(10, errors.unexpected_count)
-    assert f"{errors.unexpected_count} times planes: error" in errors.sentence
+    assert f"{errors.unexpected_count} times planes: expected DATE, got '…'" in errors.sentence
 
 
 def test_an_answer_of_another_type_than_declared_is_red(spark, tmp_path):

@@ -47,11 +47,11 @@ def test_a_port_that_is_taken_is_named_with_the_variable_that_sets_it_and_nothin
         ),
         (
             {"A": "web"},
-            "Port web is no number from 1 to 65535: correct it, or set A to a free port.\n",
+            "Port web is not a number from 1 to 65535: correct it, or set A to a free port.\n",
         ),
         (
             {"A": "70000"},
-            "Port 70000 is no number from 1 to 65535: correct it, or set A to a free port.\n",
+            "Port 70000 is not a number from 1 to 65535: correct it, or set A to a free port.\n",
         ),
     ],
 )

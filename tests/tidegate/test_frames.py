@@ -152,6 +152,7 @@ def test_it_works_where_an_event_loop_runs(towns):
         (pl.LazyFrame({"town": TOWNS}), r"LazyFrame\. Call collect\(\) on it"),
         (pd.Series(TOWNS), r"Series\. Call to_frame\(\) on it"),
         (pa.table({"twn": TOWNS}), "keys.town: no column 'town' in the frame. Did you mean 'twn'"),
+        (pa.table({}), "keys.town: no column 'town' in the frame. It has: none"),
         (pa.table({"town": TOWNS, "Degrees": TOWNS}), "'degrees' exists in the input"),
         (
             pa.table([TOWNS, TOWNS], ["town", "Town"]),
@@ -171,7 +172,7 @@ def test_it_works_where_an_event_loop_runs(towns):
         (pa.table({"town": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}), "no key can have"),
     ],
     ids=[
-        "list", "lazy", "series", "missing", "answer", "ambiguous", "mixed", "number", "bytes",
+        "list", "lazy", "series", "missing", "empty", "answer", "ambiguous", "mixed", "number", "bytes",
         "times", "large", "sparse", "objects", "long", "interval",
     ],
 )  # fmt: skip

@@ -79,7 +79,7 @@ def _say(done: Certificate) -> None:
         )
         print(
             f"    {counted(table.old_files, 'file')} of old versions and "
-            f"{counted(table.runs, 'unpublished run')} "
+            f"{counted(table.runs, 'folder of a run', 'folders of runs')} "
             f"deleted; evidence taken out of {counted(table.records, 'record')} and the reports; "
             f"{counted(table.logs, 'Spark log')} deleted"
         )

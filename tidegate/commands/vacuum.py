@@ -2,7 +2,6 @@
 
 import argparse
 
-from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_enrichment, named
 
 DAYS = 7
@@ -24,11 +23,7 @@ def _run(options: argparse.Namespace) -> int:
 
     older_than = parse_age(options.keep_days)
     for one in vacuum(named(options).enrichment, older_than=older_than):
-        old, runs = (
-            counted(one.removed.old, "old file"),
-            counted(one.removed.runs, "folder of a run", "folders of runs"),
-        )
-        print(f"{one.table}: {old} and {runs} removed", flush=True)
+        print(f"{one.table}: {one.removed.words} removed", flush=True)
     return RIGHT
 
 

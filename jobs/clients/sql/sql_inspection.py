@@ -116,5 +116,5 @@ async def _find_columns(
         if wanted not in columns:
             raise DeclarationError(
                 f"lookup {lookup.name}: no column {wanted!r} in table {lookup.table}. It has: "
-                f"{', '.join(columns)}."
+                f"{', '.join(columns) or 'none'}."
             )

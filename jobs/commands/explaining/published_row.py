@@ -132,7 +132,9 @@ def _require_columns(
             return
     for name, text in wanted.items():
         if own and name.lower() not in own:
-            shown = [one for one in own.values() if not one.startswith("_")]
+            audit = (schema.audit_columns(lookup.name) for lookup in enrichment.lookups)
+            of_run = {*schema.ROW_COLUMNS}.union(*audit)
+            shown = [one for one in own.values() if one not in of_run]
             raise DeclarationError(
                 f"--row {name}={text}: {enrichment.name} has no column {name!r}."
                 f"{did_you_mean(name, own.values())} It has: {listed(shown, 20)}."

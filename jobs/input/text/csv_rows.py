@@ -28,6 +28,7 @@ BLOCK = 4 << 20  # bytes read at once
 LONGEST_ROW = 4 << 20  # bytes
 QUOTE, LF, CR = b'"\n\r'
 BOM = b"\xef\xbb\xbf"
+OTHER_SEPARATORS = {ord("\t"): "a tab", ord(";"): "a semicolon", ord("|"): "a bar"}
 EDGES = np.isin(np.arange(256), list(b',\n\r"'))  # bytes beside the quotes around a value
 
 Places = NDArray[np.int64]
@@ -205,11 +206,15 @@ def _after_quote(text: bytes, line: int, place: int, close: int) -> TextFault:
     line_ends = _line_ends(np.frombuffer(text, np.uint8))
     opened, closed = (line + int(np.searchsorted(line_ends, at, "right")) for at in (place, close))
     where = "" if closed == opened else f" in line {closed:,}"
+    found = text[place : close + 30].decode("utf-8", "replace")
+    if separator := OTHER_SEPARATORS.get(text[close + 1]):
+        cure = "Write commas between values; double a quote inside a quoted value."
+        return TextFault(f"{separator} follows a value in quotes", closed, value=found, cure=cure)
     return TextFault(
         f"a quote opens here and closes{where} before the end of its value; a quote inside a "
         "quoted value is doubled",
         opened,
-        value=text[place : close + 30].decode("utf-8", "replace"),
+        value=found,
     )
 
 

@@ -247,7 +247,7 @@ def _missing(
             hint = (
                 f"Did you mean {known[close[0]]!r}?"
                 if close
-                else f"It has: {', '.join(known.values())}."
+                else f"It has: {', '.join(known.values()) or 'none'}."
             )
             yield f"{where}: no column {column!r} in {place}. {hint}"
 

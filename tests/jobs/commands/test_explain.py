@@ -195,7 +195,7 @@ def test_the_part_of_a_key_that_was_null_is_shown(local_days, explained, capsys)
 
 def test_a_row_is_found_by_a_column_that_older_days_lack(local_days, explained, capsys):
     local_days.write_input(DAYS[0], ["x"])
-    local_days.write_input(DAYS[1], ["x"], extra=pa.array([5]))
+    local_days.write_input(DAYS[1], ["x"], extra=pa.array([5]), _id=pa.array([7]))
     local_days.run(*DAYS[:2])
     assert explained("--row", "extra=5")["day"] == DAYS[1]
     arguments = ["explain", "towns", "--package", "declared", "--row"]
@@ -203,3 +203,6 @@ def test_a_row_is_found_by_a_column_that_older_days_lack(local_days, explained, 
     assert "no row of 2 published days has these values" in capsys.readouterr().err
     assert main([*arguments, "extra=5", "--day", DAYS[0]]) != 0
     assert "has no column 'extra'" in capsys.readouterr().err
+    assert main([*arguments, "town_name=6", "--day", DAYS[1]]) != 0
+    said = capsys.readouterr().err
+    assert "It has: number, town, extra, _id, " in said

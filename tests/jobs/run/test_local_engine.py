@@ -22,6 +22,7 @@ from jobs.input.dealing import spark_url
 from jobs.run.day import run_day
 from jobs.run.engines.engine import ENGINE
 from jobs.schema import columns as schema
+from tests.support.towns_declared import declare_towns
 from tidegate import (
     Enrichment,
     EventTime,
@@ -51,26 +52,6 @@ OF_TIME = (
     schema.attempts,
     schema.source,
 )
-DECLARED = """
-from tidegate import Enrichment, Env, HttpLookup, Input, Output, Service
-
-towns = Enrichment(
-    name="towns",
-    input=Input(path="raw"),
-    lookups=[
-        HttpLookup(
-            name="weather",
-            service=Service(name="weather", url=Env("WEATHER_URL"), max_concurrency=5),
-            request="GET /{town}",
-            keys={"town": "trim(lower(town))"},
-            returns="degrees INT",
-            timeout=5.0,
-        )
-    ],
-    output=Output(path="published"),
-)
-"""
-
 NOTES = """
 import os
 
@@ -92,7 +73,7 @@ towns = Enrichment(
     lookups=[
         AsyncFunctionLookup(
             name="weather", function=Weather, max_concurrency=5, timeout=5.0,
-            keys={"town": "trim(lower(town))"}, returns="degrees INT",
+            keys={"town": "town"}, returns="degrees INT", on_null_key="skip",
         )
     ],
     output=Output(path="published"),
@@ -201,18 +182,17 @@ def command(project, service):
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     environment |= {
         "PATH": "/nowhere",
-        "WEATHER_URL": service.url,
         "PYTHONPATH": str(Path(__file__).parents[3]),
     }
     words = f"run towns --day {DAY} --package declared --engine local".split()
 
-    def start(declared=DECLARED):
+    declared = declare_towns(service.url, of_lookup='on_null_key="skip", ')
+
+    def start(declared=declared):
         package = project / "declared"
         package.mkdir(exist_ok=True)
         (package / "__init__.py").touch()
-        (package / "towns.py").write_text(
-            declared.replace("timeout=5.0,", 'timeout=5.0, on_null_key="skip",') + NOTES
-        )
+        (package / "towns.py").write_text(declared + NOTES)
         return subprocess.Popen(
             [sys.executable, "-m", "tidegate", *words], env=environment, cwd=project, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,

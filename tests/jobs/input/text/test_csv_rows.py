@@ -132,6 +132,10 @@ def test_a_text_after_a_closing_quote_is_named_with_its_line():
     assert sentence.startswith(
         "line 2: a quote opens here and closes in line 3 before the end of its value"
     )
+    assert fault('"a"\t"b"\n1\tx\n') == (
+        'line 1: a tab follows a value in quotes, found \'"a"\\t"b"\\n1\\tx\\n\'. '
+        "Write commas between values; double a quote inside a quoted value."
+    )
 
 
 def test_a_quote_inside_a_value_without_quotes_means_itself():
