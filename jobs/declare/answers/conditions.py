@@ -4,14 +4,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-import jsonpath
 from jsonpath.filter import FilterExpression
 from jsonpath.selectors import Filter, FilterContext
 
-from jobs.declare.answers.json_paths import reading
+from jobs.declare.answers.json_paths import NOT_COMPILED, STRICT, reading
 from jobs.errors import DeclarationError
-
-RFC_9535 = jsonpath.JSONPathEnvironment(strict=True)
 
 
 class Conditions:
@@ -38,7 +35,7 @@ class Conditions:
             return False
         # the library reads a text as a JSON document
         root = json.dumps(answer) if isinstance(answer, str) else answer
-        context = FilterContext(env=RFC_9535, current=answer, root=root)
+        context = FilterContext(env=STRICT, current=answer, root=root)
         with reading():
             return any(condition.evaluate(context) for condition in self._filters)
 
@@ -48,8 +45,8 @@ def _filter(where: str, text: str) -> FilterExpression:
     if "$" not in text:
         raise DeclarationError(f"{where}: {text!r} reads nothing of the answer; {cure}")
     try:
-        path = RFC_9535.compile(f"$[?{text}]")
-    except jsonpath.JSONPathError as error:
+        path = STRICT.compile(f"$[?{text}]")
+    except NOT_COMPILED as error:
         raise DeclarationError(f"{where}: {text!r} is not a condition; {cure}") from error
     match [one for segment in getattr(path, "segments", ()) for one in segment.selectors]:
         case [Filter(expression=expression)]:

@@ -3,18 +3,45 @@
 Paths to a single place are walked step by step, because every answer of a day passes here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import jsonpath
+from jsonpath.parse import Parser
 from jsonpath.segments import JSONPathChildSegment
 from jsonpath.selectors import IndexSelector, NameSelector
+from jsonpath.stream import TokenStream
 
+from jobs.declare.answers.json_text import read_number
 from jobs.errors import DeclarationError
 
-STRICT = jsonpath.JSONPathEnvironment(strict=True)
-LENIENT = jsonpath.JSONPathEnvironment()
+
+class _ExactParser(Parser):
+    """Reads the numbers of a filter like those of an answer; the library's are 64-bit floats."""
+
+    def parse_integer_literal(self, stream: TokenStream) -> Any:
+        return _exact(stream, super().parse_integer_literal)
+
+    def parse_float_literal(self, stream: TokenStream) -> Any:
+        return _exact(stream, super().parse_float_literal)
+
+
+def _exact(stream: TokenStream, parse: Callable[[TokenStream], Any]) -> Any:
+    digits = stream.current().value
+    literal = parse(stream)
+    is_whole = digits.removeprefix("-").isdecimal()
+    literal.value = int(digits) if is_whole else read_number(digits)
+    return literal
+
+
+class _Environment(jsonpath.JSONPathEnvironment):
+    parser_class = _ExactParser
+
+
+STRICT, LENIENT = _Environment(strict=True), _Environment()
+# the last two: of a number beyond all floats
+NOT_COMPILED = (jsonpath.JSONPathError, TypeError, ValueError, OverflowError)
 
 
 @contextmanager
@@ -37,7 +64,7 @@ class JsonPath:
         """Raise DeclarationError, with the declaring field, for an invalid path."""
         try:
             self._compiled = (LENIENT if lenient else STRICT).compile(path)
-        except (jsonpath.JSONPathError, TypeError) as error:
+        except NOT_COMPILED as error:
             raise DeclarationError(
                 f"{where}: {path!r} is not a JSON path; write it as $.a.b."
             ) from error

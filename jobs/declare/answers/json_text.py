@@ -14,6 +14,8 @@ SMALLEST_EXPONENT = -10_000
 class ExactNumber(float):
     """A JSON number that a 64-bit float would round: a float that keeps its digits as text.
 
+    Its comparisons with numbers are exact.
+
     Attributes:
         digits: The number as it stands in the JSON text.
     """
@@ -33,6 +35,24 @@ class ExactNumber(float):
         return self.digits
 
     __str__ = __repr__
+
+    def __hash__(self) -> int:
+        return hash(exact_digits(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int | float) and exact_digits(self) == exact_digits(other)
+
+    def __lt__(self, other: float) -> bool:
+        return exact_digits(self) < exact_digits(other)
+
+    def __gt__(self, other: float) -> bool:
+        return exact_digits(self) > exact_digits(other)
+
+    def __le__(self, other: float) -> bool:
+        return exact_digits(self) <= exact_digits(other)
+
+    def __ge__(self, other: float) -> bool:
+        return exact_digits(self) >= exact_digits(other)
 
 
 class RepeatedMember(ValueError):  # noqa: N818  # says what is wrong with the text
@@ -73,7 +93,7 @@ def read_number(digits: str) -> float:
 
 
 def exact_digits(number: float) -> decimal.Decimal:
-    """Return the decimal of a finite float's shortest text, or the digits of an ExactNumber."""
+    """Return the decimal of a finite number's shortest text, or the digits of an ExactNumber."""
     return decimal.Decimal(str(number))
 
 

@@ -1,10 +1,15 @@
 """Conditions on an answer: RFC 9535 filters over the whole of it."""
 
+import operator
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.declare.answers.conditions import RFC_9535, Conditions
+from jobs.declare.answers.conditions import Conditions
+from jobs.declare.answers.json_paths import STRICT
+from jobs.declare.answers.json_text import read_json
 from jobs.errors import DeclarationError
 
 
@@ -37,6 +42,7 @@ from jobs.errors import DeclarationError
         ("$.x == 1", '{"x": 1}', False),
         ("$.x == 1", "{broken", False),
         ("$.items[?@.late == true]", {"items": [{"late": False}, {"late": True}]}, True),
+        ("$ == 9007199254740993", 9007199254740992, False),
     ],
 )
 def test_a_condition_speaks_of_the_whole_answer(condition, answer, holds):
@@ -59,9 +65,29 @@ TERMS = [f"$ {sign} {value}" for sign in ("==", "!=", "<", ">=") for value in (1
 @given(st.sampled_from(TERMS), st.sampled_from(["&&", "||"]), st.sampled_from(TERMS), ANSWERS)
 def test_a_condition_holds_as_a_filter_over_a_parent_of_the_answer(first, both, second, answer):
     condition = f"{first} {both} ({second})"
-    judge = RFC_9535.compile(f"$[?{condition.replace('$', '$.answer')}]")
+    judge = STRICT.compile(f"$[?{condition.replace('$', '$.answer')}]")
     expected = judge.match({"answer": answer}) is not None
     assert Conditions("miss_when", [condition]).hold_for(answer) is expected
+
+
+NUMBERS = st.builds(
+    "{}{}".format,
+    st.integers(2**53 - 2, 2**53 + 3),
+    st.sampled_from(["", ".0", ".25", ".250000000000000001"]),
+) | st.decimals(-2, 2, places=20).map("{:f}".format)
+COMPARISONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}  # fmt: skip
+
+
+@given(st.sampled_from(list(COMPARISONS)), NUMBERS, NUMBERS)
+def test_numbers_are_compared_digit_for_digit(sign, left, right):
+    expected = COMPARISONS[sign](Decimal(left), Decimal(right))
+    answer = read_json(
+        f'{{"left": {left}, "right": {right}, "both": [{left}], "other": [{right}]}}'
+    )
+    for condition in (f"$.left {sign} {right}", f"$.left {sign} $.right"):
+        assert Conditions("miss_when", [condition]).hold_for(answer) is expected
+    is_equal = Decimal(left) == Decimal(right)
+    assert Conditions("miss_when", ["$.both == $.other"]).hold_for(answer) is is_equal
 
 
 @pytest.mark.parametrize("wrong", ["$.a, ?$.b", "$.a][?$.b"])
@@ -82,6 +108,7 @@ def test_statuses_are_no_conditions_on_an_answer():
         "status == 'ZERO'",
         "$.status = 'ZERO'",
         "$.a ==",
+        "$.a == 1e400",
         "",
         "@.status == 'ZERO'",
         99,
