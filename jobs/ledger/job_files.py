@@ -11,11 +11,11 @@ belong to it, whichever run submitted it.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import secrets
+import socket
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -30,7 +30,8 @@ from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.store import LedgerFolder
 from jobs.storage import durable, objects
-from jobs.storage.object_lock import LockLost, LockTaken, held
+from jobs.storage.file_lock import WAIT, lock_file
+from jobs.storage.object_lock import LockLost, held
 from jobs.storage.stored_files import error_text
 from jobs.storage.urls import below
 
@@ -39,7 +40,6 @@ INTENT, SUBMITTED, DONE = "intent.parquet", "submitted.json", "done.json"
 FACTS = b"tidegate.job"  # metadata of an intent
 KEY = "key"  # column of an intent: the keys in the ledger's form
 LOCK = "lock"
-WAIT = 60.0  # s for another run that writes intents, on an object store
 NEVER_SENT = "never submitted"
 _DRAFT_OF_INTENT = re.compile(rf"/\.{re.escape(INTENT)}\.\w+{re.escape(durable.DRAFT)}$")
 NO_FACTS: Mapping[str, Any] = {}
@@ -228,52 +228,46 @@ class JobFiles:
 
     # -- the lock ----------------------------------------------------------------------------------
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, *, wait: float = WAIT) -> Iterator[None]:
         """Let no other run write intents while the body runs, which sends no request.
 
-        Raises LedgerError, also if the lock was lost meanwhile: then nothing may be submitted.
+        Raises LedgerError after `wait` s for another run, and if the lock was lost meanwhile: then
+        nothing may be submitted.
         """
-        if self.folder.filesystem.type_name == "local":
-            with self._locked_file():
-                yield
-        elif self.folder.storage is None and objects.can_open(self.folder.root):
-            with self._locked_object():
-                yield
-        else:
-            raise LedgerError(
-                f"ledger {self.folder.root!r}: jobs need a local folder or, with tidegate[s3] "
-                "installed, an object store."
-            )
-
-    @contextlib.contextmanager
-    def _locked_file(self) -> Iterator[None]:
-        path = Path(self.folder.path, JOBS, LOCK)
-        try:
-            durable.make_folder(path.parent)
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise self._not_locked(error) from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.ExitStack() as stack:
+            confirm: Callable[[], object] = int
+            with self._lock_errors():
+                if self.folder.filesystem.type_name == "local":
+                    self._lock_file(stack, wait)
+                elif self.folder.storage is None and objects.can_open(self.folder.root):
+                    folder, about = self.folder, {"host": socket.gethostname(), "pid": os.getpid()}
+                    place = below(folder.root, folder.lookup, folder.fingerprint, JOBS, LOCK)
+                    confirm = stack.enter_context(held(place, about, wait=wait)).confirm
+                else:
+                    raise LedgerError(
+                        f"ledger {self.folder.root!r}: jobs need a local folder or, with "
+                        "tidegate[s3] installed, an object store."
+                    )
             yield
-        finally:
-            os.close(file)
+            with self._lock_errors():
+                confirm()
+
+    def _lock_file(self, stack: contextlib.ExitStack, wait: float) -> None:
+        path = Path(self.folder.path, JOBS, LOCK)
+        durable.make_folder(path.parent)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        stack.callback(os.close, file)
+        lock_file(file, path, wait=wait)
 
     @contextlib.contextmanager
-    def _locked_object(self) -> Iterator[None]:
-        place = below(self.folder.root, self.folder.lookup, self.folder.fingerprint, JOBS, LOCK)
+    def _lock_errors(self) -> Iterator[None]:
         try:
-            with held(place, {"pid": os.getpid()}, wait=WAIT) as lock:
-                yield
-                lock.confirm()
-        except (OSError, LockTaken, LockLost) as error:
-            raise self._not_locked(error) from error
-
-    def _not_locked(self, error: Exception) -> LedgerError:
-        return LedgerError(
-            f"ledger {self.folder.root!r}: the lock of its jobs cannot be held: "
-            f"{error_text(error)}. Nothing was submitted."
-        )
+            yield
+        except (OSError, LockLost) as error:
+            raise LedgerError(
+                f"ledger {self.folder.root!r}: the lock of its jobs cannot be held: "
+                f"{error_text(error)}. Nothing was submitted."
+            ) from error
 
     # -- days that wait ----------------------------------------------------------------------------
     def waiting(self, enrichment: str, day: str) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.storage.file_lock import lock_file
+
 
 @dataclass(frozen=True)
 class LockedFolder:
@@ -85,7 +87,7 @@ def _remove_unlocked(parent: Path, prefix: str) -> None:
 def _locked(folder: Path) -> Iterator[None]:
     lock = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock_file(lock, folder)
         yield
     finally:
         os.close(lock)

@@ -9,6 +9,7 @@ amount. A holder that was paused for longer learns from `confirm` that it has lo
 
 import contextlib
 import json
+import logging
 import secrets
 import threading
 import time
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from jobs.storage import objects
+from jobs.storage.file_lock import SAY_EVERY
 from jobs.storage.objects import Changed, ReadObject, Tag
 
 BEAT = 5.0  # s between two writes of the holder
@@ -24,12 +26,15 @@ EXPIRES = 20.0  # s without a write, after which another process may take the lo
 LOOK_AGAIN, LOOK_EVERY = 0.1, 1.0
 ENDED = "ended"
 
+_log = logging.getLogger("tidegate.storage")
 
-class LockTaken(Exception):  # noqa: N818  # nothing is wrong: the other is at work
+
+class LockTaken(TimeoutError):  # noqa: N818  # nothing is wrong: the other is at work
     """Another process holds the lock, and held it during the whole wait."""
 
-    def __init__(self, holder: Mapping[str, Any]) -> None:
-        super().__init__(holder)
+    def __init__(self, place: str, holder: Mapping[str, Any], wait: float) -> None:
+        who = "process {pid} on {host}".format_map({"pid": "?", "host": "?"} | dict(holder))
+        super().__init__(f"{who} has held {place} for {wait:g} s")
         self.holder = holder
 
 
@@ -74,6 +79,7 @@ class ObjectLock:
         """Take the lock once it is free. Raises LockTaken after `wait` s, and OSError."""
         deadline = clock() + wait
         seen, since, pause = None, clock(), LOOK_AGAIN
+        say_at = since + SAY_EVERY
         while True:
             there = objects.read(self.place)
             if there is not None and there.tag != seen:
@@ -81,7 +87,10 @@ class ObjectLock:
             if self._is_free(there, clock() - since) and self._took(there):
                 return
             if clock() >= deadline:
-                raise LockTaken(content(there))
+                raise LockTaken(self.place, content(there), wait)
+            if clock() >= say_at:
+                _log.warning("waits for another process, which holds %s", self.place)
+                say_at = clock() + SAY_EVERY
             sleep(pause)
             pause = min(2 * pause, LOOK_EVERY)
 

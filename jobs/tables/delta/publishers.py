@@ -3,8 +3,6 @@ errors of the disk or the store.
 """
 
 import contextlib
-import fcntl
-import math
 import os
 import re
 import socket
@@ -15,10 +13,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from jobs.errors import TidegateError
 from jobs.storage import object_lock
+from jobs.storage.file_lock import lock_file
 from jobs.storage.stored_files import ANSWER, error_text
 from jobs.storage.urls import below, is_url
 
 LOCK = "_publishing.lock"  # readers of tables ignore names that begin with _
+WAIT = 3600.0  # s; a vacuum of a large table holds the lock for long
 
 
 @contextlib.contextmanager
@@ -27,17 +27,19 @@ def alone_with(table: str) -> Iterator[None]:
 
     Delta refuses conflicting commits. The lock is for publications of several commits (a table and
     its audit), and for a table's first commit, of which Delta accepts two.
+
+    Raises:
+        OSError: The place fails, or another process publishes for longer than WAIT s.
     """
-    if is_url(table):
-        with object_lock.held(
-            below(table, LOCK), {"host": socket.gethostname(), "pid": os.getpid()}, wait=math.inf
-        ):
-            yield
-        return
-    folder = Path(table)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as held:
+        if is_url(table):
+            about = {"host": socket.gethostname(), "pid": os.getpid()}
+            held.enter_context(object_lock.held(below(table, LOCK), about, wait=WAIT))
+        else:
+            folder = Path(table)
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = held.enter_context((folder / LOCK).open("w"))
+            lock_file(lock.fileno(), folder / LOCK, wait=WAIT)
         yield
 
 

@@ -83,7 +83,7 @@ def test_a_holder_at_work_keeps_it_however_long_another_waits(place):
             beats.append(first.confirm())
 
     time = Time(beat)
-    with pytest.raises(LockTaken) as refused:
+    with pytest.raises(LockTaken, match=r"has held .*01-10\.json for 120 s") as refused:
         take(second, wait=120, time=time)
     assert refused.value.holder["run_id"] == "first"
     first.confirm()

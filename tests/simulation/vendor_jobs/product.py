@@ -22,8 +22,6 @@ from tests.simulation.product import install as install_below
 from tests.simulation.vendor_jobs.declared import enrichment_of
 from tests.simulation.vendor_jobs.rules import AFTER
 
-LOOKS_AGAIN = 0.05  # s
-
 
 @functools.cache
 def install() -> None:
@@ -77,15 +75,13 @@ def _close(handle: int) -> None:
 
 
 def _flock(handle: int, operation: int) -> None:
-    """fcntl.flock, which waits in virtual time; on a real file, of temporary folders, the real one,
-    which no other process holds.
-    """
+    """fcntl.flock, which waits for nobody; on a real file, of temporary folders, the real one."""
     if handle not in file_access._handles:
         fcntl.flock(handle, operation)
         return
     night = scheduler()
     locks, path = night.world.locks, file_access._handles[handle][1]
-    while path in locks and not locks[path][1].is_dead:
-        night.sleep(LOOKS_AGAIN)
+    if path in locks and not locks[path][1].is_dead:
+        raise BlockingIOError
     locks[path] = handle, night.me().process
     night.give_way()

@@ -1,0 +1,30 @@
+"""The lock of a lookup's jobs, in a folder and on a store."""
+
+import pytest
+
+from jobs.errors import LedgerError
+from jobs.ledger.job_files import JobFiles
+from jobs.ledger.store import LedgerFolder
+from tests.support.places import everywhere, place_of
+
+
+@pytest.fixture
+def files(tmp_path, request):
+    return JobFiles(LedgerFolder(place_of(request, str(tmp_path)), "labels", "f" * 16))
+
+
+@everywhere("files")
+def test_a_run_that_waits_for_the_lock_of_the_jobs_ends_in_a_clear_error(files):
+    words = (
+        r"^ledger '.*': the lock of its jobs cannot be held: .* has held .*lock for 0 s.*\. Nothing"
+    )
+    with files.locked(), pytest.raises(LedgerError, match=words), files.locked(wait=0):
+        pass
+
+
+@everywhere("files")
+def test_an_error_under_the_lock_of_the_jobs_is_not_one_of_the_lock(files):
+    with pytest.raises(OSError, match=r"^a full disk$"), files.locked():
+        raise OSError("a full disk")
+    with files.locked(wait=0):
+        pass
