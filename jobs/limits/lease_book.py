@@ -157,6 +157,8 @@ class LeaseBook:
         known.expires, known.seen = max(known.expires, now + ttl), now
         taken_back = self._unsettled.get(owner, {})
         self.settle(owner, dict.fromkeys(claims, 0))
+        if rest := {name: taken_back[name] for name in taken_back.keys() - claims}:
+            self._unsettled[owner] = rest  # it may claim these budgets later
         for limit_name, claim in claims.items():
             part = known.parts.setdefault(
                 limit_name, _Part(claim.limit, taken_back.get(limit_name, 0))

@@ -169,9 +169,17 @@ def _remove_old_versions(table: str, older_than: timedelta) -> int:
         return 0
     hours = math.ceil(older_than / timedelta(hours=1))
 
-    def remove() -> list[str]:
+    def vacuum_files(*, dry_run: bool) -> list[str]:
+        return opened.vacuum(
+            retention_hours=hours, enforce_retention_duration=False, dry_run=dry_run
+        )
+
+    def remove() -> int:
         sync_log(table)  # else a power cut could restore a version whose files are gone
-        return opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
+        there = _count_there(table, vacuum_files(dry_run=True))
+        if there:
+            vacuum_files(dry_run=False)
+        return there
 
     with storing(table):
         old = commit_on_top(opened, remove)
@@ -179,7 +187,16 @@ def _remove_old_versions(table: str, older_than: timedelta) -> int:
         if is_url(table) and settings.get("delta.enableExpiredLogCleanup") != "false":
             # entries of the log, which a commit on a store does not delete
             opened.cleanup_metadata()
-    return len(old)
+    return old
+
+
+def _count_there(table: str, names: Sequence[str]) -> int:
+    """Returns how many of these files exist: the log names a file long after it is deleted."""
+    forms = [{name, unquote(name)} for name in names]
+    if not is_url(table):
+        return sum(any(Path(table, form).exists() for form in both) for both in forms)
+    there = {one.name for one in objects.listed(table)} if forms else set()
+    return sum(not both.isdisjoint(there) for both in forms)
 
 
 def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:

@@ -116,8 +116,7 @@ def _each(
 ) -> Iterator[str]:
     for day in found:
         for row in map(shown, day.rows if all_lines else ()):
-            text = f"{row['_lookup']}  {row['_status']}  {row['_key']}  {row['_error'] or ''}"
-            yield text.rstrip()
+            yield f"{row['_lookup']}  {row['_status']}  {_letter(row)}".rstrip()
         count = counted(len(day.rows), "dead letter")
         if day.rows:
             yield f"{day.day}  {count} of run {day.run_id} ({day.state})"

@@ -176,6 +176,15 @@ def test_a_budget_counts_at_least_what_was_spent_and_exactly_that_once_all_is_se
     assert book.held("m") == sum(spent.values())
 
 
+def test_an_owner_that_returns_with_some_of_its_budgets_settles_the_others_too():
+    book, claim = LeaseBook(), Claim(MONEY, 10, 10)
+    book.heartbeat("a", {"day": claim, "month": claim}, now=0.0, ttl=TTL)
+    book.heartbeat("a", {"day": claim}, now=2 * TTL, ttl=TTL)
+    assert (book.held("day"), book.held("month")) == (10, 10)
+    book.leave("a", now=2 * TTL, spent={"day": 3, "month": 3})
+    assert (book.held("day"), book.held("month")) == (3, 3)
+
+
 def test_a_book_remembers_a_bounded_number_of_owners_to_be_settled():
     book = LeaseBook()
     for number in range(3 * UNSETTLED_KEPT):

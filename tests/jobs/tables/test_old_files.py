@@ -75,6 +75,7 @@ def test_old_versions_go_when_they_are_old_enough_and_the_newest_stays(table):
     assert values(table) == [2]
     with pytest.raises(FileNotFoundError):
         values(table, version=0)
+    assert vacuum(table, older_than=AT_ONCE) == Removed(old=0, runs=0)
 
 
 def test_keeping_versions_for_longer_than_the_log_knows_them_is_refused(runs_only):
