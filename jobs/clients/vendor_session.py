@@ -153,7 +153,7 @@ class VendorSession:
                 refused = self._refused(error)
                 raise NotSubmitted(str(refused), requests=sent, about_us=refused) from None
             if not sent:
-                later = isinstance(error, CallFailed | OSError)
+                later = isinstance(error, CallFailed | Throttled | OSError)
                 reason = reason if later else str(self.wrong(reason))
                 raise NotSubmitted(reason, later=later) from error
             if self._is_refusal(error):

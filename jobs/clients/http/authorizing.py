@@ -19,7 +19,7 @@ from urllib.parse import quote, quote_plus
 
 import aiohttp
 
-from jobs.clients.client import CallFailed
+from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http import throttling
 from jobs.clients.http.connections import WatchedConnector
 from jobs.clients.http.transport import Transport
@@ -35,10 +35,12 @@ from jobs.declare.auth import (
 from jobs.declare.services import without_path
 from jobs.declare.values.env import Env, read_from, resolve, variables_in
 from jobs.errors import AccessRefused, DeclarationError, ServiceDown
+from jobs.wording import counted
 
 TOKEN_TIMEOUT = 30.0  # s, for one token request
 TOKEN_TRIES = 3
-TOKEN_PAUSE = 0.5  # s between them
+TOKEN_PAUSE = 0.5  # s between them, unless the server says how long
+PATIENCE = 60.0  # s; a longer pause is not waited for when a task starts
 SHORTEST_ENCODED = 6  # bytes of a secret whose base64 and hexadecimal digits are masked too
 URL_SAFE = str.maketrans("+/", "-_")
 SHOWN_OF_A_SECRET = 3  # characters; a shorter start of a secret is not masked
@@ -161,6 +163,7 @@ class Authorizer:
 
         Raises:
             CallFailed: No token is available now.
+            Throttled: The server of tokens asks to wait.
             AccessRefused: The server refuses a token.
         """
         return self._headers
@@ -210,6 +213,7 @@ class TokenHeaders(Authorizer):
         # the last two, as a late answer may be about the previous token
         self._tokens: tuple[str, ...] = ()
         self._renew_at = self._ends_at = 0.0
+        self._paused_until = 0.0  # by the server of tokens
         self._taken = False  # the service accepted this token
         self._after_refusal = False  # fetched because the previous token got a 401
         self._fetching: asyncio.Task[None] | None = None
@@ -221,11 +225,12 @@ class TokenHeaders(Authorizer):
         for attempt in range(1, TOKEN_TRIES + 1):
             try:
                 await self._fetch()
-            except CallFailed as failure:
-                if attempt == TOKEN_TRIES:
-                    message = f"{self._service}: {failure} ({TOKEN_TRIES} tries)."
+            except (CallFailed, Throttled) as failure:
+                pause = failure.seconds if isinstance(failure, Throttled) else TOKEN_PAUSE
+                if attempt == TOKEN_TRIES or pause > PATIENCE:
+                    message = f"{self._service}: {failure} ({counted(attempt, 'try', 'tries')})."
                     raise ServiceDown(message) from None
-                await asyncio.sleep(TOKEN_PAUSE)
+                await asyncio.sleep(pause)
             else:
                 return
 
@@ -241,6 +246,11 @@ class TokenHeaders(Authorizer):
             and now >= min(self._renew_at, self._ends_at)
             and not self._takes_kept(now)
         ):
+            if now < self._paused_until:
+                if now < self._ends_at:
+                    return self._headers
+                left = self._paused_until - now
+                raise Throttled(f"{self._shown_url} asks for no token request", left, 429)
             self._fetching = asyncio.create_task(self._fetch(), name="tidegate token")
             self._fetching.add_done_callback(self._fetched)
         if now >= self._ends_at and self._fetching is not None:
@@ -277,7 +287,11 @@ class TokenHeaders(Authorizer):
         return without_secrets(text, (self._secret, pair, *tokens))
 
     async def _fetch(self) -> None:
-        """Fetch a new token. Raises CallFailed for a transient failure, or AccessRefused."""
+        """Fetch a new token.
+
+        Raises CallFailed for a transient failure, Throttled where the server asks to wait, or
+        AccessRefused.
+        """
         auth = self._auth
         form = {"grant_type": "client_credentials"} | ({"scope": auth.scope} if auth.scope else {})
         headers = {"Accept": "application/json"}
@@ -313,7 +327,16 @@ class TokenHeaders(Authorizer):
                 f"{self._shown_url} gave more than one answer: the token may be another's",
                 passing=True,
             )
-        if status == 429 or status >= 500 or throttling.is_throttled(status, response.headers):
+        is_about_rate = status == 429 or throttling.is_throttled(status, response.headers)
+        if is_about_rate or (status == 503 and "Retry-After" in response.headers):
+            seconds = throttling.pause(response.headers)
+            self._paused_until = asyncio.get_running_loop().time() + seconds
+            raise Throttled(
+                f"{self._shown_url} gave no token: {status}, to be asked again in {seconds:.0f} s",
+                seconds,
+                status,
+            )
+        if status >= 500:
             raise CallFailed(f"{self._shown_url} gave no token: {status}", passing=True)
         if not 200 <= status < 300:  # some answer 201
             raise AccessRefused(

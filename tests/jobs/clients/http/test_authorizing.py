@@ -476,6 +476,45 @@ def test_a_call_that_has_no_token_fails_in_a_way_that_may_pass():
     assert None not in api.seen
 
 
+def throttle(seconds):
+    """The answer of a server of tokens that says when to ask again."""
+    return lambda: web.Response(status=429, headers={"Retry-After": str(seconds)})
+
+
+def test_a_task_that_starts_waits_for_a_token_as_long_as_its_server_says(monkeypatch):
+    monkeypatch.setattr("jobs.clients.http.authorizing.TOKEN_PAUSE", 3600.0)
+    api, answers = Api(), [throttle(0), None]
+    answer = api.token
+
+    async def token(request):
+        api.token_answer = answers.pop(0)
+        return await answer(request)
+
+    api.token = token
+    assert asking(api, oauth2, once) == {"score": 1.0}
+    api.token_answer, api.token = throttle(3600), answer
+    _TOKENS.clear()
+    with pytest.raises(RunStopped, match=r"no token: 429, to be asked again in 3600 s \(1 try\)"):
+        asking(api, oauth2, once)
+
+
+def test_a_pause_of_the_server_of_tokens_holds_calls_back_and_uses_up_no_retry():
+    async def late(call):
+        api.token_answer = throttle(50)
+        pass_by(1.2 * LIFE)
+        paused = await call(), await call()
+        api.token_answer = None
+        pass_by(50)
+        return *paused, await call()
+
+    api = Api(life=LIFE)
+    *paused, then = asking(api, oauth2, late)
+    assert [type(one) for one in paused] == [Throttled, Throttled]
+    assert all(40 < one.seconds <= 50 for one in paused)
+    assert then == {"score": 1.0}
+    assert len(api.token_requests) == 3
+
+
 @pytest.mark.parametrize(
     ("declare", "sentence"),
     [
