@@ -30,6 +30,7 @@ from jobs.run.keys.key_texts import ROWS, TEXT
 from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.run.plan.preflight import check_chained, check_columns, check_event_time, find_day
 from jobs.run.planned_keys import CALLS, PlannedKeys
+from jobs.run.requests_of_calls import count_requests
 from jobs.run.rungs import WaterfallEstimate, forecast_rungs, render_waterfall
 from jobs.schema.facts import Facts
 from jobs.storage.locked_folders import temporary_folder
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from jobs.ledger.plan import LedgerPlan
     from jobs.schema.records import Billed, LookupMetrics, PriceFacts
 
-NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
+NO_ANSWER, OUTLIVED, REFRESHED = "no answer stored", "ttl run out", "declared expired"
 IN_JOBS = "in an open job"
 DAY = 86_400  # s
 FAILED = "answered with an error"  # by error_when or required
@@ -67,7 +68,7 @@ class LookupEstimate(Facts):
     # day
     calls: int
     calls_because: str  # why calls exceed `asked`; empty if they do not
-    requests: int  # calls, with full batches
+    requests: int  # of the calls, with full batches; as many per call as on the last run
     batch_size: int
     # decimal; None: no price is declared, or only answers show the units and few are stored
     cost: str | None
@@ -84,6 +85,8 @@ class LookupEstimate(Facts):
     cost_at_most: str | None = None  # with those calls
     # where the cost is that of the last run's calls, the number of these; without an interval
     as_last_run: int = 0
+    # calls may send more (pages, a coroutine), and no run has shown how many
+    requests_are_least: bool = False
 
 
 @dataclass(frozen=True)
@@ -245,11 +248,11 @@ def _estimated(
             because[reason] = before.num_rows - never_asked.num_rows
         because |= _asked_before(lookup, plan, never_asked[TEXT], now_us)
     asked = keys - in_ledger
-    because[NEVER_ASKED] = asked - in_jobs - sum(because.values())
+    because[NO_ANSWER] = asked - in_jobs - sum(because.values())
     because[IN_JOBS] = in_jobs
     calls = pc.sum(missing[CALLS]).as_py() or 0
     each = lookup.max_items if isinstance(lookup, JobLookup) else lookup.batch_size
-    requests = -(-calls // each)
+    sent = count_requests(lookup, calls, None if last is None else last.figures)
     calls_because = BY_ROW if lookup.cache is None else EVERY_DAY
     today = _utc_day(now_us)
     prices = in_force(lookup.prices, today)
@@ -269,7 +272,8 @@ def _estimated(
         because=tuple((reason, count) for reason, count in because.items() if count),
         calls=calls,
         calls_because="" if calls + in_jobs == asked else calls_because,
-        requests=requests,
+        requests=sent.requests,
+        requests_are_least=sent.are_least,
         batch_size=each,
         cost=None,
         price=price_text(prices),
@@ -324,7 +328,8 @@ def _with_unknown(
         expected = round(unknown * (rows - outcomes.get("skipped", 0)) / rows)
         seconds = _seconds(lookup, estimated.calls + expected, last)
     calls = estimated.calls + unknown
-    units = {"item": calls, "request": -(-calls // estimated.batch_size)}
+    sent = count_requests(lookup, calls, None if last is None else last.figures)
+    units = {"item": calls, "request": sent.requests}
     is_exact = estimated.cost is not None and not (estimated.cost_between or estimated.as_last_run)
     most = cost_of(in_force(lookup.prices, _utc_day(now_us)), units)
     return replace(
@@ -398,6 +403,8 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
     because = ", ".join(f"{reason} {count:,}" for reason, count in lookup.because)
     each = f"   {lookup.batch_size:,} items each" if lookup.batch_size > 1 else ""
     at = f"{counted(lookup.concurrency, 'call')} in flight"
+    least = "at least " if lookup.requests_are_least else ""
+    several = "   as many per call as on the last run" if lookup.requests > lookup.calls else ""
     took = (
         "unknown: no earlier run measured a call"
         if lookup.seconds is None
@@ -415,7 +422,7 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
             if lookup.calls_because
             else ()
         ),
-        f"  requests           {lookup.requests:,}{each}",
+        f"  requests           {least}{lookup.requests:,}{each}{several}",
         f"  time               {took}",
     ]
     if lookup.unknown:
@@ -437,7 +444,7 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
         if lookup.as_last_run:
             between = f", if they use as much as the {lookup.as_last_run:,} of the last run,"
         most = "" if lookup.cost_at_most is None else f" to {lookup.cost_at_most}"
-        cost = f"{lookup.cost}{most} {currency}".rstrip()
+        cost = f"{least}{lookup.cost}{most} {currency}".rstrip()
         lines.insert(-1, f"  cost               {cost}{between} {at_price}{later}")
     elif lookup.price:
         lines.insert(-1, f"  cost               {UNKNOWN_COST} at {lookup.price}")

@@ -100,7 +100,8 @@ def _lines(chosen: Sequence[Chosen]) -> Iterator[str]:
     yield from removed_letters((day.day, day.removed) for day in chosen)
     for day in chosen:
         for one in day.priced:
-            cost = f", {one.cost} at {one.price}" if one.cost is not None else ""
+            least = "at least " if one.requests_are_least else ""
+            cost = f", {least}{one.cost} at {one.price}" if one.cost is not None else ""
             requests = f" in {counted(one.requests, 'request')}" if one.requests < one.calls else ""
             yield (
                 f"{day.day}  {one.lookup}: {counted(one.letters, 'letter')}, "

@@ -27,6 +27,7 @@ from jobs.ledger.selection import select
 from jobs.process.day_events import DayOutcome
 from jobs.process.day_options import DayOptions
 from jobs.run.enrich_day import STOPPED
+from jobs.run.requests_of_calls import count_requests
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
 from jobs.storage.locked_folders import temporary_folder
@@ -54,6 +55,7 @@ class PricedLetters(Facts):
     requests: int  # with full batches
     cost: str | None  # decimal; None: no price is declared, or only an answer shows its units
     price: str  # as "0.0040 USD per item"; empty: none
+    requests_are_least: bool = False  # calls may send more: pages, a coroutine
 
 
 @dataclass(frozen=True)
@@ -125,16 +127,23 @@ def _priced(enrichment: Enrichment, found: DayLetters, now_us: int) -> Chosen:
         wanted = pa.array(own, pa.string())
         known = select(kept.folder, wanted, now_us=now_us, ttl=FOR_EVER).answers.num_rows
         calls = len(own) - known + of_lookups.get(lookup.name, 0)
-        requests = -(-calls // lookup.batch_size)
+        sent = count_requests(lookup, calls)
         prices = in_force(lookup.prices, today)
         cost = None
         if lookup.prices and not reported_units(lookup.prices):
-            cost = f"{cost_of(prices, {'item': calls, 'request': requests}):f}"
+            cost = f"{cost_of(prices, {'item': calls, 'request': sent.requests}):f}"
         letters = sum(count for (name, _), count in rows.items() if name == lookup.name)
         keys[lookup.name] = own
         priced.append(
             PricedLetters(
-                found.day, lookup.name, letters, calls, requests, cost, price_text(prices)
+                found.day,
+                lookup.name,
+                letters,
+                calls,
+                sent.requests,
+                cost,
+                price_text(prices),
+                sent.are_least,
             )
         )
     return Chosen(found.day, keys, failed, tuple(priced))

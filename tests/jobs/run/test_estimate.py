@@ -18,7 +18,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import write_request
 from jobs.run.day import run_day
-from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Price, Service, jobs
+from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Pages, Price, Service, jobs
 
 pytestmark = pytest.mark.spark
 DAYS = ["2026-11-01", "2026-11-02"]
@@ -74,13 +74,13 @@ def test_a_key_is_asked_for_a_reason_and_each_is_counted_once_over_all_days(fold
     assert (estimate.rows, lookup.rows, lookup.keys) == (200, 200, 75)
     assert (lookup.in_ledger, lookup.asked) == (5, 70)
     assert lookup.oldest_days == pytest.approx(3.0, abs=0.01)
-    assert dict(lookup.because) == {"version 1 -> 2": 10, "ttl run out": 10, "never asked": 50}
+    assert dict(lookup.because) == {"version 1 -> 2": 10, "ttl run out": 10, "no answer stored": 50}
     assert (lookup.cost, lookup.price) == ("0.2800", "0.0040 USD per item")
     assert lookup.later_price == "0.0046 USD per item from 2100-01-01"
     assert lookup.seconds is None
     message = estimate.render()
     assert (
-        "asked anew       70   because: ttl run out 10, version 1 -> 2 10, never asked 50"
+        "asked anew       70   because: ttl run out 10, version 1 -> 2 10, no answer stored 50"
         in message
     )
     assert (
@@ -148,6 +148,9 @@ def test_before_the_first_price_a_plan_says_so_and_an_answer_of_a_clock_ahead_is
     message = " ".join(plan(later, DAYS[:1]).render().split())
     assert "in the ledger 1 oldest answer 0 s old" in message
     assert "cost 0 as no price is in force today; 0.0046 USD per item from 2100" in message
+    paged = dataclasses.replace(later.lookups[0], pages=Pages(next="$.next", max_pages=9))
+    estimate = plan(dataclasses.replace(later, lookups=[paged]), DAYS[:1])
+    assert "  requests           at least 50\n" in estimate.render()
 
 
 def test_the_most_that_jobs_cost_counts_their_items_together(folder, service):

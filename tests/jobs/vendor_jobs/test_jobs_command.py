@@ -75,7 +75,7 @@ def test_a_plan_counts_the_keys_of_open_jobs_apart(reviews, capsys):
     capsys.readouterr()
     assert reviews.run(DAY, command="plan") == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "because: never asked 15, in an open job 10" in text
+    assert "because: no answer stored 15, in an open job 10" in text
     assert "requests 2 10 items each" in text
     assert "cost 0.0600 USD" in text
     expired = [StoredAnswer(key_text((text,)), "miss", None, 1, "earlier") for text in TEXTS]
