@@ -16,7 +16,6 @@ from jobs.clients.http.session_client import SessionClient
 from jobs.clients.http.streamed_bodies import (
     json_lines,
     multipart,
-    read_if_any,
     read_to_file,
     spooled_lines,
 )
@@ -176,7 +175,7 @@ class Requests:
                 body=_body(json, lines),
                 miss=miss,
                 headers=headers,
-                read=read_if_any,
+                read=self._session.read_if_any,
             )
         )
 
@@ -190,7 +189,12 @@ class Requests:
     ) -> Asking:
         return self._begun(
             self._request(
-                "DELETE", path, params=params, miss=miss, headers=headers, read=read_if_any
+                "DELETE",
+                path,
+                params=params,
+                miss=miss,
+                headers=headers,
+                read=self._session.read_if_any,
             )
         )
 

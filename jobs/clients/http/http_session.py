@@ -456,6 +456,11 @@ class ServiceSession:
             )
         return body, True
 
+    async def read_if_any(self, response: aiohttp.ClientResponse) -> Any:
+        """Return the JSON of a body; None for an empty body. Raises as `_body` and `_loaded`."""
+        body, is_whole = await self._body(response, 0)
+        return self._loaded(body, response, is_whole=is_whole) if body.strip() else None
+
     def masked(self, text: str) -> str:
         shown = (
             text.replace(self.base_url, f"{self._shown_url}/***")

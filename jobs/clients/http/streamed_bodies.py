@@ -1,5 +1,6 @@
 """Bodies that do not fit in memory: lines of JSON to send, and responses read into a file."""
 
+import gzip
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
@@ -7,7 +8,7 @@ from typing import IO, Any, NamedTuple
 import aiohttp
 
 from jobs.clients.client import CallFailed, Unclear
-from jobs.clients.http.answer_body import is_sized, loaded
+from jobs.clients.http.answer_body import is_sized
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.values.templates import as_json, dumped
 
@@ -15,10 +16,17 @@ PIECE = 1 << 16  # bytes read at once
 
 
 class BodyFile(NamedTuple):
-    """A body in a file, which is at its start. is_sized: HTTP marked its end."""
+    """A body in a file, which is at its start.
+
+    Attributes:
+        file: The bytes as they came.
+        is_sized: HTTP, or gzip, marks its end.
+        is_packed: It is in gzip.
+    """
 
     file: IO[bytes]
     is_sized: bool
+    is_packed: bool
 
 
 def spooled_lines(lines: Iterable[Any]) -> IO[bytes]:
@@ -46,7 +54,8 @@ def multipart(file: IO[bytes], *, field: str, name: str, fields: Mapping[str, st
 async def read_to_file(response: aiohttp.ClientResponse) -> BodyFile:
     """Return the body; an interrupted body raises aiohttp's error if HTTP marks its end."""
     coding = response.headers.get("Content-Encoding", "").strip().lower()
-    if coding not in ("", "identity"):
+    is_packed = coding in ("gzip", "x-gzip")  # as stores give what was uploaded so
+    if coding not in ("", "identity") and not is_packed:
         raise Unclear(f"the answer is coded as {coding[:40]}, and was requested without coding")
     file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
     try:
@@ -56,13 +65,7 @@ async def read_to_file(response: aiohttp.ClientResponse) -> BodyFile:
         file.close()
         raise
     file.seek(0)
-    return BodyFile(file, is_sized(response))
-
-
-async def read_if_any(response: aiohttp.ClientResponse) -> Any:
-    """Return the JSON of a body; None for an empty body."""
-    body = await response.read()
-    return loaded(body, response.charset) if body.strip() else None
+    return BodyFile(file, is_packed or is_sized(response), is_packed)
 
 
 def json_lines(body: BodyFile) -> Iterator[Any]:
@@ -73,17 +76,29 @@ def json_lines(body: BodyFile) -> Iterator[Any]:
         CallFailed: The connection cut the last line.
         ValueError: Any other line is not JSON.
     """
-    with body.file as file:
-        for line in file:
+    with body.file as packed:
+        file = gzip.GzipFile(fileobj=packed) if body.is_packed else packed
+        for line in _lines(file):
             if not line.strip():
                 continue
             try:
-                value = read_json(line.decode())
+                value = read_json(line.decode("utf-8-sig"))
             except ValueError as error:
                 if line.endswith(b"\n"):
                     raise
                 if not body.is_sized:
-                    cut = f"the answer broke off after {file.tell():,} bytes"
-                    raise CallFailed(cut, passing=True) from error
+                    raise _broken_off(file) from error
                 return
             yield value
+
+
+def _lines(file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
+    """Yield the lines of a file. Raises CallFailed if its gzip has no end."""
+    try:
+        yield from file
+    except EOFError as error:
+        raise _broken_off(file) from error
+
+
+def _broken_off(file: IO[bytes] | gzip.GzipFile) -> CallFailed:
+    return CallFailed(f"the answer broke off after {file.tell():,} bytes", passing=True)

@@ -178,6 +178,23 @@ def test_requests_go_to_the_service_with_who_asks_and_come_back_as_json(service,
     ]
 
 
+def test_a_packed_answer_is_read_whatever_the_method(service):
+    async def packed(request):
+        response = web.json_response({"label": "good"})
+        response.enable_compression(force=web.ContentCoding.gzip)
+        return response
+
+    service.answer = packed
+
+    @declared(service.url)
+    async def sentiment(row, http):
+        answers = [await http.get("/v1"), await http.post("/v1"), await http.put("/v1", json={})]
+        (label,) = {answer["label"] for answer in answers}
+        return {"label": label, "score": 1.0}
+
+    assert ask(sentiment, ("a",)) == [("good", 1.0)]
+
+
 @pytest.mark.parametrize(
     "path", ["v1", "http://elsewhere/v1", "/v1?a=b", "/v1#a", "//elsewhere/v1"]
 )

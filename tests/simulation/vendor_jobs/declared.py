@@ -76,7 +76,7 @@ class Vendor:
         async for line in self._lines(job, http):
             if self.dialect.by_token and "tokens" in line and line["id"] not in counted:
                 http.bill(tokens=line["tokens"])
-            counted.add(line["id"])
+                counted.add(line["id"])
             if "error" in line:
                 billed = self.dialect.bills != "answered"
                 yield line["id"], Failed(line["error"], again=not line["final"], billed=billed)

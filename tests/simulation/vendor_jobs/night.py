@@ -217,6 +217,7 @@ def _draw_chances(draws: random.Random) -> dict[str, float]:
         "item left out": often(0.1, 0.5),
         "foreign result": often(0.3),
         "result doubled": often(0.3),
+        "failure beside a result": often(0.3),
         "last line torn": often(0.5),
         "cancel takes long": often(0.5),
     }

@@ -193,7 +193,11 @@ class JobVendor:
         found = [self._line(job, item, outcome) for item, outcome in job.outcomes.items()]
         if not self.dialect.by_token and found and self.faults.strikes("result doubled"):
             found.append(found[int(len(found) * self._draws.random())])
-        if self.faults.strikes("foreign result"):
+        answered = [item for item, outcome in job.outcomes.items() if outcome == "ok"]
+        if answered and self.faults.strikes("failure beside a result"):
+            one, final = self._draws.choice(answered), self._draws.random() < 0.5
+            found.append({"id": one, "error": "cannot read it: expired", "final": final})
+        if found and self.faults.strikes("foreign result"):
             name = self._draws.choice(("of nobody here", "A" * 22, ""))
             found.append({"id": name, "answer": {"label": "foreign"}, "tokens": 0})
         return found

@@ -78,7 +78,9 @@ class Look:
 class _Results:
     """The results of a job while they are read."""
 
-    keys: dict[str, str | None]  # by the item's id; None once its result was read
+    keys: dict[str, str]  # by the item's id
+    # items with a result: the failure, until another result answers the item
+    read: dict[str, Failed | None] = field(default_factory=dict)
     answered: int = 0
     failed: int = 0
     billed: int = 0
@@ -229,7 +231,12 @@ class JobWatch:
         """
         results = _Results({item_id(key): key for key in intent.keys[KEY].to_pylist()})
         reading = await self._read(job, intent, results)
-        missing = [key for key in results.keys.values() if key is not None]
+        if not results.read and 0 < len(results.keys) <= results.unknown - intent.erased:
+            # sent again, the items would be paid again, and their results ignored again
+            raise self.vendor.wrong(
+                f"results gave {counted(results.unknown, 'id')}, and none is the id of an item"
+            )
+        missing = [key for item, key in results.keys.items() if item not in results.read]
         if missing and not reading.is_whole:
             # the vendor may have answered and billed these items, so they must not go again
             raise ItemsMissing(missing, len(results.keys))
@@ -262,7 +269,7 @@ class JobWatch:
         await self.finish(job, facts)
 
     async def _read(self, job: Job, intent: Intent, results: _Results) -> Reading:
-        """Read the results, and store the first of each item."""
+        """Read the results, and store the first answer of each item, or its first failure."""
         reading, part, size = Reading(), list[StoredAnswer](), 0
         async for pair in self.vendor.results(job.id, reading):
             stored = self._record(results, pair, intent.run_id)
@@ -278,7 +285,9 @@ class JobWatch:
         return reading
 
     def _record(self, results: _Results, pair: Any, run_id: str) -> StoredAnswer | None:
-        """Return the record of a result; None for an unknown item, and for a second result."""
+        """Return the record of a result; None for an unknown item, and for a second result, unless
+        it answers an item that had failed: its answer may be billed.
+        """
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
             raise self.vendor.wrong("results must yield pairs of an item's id and its answer")
         item, answer = pair
@@ -286,11 +295,14 @@ class JobWatch:
             results.unknown += 1
             results.unknown_billed += answer.billed if isinstance(answer, Failed) else 1
             return None
-        key = results.keys[item]
-        if key is None:
+        if item in results.read:
             results.doubled += 1
-            return None
-        results.keys[item] = None
+            failure = results.read[item]
+            if failure is None or isinstance(answer, Failed):
+                return None
+            results.failed -= 1
+            results.billed -= failure.billed
+        results.read[item] = answer if isinstance(answer, Failed) else None
         outcome: StoredOutcome = "ok"
         response: bytes | None = None
         if isinstance(answer, Failed):
@@ -310,7 +322,8 @@ class JobWatch:
                 f"results gave {type(answer).__name__} for an item; it must be a dict, None or "
                 "Failed"
             )
-        return StoredAnswer(key, outcome, response, round(self.clock() * 1e6), run_id)
+        now = round(self.clock() * 1e6)
+        return StoredAnswer(results.keys[item], outcome, response, now, run_id)
 
     def _failures(
         self, keys: Sequence[str], outcome: StoredOutcome, why: str, run_id: str
