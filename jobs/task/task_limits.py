@@ -136,6 +136,7 @@ class TaskLimits:
         """Report that the task starts no more calls, so that others get what it does not use."""
         if self._chain is not None:
             self._report(self._chain, {})
+            self._chain = None  # a heartbeat that was planned before would ask for calls again
 
     def _report(self, chain: Chain, usable_lease: Mapping[str, int]) -> None:
         """Send a heartbeat, with the possible calls in flight by leased service."""

@@ -368,3 +368,18 @@ def test_calls_that_end_at_once_keep_their_lease_while_rows_come():
     held, began = run_virtual(main)
     assert set(held[100:]) == {4}
     assert len(began) == 300
+
+
+def test_a_task_that_has_given_back_takes_nothing_again():
+    async def main():
+        loop = asyncio.get_running_loop()
+        declared = ServiceLimits("function first", {CALLS: Limit(4)}, LONGEST)
+        keeper = LeaseKeeper(declared, "", "", None, loop.time)
+        task = Task(Function(lambda key: 0.1), driver=Driver(keeper), limits=declared)
+        await task.ask([0, 1], cut_at=0.5)
+        held = [keeper.tasks.held(CALLS)]
+        task.limits.give_back()
+        await asyncio.sleep(1.0)  # the ticks of a task whose rows never ended go on
+        return [*held, keeper.tasks.held(CALLS)]
+
+    assert run_virtual(main) == [2, 0]
