@@ -18,10 +18,10 @@ import pytest
 from jobs.process.spark_submit import archived_classes
 
 # Machines are busy: a slow example says nothing. `make test` draws the same examples each time, so
-# that it is green or red for what was changed; `make proof` draws new ones, `make quick` a tenth
-# (tests/support/examples.py).
+# that it is green or red for what was changed; `make proof` draws new ones and twice as
+# many (tests/support/examples.py).
 hypothesis.settings.register_profile("explore", deadline=None)
-hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 hypothesis.settings.load_profile("same")
 DAY = "2013-01-10"

@@ -36,6 +36,7 @@ from jobs.run.keys.hits import open_folder, with_index
 from jobs.run.keys.registration import look_at_ledger, unregister
 from tests.jobs.task.test_runner import Function, batch, collected, lookup, plan
 from tests.support.failing_storage import ERRORS, FailingStorage, put_under
+from tests.support.variants import first_of
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service
 
 pytestmark = pytest.mark.slow
@@ -137,7 +138,7 @@ def assert_all_or_none(folder, message, afterwards):
 
 
 @pytest.mark.parametrize("failing", EACH, indirect=True)
-@pytest.mark.parametrize("grace", [timedelta(0), timedelta(days=1)])
+@pytest.mark.parametrize("grace", first_of([timedelta(0), timedelta(days=1)]))
 def test_compaction_loses_no_answer_whatever_operation_fails(failing, tmp_path, grace, monkeypatch):
     monkeypatch.setattr(compaction, "GRACE", grace)
 
@@ -166,6 +167,7 @@ def test_forgetting_loses_no_other_answer_and_ends_well_the_next_time_whatever_o
         assert set(known(folder)) == set(KEYS[:16]) - set(gone), message
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("failing", EACH, indirect=True)
 def test_a_refresh_marks_what_it_found_or_says_so_whatever_operation_fails(failing, tmp_path):
     asked = lookup(Function())
@@ -218,8 +220,9 @@ def run_once(folder, asked, run_id):
         unregister(ledger)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("failing", EACH, indirect=True)
-@pytest.mark.parametrize("idempotent", [pytest.param(True, marks=pytest.mark.proof), False])
+@pytest.mark.parametrize("idempotent", [True, False])
 def test_a_run_asks_no_key_that_is_stored_whatever_operation_fails(failing, tmp_path, idempotent):
     functions = {}
 

@@ -26,6 +26,7 @@ from jobs.task.lease.lease_messages import parse_claims
 from jobs.task.lease.leased_call import LeasedCall
 from jobs.task.lease.service_lease import ServiceLease
 from tests.jobs.limits.fleet import MemoryStore, Way
+from tests.support.variants import first_of
 from tidegate import HttpLookup, Service
 
 TTL = 5.0
@@ -264,7 +265,7 @@ def jain(service):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", first_of(range(2)))
 def test_three_runs_of_four_tasks_use_each_limit_to_its_end_and_never_above(seed):
     draw = random.Random(seed)
     seconds = 180.0
@@ -309,7 +310,7 @@ async def trouble(fleet, store):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_of(range(3)))
 def test_killed_runs_and_a_store_that_goes_and_comes_never_exceed_a_rate(seed):
     draw = random.Random(seed)
     service = run_virtual(

@@ -76,6 +76,7 @@ def test_two_runs_over_a_store_keep_one_rate_and_use_it(geo, tmp_path):
     assert arrivals[-1] - arrivals[0] < 12, "200 calls take 5 s at the full rate"
 
 
+@pytest.mark.proof
 def test_the_tasks_of_one_run_keep_a_rate_without_a_store(geo):
     with runs(geo, 1, tasks=4, rows=40) as (process,):
         assert process.wait(60) == 0

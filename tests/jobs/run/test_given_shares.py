@@ -14,6 +14,7 @@ from jobs.task.link.driver_link import DriverLink, with_driver
 from jobs.task.link.link_protocol import HEARTBEAT, DriverAddress
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
+from tests.support.variants import first_of
 from tidegate import Cache
 
 pytestmark = pytest.mark.slow
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 DIVIDED = DriverAddress("127.0.0.1", 1, 0, divides=True)
 
 
-@pytest.mark.parametrize("mode", ["ordered", "unordered"])
+@pytest.mark.parametrize("mode", first_of(["ordered", "unordered"]))
 @pytest.mark.parametrize("cache", [None, Cache()])
 def test_a_task_has_as_many_calls_in_flight_as_it_is_given_meanwhile(wait_for, mode, cache):
     function = Function(seconds=lambda key: 0.005)

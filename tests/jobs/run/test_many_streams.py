@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.documents import all_blocks
 from tests.support.sources import ROOT
+from tests.support.variants import first_of
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +24,7 @@ def lines(frame):
     return [",".join(str(value) for value in row) for row in frame.collect()]
 
 
-@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("section", first_of(SECTIONS, 3))
 def test_each_example_prints_what_the_page_says(spark, section, tmp_path):
     names = {"spark": spark}
     before = BLOCKS["Interval join"] if "Around" in section else []

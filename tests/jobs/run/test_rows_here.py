@@ -158,7 +158,7 @@ def test_rows_without_a_call_are_written_as_spark_writes_them_without_a_job_of_i
     "fields",
     [
         {"mode": "ordered"},
-        {"mode": "unordered", "cache": None},
+        pytest.param({"mode": "unordered", "cache": None}, marks=pytest.mark.proof),
         pytest.param({"mode": "key_ordered", "cache": None}, marks=pytest.mark.proof),
         {"mode": "ordered", "idempotent": False, "retry": Retry(retries=0)},
     ],

@@ -12,6 +12,7 @@ from aiohttp import web
 from jobs.run.enrich import write_out
 from jobs.run.plan.planner import plan_tasks
 from tests.jobs.run.test_enrich import enrichment, lookup
+from tests.support.variants import first_of
 from tidegate import Batch, Service
 
 pytestmark = pytest.mark.spark
@@ -43,7 +44,7 @@ def patient(service):
     return answer
 
 
-@pytest.mark.parametrize("rows_in_second", [0, 10])
+@pytest.mark.parametrize("rows_in_second", first_of([0, 10]))
 @pytest.mark.parametrize(
     "asked",
     [

@@ -28,6 +28,7 @@ print(json.dumps(session("workers").sparkContext.parallelize(range(2), 2).barrie
 """
 
 
+@pytest.mark.proof
 @pytest.mark.process
 @pytest.mark.spark
 def test_workers_of_one_machine_share_what_their_daemon_loaded_and_draw_different_random_numbers():

@@ -194,7 +194,7 @@ def test_the_next_compaction_takes_away_what_a_crashed_one_left(remote, objects,
     assert left not in remote.names("compacted")
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 @pytest.mark.parametrize(
     "name", ["backup", "99999999999999999x", "2026-11-26", "00000000000000009-copy"]
 )
