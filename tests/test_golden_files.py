@@ -21,7 +21,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.run.day import run_day
-from jobs.run.estimate import estimate
+from jobs.run.estimating.estimate import estimate
 from jobs.tables import audit
 from jobs.tables.records import run_records
 from tests.golden.declared.golden import order, towns, weather

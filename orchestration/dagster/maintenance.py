@@ -52,12 +52,13 @@ def _plan(all_declared: Sequence[Declared]) -> dg.JobDefinition:
     def count_keys(context: dg.OpExecutionContext, config: PlannedDays) -> None:
         from jobs.commands.day_range import day_range
         from jobs.commands.planning.plan import plan
+        from jobs.run.estimating.text import estimate_text
 
         enrichment = declared_as(all_declared, config.enrichment).enrichment
         days = day_range(
             enrichment, config.first, config.last or config.first, names=("first", "last")
         )
-        estimate = plan(enrichment, days).render()
+        estimate = estimate_text(plan(enrichment, days))
         context.log.info(estimate)
         context.add_output_metadata({"estimate": dg.MetadataValue.md(f"```\n{estimate}\n```")})
 

@@ -12,9 +12,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands.planning.plan import plan
+    from jobs.run.estimating.text import estimate_text
 
     enrichment = named(options).enrichment
-    print(plan(enrichment, days_of(options, enrichment)).render())
+    print(estimate_text(plan(enrichment, days_of(options, enrichment))))
     return RIGHT
 
 

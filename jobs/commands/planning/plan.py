@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from jobs.declare.enrichment import Enrichment
 from jobs.process.quiet_spark import quiet_session
-from jobs.run.estimate import Estimate, estimate
+from jobs.run.estimating.estimate import estimate
+from jobs.run.estimating.figures import Estimate
 
 
 def plan(enrichment: Enrichment, days: Sequence[str]) -> Estimate:

@@ -27,7 +27,7 @@ from jobs.ledger.selection import select
 from jobs.process.day_events import DayOutcome
 from jobs.process.day_options import DayOptions
 from jobs.run.enrich_day import STOPPED
-from jobs.run.requests_of_calls import count_requests
+from jobs.run.estimating.requests_of_calls import count_requests
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
 from jobs.storage.locked_folders import temporary_folder

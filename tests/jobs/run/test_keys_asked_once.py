@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from jobs.run.day import run_day
-from jobs.run.estimate import estimate
+from jobs.run.estimating.estimate import estimate
 from jobs.run.plan.options import RunOptions
 from tidegate import (
     AsyncFunctionLookup,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jobs.commands.planning.plan import plan
-from jobs.run.rungs import NO_KEY, _expect, _Vendor
+from jobs.run.estimating.rungs import NO_KEY, _expect, _Vendor
 
 PRICED = """
 from tidegate import Price, Waterfall

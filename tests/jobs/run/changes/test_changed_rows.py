@@ -31,7 +31,8 @@ from jobs.run.changes.changed_rows import (
 )
 from jobs.run.day import run_day
 from jobs.run.engines.stages import ThreadStage
-from jobs.run.estimate import estimate
+from jobs.run.estimating.estimate import estimate
+from jobs.run.estimating.text import estimate_text
 from jobs.tables import audit
 from jobs.tables.delta import copied_rows
 from jobs.tables.delta.copied_rows import keep_rows
@@ -430,7 +431,7 @@ def test_a_plan_counts_the_rows_and_asks_only_theirs(towns):
     planned = estimate(lambda: None, towns.enrichment, ["all"])
     assert (
         "  rows               2   because: 1 new, 1 changed, 0 expired, 1 gone, 1 kept\n"
-        in planned.render()
+        in estimate_text(planned)
     )
     assert planned.lookups[0].asked == 2
 

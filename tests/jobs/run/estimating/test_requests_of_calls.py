@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.run.requests_of_calls import RequestCount, count_requests
+from jobs.run.estimating.requests_of_calls import RequestCount, count_requests
 from jobs.schema.records import LookupMetrics, RequestMetrics
 from tidegate import Batch, HttpLookup, Pages, Service
 from tidegate import lookup as coroutine_lookup

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.input.day import find_input
-from jobs.run import planned_keys
-from jobs.run.planned_keys import PlannedKeys
+from jobs.run.estimating import planned_keys
+from jobs.run.estimating.planned_keys import PlannedKeys
 from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Service
 
 DAYS = ["2026-11-01", "2026-11-02"]

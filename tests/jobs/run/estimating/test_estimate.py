@@ -18,6 +18,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import write_request
 from jobs.run.day import run_day
+from jobs.run.estimating.text import estimate_text
 from tidegate import Cache, Enrichment, HttpLookup, Input, Output, Pages, Price, Service, jobs
 
 pytestmark = pytest.mark.spark
@@ -78,7 +79,7 @@ def test_a_key_is_asked_for_a_reason_and_each_is_counted_once_over_all_days(fold
     assert (lookup.cost, lookup.price) == ("0.2800", "0.0040 USD per item")
     assert lookup.later_price == "0.0046 USD per item from 2100-01-01"
     assert lookup.seconds is None
-    message = estimate.render()
+    message = estimate_text(estimate)
     assert (
         "asked anew       70   because: ttl run out 10, version 1 -> 2 10, no answer stored 50"
         in message
@@ -126,7 +127,7 @@ def test_the_calls_that_it_counts_are_those_that_the_days_make(
         because,
     )
     assert lookup.cost == str(calls)
-    assert ("    calls            " in estimate.render()) == bool(because)
+    assert ("    calls            " in estimate_text(estimate)) == bool(because)
     for day in DAYS:
         run_day(enrichment, day, f"run-{day}")
     assert len(service.log) == calls
@@ -145,12 +146,12 @@ def test_before_the_first_price_a_plan_says_so_and_an_answer_of_a_clock_ahead_is
 ):
     later = declare(service, prices=[Price("0.0046 USD", since="2100-01-01")])
     store(later, [0], days_ago=-0.01)
-    message = " ".join(plan(later, DAYS[:1]).render().split())
+    message = " ".join(estimate_text(plan(later, DAYS[:1])).split())
     assert "in the ledger 1 oldest answer 0 s old" in message
     assert "cost 0 as no price is in force today; 0.0046 USD per item from 2100" in message
     paged = dataclasses.replace(later.lookups[0], pages=Pages(next="$.next", max_pages=9))
     estimate = plan(dataclasses.replace(later, lookups=[paged]), DAYS[:1])
-    assert "  requests           at least 50\n" in estimate.render()
+    assert "  requests           at least 50\n" in estimate_text(estimate)
 
 
 def test_the_most_that_jobs_cost_counts_their_items_together(folder, service):

@@ -5,7 +5,7 @@ vendors, whose truth the forecast never sees.
 import numpy as np
 import pytest
 
-from jobs.run.forecast import predict_total
+from jobs.run.estimating.forecast import predict_total
 
 
 def draw_costs(draw, lengths):

@@ -22,11 +22,11 @@ from jobs.input.keys.arrow_expressions import arrow_keys, evaluate
 from jobs.input.keys.key_columns import FILE, ROW, read_keys
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.selection import select
-from jobs.run.forecast import FEWEST, read_latest
+from jobs.run.estimating.figures import Rung, WaterfallEstimate
+from jobs.run.estimating.forecast import FEWEST, read_latest
 from jobs.run.keys.hits import open_folder
 from jobs.run.keys.judged_answers import needing_no_call
 from jobs.run.keys.key_texts import key_texts
-from jobs.schema.facts import Facts
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -40,37 +40,6 @@ MOST_ORDERED = 5  # vendors: every order of them is priced
 NO_KEY = -1
 Numbers = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Rung(Facts):
-    """What is expected of a vendor. Calls are of keys without a stored answer."""
-
-    vendor: str
-    calls: float
-    cost: str | None  # decimal; None without a price per item or request
-    fill: float  # of all rows, those whose answer is this vendor's and accepted
-    sample: int  # stored answers from which that is forecast
-
-
-@dataclass(frozen=True)
-class WaterfallEstimate(Facts):
-    """What is expected of a waterfall's vendors, if the next answers are like the stored ones.
-
-    Attributes:
-        name: The waterfall.
-        rungs: Its vendors, in order.
-        currency: Of the costs; empty without a common one.
-        cheapest: Vendors in the order with the lowest cost; empty if that is the declared one, or
-            unknown. Any order fills as many rows.
-        cheapest_cost: The cost in that order.
-    """
-
-    name: str
-    rungs: tuple[Rung, ...]
-    currency: str = ""
-    cheapest: tuple[str, ...] = ()
-    cheapest_cost: str = ""
 
 
 @dataclass(frozen=True)
@@ -257,20 +226,3 @@ def _expect(vendors: Sequence[_Vendor], rows: int) -> tuple[tuple[Rung, ...], De
         rungs.append(Rung(vendor.lookup.name, calls, shown, fill, vendor.sample))
         cost += price or 0
     return tuple(rungs), cost if is_priced else None
-
-
-def render_waterfall(found: WaterfallEstimate) -> list[str]:
-    lines = [f"{found.name}   expected, if answers are as the stored ones"]
-    for rung in found.rungs:
-        cost = "" if rung.cost is None else f"   {rung.cost} {found.currency}".rstrip()
-        fill = f"   fills {rung.fill:.1%} of the rows"
-        sample = f"   from {rung.sample:,} stored answers"
-        lines.append(f"  {rung.vendor:<18} about {rung.calls:,.0f} calls{cost}{fill}{sample}")
-    if found.cheapest:
-        declared = sum(Decimal(rung.cost or 0) for rung in found.rungs)
-        both = f"{found.cheapest_cost} {found.currency} instead of {declared} {found.currency}"
-        lines.append(
-            f"  cheapest order     {', '.join(found.cheapest)}: {both}, if their answers do not "
-            "depend on each other"
-        )
-    return lines

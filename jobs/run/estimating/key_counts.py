@@ -1,0 +1,102 @@
+"""Counts which keys of a lookup have a stored answer, and why the others are asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.declare.ledger_settings import FOR_EVER
+from jobs.declare.values.fingerprint import plain
+from jobs.declare.vendor_jobs import JobLookup
+from jobs.ledger.answers import SCHEMA
+from jobs.ledger.job_files import JobFiles
+from jobs.ledger.selection import select
+from jobs.ledger.stored_request import read_request, versions, what_changed
+from jobs.run.keys.hits import open_folder
+from jobs.run.keys.judged_answers import needing_no_call
+from jobs.run.keys.key_texts import TEXT
+
+if TYPE_CHECKING:
+    from jobs.declare.lookup import Lookup
+    from jobs.ledger.plan import LedgerPlan
+
+NO_ANSWER, OUTLIVED, REFRESHED = "no answer stored", "ttl run out", "declared expired"
+IN_JOBS = "in an open job"
+FAILED = "answered with an error"  # by error_when or required
+
+
+@dataclass(frozen=True)
+class KeyCounts:
+    """What becomes of a lookup's keys.
+
+    Attributes:
+        answers: The stored answers that spare a call.
+        called: The rows of the keys that are called.
+        in_jobs: The number of keys that an open job of the vendor answers.
+        because: By reason, the number of keys without a stored answer.
+    """
+
+    answers: pa.Table
+    called: pa.Table
+    in_jobs: int
+    because: dict[str, int]
+
+
+def count_keys(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, now_us: int) -> KeyCounts:
+    """Divides keys by what a run would do with them.
+
+    Args:
+        lookup: The lookup.
+        wanted: Its keys, as `PlannedKeys.of` returns them.
+        plan: Its ledger.
+        now_us: µs since the epoch.
+
+    Raises:
+        LedgerError: The ledger cannot be read.
+    """
+    if plan is None:
+        nothing = SCHEMA.empty_table()
+        return KeyCounts(nothing, wanted, 0, {NO_ANSWER: wanted.num_rows})
+    folder = open_folder(plan)
+    selected = select(folder, wanted[TEXT], now_us=now_us, ttl=plan.ttl)
+    answers, failed = needing_no_call(lookup, plan, selected.answers, now_us)
+    asked = _without(wanted, answers["key"].combine_chunks())
+    called = asked
+    if isinstance(lookup, JobLookup):
+        called = _without(asked, JobFiles(folder).open_keys())
+    in_jobs = asked.num_rows - called.num_rows
+    because: dict[str, int] = {}
+    never_asked = called
+    no_answer = {OUTLIVED: selected.expired, REFRESHED: selected.refreshed, FAILED: failed}
+    for reason, texts in no_answer.items():
+        before, never_asked = never_asked, _without(never_asked, texts)
+        because[reason] = before.num_rows - never_asked.num_rows
+    because |= _asked_before(lookup, plan, never_asked[TEXT], now_us)
+    because[NO_ANSWER] = called.num_rows - sum(because.values())
+    because[IN_JOBS] = in_jobs
+    return KeyCounts(answers, called, in_jobs, because)
+
+
+def _without(wanted: pa.Table, known: pa.Array) -> pa.Table:
+    return wanted.filter(pc.invert(pc.is_in(wanted[TEXT], value_set=known)))
+
+
+def _asked_before(
+    lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_us: int
+) -> dict[str, int]:
+    """Counts keys that only an earlier request was called for, by the change since then."""
+    because: dict[str, int] = {}
+    now = plain(lookup.request_facts())
+    folder = open_folder(plan)
+    for sibling in (found for found in versions(folder) if found.fingerprint != folder.fingerprint):
+        if not len(texts):
+            break
+        known = select(sibling, texts, now_us=now_us, ttl=FOR_EVER).answers["key"]
+        if len(known):
+            reason = what_changed(read_request(sibling), now)
+            because[reason] = because.get(reason, 0) + len(known)
+            texts = texts.filter(pc.invert(pc.is_in(texts, value_set=known.combine_chunks())))
+    return because
