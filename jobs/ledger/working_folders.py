@@ -24,6 +24,7 @@ from jobs.storage.stored_files import error_text
 
 RUNS = "runs"  # <folder>/runs/<run_id>/: working files of a run
 BEAT = "run.json"
+DEAD_AFTER = 30.0  # s without a heartbeat or a renewal
 ABANDONED = timedelta(days=2)  # without a heartbeat, which a living run writes every few seconds
 
 
@@ -39,6 +40,16 @@ def by_run(
             if name:
                 found.setdefault(run_id, {})[name] = info.mtime
     return found
+
+
+def is_alive(changed: datetime | None, now: datetime | None) -> bool:
+    """Return whether a file that a run renews is recent; false also far ahead: its clock was set.
+
+    Args:
+        changed: Its time.
+        now: The time of the heartbeat of the run that asks.
+    """
+    return now is None or changed is None or abs((now - changed).total_seconds()) < DEAD_AFTER
 
 
 def announce(folder: LedgerFolder, run_id: str) -> None:

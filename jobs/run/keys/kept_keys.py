@@ -5,7 +5,7 @@
 
 The run deletes the first list after its prefetch. Without the second list it has not decided yet,
 and later runs wait. A list never changes. A run that found others keeps nothing to itself: it
-claims its keys as they do (claims.py).
+claims its keys as they do (claims/).
 """
 
 from collections.abc import Iterator

@@ -21,7 +21,7 @@ from jobs.ledger.keyed_file import write_keyed
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.run.engines.engine import Engine
 from jobs.run.enrich import write_keys
-from jobs.run.keys.claims import SharedLookup
+from jobs.run.keys.claims.task_keys import SharedLookup
 from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.hits import Hits, run_of_keys, with_index, with_own_answers
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT

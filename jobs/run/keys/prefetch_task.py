@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from jobs.run.keys.claims import Claims, SharedLookup
+from jobs.run.keys.claims.claims import Claims
+from jobs.run.keys.claims.task_keys import SharedLookup
 from jobs.run.keys.key_texts import TEXT
 from jobs.task.link.driver_link import TaskFacts
 from jobs.task.plan import PartitionPlan

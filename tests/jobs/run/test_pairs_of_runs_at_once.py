@@ -20,7 +20,7 @@ from jobs.declare.services import Service
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import Search
-from jobs.run.keys.claims import SharedLookup
+from jobs.run.keys.claims.task_keys import SharedLookup
 from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_texts import TEXT

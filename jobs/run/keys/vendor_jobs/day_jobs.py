@@ -2,7 +2,6 @@
 and which another run is about to submit.
 """
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,8 +11,7 @@ import pyarrow.compute as pc
 
 from jobs.declare.vendor_jobs import JobLookup
 from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
-from jobs.ledger.working_folders import BEAT, RUNS, by_run
-from jobs.run.keys.claims import DEAD_AFTER
+from jobs.ledger.working_folders import BEAT, RUNS, by_run, is_alive
 from jobs.run.keys.vendor_jobs.job_watch import GIVEN_UP
 from jobs.run.keys.vendor_jobs.waits import WaitingDay
 
@@ -121,13 +119,7 @@ class DayJobs:
         folder = self.files.folder
         runs = by_run(folder, folder.files(RUNS))
         now = runs.get(self._run_id, {}).get(BEAT)
-
-        def is_recent(changed: dt.datetime | None) -> bool:
-            if now is None or changed is None:
-                return True
-            return abs((now - changed).total_seconds()) < DEAD_AFTER
-
-        return {run for run, names in runs.items() if BEAT in names and is_recent(names[BEAT])}
+        return {run for run, names in runs.items() if BEAT in names and is_alive(names[BEAT], now)}
 
     def is_of_another(self, job: Job, alive: set[str]) -> bool:
         """Returns whether another of the runs that are alive is about to submit the job."""

@@ -29,7 +29,9 @@ from jobs.ledger.keys import key_hashes
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import Search, Seen
 from jobs.ledger.working_folders import BEAT, announce
-from jobs.run.keys.claims import FEWEST_AHEAD, Claims, SharedLookup
+from jobs.run.keys.claims.claims import Claims
+from jobs.run.keys.claims.open_claims import FEWEST_AHEAD
+from jobs.run.keys.claims.task_keys import SharedLookup
 from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.registration import look_at_ledger, unregister
@@ -359,7 +361,7 @@ def test_the_claim_of_a_killed_task_expires_though_its_run_lives(plan):
 
 
 def test_a_task_renews_its_claims_for_as_long_as_its_calls_take(plan, monkeypatch):
-    monkeypatch.setattr("jobs.run.keys.claims.RENEW_EVERY", 0.1)
+    monkeypatch.setattr("jobs.run.keys.claims.open_claims.RENEW_EVERY", 0.1)
     one = plan("one")
     register(one), decide(one)
     claims = parse_claims(one)
@@ -379,7 +381,7 @@ def test_a_task_renews_its_claims_for_as_long_as_its_calls_take(plan, monkeypatc
 
 
 def test_a_task_that_waits_long_says_so(plan, monkeypatch, caplog):
-    monkeypatch.setattr("jobs.run.keys.claims.SAY_EVERY", 0.1)
+    monkeypatch.setattr("jobs.run.keys.claims.claims.SAY_EVERY", 0.1)
     one, other = plan("one"), plan("other")
     register(one), register(other)
     decide(one), decide(other)
@@ -491,7 +493,7 @@ def test_a_claim_that_expired_in_a_slow_search_gives_way_to_the_run_that_claimed
             later(lambda: answer(two, [7]), lambda: unregister(two))
         return found
 
-    monkeypatch.setattr("jobs.run.keys.claims.known_answers", search_slowly)
+    monkeypatch.setattr("jobs.run.keys.claims.task_keys.known_answers", search_slowly)
     shared = {0: SharedLookup(one, LOOKUP)}
     claims = Claims(shared, 0, text="text", place="place", seed=1, clock=lambda: now[0])
     assert list(claims.take(batches([7]))) == []
