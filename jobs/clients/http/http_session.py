@@ -16,9 +16,10 @@ from jobs.clients.client import CallFailed, Redirected, Throttled, Unclear
 from jobs.clients.exchanges import Exchange, note, trace
 from jobs.clients.http import throttling
 from jobs.clients.http.answer_body import SHOWN, BrokenOff, error_text, is_sized, loaded
-from jobs.clients.http.authorizing import authorizer, without_secrets
+from jobs.clients.http.authorizing import authorizer
 from jobs.clients.http.connections import WatchedConnector
 from jobs.clients.http.decoding import CODINGS, NotDecodable, TooLong, decoded, is_coded
+from jobs.clients.http.secret_texts import without_secrets
 from jobs.clients.http.transport import Transport
 from jobs.clients.http.watched_connection import QUIET_AT_LEAST, QUIET_AT_MOST, WatchedConnection
 from jobs.clients.request_counter import LEAVING, RequestCounts, Unasked

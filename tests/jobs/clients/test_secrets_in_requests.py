@@ -9,7 +9,7 @@ import json
 import pytest
 from aiohttp import web
 
-from jobs.clients.http.authorizing import _TOKENS
+from jobs.clients.http.token_headers import _TOKENS
 from jobs.clients.registry import client_for
 from jobs.commands.previewing.preview_text import mask
 from jobs.declare.values.fingerprint import fingerprint

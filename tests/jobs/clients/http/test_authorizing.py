@@ -18,9 +18,11 @@ from aiohttp import web
 from pyspark import cloudpickle
 
 from jobs.clients.client import CallFailed, Throttled
-from jobs.clients.http import authorizing
-from jobs.clients.http.authorizing import _TOKENS, TokenHeaders, authorizer, without_secrets
+from jobs.clients.http import token_headers
+from jobs.clients.http.authorizing import authorizer
 from jobs.clients.http.http_client import HttpClient
+from jobs.clients.http.secret_texts import without_secrets
+from jobs.clients.http.token_headers import _TOKENS
 from jobs.declare.values.fingerprint import plain
 from jobs.errors import DeclarationError, RunStopped
 from jobs.run.plan.planner import plan_tasks
@@ -250,14 +252,14 @@ def test_the_tasks_of_a_process_and_their_lookups_share_a_token_in_its_memory():
     api = Api()
     assert in_turn(api, each, each, each) == [[{"score": 1.0}] * 2] * 3
     assert len(api.token_requests) == 1
-    assert "token-1" not in repr(vars(authorizing))
+    assert "token-1" not in repr(vars(token_headers))
 
 
 def test_a_shared_token_that_is_about_to_run_out_is_not_taken_up():
     async def late(callers):
-        for asked, token in authorizing._TOKENS.items():  # more than half of its life is over
+        for asked, token in token_headers._TOKENS.items():  # more than half of its life is over
             aged = {name: getattr(token, name) - 0.6 * LIFE for name in ("renew_at", "ends_at")}
-            authorizing._TOKENS[asked] = dataclasses.replace(token, **aged)
+            token_headers._TOKENS[asked] = dataclasses.replace(token, **aged)
         return callers
 
     api = Api(life=LIFE)
@@ -439,7 +441,7 @@ def test_a_token_is_used_whatever_is_said_of_its_kind_and_life_and_is_fetched_on
 
 
 def test_a_token_that_is_cut_off_is_asked_for_again(monkeypatch):
-    monkeypatch.setattr("jobs.clients.http.authorizing.TOKEN_PAUSE", 0.0)
+    monkeypatch.setattr("jobs.clients.http.token_headers.TOKEN_PAUSE", 0.0)
     cut_off = [True, False]
 
     async def token(request):
@@ -452,7 +454,7 @@ def test_a_token_that_is_cut_off_is_asked_for_again(monkeypatch):
 
 
 def test_a_server_of_tokens_that_fails_is_tried_again_when_a_task_starts(monkeypatch):
-    monkeypatch.setattr("jobs.clients.http.authorizing.TOKEN_PAUSE", 0.0)
+    monkeypatch.setattr("jobs.clients.http.token_headers.TOKEN_PAUSE", 0.0)
     api = Api()
     api.token_answer = lambda: web.Response(status=503)
     with pytest.raises(RunStopped, match=r"gave no token: 503 \(3 tries\)"):
@@ -482,7 +484,7 @@ def throttle(seconds):
 
 
 def test_a_task_that_starts_waits_for_a_token_as_long_as_its_server_says(monkeypatch):
-    monkeypatch.setattr("jobs.clients.http.authorizing.TOKEN_PAUSE", 3600.0)
+    monkeypatch.setattr("jobs.clients.http.token_headers.TOKEN_PAUSE", 3600.0)
     api, answers = Api(), [throttle(0), None]
     answer = api.token
 
@@ -553,7 +555,7 @@ def test_a_secret_that_the_service_repeats_is_masked():
         'denies access: 401 No Bearer ***: {"error": "Bearer ***"}. '
         "Its secrets are read from THE_SECRET, in the environment or .env."
     )
-    assert TokenHeaders(oauth2("http://h"), "moods").masked(f"a {SECRET} b") == "a *** b"
+    assert authorizer(oauth2("http://h"), "moods").masked(f"a {SECRET} b") == "a *** b"
 
 
 # longer than a value is shown, and with what texts of all kinds escape
@@ -681,7 +683,7 @@ def test_a_token_is_not_believed_when_another_answer_comes_behind_it(monkeypatch
         )
 
         async def headers():
-            asks = TokenHeaders(auth, "geo")
+            asks = authorizer(auth, "geo")
             await asks.open()
             try:
                 return await asks.headers()

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from jobs.clients.client import CallFailed
-from jobs.clients.http.authorizing import _TOKENS
+from jobs.clients.http.token_headers import _TOKENS
 from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import AccessRefused, DeclarationError
 from jobs.run.plan.preflight import check_service

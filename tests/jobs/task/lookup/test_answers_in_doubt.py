@@ -14,7 +14,7 @@ import time
 import pytest
 
 from jobs.clients import request_counter
-from jobs.clients.http.authorizing import _TOKENS
+from jobs.clients.http.token_headers import _TOKENS
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.errors import DeclarationError, TidegateError
 from jobs.ledger.answers import as_answers
