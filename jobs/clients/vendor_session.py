@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.coroutine import Asking, CoroutineClient, Requests
-from jobs.clients.http.http_session import ServiceSession, StatusFailed
+from jobs.clients.http.http_session import ServiceSession
+from jobs.clients.http.refusals import StatusFailed
 from jobs.clients.request_counter import RequestCounts
 from jobs.declare.lookup import Key
 from jobs.declare.values.prices import priced_units

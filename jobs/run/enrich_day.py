@@ -38,7 +38,8 @@ from jobs.errors import (
     RunWaits,
     TidegateError,
 )
-from jobs.run.day import Report, run_day
+from jobs.run.day import run_day
+from jobs.run.day_run import Report
 from jobs.run.engines.engine import LOCAL, SPARK
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.plan.options import RunOptions

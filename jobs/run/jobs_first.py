@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobs.errors import DeclarationError
-from jobs.run.day import require_expectations
+from jobs.run.checks_hook import require_expectations
 from jobs.run.engines.engine import SPARK, LocalEngine
 from jobs.run.keys.ledger_session import settle_jobs
 from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits

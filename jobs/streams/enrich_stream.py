@@ -21,7 +21,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.loading import load
 from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.errors import DayTaken, DeclarationError, RunStopped, TidegateError
-from jobs.run.day import named
+from jobs.run.checks_hook import named
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.engines.spark_session import session
 from jobs.run.enrich_day import FAILED, WROTE, tidy_path, with_log

@@ -1,4 +1,4 @@
-"""Reads an answer's body as JSON in the service's charset, and the start of an error's body."""
+"""Reads the body of an answer: its bytes, its JSON, and the start of an error's body."""
 
 import asyncio
 import json
@@ -8,9 +8,11 @@ from typing import Any
 
 import aiohttp
 
-from jobs.clients.http.decoding import decoded_start
+from jobs.clients.client import CallFailed, Unclear
+from jobs.clients.http.decoding import TooLong, decoded, decoded_start, is_coded
 from jobs.declare.answers.json_text import read_json
 
+CODING_ADDS = 1_024  # highest number of bytes by which a coding lengthens a body
 SHOWN = 500  # displayed characters of an error's body
 READ_BYTES = 8_192  # of an error's body
 ERROR_BODY_TIMEOUT = 2.0  # s; the status alone is enough
@@ -24,6 +26,62 @@ INCOMPLETE = {"unexpected end of data", "truncated data", "incomplete multibyte 
 
 class BrokenOff(ValueError):  # noqa: N818  # says what is wrong with it
     """The body ends inside its JSON."""
+
+
+class AnswerTooLarge(Unclear):
+    def __init__(self, largest: int) -> None:
+        super().__init__(f"the answer is larger than {largest:,} bytes (max_answer_bytes)")
+
+
+async def read_body(
+    response: aiohttp.ClientResponse, received: int, most: int
+) -> tuple[bytes, bool]:
+    """Return the decoded body, and whether it is known to be whole.
+
+    A body above the size limit is dropped with its connection.
+
+    Args:
+        response: The response.
+        received: Bytes of this answer's earlier pages.
+        most: Bytes of all its pages.
+
+    Raises:
+        CallFailed: The body breaks off inside its coding, or is too large.
+        NotDecodable: The body is not in its coding.
+    """
+    coding = response.headers.get("Content-Encoding", "")
+    largest, content = most - received, response.content
+    at_most = largest + (CODING_ADDS if coding else 0)
+    arrived = content.read_nowait()  # data that came with the headers, often the whole answer
+    if not content.at_eof():
+        arrived = await _read_on(content, arrived, at_most)
+    if len(arrived) > at_most:
+        raise AnswerTooLarge(most)
+    if not arrived or not is_coded(coding):  # no coding marks the end of this body
+        return arrived, is_sized(response)
+    try:
+        body, has_end = decoded(arrived, coding, largest)
+    except TooLong:
+        raise AnswerTooLarge(most) from None
+    if not has_end:
+        where = f"inside its {coding[:40]} after {len(arrived):,} bytes"
+        raise CallFailed(f"the answer broke off {where}", passing=True)
+    return body, True
+
+
+async def _read_on(content: aiohttp.StreamReader, begin: bytes, at_most: int) -> bytes:
+    """Return `begin` and the data after it, up to the end or just over `at_most` bytes."""
+    arrived = bytearray(begin)
+    while len(arrived) <= at_most and not content.at_eof():
+        arrived += await content.readany()
+    return bytes(arrived)
+
+
+def is_sized(response: aiohttp.ClientResponse) -> bool:
+    """Return whether HTTP marks the body's end. If not, a broken connection looks like the end."""
+    headers = response.headers
+    sized = "Content-Length" in headers or "chunked" in headers.get("Transfer-Encoding", "").lower()
+    return sized or response.status == 204  # which has no body
 
 
 def loaded(body: bytes, charset: str | None = None, *, ambiguous: bool = False) -> Any:
@@ -80,13 +138,6 @@ def _text(body: bytes, charset: str | None) -> str:
         raise ValueError(
             f"its Content-Type names the charset {charset!r}, which does not exist"
         ) from error
-
-
-def is_sized(response: aiohttp.ClientResponse) -> bool:
-    """Return whether HTTP marks the body's end. If not, a broken connection looks like the end."""
-    headers = response.headers
-    sized = "Content-Length" in headers or "chunked" in headers.get("Transfer-Encoding", "").lower()
-    return sized or response.status == 204  # which has no body
 
 
 async def error_text(response: aiohttp.ClientResponse) -> str:

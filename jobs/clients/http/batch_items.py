@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.clients.client import CallFailed, Throttled, Unclear
 from jobs.clients.http.answer_body import SHOWN
-from jobs.clients.http.http_session import Response
+from jobs.clients.http.responses import Response
 from jobs.declare.answers.conditions import Conditions
 from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.answers.json_text import repeated_member

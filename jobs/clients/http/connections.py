@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 
 from jobs.clients.http.watched_connection import WatchedConnection
+from jobs.clients.request_counter import LEAVING
 from jobs.declare.lookup import Key
 
 # receives the keys whose answers may be another key's
@@ -113,3 +114,24 @@ class WatchedConnector(aiohttp.TCPConnector):
 
     def lost(self, watched: WatchedConnection) -> None:
         self._open.pop(watched, None)
+
+
+class RequestConnector(WatchedConnector):
+    """Notifies each request when it gets or loses its connection."""
+
+    async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
+        request = LEAVING.get()
+        # aiohttp retries by itself, but every attempt must be counted
+        if request.connection is not None:
+            raise request.connection.failure()
+        connection = await super().connect(*arguments, **options)
+        watched = connection.transport
+        assert isinstance(watched, WatchedConnection)
+        try:
+            request.leaves(watched)
+        except BaseException:
+            connection.close()
+            raise
+        watched.before_writing(request.is_written)
+        connection.add_callback(request.frees_its_connection)
+        return connection

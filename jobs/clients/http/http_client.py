@@ -9,16 +9,12 @@ from yarl import URL
 
 from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
 from jobs.clients.client import CallFailed, DeclaredError, Throttled, Unclear
-from jobs.clients.http.answer_body import SHOWN
+from jobs.clients.http.answer_body import SHOWN, AnswerTooLarge
 from jobs.clients.http.batch_items import ItemRequests, id_text
-from jobs.clients.http.http_session import (
-    NO_HEADERS,
-    AnswerTooLarge,
-    Response,
-    ServiceSession,
-    StatusFailed,
-)
+from jobs.clients.http.http_session import NO_HEADERS, ServiceSession
 from jobs.clients.http.pages import PageReader
+from jobs.clients.http.refusals import StatusFailed
+from jobs.clients.http.responses import Response
 from jobs.clients.http.session_client import SessionClient
 from jobs.clients.request_counter import counts_of
 from jobs.declare.answers.answer_casts import cast_all

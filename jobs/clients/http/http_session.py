@@ -1,10 +1,8 @@
 """Sends a partition's requests to an HTTP service through aiohttp, and returns JSON."""
 
 import io
-import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -12,90 +10,30 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from jobs.clients.client import CallFailed, Redirected, Throttled, Unclear
+from jobs.clients.client import CallFailed, Throttled, Unclear
 from jobs.clients.exchanges import Exchange, note, trace
 from jobs.clients.http import throttling
-from jobs.clients.http.answer_body import SHOWN, BrokenOff, error_text, is_sized, loaded
+from jobs.clients.http.answer_body import BrokenOff, error_text, loaded, read_body
 from jobs.clients.http.authorizing import authorizer
-from jobs.clients.http.connections import WatchedConnector
-from jobs.clients.http.decoding import CODINGS, NotDecodable, TooLong, decoded, is_coded
+from jobs.clients.http.connections import RequestConnector
+from jobs.clients.http.decoding import CODINGS
+from jobs.clients.http.refusals import Refusals
+from jobs.clients.http.responses import Response
 from jobs.clients.http.secret_texts import without_secrets
 from jobs.clients.http.transport import Transport
-from jobs.clients.http.watched_connection import QUIET_AT_LEAST, QUIET_AT_MOST, WatchedConnection
+from jobs.clients.http.watched_connection import QUIET_AT_LEAST, QUIET_AT_MOST
 from jobs.clients.request_counter import LEAVING, RequestCounts, Unasked
 from jobs.declare.answers.json_text import RepeatedMember, read_json
 from jobs.declare.answers.usage import UsageReader
 from jobs.declare.lookup import Key
 from jobs.declare.services import Service
 from jobs.declare.values.addresses import path_secrets, with_parameter
-from jobs.declare.values.env import read_from, variables_in
-from jobs.errors import AccessRefused
-from jobs.wording import one_line
 
-REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
-PROXY_WANTS_PASSWORD = 407
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 NOTHING: Mapping[str, int] = MappingProxyType({})  # used
-CODING_ADDS = 1_024  # highest number of bytes by which a coding lengthens a body
 LARGE_BODY = 1 << 20  # bytes
 
 Read = Callable[[aiohttp.ClientResponse], Awaitable[Any]]
-
-
-@dataclass(slots=True)
-class Response:
-    """A response that is an answer or a miss.
-
-    Attributes:
-        content: The JSON; None for a miss.
-    """
-
-    status: int
-    content: Any
-    is_miss: bool
-    headers: Any  # aiohttp's: names ignore case
-    size: int = 0  # bytes of the body, unpacked
-    is_ambiguous: bool = False  # an object in the content is an `Ambiguous`
-    connection: WatchedConnection | None = None  # the connection that brought it
-
-    @property
-    def retry_after(self) -> float:
-        """Seconds to wait, if the content means throttling."""
-        return throttling.pause(self.headers)
-
-
-class StatusFailed(CallFailed):
-    """The service answered with a status that is neither an answer nor a miss."""
-
-    def __init__(self, reason: str, status: int, *, passing: bool) -> None:
-        super().__init__(reason, passing=passing)
-        self.status = status
-
-
-class AnswerTooLarge(Unclear):
-    def __init__(self, largest: int) -> None:
-        super().__init__(f"the answer is larger than {largest:,} bytes (max_answer_bytes)")
-
-
-class _Connector(WatchedConnector):
-    """Notifies each request when it gets or loses its connection."""
-
-    async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
-        request = LEAVING.get()
-        # aiohttp retries by itself, but every attempt must be counted
-        if request.connection is not None:
-            raise request.connection.failure()
-        connection = await super().connect(*arguments, **options)
-        watched = connection.transport
-        assert isinstance(watched, WatchedConnection)
-        try:
-            request.leaves(watched)
-        except BaseException:
-            connection.close()
-            raise
-        watched.before_writing(request.is_written)
-        connection.add_callback(request.frees_its_connection)
-        return connection
 
 
 class ServiceSession:
@@ -149,11 +87,8 @@ class ServiceSession:
         self._share = share
         self._attempt_timeout = attempt_timeout
         self._max_answer_bytes = max_answer_bytes
-        self._throttled = throttled
-        self._errors = errors
-        self._unanswered = unanswered
-        # below 300 too
-        self._refused = frozenset((*throttled, *service.stop_on, *errors, *unanswered))
+        self._refusals = Refusals(service, throttled, errors, unanswered, self.masked)
+        self._refused = self._refusals.statuses
         self._in_items = in_items
         self._usage = usage
         self._counts = counts
@@ -165,11 +100,11 @@ class ServiceSession:
         self._in_doubt: set[str] = set()
         self._tell_doubt: Callable[[Sequence[Key]], None] = lambda _keys: None
         self._note_used_up: Callable[[float], None] = lambda _seconds: None
-        self._connector: _Connector
+        self._connector: RequestConnector
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
-        self._connector = _Connector(
+        self._connector = RequestConnector(
             self._quiet, self._doubt, limit=self._share, ssl=self._transport.ssl
         )
         self._session = aiohttp.ClientSession(
@@ -319,7 +254,7 @@ class ServiceSession:
                 if response.status not in misses and (
                     not 200 <= response.status < 300 or response.status in self._refused
                 ):
-                    await self._refuse(response, exchange)
+                    raise await self._refusal(response, exchange)
                 self._authorizer.accepted(headers)
                 if (seconds := throttling.until_reset(response.headers)) is not None:
                     self._note_used_up(seconds)
@@ -331,34 +266,12 @@ class ServiceSession:
                     return Response(response.status, content, False, response.headers)
                 return await self._answer(response, received, exchange)
         except (TimeoutError, aiohttp.ClientError, ValueError, RecursionError) as error:
-            raise self._translated(error) from error
-
-    def _translated(self, error: Exception) -> CallFailed | AccessRefused:
-        match error:
-            case TimeoutError():
-                return CallFailed(f"no answer within {self._attempt_timeout} s", passing=True)
-            case aiohttp.ClientHttpProxyError():
-                return self._refused_by_proxy(error)
-            case aiohttp.ClientConnectorError(os_error=cause):
-                to = (
-                    " to the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
-                )
-                return CallFailed(f"cannot connect{to}: {cause.strerror or cause}", passing=True)
-            # its text contains the URL with the key, and an invented status
-            case aiohttp.ClientResponseError():
-                read = one_line(error.message, SHOWN)
-                return self._failure(f"the answer cannot be read: {read}", passing=True)
-            case aiohttp.ClientError():
-                return self._failure(
-                    f"connection lost: {error or type(error).__name__}", passing=True
-                )
-        what = "cannot be decoded" if isinstance(error, NotDecodable) else "is not JSON"
-        return Unclear(self.masked(f"the answer {what}: {error}"))
+            raise self._refusals.translated(error, self._attempt_timeout) from error
 
     async def _answer(
         self, response: aiohttp.ClientResponse, received: int, exchange: Exchange | None
     ) -> Response:
-        body, is_whole = await self._body(response, received)
+        body, is_whole = await read_body(response, received, self._max_answer_bytes)
         if exchange is not None:
             note(exchange, response.status, self.masked(body.decode("utf-8", "replace")))
         is_ambiguous = False
@@ -371,41 +284,19 @@ class ServiceSession:
         LEAVING.get().used = self._used(content)
         return Response(response.status, content, False, response.headers, len(body), is_ambiguous)
 
-    async def _refuse(self, response: aiohttp.ClientResponse, exchange: Exchange | None) -> None:
-        """Raise the error for a status that is neither an answer nor a miss."""
-        status = response.status
+    async def _refusal(
+        self, response: aiohttp.ClientResponse, exchange: Exchange | None
+    ) -> Exception:
+        """Return the error for a status that is neither an answer nor a miss."""
         text = await error_text(response)
         with suppress(ValueError):
             LEAVING.get().used = self._used(read_json(text), is_refused=True) or NOTHING
-        text = self.masked(text)
-        if status in REDIRECTS:
-            text = (
-                f"redirects to {self.masked(_location(response))}, and redirects are not followed"
-            )
-        note(exchange, status, text)
-        message = one_line(self.masked(f"{status} {response.reason}"), SHOWN)
-        if status in self._unanswered and status not in self._errors:
-            text = f"{self._unanswered[status]}: {text}"
-        body = one_line(text, SHOWN)
-        # frameworks often repeat the status as the body
-        if body.replace(":", "") not in ("", "{}", message):
-            message = f"{message}: {body}"
-        is_about_rate = status not in self._errors and throttling.is_throttled(
-            status, response.headers
-        )
-        if status in self._throttled or is_about_rate:
+        shown = self._refusals.shown_text(response, text)
+        note(exchange, response.status, shown)
+        error = self._refusals.error(response, shown)
+        if isinstance(error, Throttled):
             self._counts.throttled += 1
-            raise Throttled(message, throttling.pause(response.headers), status)
-        if status in self._service.stop_on or status == PROXY_WANTS_PASSWORD:
-            denied = f"{self._service.name} at {self._shown_url} denies access"
-            auth = self._service.auth
-            secrets = read_from(() if auth is None else variables_in(auth))
-            raise AccessRefused(f"{denied}: {message}.{secrets}", f"{denied}: {status}.{secrets}")
-        if status in REDIRECTS and status not in self._errors:
-            raise Redirected(message)
-        raise StatusFailed(
-            message, status, passing=(status >= 500 or status == 408) and status not in self._errors
-        )
+        return error
 
     def _used(self, content: Any, *, is_refused: bool = False) -> Mapping[str, int] | None:
         """Return what the request of this answer used; None if it does not tell."""
@@ -423,43 +314,12 @@ class ServiceSession:
         except BrokenOff as error:
             if is_whole:
                 raise
-            raise self._failure(
-                f"the answer broke off after {len(answer):,} bytes: {error}", passing=True
-            ) from error
-
-    async def _body(self, response: aiohttp.ClientResponse, received: int) -> tuple[bytes, bool]:
-        """Return the decoded body and whether it is whole.
-
-        A body above the size limit is dropped with its connection.
-
-        Raises:
-            CallFailed: The body breaks off inside its coding, or is too large.
-            NotDecodable: The body is not in its coding.
-        """
-        coding = response.headers.get("Content-Encoding", "")
-        largest, content = self._max_answer_bytes - received, response.content
-        at_most = largest + (CODING_ADDS if coding else 0)
-        arrived = content.read_nowait()  # data that came with the headers, often the whole answer
-        if not content.at_eof():
-            arrived = await _read_on(content, arrived, at_most)
-        if len(arrived) > at_most:
-            raise AnswerTooLarge(self._max_answer_bytes)
-        if not arrived or not is_coded(coding):  # no coding marks the end of this body
-            return arrived, is_sized(response)
-        try:
-            body, has_end = decoded(arrived, coding, largest)
-        except TooLong:
-            raise AnswerTooLarge(self._max_answer_bytes) from None
-        if not has_end:
-            raise self._failure(
-                f"the answer broke off inside its {coding[:40]} after {len(arrived):,} bytes",
-                passing=True,
-            )
-        return body, True
+            reason = f"the answer broke off after {len(answer):,} bytes: {error}"
+            raise CallFailed(self.masked(reason), passing=True) from error
 
     async def read_if_any(self, response: aiohttp.ClientResponse) -> Any:
-        """Return the JSON of a body; None for an empty body. Raises as `_body` and `_loaded`."""
-        body, is_whole = await self._body(response, 0)
+        """Return the JSON of a body; None for an empty one. Raises as `read_body` and `_loaded`."""
+        body, is_whole = await read_body(response, 0, self._max_answer_bytes)
         return self._loaded(body, response, is_whole=is_whole) if body.strip() else None
 
     def masked(self, text: str) -> str:
@@ -469,31 +329,6 @@ class ServiceSession:
             else text
         )
         return without_secrets(self._authorizer.masked(shown), self._secrets)
-
-    def _refused_by_proxy(self, error: aiohttp.ClientHttpProxyError) -> CallFailed | AccessRefused:
-        message = self.masked(one_line(f"{error.status} {error.message}", SHOWN))
-        if error.status == PROXY_WANTS_PASSWORD:
-            denied = f"{self._service.name} at {self._shown_url}: its proxy denies access"
-            return AccessRefused(f"{denied}: {message}.", f"{denied}: {error.status}.")
-        return CallFailed(f"the proxy does not connect: {message}", passing=True)
-
-    def _failure(self, reason: str, *, passing: bool) -> CallFailed:
-        return CallFailed(self.masked(reason), passing=passing)
-
-
-async def _read_on(content: aiohttp.StreamReader, begin: bytes, at_most: int) -> bytes:
-    """Return `begin` and the data after it, up to the end or just over `at_most` bytes."""
-    arrived = bytearray(begin)
-    while len(arrived) <= at_most and not content.at_eof():
-        arrived += await content.readany()
-    return bytes(arrived)
-
-
-def _location(response: aiohttp.ClientResponse) -> str:
-    """Return the target of a redirect without its query, which may contain a login ticket."""
-    return (
-        re.split(r"[?#]", response.headers.get("Location", ""))[0] or "nowhere (it has no Location)"
-    )
 
 
 def _in_pieces(body: Any) -> Any:

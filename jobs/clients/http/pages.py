@@ -10,7 +10,8 @@ from multidict import MultiMapping
 from yarl import URL
 
 from jobs.clients.client import CallFailed, Unclear
-from jobs.clients.http.http_session import Response, ServiceSession
+from jobs.clients.http.http_session import ServiceSession
+from jobs.clients.http.responses import Response
 from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.batch import LINK, Pages
 from jobs.declare.lookup import Key

@@ -1,0 +1,56 @@
+"""The checks that judge a day: a hook that is named `module:function`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.input.day import InputDay
+
+WRONG_EXPECTATIONS = "declared_checks:wrong_expectations"  # in the package of the checks
+
+
+def named(reference: str) -> Any:
+    """Returns the object `module:name`. Raises DeclarationError if it does not exist."""
+    module, _, name = reference.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise DeclarationError(
+            f"{reference!r} names nothing that can be loaded: {error}"
+        ) from error
+
+
+def require_expectations(enrichment: Enrichment, input_day: InputDay, checks: str | None) -> None:
+    """Refuse expectations that cannot be evaluated, before any call. It waits for the import of
+    Great Expectations.
+
+    Raises:
+        DeclarationError: One is unknown, or its arguments are wrong.
+    """
+    if checks and enrichment.expectations:
+        find_wrong = named(f"{checks.rpartition('.')[0]}.{WRONG_EXPECTATIONS}")
+        if wrong := find_wrong(enrichment.facts(), input_day.names):
+            raise DeclarationError(f"{enrichment.name}: {wrong[0]}")
+
+
+def import_meanwhile(checks: str | None) -> threading.Thread:
+    """Imports the slow checks while Spark works; an error is raised where they are used."""
+    module = (checks or "").partition(":")[0]
+    importing = threading.Thread(
+        target=_import, args=(module,), name="tidegate-checks", daemon=True
+    )
+    importing.start()
+    return importing
+
+
+def _import(module: str) -> None:
+    with contextlib.suppress(Exception):
+        if module:
+            importlib.import_module(module)

@@ -1,0 +1,245 @@
+"""A run of files of a day: writes, counts and judges them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from jobs.run.checks_hook import import_meanwhile, named, require_expectations
+from jobs.run.coordinator.run_leases import end_run
+from jobs.run.engines.spark_failures import own_words
+from jobs.run.metrics.limiting_factor import with_limits
+from jobs.run.metrics.progress import RunProgress
+from jobs.run.plan.options import RunOptions
+from jobs.run.plan.preflight import require_new_run
+from jobs.schema.records import DayFacts, DayRecord
+from jobs.storage.removal import remove_folder
+from jobs.storage.urls import is_url
+from jobs.tables.records import run_bills, run_records
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.input.day import InputDay
+    from jobs.run.changes.changed_rows import ChangedRows
+    from jobs.run.engines.engine import Engine
+    from jobs.run.keys.vendor_jobs.waits import Waits
+    from jobs.run.plan.planner import DayPlan
+    from jobs.run.request_metrics import RequestMetricsCollector
+
+Report = Callable[[dict[str, Any]], None]
+
+ROWS_OF_ONE_TASK = 5_000  # of a micro-batch in a single file
+
+
+def ignore_event(_event: dict[str, Any]) -> None:
+    """Discards events of a run."""
+
+
+@dataclass(frozen=True)
+class DayRun:
+    """A run of files of a day: what its steps share. The fields are those of `run_files`."""
+
+    engine: Engine
+    enrichment: Enrichment
+    input_day: InputDay
+    day: str
+    run_id: str
+    whole_day: bool
+    changed: ChangedRows | None
+    rules: RunOptions
+    checks: str | None
+    report: Report
+    clock: Callable[[], float]
+    sent: RequestMetricsCollector  # of its tasks
+    waits: Waits  # for jobs of vendors
+
+    def run(self) -> DayRecord:
+        """Writes, counts and judges the files. Returns the saved record."""
+        started_at, began = _now(), self.clock()
+        on_store = self._writes_on_store()
+        require_expectations(self.enrichment, self.input_day, self.checks)
+        importing = import_meanwhile(self.checks)
+        try:
+            with RunProgress(self.engine.coordinator, self.input_day.rows, self.report) as progress:
+                plan = self._planned(started_at, progress, on_store=on_store)
+                bill = run_records.bill_of(self.run_id, self.enrichment.name, self.day)
+                try:
+                    facts = self._written(plan, progress, importing)
+                finally:
+                    is_settled = bill is None or end_run(bill)
+        except Exception as error:
+            raise own_words(error) from error
+        facts = self._with_derived_rows(facts, on_store=on_store)
+        record = self._counted(plan, facts, job_s=self.clock() - began)
+        record = replace(record, figures=with_limits(record.figures, progress.load()))
+        self._show("written", record)
+        if self.checks:
+            record = self._judged(plan, record, self.checks)
+        # before it is reported, because the receiver decides about the day at once
+        run_records.save(record)
+        run_bills.end(bill if is_settled else None)  # otherwise calls may still be in flight
+        if self.checks:
+            self._show("checked", record)
+        return record
+
+    def _writes_on_store(self) -> bool:
+        """Whether tasks write on the store that the table is on.
+
+        Raises:
+            DeclarationError: They do not see a place that they need.
+        """
+        if not self.engine.is_elsewhere:
+            return False
+        from jobs.run.plan.shared_places import require_shared_places
+
+        on_store = is_url(self.enrichment.output.path) and self.whole_day
+        if on_store:
+            require_new_run(self.enrichment, self.run_id, on_store=True)
+        require_shared_places(self.engine, self.enrichment, self.input_day, on_store=on_store)
+        return on_store
+
+    def _planned(self, started_at: str, progress: RunProgress, *, on_store: bool) -> DayPlan:
+        from jobs.run.plan.planner import RunOfDay, plan_day
+
+        files, rows = len(self.input_day.files), self.input_day.rows
+        in_one_task = not self.whole_day and files == 1 and rows <= ROWS_OF_ONE_TASK
+        run = RunOfDay(
+            self.day, self.run_id, started_at, self.rules, progress.number,
+            in_one_task=in_one_task, on_store=on_store,
+        )  # fmt: skip
+        plan = plan_day(self.engine, self.enrichment, self.input_day, run)
+        if not (plan.tasks.may_call or self.rules.only):
+            return plan
+        meters = run_bills.begin(plan.facts, plan.tasks.lookups)
+        return replace(plan, tasks=replace(plan.tasks, meters=meters))
+
+    def _is_here(self, plan: DayPlan, *, calls: bool) -> bool:
+        """Whether this process runs the rows, with or without calls."""
+        from jobs.run.engines.driver_task import is_for_driver
+        from jobs.run.engines.engine import SparkEngine
+
+        if not isinstance(self.engine, SparkEngine):
+            return True
+        # a micro-batch of a stream goes through Spark's workers
+        return self.whole_day and is_for_driver(
+            self.engine.spark, plan.tasks, rows=self.input_day.rows, calls=calls
+        )
+
+    def _written(
+        self, plan: DayPlan, progress: RunProgress, importing: threading.Thread
+    ) -> DayFacts:
+        from jobs.run.enrich import write_out
+        from jobs.run.keys.ledger_session import prepare_ledger
+
+        here = self._is_here(plan, calls=True)
+        if here:
+            # an import stops the clocks of calls in this process for tenths of a second
+            importing.join()
+        with prepare_ledger(
+            plan.rows, plan.tasks, scratch=_scratch(plan.facts), day=self.input_day, here=here,
+            asking=progress.prefetching_keys, sent=self.sent, only=self.rules.only,
+            waits=self.waits,
+        ) as run:  # fmt: skip
+            rows_here = self._is_here(plan, calls=False) if run.all_known else here
+            written = write_out(plan.rows, run.plan, plan.facts.folder, self.sent, here=rows_here)
+        return replace(
+            plan.facts,
+            files=written.files,
+            written=written.facts if is_url(plan.facts.folder) else (),
+            shares_given=written.shares_given,
+            attempts=written.attempts,
+            asked_by=run.asked_by,
+            given_up=run.given_up,
+            finished_at=_now(),
+        )
+
+    def _with_derived_rows(self, facts: DayFacts, *, on_store: bool) -> DayFacts:
+        """Have tasks write windows, rows that stay, and on a store or of a large day the rows of
+        the tables beside the published one, which publishing then only commits.
+        """
+        from jobs.run.engines.engine import ROWS_IN_DRIVER, SparkEngine
+        from jobs.run.windows.window_rows import write_windows
+        from jobs.tables.delivery import write_beside
+
+        if self.whole_day and isinstance(self.engine, SparkEngine):
+            facts = write_windows(self.engine, facts)
+        if self.changed is not None:
+            from jobs.run.changes.changed_rows import with_kept_rows
+
+            facts = with_kept_rows(facts, self.changed, self.engine.file_stage([facts.folder]))
+        rows = self.input_day.rows
+        if on_store or rows > ROWS_IN_DRIVER:
+            facts = write_beside(facts, self.engine.file_stage(facts.files, rows).run)
+        return facts
+
+    def _counted(self, plan: DayPlan, facts: DayFacts, *, job_s: float) -> DayRecord:
+        from jobs.run.metrics import run_metrics as metrics
+
+        rows_in, lookups = self.input_day.rows, facts.declared.lookups
+        stage = self.engine.file_stage(facts.files, rows_in)
+        figures = metrics.count(
+            facts.files, facts.declared, rows_in=rows_in, job_s=job_s, stage=stage
+        )
+        figures = self.sent.in_figures(metrics.with_stored(figures, plan.tasks), facts.declared)
+        figures = run_bills.with_bill(figures, plan.tasks.meters, lookups)
+        if self.waits.done:
+            from jobs.run.keys.vendor_jobs.job_bills import with_job_bills
+
+            figures = with_job_bills(figures, self.waits.done)
+        return DayRecord(
+            facts,
+            run_bills.with_saved(figures, lookups, partial(_latest_first, self.enrichment.name)),
+            warnings=(
+                *facts.given_up,
+                *run_bills.unknown_uses(figures),
+                *(() if self.changed else metrics.unanswered(figures, facts.declared)),
+            ),
+        )
+
+    def _judged(self, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
+        """Returns the record with the verdicts; the checks read the rows' stored answers."""
+        from jobs.input.keys.arrow_expressions import evaluate
+        from jobs.run.engines.engine import ROWS_IN_DRIVER, SparkEngine
+        from jobs.run.engines.stages import SparkStage
+        from jobs.run.written_answers import StoredAnswers
+
+        facts, rows = record.facts, record.figures.rows_out
+        spark = self.engine.spark if isinstance(self.engine, SparkEngine) else None
+        ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
+        kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
+        stored = StoredAnswers(kept, facts.run_id, facts.started_at)
+        more: dict[str, Any] = {}
+        if isinstance(stage := self.engine.file_stage(facts.files, rows), SparkStage):
+            more["tasks"] = stage
+        if rows > ROWS_IN_DRIVER:
+            more["scratch"] = _scratch(facts)
+        try:
+            judged = named(checks)(spark, facts, record.figures, stored, evaluate, **more)
+        finally:
+            if more:
+                remove_folder(_scratch(facts))
+        return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
+
+    def _show(self, kind: str, record: DayRecord) -> None:
+        if self.report is not ignore_event:
+            self.report({"kind": kind, "record": json.loads(record.to_json())})
+
+
+def _scratch(facts: DayFacts) -> str:
+    """Returns the folder of a run's files that no reader needs; `vacuum` knows it too."""
+    from jobs.tables.old_files import KEYS
+
+    return f"{facts.folder}{KEYS}"
+
+
+def _latest_first(enrichment: str) -> list[DayRecord]:
+    return sorted(run_records.load(enrichment), key=lambda record: record.order, reverse=True)
+
+
+def _now(now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:
+    return now().isoformat(timespec="milliseconds")
