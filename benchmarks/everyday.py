@@ -46,7 +46,7 @@ from jobs.declare.answers.answer_json import dump
 from jobs.input.day import InputDay, of_files
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.store import LedgerFolder
-from jobs.ledger.writer import LedgerWriter
+from jobs.ledger.writing.writer import LedgerWriter
 from tidegate import (
     AsyncFunctionLookup,
     Enrichment,

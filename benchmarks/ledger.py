@@ -26,7 +26,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.scan import records_of
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
-from jobs.ledger.writer import LedgerWriter
+from jobs.ledger.writing.writer import LedgerWriter
 
 ROWS = 500_000
 BATCH = 10_000  # rows of an output batch: before it is yielded, its answers are stored

@@ -29,7 +29,8 @@ from typing import Any, NoReturn, TypeVar
 from pyarrow import fs
 
 from jobs.errors import LedgerError
-from jobs.ledger.store import FORMAT, LIST_TRIES, LedgerFolder
+from jobs.ledger.ledger_files import LIST_TRIES
+from jobs.ledger.store import FORMAT, LedgerFolder
 from jobs.storage.stored_files import error_text
 
 VANISHED_AT_MOST = 5  # times that compactions may delete files during one read

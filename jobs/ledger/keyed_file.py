@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from jobs.arrow_values import gather, one_chunk
 from jobs.errors import LedgerError
 from jobs.ledger.keys import key_hashes
-from jobs.ledger.store import NO_FOLDERS
+from jobs.ledger.ledger_files import NO_FOLDERS
 from jobs.storage import objects
 from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.stored_files import error_text, open_filesystem

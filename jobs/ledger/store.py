@@ -7,14 +7,10 @@ A part that a crash or a full disk tore, and a foreign file, are skipped with a 
 newer format is an error, because a skipped part's answers would be paid again.
 """
 
-import contextlib
-import functools
 import logging
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,9 +19,8 @@ from pyarrow import fs
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, WORDS, StoredAnswer, as_table
 from jobs.ledger.journal import JOURNAL, Journal, read_journal
-from jobs.storage import durable, objects
-from jobs.storage.stored_files import error_text, open_filesystem
-from jobs.storage.urls import below
+from jobs.ledger.ledger_files import LedgerFiles
+from jobs.storage.stored_files import error_text
 
 FORMAT = 1
 FORMAT_KEY = b"tidegate.ledger"
@@ -33,11 +28,6 @@ ROWS_PER_GROUP = 1024
 COMPRESSION = "zstd"
 LEVEL = 1
 PARTS = "parts"
-LIST_TRIES = 5
-NO_FOLDERS = ("s3", "gcs", "abfs")  # object stores, where a folder is a prefix of names
-
-# a root -> its filesystem, and the path in it
-OpenRoot = Callable[[str], tuple[fs.FileSystem, str]]
 
 _log = logging.getLogger("tidegate.ledger")
 
@@ -55,49 +45,9 @@ class Foreign(ForeignFile):
 
 
 @dataclass(frozen=True)
-class LedgerFolder:
-    """The folder of a lookup's answers.
+class LedgerFolder(LedgerFiles):
+    """The folder of a lookup's answers."""
 
-    It is cheap to create and to send to executors, and opens nothing before its first use.
-
-    Attributes:
-        root: A folder (relative to the current folder), or a URL of any filesystem.
-        lookup: The lookup's name.
-        fingerprint: The request's fingerprint.
-        storage: Opens the root; by default `open_filesystem`.
-    """
-
-    root: str
-    lookup: str
-    fingerprint: str
-    storage: OpenRoot | None = field(default=None, compare=False, repr=False)
-
-    @functools.cached_property
-    def _opened(self) -> tuple[fs.FileSystem, str]:
-        try:
-            filesystem, path = (self.storage or open_filesystem)(self.root)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise LedgerError(
-                f"ledger {self.root!r}: it cannot be opened: {error_text(error)}."
-            ) from error
-        return filesystem, f"{path.rstrip('/')}/{self.lookup}/{self.fingerprint}"
-
-    @functools.cached_property
-    def place(self) -> str:
-        """Its URL for `jobs.storage.objects`; empty if only Arrow can open it."""
-        if self.storage is not None or "?" in self.root or not objects.is_found_here(self.root):
-            return ""
-        return below(self.root, self.lookup, self.fingerprint)
-
-    @property
-    def filesystem(self) -> fs.FileSystem:
-        return self._opened[0]
-
-    @property
-    def path(self) -> str:
-        return self._opened[1]
-
-    # -- writing -----------------------------------------------------------------------------------
     def write_part(
         self,
         run_id: str,
@@ -137,167 +87,6 @@ class LedgerFolder:
             Path(f"{self.path}/{PARTS}/{run_id}/{name}{JOURNAL}"),
             {FORMAT_KEY: str(FORMAT).encode()},
         )
-
-    def write(self, name: str, data: bytes | pa.Buffer) -> None:
-        """Write an object with a new name. Raises LedgerError; a failed write leaves no file."""
-        try:
-            self._put(f"{self.path}/{name}", data)
-        except (pa.ArrowException, OSError) as error:
-            with contextlib.suppress(LedgerError):
-                self.delete(name)
-            raise self._not_stored(error) from error
-
-    def replace(
-        self,
-        name: str,
-        data: bytes | pa.Buffer,
-        *,
-        lasting: bool = False,
-    ) -> None:
-        """Replace or create an object atomically: readers see the old or the new object.
-
-        Args:
-            name: The object's name in this folder.
-            data: Its content.
-            lasting: On return it survives a power cut, on a local disk as on an object store.
-
-        Raises:
-            LedgerError: The write failed; the object is the old or the new object.
-        """
-        path = f"{self.path}/{name}"
-        try:
-            if self.filesystem.type_name != "local":  # an object store writes an object atomically
-                self._put(path, data)
-            else:
-                durable.replace(Path(path), bytes(data), is_durable=lasting)
-        except (pa.ArrowException, OSError) as error:
-            raise self._not_stored(error) from error
-
-    def create(self, name: str, data: bytes) -> bool:
-        """Create an object durably, which fails if it exists. Returns whether this call created it.
-
-        Raises LedgerError. The object may exist then, with this content.
-        """
-        try:
-            self._create(name, data)
-        except (objects.Changed, FileExistsError):
-            return False
-        except (pa.ArrowException, OSError) as error:
-            raise self._not_stored(error) from error
-        return True
-
-    def _create(self, name: str, data: bytes) -> None:
-        handler: Any = getattr(self.filesystem, "handler", None)  # of a filesystem in Python
-        if hasattr(handler, "create_file"):
-            handler.create_file(f"{self.path}/{name}", data)
-        elif self.filesystem.type_name == "local":
-            durable.create(Path(f"{self.path}/{name}"), data)
-        elif self.storage is None and objects.can_open(self.root):
-            objects.create(below(self.root, self.lookup, self.fingerprint, name), data)
-        else:
-            raise LedgerError(
-                f"ledger {self.root!r}: only a filesystem that can create a file on condition that "
-                "it does not exist "
-                "lets answers be compacted or forgotten: a local folder or, with tidegate[s3] "
-                "installed, an object "
-                "store."
-            )
-
-    def renew(self, name: str, data: bytes) -> None:
-        """Set a small object's time to now, by the filesystem's clock; create it if it is missing.
-
-        A local file is not replaced, because a listing might miss both the old and the new file.
-        Raises LedgerError.
-        """
-        try:
-            if self.filesystem.type_name == "local":
-                with contextlib.suppress(FileNotFoundError):
-                    os.utime(f"{self.path}/{name}")
-                    return
-        except OSError as error:
-            raise self._not_stored(error) from error
-        self.replace(name, data)
-
-    def _put(self, path: str, data: bytes | pa.Buffer) -> None:
-        if self.filesystem.type_name not in NO_FOLDERS:
-            self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        with self.filesystem.open_output_stream(path, compression=None) as stream:
-            stream.write(data)
-
-    def _not_stored(self, error: Exception) -> LedgerError:
-        return LedgerError(
-            f"ledger {self.root!r}: answers cannot be stored: {error_text(error)}. Free some space "
-            "or fix the "
-            "permissions, then rerun: what was stored before is kept and used."
-        )
-
-    def delete(self, *names: str) -> None:
-        """Delete files; missing files are no error. Raises LedgerError if the deletion fails."""
-        if self.place and names:
-            with self._deleting(names[0]):
-                objects.delete(self.place, names)
-            return
-        for name in names:
-            with self._deleting(name):
-                self.filesystem.delete_file(f"{self.path}/{name}")
-
-    @contextlib.contextmanager
-    def _deleting(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError:
-            return
-        except (pa.ArrowException, OSError) as error:
-            raise LedgerError(
-                f"ledger {self.root!r}: {name} cannot be deleted: {error_text(error)}."
-            ) from error
-
-    # -- listing and reading -----------------------------------------------------------------------
-    def names(self, subfolder: str = "") -> list[str]:
-        """Return the relative names of files below a subfolder, sorted; empty if it is missing."""
-        start = len(self.path) + 1
-        return sorted(info.path[start:] for info in self.files(subfolder))
-
-    def files(self, subfolder: str = "") -> list[fs.FileInfo]:
-        """Return the files below a subfolder; empty if it is missing.
-
-        Raises LedgerError if the listing fails at any point, so that no file seems to be missing.
-        """
-        selector = fs.FileSelector(
-            f"{self.path}/{subfolder}".rstrip("/"), allow_not_found=True, recursive=True
-        )
-        try:
-            for _ in range(LIST_TRIES - 1):
-                # a folder was created or deleted during the lookup
-                with contextlib.suppress(FileNotFoundError):
-                    return self._listed(selector)
-            return self._listed(selector)
-        except (pa.ArrowException, OSError) as error:
-            raise LedgerError(
-                f"ledger {self.root!r}: it cannot be listed: {error_text(error)}."
-            ) from error
-
-    def _listed(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
-        return [
-            info
-            for info in self.filesystem.get_file_info(selector)
-            if info.type == fs.FileType.File
-        ]
-
-    def has_folders(self, subfolder: str) -> bool:
-        """Return whether a subfolder has folders; False on a store, where folders are prefixes."""
-        if self.filesystem.type_name != "local":
-            return False
-        selector = fs.FileSelector(f"{self.path}/{subfolder}", allow_not_found=True)
-        try:
-            return any(
-                info.type == fs.FileType.Directory
-                for info in self.filesystem.get_file_info(selector)
-            )
-        except (pa.ArrowException, OSError) as error:
-            raise LedgerError(
-                f"ledger {self.root!r}: it cannot be listed: {error_text(error)}."
-            ) from error
 
     def parts(self, run_id: str | None = None, prefix: str = "") -> list[str]:
         """Return the existing parts as `<run_id>/<name>.parquet`, and journals, sorted.
@@ -379,26 +168,6 @@ class LedgerFolder:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise ForeignFile(error_text(error)) from error
 
-    def read_bytes(self, name: str) -> bytes:
-        """Return the content of a small object.
-
-        Raises:
-            FileNotFoundError: It does not exist.
-            LedgerError: It cannot be read and may exist.
-        """
-        try:
-            if self.place:
-                return objects.content(below(self.place, name))
-            with self.filesystem.open_input_stream(
-                f"{self.path}/{name}", compression=None
-            ) as stream:
-                data: bytes = stream.read()
-        except FileNotFoundError:
-            raise
-        except (pa.ArrowException, OSError) as error:
-            raise self.unreadable(name, error) from error
-        return data
-
     def open(self, name: str) -> pq.ParquetFile:
         """Open a large file to read it in pieces. Raises ForeignFile, FileNotFoundError,
         LedgerError.
@@ -427,13 +196,6 @@ class LedgerFolder:
             ForeignFile(error_text(error))
             if torn and not isinstance(error, MemoryError)
             else self.unreadable(name, error)
-        )
-
-    def unreadable(self, name: str, error: Exception) -> LedgerError:
-        return LedgerError(
-            f"ledger {self.root!r}: {name} cannot be read: {error_text(error)}. Nothing was called "
-            "for its answers; "
-            "start again when it can be."
         )
 
     def _parquet(

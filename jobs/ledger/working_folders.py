@@ -18,7 +18,8 @@ from datetime import datetime, timedelta
 from pyarrow import fs
 
 from jobs.errors import LedgerError
-from jobs.ledger.store import NO_FOLDERS, LedgerFolder
+from jobs.ledger.ledger_files import NO_FOLDERS
+from jobs.ledger.store import LedgerFolder
 from jobs.storage.machine import read_boot_id
 from jobs.storage.stored_files import error_text
 

@@ -210,7 +210,8 @@ def parts_of(holder: Any, seen: set[int]) -> Iterator[Any]:
 def _replace_files() -> None:
     """The ledger's disk, and state that the processes of a real run do not share."""
     from jobs.clients import request_counter
-    from jobs.ledger import journal, keyed_file, recent_parts, scan, store, writer
+    from jobs.ledger import journal, keyed_file, ledger_files, recent_parts, scan, store
+    from jobs.ledger.writing import writer
     from jobs.run.coordinator import run_leases
     from jobs.task import output_files, runner, task_limits
 
@@ -219,6 +220,7 @@ def _replace_files() -> None:
     writer.JOURNAL_EVERY = 0.1  # in place of 0.02 s: fewer appends of the same answers
     task_limits.ASK_AFTER = 0.2  # in place of 0.02 s: a task that waits for a call asks that often
     store.Path = _path  # type: ignore[misc, assignment]
+    ledger_files.Path = _path  # type: ignore[misc, assignment]
     journal.pa = stand_in(pa, OSFile=_os_file)
     keyed_file.pa = stand_in(pa, memory_map=_memory_map)
     scan._RECENT = PerProcess("recent parts", recent_parts.RecentParts)  # type: ignore[assignment]

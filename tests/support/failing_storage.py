@@ -219,10 +219,10 @@ def put_under(root, storage, put=setattr):
 
     put(object, name, value): sets an attribute, as monkeypatch.setattr does.
     """
-    from jobs.ledger import keyed_file, store
+    from jobs.ledger import keyed_file, ledger_files
 
     filesystem, root = Filesystem(storage), str(root)
-    for module in (store, keyed_file):
+    for module in (ledger_files, keyed_file):
         # the storage may be there already: a worker of Spark takes one task after another
         usual = getattr(module.open_filesystem, "usual", module.open_filesystem)
 

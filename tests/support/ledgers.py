@@ -9,7 +9,7 @@ import pytest
 from pyarrow import fs
 
 from jobs.declare.ledger_settings import Ttl
-from jobs.ledger import store
+from jobs.ledger import ledger_files
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
@@ -114,9 +114,9 @@ def objects(monkeypatch):
     """The store behind every ledger whose root is "bucket"."""
     there = ObjectStore()
     filesystem = fs.PyFileSystem(there)
-    opened = store.open_filesystem
+    opened = ledger_files.open_filesystem
     monkeypatch.setattr(
-        store,
+        ledger_files,
         "open_filesystem",
         lambda root: (filesystem, root) if root == "bucket" else opened(root),
     )

@@ -19,7 +19,7 @@ from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
-from jobs.ledger.writer import LedgerWriter
+from jobs.ledger.writing.writer import LedgerWriter
 from jobs.storage.locked_folders import temporary_folder
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
-from jobs.ledger import keyed_file, store
+from jobs.ledger import keyed_file, ledger_files
 from jobs.ledger.answers import StoredAnswer, as_table
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.plan import LedgerPlan
@@ -107,7 +107,9 @@ def test_an_index_that_cannot_be_written_says_what_to_do(place, cure):
 
 def test_an_index_in_an_object_store_is_read_from_a_local_copy(objects, monkeypatch):
     monkeypatch.setattr(
-        keyed_file, "open_filesystem", lambda path: (store.open_filesystem("bucket")[0], path)
+        keyed_file,
+        "open_filesystem",
+        lambda path: (ledger_files.open_filesystem("bucket")[0], path),
     )
     records = answers(10)
     write_index("bucket/index.arrow", as_table(records))

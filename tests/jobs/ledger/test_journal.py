@@ -17,7 +17,7 @@ from jobs.ledger.generations import contents
 from jobs.ledger.journal import Journal
 from jobs.ledger.scan import KeySet, matches
 from jobs.ledger.store import FORMAT, FORMAT_KEY, LedgerFolder
-from jobs.ledger.writer import LedgerWriter
+from jobs.ledger.writing.writer import LedgerWriter
 
 NEVER = 3600.0  # s
 GOLDEN = Path(__file__).parent / "golden" / "journal_1"
@@ -166,7 +166,7 @@ def test_what_came_back_is_on_disk_before_its_part_is_stored_and_outlives_a_kill
     code = f"""
 import time
 from jobs.ledger.store import LedgerFolder
-from jobs.ledger.writer import LedgerWriter
+from jobs.ledger.writing.writer import LedgerWriter
 writer = LedgerWriter(LedgerFolder({str(tmp_path)!r}, "weather", "f"), "run-1", "0-0", flush_seconds={NEVER})
 for number in range(150):
     writer.put((number,), "ok", b"%d" % number, number)

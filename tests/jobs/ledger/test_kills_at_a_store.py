@@ -16,7 +16,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.ledger.working_folders import announce
-from jobs.ledger.writer import LedgerWriter
+from jobs.ledger.writing.writer import LedgerWriter
 from jobs.run.keys.hits import open_folder, with_index
 from jobs.run.keys.kept_keys import keep_keys
 from jobs.run.keys.registration import look_at_ledger, unregister

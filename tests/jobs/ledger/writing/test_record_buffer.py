@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.ledger import record_buffer
 from jobs.ledger.keys import key_text
-from jobs.ledger.record_buffer import Columns
+from jobs.ledger.writing import record_buffer
+from jobs.ledger.writing.record_buffer import Columns
 
 RECORD = st.tuples(
     st.tuples(st.text()), st.sampled_from(["ok", "miss", "error"]),

@@ -11,7 +11,7 @@ import pytest
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.keys import key_text
-from jobs.ledger.writer import LedgerWriter
+from jobs.ledger.writing.writer import LedgerWriter
 from tests.support.places import everywhere
 
 NEVER = 3600.0  # s: what is stored is stored for another reason
@@ -71,7 +71,7 @@ def test_a_writer_without_answers_sleeps_until_the_first_comes(folder, writer, w
 @everywhere("folder")
 def test_so_many_rows_are_stored_without_anybody_waiting(folder, writer, wait_for, monkeypatch):
     # else a slow disk is given a rest of 99 times as long
-    monkeypatch.setattr("jobs.ledger.writer.LARGEST_SHARE", 1.0)
+    monkeypatch.setattr("jobs.ledger.writing.writer.LARGEST_SHARE", 1.0)
     one = writer(flush_rows=5, flush_seconds=NEVER)
     for start in (0, 5, 10):
         for number in range(start, start + 5):
@@ -160,7 +160,7 @@ def test_an_answer_that_somebody_waited_for_outlives_the_kill_of_its_process(fol
     code = f"""
 import os, signal
 from jobs.ledger.store import LedgerFolder
-from jobs.ledger.writer import LedgerWriter
+from jobs.ledger.writing.writer import LedgerWriter
 one = LedgerWriter({folder!r}, "run-1", "0-0", flush_seconds=3600.0)
 for number in range(1000):
     ticket = one.put((number,), "ok", b"%d" % number, number)
@@ -168,7 +168,7 @@ one.wait(ticket)
 one.put((1000,), "ok", b"1", 1)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[3])
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[4])
     assert done.returncode == -9
     assert in_store(folder)[:1000] == [answer(number) for number in range(1000)]
 

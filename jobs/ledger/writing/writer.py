@@ -13,8 +13,8 @@ from jobs.declare.lookup import Key
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredOutcome
 from jobs.ledger.journal import Journal
-from jobs.ledger.record_buffer import Columns
 from jobs.ledger.store import LedgerFolder
+from jobs.ledger.writing.record_buffer import Columns
 
 _log = logging.getLogger("tidegate.ledger")
 
