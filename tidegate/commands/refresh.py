@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from jobs.declare.finding.discovery import discover
+from jobs.declare.finding.discovery import Discovered, discover
 from jobs.declare.values.calendar import require_day
 from jobs.process.day_options import DayOptions
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
 from tidegate.commands.day_json import add_json, tell_as_asked, words
 from tidegate.commands.days import add_engine, add_wait, pipeline
+from tidegate.commands.several import run_each
 
 if TYPE_CHECKING:
     from jobs.commands.replaying.refresh import Matched
@@ -56,11 +58,16 @@ def _run(options: argparse.Namespace) -> int:
         if not options.do:
             continue
         refresh.expire(kept, matched)
-        for reference, enrichment, days in matched.days:
-            run = pipeline(reference, enrichment, options)
-            events = run.run(days, DayOptions(refresh.OPTIONS, until_red=True))
-            ended = tell_as_asked(options, run, events)
-            status = status or ended
+        days = {reference: days for reference, _, days in matched.days}
+
+        def run_one(one: Discovered, days: Mapping[str, Sequence[str]] = days) -> int:
+            run = pipeline(one.reference, one.enrichment, options)
+            events = run.run(days[one.reference], DayOptions(refresh.OPTIONS, until_red=True))
+            return tell_as_asked(options, run, events)
+
+        found = [Discovered(reference, enrichment) for reference, enrichment, _ in matched.days]
+        ended = run_each(options, found, run_one)
+        status = status or ended
     if not options.do:
         print(
             "Nothing was changed. With --run they are asked anew, and these days run again.",

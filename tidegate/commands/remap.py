@@ -3,13 +3,13 @@
 import argparse
 
 from jobs.commands.day_range import require_end
-from jobs.declare.enrichment import Enrichment
-from jobs.declare.finding.discovery import discover
+from jobs.declare.finding.discovery import Discovered, discover
 from jobs.errors import DeclarationError
 from jobs.wording import counted, did_you_mean
 from tidegate.commands.command import RIGHT, Command, add_package
 from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged, words
 from tidegate.commands.days import add_engine, add_wait, pipeline
+from tidegate.commands.several import run_each
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,33 +37,33 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.commands import remap
 
     first, last = options.first, options.last
-    status = RIGHT
     found = _named(options)
     for _, enrichment in found:
         require_end(enrichment, first, "--from")
         require_end(enrichment, last or first, "--to")
-    for reference, enrichment in found:
-        days = remap.published_days(enrichment, first, last)
+
+    def run_one(one: Discovered) -> int:
+        name, days = one.enrichment.name, remap.published_days(one.enrichment, first, last)
         if not days:
             nothing = f"no day from {first} to {last or 'now'} is published: nothing to do."
-            print(f"{enrichment.name}: {nothing}", file=words(options))
+            print(f"{name}: {nothing}", file=words(options))
             if options.json:
-                tell_unchanged(enrichment.name, first, nothing)
-            continue
-        print(f"{enrichment.name}: {counted(len(days), 'day')}", file=words(options), flush=True)
-        run = pipeline(reference, enrichment, options)
-        ended = tell_as_asked(options, run, remap.remap(run, days))
-        status = status or ended
-    return status
+                tell_unchanged(name, first, nothing)
+            return RIGHT
+        print(f"{name}: {counted(len(days), 'day')}", file=words(options), flush=True)
+        run = pipeline(one.reference, one.enrichment, options)
+        return tell_as_asked(options, run, remap.remap(run, days))
+
+    return run_each(options, found, run_one)
 
 
-def _named(options: argparse.Namespace) -> list[tuple[str, Enrichment]]:
+def _named(options: argparse.Namespace) -> list[Discovered]:
     declared = discover(options.package)
     found = [
-        (reference, enrichment)
-        for reference, enrichment in declared
-        if options.name == enrichment.name
-        or options.name in {lookup.name for lookup in enrichment.lookups}
+        one
+        for one in declared
+        if options.name == one.enrichment.name
+        or options.name in {lookup.name for lookup in one.enrichment.lookups}
     ]
     if not found:
         names = {enrichment.name for _, enrichment in declared}

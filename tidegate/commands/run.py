@@ -1,14 +1,11 @@
 """`tidegate run`: runs days of an enrichment with the rules of the nightly job, without Dagster."""
 
 import argparse
-import sys
 
-from jobs.declare.finding.discovery import discover
-from jobs.declare.finding.upstreams import find_upstream, upstream_first
-from jobs.errors import DeclarationError, TidegateError
+from jobs.declare.finding.discovery import Discovered, discover
+from jobs.errors import DeclarationError
 from jobs.process.day_options import DayOptions
 from tidegate.commands.command import (
-    RIGHT,
     WRONG,
     Command,
     add_days,
@@ -24,7 +21,7 @@ from tidegate.commands.days import (
     open_pipeline,
     waiting_for_jobs,
 )
-from tidegate.commands.exit_status import exit_status
+from tidegate.commands.several import run_each
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,32 +52,16 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_all(options: argparse.Namespace) -> int:
-    """Run all enrichments of the package; not those whose input another one did not publish."""
-    found = upstream_first(discover(options.package))
-    enrichments = [one.enrichment for one in found]
-    for one in enrichments:
-        days_of(options, one)  # refuses a wrong day before the first run
-    failed, status = set[str](), RIGHT if found else WRONG
-    for reference, enrichment in found:
-        name, upstream = enrichment.name, find_upstream(enrichment, enrichments)
-        print(name, file=words(options), flush=True)
-        own = argparse.Namespace(**vars(options) | {"enrichment": reference})
-        if upstream is not None and upstream.name in failed:
-            ended = _tell(own, name, TidegateError(f"not run: {upstream.name} did not publish."))
-        else:
-            try:
-                ended = _run_one(own)
-            except TidegateError as error:
-                ended = _tell(own, name, error)
-        failed |= {name} if ended else set()
-        status = status or ended
-    return status
+    """Run all enrichments of the package."""
+    found = discover(options.package)
+    for one in found:
+        days_of(options, one.enrichment)  # refuses a wrong day before the first run
 
+    def run_one(one: Discovered) -> int:
+        print(one.enrichment.name, file=words(options), flush=True)
+        return _run_one(argparse.Namespace(**vars(options) | {"enrichment": one.reference}))
 
-def _tell(options: argparse.Namespace, name: str, error: TidegateError) -> int:
-    print(error, file=sys.stderr)
-    options.enrichment = name
-    return exit_status(options, error)
+    return run_each(options, found, run_one) if found else WRONG
 
 
 def _run_one(options: argparse.Namespace) -> int:

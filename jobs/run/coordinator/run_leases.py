@@ -302,6 +302,7 @@ def _read_service_limits(
     prices = [(in_force(one.prices, today.isoformat()), one.batch_size) for one in lookups]
     each = {(one.unit, one.model): parts_of(one) for found, _ in prices for one in found}
     most = max(most_parts(found, items) for found, items in prices)
+    alone = max(most_parts(found, 1) for found, _ in prices)
     for enrichment, budget in budgets if each else ():  # otherwise no price is in force yet
         name, whose = budget.name(today, enrichment), enrichment or first.service_name
         limits[name] = Limit(budget.parts, math.inf)
@@ -309,7 +310,9 @@ def _read_service_limits(
         reserve = budget.reserve_per_call or most
         if reserve > budget.parts:
             cost = Money(Decimal(reserve) / PARTS, budget.money.currency)
-            subject += f" below the {cost} that a call may cost,"
+            is_batch = alone < most and not budget.reserve_per_call
+            what = "a full batch (max_items)" if is_batch else "a call"
+            subject += f" below the {cost} that {what} may cost,"
         reserved[name] = Reserved(each, reserve, subject)
     at_least = None if first.adaptive is None else first.adaptive.at_least
     return ServiceLimits(service_identity(first), limits, longest, reserved, at_least)

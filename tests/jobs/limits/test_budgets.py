@@ -385,13 +385,26 @@ def test_a_budget_that_no_price_goes_with_is_refused(fields, sentence):
         Service(name="s", url="http://a", max_concurrency=1, **fields)
 
 
+BATCH = {"request": "POST /", "batch": Batch(max_items=5, max_wait=0.05, item="{k}")}
+
+
 @pytest.mark.usefixtures("url")
-def test_a_budget_that_pays_for_no_call_is_refused_by_check():
+@pytest.mark.parametrize(
+    ("fields", "per", "sentence"),
+    [
+        ({}, "request", "0.049 USD per day, below the 0.05 USD that a call"),
+        (BATCH, "request", "0.049 USD per day, below the 0.05 USD that a call"),
+        (BATCH, "item", "0.20 USD per day, below the 0.25 USD that a full batch (max_items)"),
+    ],
+)
+def test_a_budget_that_pays_for_no_call_is_refused_by_check(fields, per, sentence):
+    amount = sentence.partition(" per")[0]
+    declared = priced("http://a", "0.05 USD", Budget(amount, per="day"), **fields)
+    service = dataclasses.replace(declared.service, prices=Price("0.05 USD", per=per))
+    declared = dataclasses.replace(declared, service=service)
     with pytest.raises(BudgetExhausted) as refused:
-        refuse_small_budgets([priced("http://a", "0.05 USD", Budget("0.049 USD", per="day"))], ())
-    assert str(refused.value) == (
-        "the budget of geo, 0.049 USD per day, below the 0.05 USD that a call may cost, pays for none. Raise it."
-    )
+        refuse_small_budgets([declared], ())
+    assert str(refused.value) == f"the budget of geo, {sentence} may cost, pays for none. Raise it."
     refuse_small_budgets([priced("http://a", "0.049 USD", Budget("0.049 USD", per="day"))], ())
 
 

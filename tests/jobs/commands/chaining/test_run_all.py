@@ -45,7 +45,7 @@ def test_an_enrichment_whose_input_was_not_published_is_not_run(tables, capsys):
     assert main([*ALL, "--json"]) == 4
     ended = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = {one["enrichment"]: (one["state"], one["reason"]) for one in ended}
-    assert found["above"] == ("failed", "not run: firms did not publish.")
+    assert found["above"] == ("failed", "above is not run: firms did not publish.")
     assert found["other"][0] == "published"
     assert found["firms"][0] == "held back"
 
