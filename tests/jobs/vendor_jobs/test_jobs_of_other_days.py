@@ -1,12 +1,15 @@
 """Any run looks at any job of its lookup; a day tells and fails by the jobs with its keys only."""
 
+import pyarrow as pa
 import pytest
 from aiohttp import web
 
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, TidegateError
+from jobs.ledger.scan import read_parts
 from tests.support.job_steps import DAY, Steps
 
 NEXT = "2013-01-11"
+HOUR = 3600.0
 TEXTS = ["text 1", "text 2", "text 3"]
 
 
@@ -52,6 +55,27 @@ def test_a_day_that_finds_no_slot_names_the_job_of_another_that_cannot_be_read(s
     job.looks, vendor.mangle = 0, lambda lines: [{"id": line["id"], "answer": 5} for line in lines]
     sentence = steps.run(["another"], NEXT).sentence
     assert f"1 key is not submitted yet. job job-1 of {DAY} of reviews: lookup labels" in sentence
+    steps.now += 2.5 * HOUR  # give_up, and the hour of grace
+    assert "1 job with 1 item at vendor is open" in steps.run(["another"], NEXT).sentence
+
+
+def test_a_job_that_the_class_cannot_read_keeps_its_results_for_a_corrected_class(steps):
+    vendor = steps.reviews.vendor
+    (job,), (token,) = vendor.jobs.values(), [one.token for one in steps.reviews.files.jobs()]
+    job.looks, vendor.mangle = (
+        0,
+        lambda lines: [lines[0], *({**one, "answer": 5} for one in lines[1:])],
+    )
+    steps.now += 2.5 * HOUR
+    with pytest.raises(TidegateError, match=f"failed: .*, `tidegate jobs forget {token}` lets go"):
+        steps.run()
+    assert [one.is_open for one in steps.reviews.files.jobs()] == [True]
+    folder = steps.reviews.files.folder
+    stored = pa.concat_tables(table for _, table in read_parts(folder, folder.parts()))
+    assert stored["outcome"].to_pylist() == ["ok"]
+    vendor.mangle = lambda lines: lines
+    assert steps.run().outcomes == {"ok": 3}
+    assert steps.reviews.bill == vendor.invoice
 
 
 def test_a_day_tells_only_what_is_done_of_its_jobs(steps):

@@ -131,13 +131,14 @@ class DayJobs:
         return self._clock() >= job.until(self.intent(job.token), self._lookup.give_up)
 
     def holds_slot(self, job: Job, alive: set[str]) -> bool:
-        """Returns whether an open job may run at the vendor. A lost job stays open for its keys,
-        and holds no slot.
+        """Returns whether an open job may run at the vendor. A lost job, and one whose results the
+        class cannot read after give_up, stay open for their keys, and hold no slot.
 
         alive: The runs that are alive; needed only where nothing recovers a job.
         """
         if job.id:
-            return True
+            until = job.until(self.intent(job.token), self._lookup.give_up)
+            return self._clock() < until + self._lookup.grace
         if self._lookup.recovery == "none":
             return self.is_of_another(job, alive)
         return not self.is_late(job)

@@ -163,6 +163,15 @@ class JobWatch:
                 found.notes.append(f"job {job.id}: {error}")
                 return ""
             await self._give_up(job, intent, error)
+        except (LedgerError, RunStopped):
+            raise
+        except TidegateError as error:  # of the class: a corrected one can read what is paid for
+            if self.clock() < until + self.lookup.grace:
+                raise
+            raise TidegateError(
+                f"{error} give_up has passed: if it cannot be corrected, `tidegate jobs forget "
+                f"{job.token}` lets go of its results, and its keys are submitted again."
+            ) from error
         found.taken += 1
         return refused
 
@@ -271,17 +280,19 @@ class JobWatch:
     async def _read(self, job: Job, intent: Intent, results: _Results) -> Reading:
         """Read the results, and store the first answer of each item, or its first failure."""
         reading, part, size = Reading(), list[StoredAnswer](), 0
-        async for pair in self.vendor.results(job.id, reading):
-            stored = self._record(results, pair, intent.run_id)
-            if stored is None:
-                continue
-            part.append(stored)
-            size += len(stored.response or b"")
-            if len(part) >= PART_RESULTS or size >= PART_BYTES:
+        try:
+            async for pair in self.vendor.results(job.id, reading):
+                stored = self._record(results, pair, intent.run_id)
+                if stored is None:
+                    continue
+                part.append(stored)
+                size += len(stored.response or b"")
+                if len(part) >= PART_RESULTS or size >= PART_BYTES:
+                    self.files.store(job.token, part)
+                    part, size = [], 0
+        finally:  # what was read before an error is paid for too
+            if part:
                 self.files.store(job.token, part)
-                part, size = [], 0
-        if part:
-            self.files.store(job.token, part)
         return reading
 
     def _record(self, results: _Results, pair: Any, run_id: str) -> StoredAnswer | None:
