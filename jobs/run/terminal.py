@@ -29,7 +29,7 @@ def progress_line(event: Mapping[str, Any]) -> str:
 
 def limit_line(lookup: dict[str, Any]) -> str:
     in_use = lookup["limit_s"] / lookup["wall_s"]
-    closed = lookup["throttled_s"] + lookup["down_s"]
+    closed = lookup["throttled_s"] + lookup["down_s"] + lookup["shared_s"]
     gate = f", gate closed {closed:.1f} s" if closed else ""
     return f"{lookup['name']}: limited by {lookup['limited_by']} (slots in use {in_use:.0%}{gate})"
 

@@ -407,7 +407,8 @@ class LookupMetrics(Facts):
     down_s: float = 0.0  # the same, because the service was down
     # time that calls waited because the service bears no more at once; likewise
     adapted_s: float = 0.0
-    # outage, rate, cpu, adaptive, concurrency, service, spark
+    shared_s: float = 0.0  # time that the gate was closed for what others hold of its limits
+    # outage, rate, shared limits, cpu, adaptive, concurrency, service, spark
     # (jobs/run/metrics/limiting_factor.py); empty: nothing was called
     limited_by: str = ""
 

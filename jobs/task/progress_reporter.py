@@ -44,7 +44,10 @@ class ProgressReporter:
         for lookup, watch, lease in zip(
             self._lookups, self._chain.watches, self._chain.leases, strict=True
         ):
-            progress.throttled_s[lookup.name], progress.down_s[lookup.name] = watch.closed_seconds()
+            closed_s, progress.down_s[lookup.name] = watch.closed_seconds()
+            shared_s = 0.0 if lease is None else min(closed_s, lease.shared_s)
+            progress.throttled_s[lookup.name] = closed_s - shared_s
+            progress.shared_s[lookup.name] = shared_s
             observed = None if lease is None else lease.observed
             progress.adapted_s[lookup.name] = 0.0 if observed is None else observed.adapted_s
             progress.requests[lookup.name] = counts_of(lookup.name).so_far()

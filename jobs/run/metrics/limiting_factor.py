@@ -19,14 +19,15 @@ SHARE_OF_REPEATS = 0.2  # of the calls
 class TaskLoad:
     """The tasks' use of time per lookup, by their last messages; a lost message costs 0.25 s.
 
-    throttled_s, down_s: s that the gate stood closed, mean over the tasks; adapted_s: s that calls
-    waited because the service could not take more, likewise; loop_busy: CPU time of the tasks'
-    event loops as a share of their time, for tasks that called.
+    throttled_s, down_s, shared_s: s that the gate stood closed, mean over the tasks; adapted_s: s
+    that calls waited because the service could not take more, likewise; loop_busy: CPU time of the
+    tasks' event loops as a share of their time, for tasks that called.
     """
 
     throttled_s: Mapping[str, float]
     down_s: Mapping[str, float]
     adapted_s: Mapping[str, float]
+    shared_s: Mapping[str, float]
     loop_busy: float | None  # None: no task has reported
 
     @classmethod
@@ -47,17 +48,19 @@ class TaskLoad:
             }
 
         busy = sum(task["loop_s"] for task in message) / seconds if seconds else None
-        return cls(mean("throttled_s"), mean("down_s"), mean("adapted_s"), busy)
+        return cls(mean("throttled_s"), mean("down_s"), mean("adapted_s"), mean("shared_s"), busy)
 
 
 def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
     lookups = []
     for lookup in figures.lookups:
-        throttled, down, adapted = (
+        throttled, down, adapted, shared = (
             round(waited.get(lookup.name, 0.0), 3)
-            for waited in (load.throttled_s, load.down_s, load.adapted_s)
+            for waited in (load.throttled_s, load.down_s, load.adapted_s, load.shared_s)
         )
-        known = replace(lookup, throttled_s=throttled, down_s=down, adapted_s=adapted)
+        known = replace(
+            lookup, throttled_s=throttled, down_s=down, adapted_s=adapted, shared_s=shared
+        )
         lookups.append(replace(known, limited_by=limited_by(known, load.loop_busy)))
     busy = None if load.loop_busy is None else round(load.loop_busy, 3)
     return replace(figures, lookups=tuple(lookups), loop_busy=busy)
@@ -66,7 +69,8 @@ def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
 def limited_by(lookup: LookupMetrics, loop_busy: float | None) -> str:
     """Returns what to change first, to be faster at this lookup; empty when nothing was called.
 
-    outage: the service was down. rate: it throttled. cpu: the executors' Python was busy. adaptive:
+    outage: the service was down. rate: it throttled, or a declared rate was used up. shared limits:
+    other runs' calls, or a budget, left no room. cpu: the executors' Python was busy. adaptive:
     the service was found to take no more calls at once. service: all slots were in use, and a fifth
     of the calls or more were repeats. concurrency: all slots were in use, so more slots would help,
     if the service can take more calls. spark: slots stood empty; rows came, or were taken, more
@@ -78,6 +82,7 @@ def limited_by(lookup: LookupMetrics, loop_busy: float | None) -> str:
     causes = {
         "outage": lookup.down_s >= SHARE_OF_GATE * lookup.wall_s,
         "rate": lookup.throttled_s >= SHARE_OF_GATE * lookup.wall_s,
+        "shared limits": lookup.shared_s >= SHARE_OF_GATE * lookup.wall_s,
         "cpu": loop_busy is not None and loop_busy >= SHARE_OF_LOOP,
         "adaptive": lookup.adapted_s >= SHARE_OF_WAITS * lookup.wall_s,
         "service": all_in_use and lookup.retried >= SHARE_OF_REPEATS * lookup.calls,

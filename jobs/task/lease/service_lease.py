@@ -78,6 +78,11 @@ class ServiceLease:
         return len(self._calls)
 
     @property
+    def shared_s(self) -> float:
+        """The seconds for which its gate was closed only for what others hold of its limits."""
+        return self._gate.shared_s
+
+    @property
     def calls(self) -> int:
         """The allowed calls in flight now."""
         return self._holder.may_use(CALLS, self.clock()) if self._counts_calls else UNLIMITED
@@ -182,8 +187,11 @@ class ServiceLease:
         rates_wait = not self._windows.have_room(now)
         ends = now + self._longest_call > self._holder.until
         probes = self._probe.state is ProbeState.RUNNING
-        if ends or self._holder.gate == CLOSED or probes or not self.running or rates_wait:
-            self._gate.close()
+        paused = (
+            ends or probes or self._holder.gate == CLOSED or now < self._gate.others_close_until
+        )
+        if paused or not self.running or rates_wait:
+            self._gate.close(for_shared=not paused and not self._windows.lack_rate(now))
         if rates_wait:
             self._wake_later()
 

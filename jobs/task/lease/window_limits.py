@@ -24,7 +24,7 @@ class WindowLimits:
             name: WindowUse(limits.limits[name].window, one.each, one.reserve_per_call)
             for name, one in limits.reserved.items()
         }
-        self._holder = holder
+        self._holder, self._budgets = holder, limits.budgets
         self._first = {
             name: 0 if one.budget else limits.limits[name].amount // FIRST
             for name, one in limits.reserved.items()
@@ -36,6 +36,14 @@ class WindowLimits:
             if use.in_use(now) + use.reserve_per_call > self._holder.may_use(name, now):
                 return False
         return True
+
+    def lack_rate(self, now: float) -> bool:
+        """Return whether a rate lacks room for another call, not only a budget."""
+        return any(
+            use.in_use(now) + use.reserve_per_call > self._holder.may_use(name, now)
+            for name, use in self.uses.items()
+            if name not in self._budgets
+        )
 
     def room(self, now: float) -> float:
         """Return how many calls fit into every limit."""

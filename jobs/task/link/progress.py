@@ -49,6 +49,7 @@ class TaskProgress:
     throttled_s: dict[str, float] = field(default_factory=dict)  # per lookup: throttled
     down_s: dict[str, float] = field(default_factory=dict)  # per lookup: the service was down
     adapted_s: dict[str, float] = field(default_factory=dict)  # per lookup: at its adapted limit
+    shared_s: dict[str, float] = field(default_factory=dict)  # per lookup: for limits over runs
     # per lookup: its requests, as RequestCounts.so_far counts them
     requests: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -70,6 +71,9 @@ class TaskProgress:
             down_s={str(name): float(seconds) for name, seconds in dict(message["down_s"]).items()},
             adapted_s={
                 str(name): float(seconds) for name, seconds in dict(message["adapted_s"]).items()
+            },
+            shared_s={
+                str(name): float(seconds) for name, seconds in dict(message["shared_s"]).items()
             },
             requests={
                 str(name): {str(kind): int(many) for kind, many in dict(counts).items()}

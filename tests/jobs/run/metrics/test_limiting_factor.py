@@ -27,6 +27,7 @@ SMOOTH = LookupMetrics(
         ({"limit_s": 40.0, "adapted_s": 60.0}, 0.3, "adaptive"),
         ({"limit_s": 40.0}, 0.3, "spark"),
         ({"limit_s": 60.0, "throttled_s": 30.0}, 0.3, "rate"),
+        ({"limit_s": 40.0, "shared_s": 30.0}, 0.3, "shared limits"),
         ({"limit_s": 60.0, "throttled_s": 30.0, "down_s": 25.0}, 0.3, "outage"),
         ({"calls": 0, "wall_s": 0.0, "limit_s": 0.0}, None, ""),
     ],
@@ -36,7 +37,7 @@ def test_the_limit_is_what_to_change_first(changes, loop_busy, limit):
 
 
 def message(partition, **fields):
-    return {"partition": partition, "attempt": 0, "adapted_s": {}} | fields
+    return {"partition": partition, "attempt": 0, "adapted_s": {}, "shared_s": {}} | fields
 
 
 def test_the_tasks_last_words_become_the_figures():

@@ -231,6 +231,20 @@ def test_after_a_pause_one_call_finds_out_and_then_the_others_start():
     assert task.outcomes == ["ok"] * 20
 
 
+@pytest.mark.parametrize(("answer", "shared"), [((0, OPEN), 5.0), ((4, CLOSED), 0.0)])
+def test_a_wait_for_calls_that_others_hold_is_told_from_a_pause_of_the_service(answer, shared):
+    async def main():
+        task, loop = Task(Function(lambda key: 0.1)), asyncio.get_running_loop()
+        task.answer(*answer)
+        for quarter in range(1, 20):
+            loop.call_at(quarter / 4, task.answer, *answer)
+        loop.call_at(5.0, task.answer)
+        await task.ask(range(8))
+        return task.gate.closed_seconds, task.lease.shared_s
+
+    assert run_virtual(main) == pytest.approx((5.0, shared), abs=0.1)
+
+
 def test_the_end_of_a_call_ends_no_later_call_of_its_worker():
     async def main():
         task, loop = Task(Function(lambda key: 1.0)), asyncio.get_running_loop()
