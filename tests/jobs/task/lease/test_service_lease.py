@@ -232,7 +232,7 @@ def test_after_a_pause_one_call_finds_out_and_then_the_others_start():
 
 
 @pytest.mark.parametrize(("answer", "shared"), [((0, OPEN), 5.0), ((4, CLOSED), 0.0)])
-def test_a_wait_for_calls_that_others_hold_is_told_from_a_pause_of_the_service(answer, shared):
+def test_a_wait_for_calls_that_others_hold_counts_as_no_pause_of_the_service(answer, shared):
     async def main():
         task, loop = Task(Function(lambda key: 0.1)), asyncio.get_running_loop()
         task.answer(*answer)
