@@ -16,6 +16,7 @@ import pyarrow as pa
 from jobs.ledger.answers import SCHEMA
 
 JOURNAL = ".journal"
+BUFFER = 1 << 16  # bytes
 
 
 class Journal:
@@ -29,17 +30,18 @@ class Journal:
     def __init__(self, path: Path, metadata: Mapping[bytes, bytes]) -> None:
         self._path = path
         self._schema = SCHEMA.with_metadata(metadata)
-        self._file: pa.OSFile | None = None
+        self._file: pa.BufferedOutputStream | None = None  # else a batch is twenty small writes
         self._stream: pa.RecordBatchStreamWriter | None = None
 
     def append(self, records: pa.Table) -> None:
         """Append records; on return the operating system has them. Raises OSError."""
-        if self._stream is None:
+        if self._file is None or self._stream is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = pa.OSFile(str(self._path), "wb")
+            self._file = pa.BufferedOutputStream(pa.OSFile(str(self._path), "wb"), BUFFER)
             self._stream = pa.ipc.new_stream(self._file, self._schema)
         for batch in records.to_batches():
             self._stream.write_batch(batch)
+        self._file.flush()
 
     def remove(self) -> None:
         """Remove the journal, because its part is stored with the same records."""

@@ -2,8 +2,9 @@
 
 Records are stored in a few large buffers instead of objects: for ten thousand answers that wait for
 a disk, Python's memory allocation would cost as much as all other work of storing them. The writing
-thread converts them to Arrow in bulk, from those buffers: beside a busy event loop, each function of Arrow
-or numpy that it calls once in 20 ms is cold and costs ten times as much as in a loop of its own.
+thread converts them to Arrow in bulk, from those buffers: beside a busy event loop, each function
+of Arrow or numpy that it calls once in 20 ms is cold, and costs ten times as much as when called
+again and again.
 """
 
 from array import array
