@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from jobs.clients.http.watched_connection import WatchedConnection
-from jobs.clients.request_counter import LEAVING
+from jobs.clients.request_counter import Request
 from jobs.declare.lookup import Key
 
 # receives the keys whose answers may be another key's
@@ -24,12 +24,20 @@ class WatchedConnector(aiohttp.TCPConnector):
     Args:
         quiet: Returns for how long (s) a sound connection is silent after its last answer.
         tell_doubt: Called with the keys of a connection's answers, after an extra response.
+        request: Returns the request that waits for a connection and is told of its use, if any.
         options: Options of TCPConnector.
     """
 
-    def __init__(self, quiet: Callable[[], float], tell_doubt: TellDoubt, **options: Any) -> None:
+    def __init__(
+        self,
+        quiet: Callable[[], float],
+        tell_doubt: TellDoubt,
+        request: Callable[[], Request | None] = lambda: None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self.quiet = quiet
+        self._request = request
         self._tell_doubt = tell_doubt
         self._has_doubted = False
         self._closed_early: deque[Sequence[Key]] = deque(maxlen=CONNECTIONS_KEPT)
@@ -38,26 +46,29 @@ class WatchedConnector(aiohttp.TCPConnector):
 
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
         """Return a connection without unrequested data."""
+        request = self._request()
+        # aiohttp retries by itself, but every attempt must be counted
+        if request is not None and request.connection is not None:
+            raise request.connection.failure()
         while True:
             connection = await super().connect(*arguments, **options)
             try:
-                watched = self._watched(connection)
-                is_usable = await watched.is_usable()
+                watched = connection.transport
+                if not isinstance(watched, WatchedConnection):
+                    watched = self._watch(connection)
+                if watched.is_usable() or await watched.becomes_usable():
+                    connection.add_callback(watched.released)
+                    watched.begins(request)
+                    return connection
             except BaseException:
                 connection.close()
                 raise
-            if is_usable:
-                watched.begins()
-                connection.add_callback(watched.released)
-                return connection
             connection.close()
             if watched.is_new:
                 raise watched.refusal()
 
-    def _watched(self, connection: aiohttp.connector.Connection) -> WatchedConnection:
+    def _watch(self, connection: aiohttp.connector.Connection) -> WatchedConnection:
         transport, protocol = connection.transport, connection.protocol
-        if isinstance(transport, WatchedConnection):
-            return transport
         if transport is None or protocol is None:
             raise aiohttp.ServerDisconnectedError
         if protocol.should_close:  # a new connection should not, so data came
@@ -114,24 +125,3 @@ class WatchedConnector(aiohttp.TCPConnector):
 
     def lost(self, watched: WatchedConnection) -> None:
         self._open.pop(watched, None)
-
-
-class RequestConnector(WatchedConnector):
-    """Notifies each request when it gets or loses its connection."""
-
-    async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
-        request = LEAVING.get()
-        # aiohttp retries by itself, but every attempt must be counted
-        if request.connection is not None:
-            raise request.connection.failure()
-        connection = await super().connect(*arguments, **options)
-        watched = connection.transport
-        assert isinstance(watched, WatchedConnection)
-        try:
-            request.leaves(watched)
-        except BaseException:
-            connection.close()
-            raise
-        watched.before_writing(request.is_written)
-        connection.add_callback(request.frees_its_connection)
-        return connection

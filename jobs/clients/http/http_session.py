@@ -15,7 +15,7 @@ from jobs.clients.exchanges import Exchange, note, trace
 from jobs.clients.http import throttling
 from jobs.clients.http.answer_body import BrokenOff, error_text, loaded, read_body
 from jobs.clients.http.authorizing import authorizer
-from jobs.clients.http.connections import RequestConnector
+from jobs.clients.http.connections import WatchedConnector
 from jobs.clients.http.decoding import CODINGS
 from jobs.clients.http.refusals import Refusals
 from jobs.clients.http.responses import Response
@@ -100,12 +100,12 @@ class ServiceSession:
         self._in_doubt: set[str] = set()
         self._tell_doubt: Callable[[Sequence[Key]], None] = lambda _keys: None
         self._note_used_up: Callable[[float], None] = lambda _seconds: None
-        self._connector: RequestConnector
+        self._connector: WatchedConnector
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
-        self._connector = RequestConnector(
-            self._quiet, self._doubt, limit=self._share, ssl=self._transport.ssl
+        self._connector = WatchedConnector(
+            self._quiet, self._doubt, LEAVING.get, limit=self._share, ssl=self._transport.ssl
         )
         self._session = aiohttp.ClientSession(
             connector=self._connector,

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import aiohttp
 
 from jobs.clients.http.response_counter import ResponseCounter
+from jobs.clients.request_counter import Request
 from jobs.declare.lookup import Key
 
 ANSWERS_WATCHED = 2_000  # on a connection, which is then retired and judged
@@ -92,22 +93,26 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
         self._watched_until = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self._loss: BaseException | None = None
-        # of a request that has written nothing yet
-        self._tell_writing: Callable[[], None] | None = None
+        self._request: Request | None = None  # that uses it
+        self._unwritten: Request | None = None  # the same, until it writes
         self.in_doubt = self.in_use = False
         self.judged, self.lost = asyncio.Event(), asyncio.Event()
         transport.set_protocol(self)
         protocol.connection_made(self)
 
     # -- for requests ------------------------------------------------------------------------------
-    async def is_usable(self) -> bool:
+    def is_usable(self) -> bool:
+        """Return whether a request may use it now: no data came unasked, or waits to be read."""
+        return not (self._is_spent or self._unasked or self.is_closing() or self._poll.poll(0))
+
+    async def becomes_usable(self) -> bool:
         """Return whether a request may use it, after reading buffered data."""
         for _ in range(TURNS):
             if self._is_spent or self._unasked or self.is_closing():
                 return False
-            if not self._poll.poll(0):
-                return True
             await asyncio.sleep(0)
+            if self.is_usable():
+                return True
         return False
 
     @property
@@ -126,18 +131,21 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
             return aiohttp.ClientOSError(*self._loss.args)
         return aiohttp.ServerDisconnectedError()
 
-    def begins(self) -> None:
+    def begins(self, request: Request | None) -> None:
+        """Begin a request, which is told so; raises what it raises."""
         self._requests += 1
         self._asked_at, self._read_since, self.in_use = self._clock(), 0, True
-
-    def before_writing(self, tell: Callable[[], None]) -> None:
-        """Call `tell` right before the first bytes of the current request are written."""
-        self._tell_writing = tell
+        self._request = self._unwritten = request
+        if request is not None:
+            request.leaves(self)
 
     def released(self) -> None:
         """Note that its request is over; the next request would send bytes that it left unsent."""
-        self.in_use, self._tell_writing = False, None
-        self._is_spent |= self.get_write_buffer_size() > 0 or len(self._keys) >= ANSWERS_WATCHED
+        request, self._request, self._unwritten, self.in_use = self._request, None, None, False
+        if request is not None:
+            request.frees_its_connection()
+        if len(self._keys) >= ANSWERS_WATCHED or self._transport.get_write_buffer_size():
+            self._is_spent = True
 
     def brought(self, keys: Sequence[Key]) -> None:
         if self.in_doubt:
@@ -202,17 +210,18 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
 
     # -- the client's transport --------------------------------------------------------------------
     def write(self, data: Any) -> None:
-        self._begin_writing()
+        if self._unwritten is not None:
+            self._begin_writing(self._unwritten)
         self._transport.write(data)
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        self._begin_writing()
+        if self._unwritten is not None:
+            self._begin_writing(self._unwritten)
         self._transport.writelines(list_of_data)
 
-    def _begin_writing(self) -> None:
-        tell, self._tell_writing = self._tell_writing, None
-        if tell is not None:
-            tell()
+    def _begin_writing(self, request: Request) -> None:
+        self._unwritten = None
+        request.is_written()
 
     def get_write_buffer_size(self) -> int:
         return self._transport.get_write_buffer_size()
