@@ -29,7 +29,7 @@ EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("exchanges", default=N
 
 def trace(
     kind: str,
-    request: str | Callable[[], str],
+    request: str,
     sent: object = None,
     masked: Callable[[str], str] = str,
 ) -> Exchange | None:
@@ -44,9 +44,7 @@ def trace(
         if sent is None
         else repr(sent)
     )
-    heard.append(
-        Exchange(kind, masked(request if isinstance(request, str) else request()), masked(text))
-    )
+    heard.append(Exchange(kind, masked(request), masked(text)))
     return heard[-1]
 
 

@@ -47,7 +47,7 @@ class RequestCounts:
 
     def request(self, items: int | Unasked = 1) -> Request:
         """Return a request with this many new keys; notify it when it is sent and when it ends."""
-        return Request(self, items if isinstance(items, Unasked) else Unasked(items))
+        return Request(self, items)
 
     def bill(self, units: Mapping[str, int]) -> None:
         """Count what an answer reports."""
@@ -149,16 +149,23 @@ class Request:
     )
 
     def __init__(
-        self, counts: RequestCounts, unasked: Unasked, clock: Callable[[], float] = time.monotonic
+        self,
+        counts: RequestCounts,
+        items: int | Unasked,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._counts = counts
         self._clock = clock
-        self._unasked = unasked
+        self._unasked: Unasked | None = None
+        self._items = 0
+        if isinstance(items, Unasked):
+            self._unasked = items
+        else:
+            self._items = items
         self._call: Call | None = None
         self._left_at: float | None = None
         self._in_flight = False
         self._is_written = False
-        self._items = 0
         self.connection: Any = None  # for HTTP, the connection in use
         self.tells = False  # its answer reports what it used
         self.used: Mapping[str, int] | None = None  # as its answer told; None: not yet
@@ -172,7 +179,8 @@ class Request:
         """
         if _meter is not None and _meter.failure is not None:
             raise _meter.failure
-        self._items = self._unasked.taken()
+        if self._unasked is not None:
+            self._items = self._unasked.taken()
         if (call := IN_CALL.get()) is not None:
             call.request_left(self._items, self._counts.model)
             self._call = call
@@ -204,13 +212,15 @@ class Request:
             self._counts.in_flight -= 1
 
     def ends(self) -> None:
-        self.frees_its_connection()
+        if self._in_flight:
+            self.frees_its_connection()
         if self._left_at is not None:
             self._counts.seconds += self._clock() - self._left_at
             if self._call is not None:
                 self._call.request_ended()
         if not self._is_written:
-            self._unasked.give_back(self._items)
+            if self._unasked is not None:
+                self._unasked.give_back(self._items)
             return
         self._counts.ended += 1
         if self.tells:

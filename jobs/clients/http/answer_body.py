@@ -1,6 +1,7 @@
 """Reads the body of an answer: its bytes, its JSON, and the start of an error's body."""
 
 import asyncio
+import functools
 import json
 import re
 from contextlib import suppress
@@ -120,14 +121,8 @@ def _is_broken_off(text: str, error: json.JSONDecodeError) -> bool:
 
 
 def _text(body: bytes, charset: str | None) -> str:
-    encoding: str
-    if charset is None or charset.lower().replace("_", "-").startswith(
-        ("utf-8", "utf8", "utf-16", "utf-32")
-    ):
-        # the bytes tell better which UTF it is: servers name utf-16 without its byte order
-        encoding = json.detect_encoding(body)
-    else:
-        encoding = charset
+    # the bytes tell better which UTF it is: servers name utf-16 without its byte order
+    encoding = json.detect_encoding(body) if charset is None or _is_utf(charset) else charset
     try:
         return body.decode(encoding, "surrogatepass" if encoding.startswith("utf") else "strict")
     except UnicodeDecodeError as error:
@@ -138,6 +133,12 @@ def _text(body: bytes, charset: str | None) -> str:
         raise ValueError(
             f"its Content-Type names the charset {charset!r}, which does not exist"
         ) from error
+
+
+@functools.lru_cache
+def _is_utf(charset: str) -> bool:
+    name = charset.lower().replace("_", "-")
+    return name.startswith(("utf-8", "utf8", "utf-16", "utf-32"))
 
 
 async def error_text(response: aiohttp.ClientResponse) -> str:

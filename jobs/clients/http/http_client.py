@@ -1,7 +1,8 @@
 """HttpLookup on an executor: sends requests, and maps answers to columns by JSON paths."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -26,13 +27,15 @@ from jobs.declare.answers.usage import UsageReader
 from jobs.declare.batch import Batch
 from jobs.declare.http_lookup import REPAIR, SCHEMA, UNANSWERED, HttpLookup
 from jobs.declare.lookup import Key
-from jobs.declare.values.addresses import leads_elsewhere
+from jobs.declare.values.addresses import BECOMES_DOT, leads_elsewhere
 from jobs.declare.values.fingerprint import fingerprint
 from jobs.declare.values.templates import JsonTemplate, as_text, dumped, filled_path, placeholders
 from jobs.wording import one_line
 
 # servers and proxies remove them from a path, and with .. the segment before it
 NO_SEGMENT = ("", ".", "..")
+# a path without these has none of them, however a server decodes it
+MAY_LEAD_ELSEWHERE = re.compile(rf"\.|/(?:/|\?|$)|{BECOMES_DOT.pattern}")
 REFUSALS = (400, 413, 422)  # of a whole batch, possibly for a bad item or its size
 
 
@@ -43,7 +46,7 @@ class HttpClient(SessionClient, BatchingClient):
     def __init__(self, lookup: HttpLookup, share: int) -> None:
         self._lookup = lookup
         self._names = tuple(lookup.keys)
-        self._path = placeholders("request", lookup.path)
+        self._method, self._path = lookup.method, placeholders("request", lookup.path)
         self._keyed = _keyed_segments(self._path)
         self._body = None if lookup.body is None else JsonTemplate("body", lookup.first_body)
         self._repair_body = JsonTemplate("body", lookup.body) if lookup.repair else None
@@ -114,25 +117,29 @@ class HttpClient(SessionClient, BatchingClient):
     async def call(self, key: Key, reason: str = "") -> Any | None:
         """Return an attempt's answer; `reason` tells what was wrong with the one before."""
         self._session.call_begins(key)
-        batching = self._batching
-        answer = await (self._call(key, reason) if batching is None else batching.call(key))
+        if self._batching is not None:
+            answer = await self._batching.call(key)
+        else:
+            try:
+                answer = self._answer(await self._ask(key, reason), key)
+            except ValueError as error:  # an unwritable request or an unreadable answer
+                raise CallFailed(str(error), passing=False) from error
         self._session.refuse_doubtful(key)
         return answer
 
-    async def _call(self, key: Key, reason: str) -> Any | None:
-        try:
-            response = await self._ask(key, reason)
-            if response.is_miss:
-                self._missed(response, key)
-                return None
-            if self._pages is None:
+    def _answer(self, response: Response, key: Key) -> Any | None:
+        """Return the answer in a response, None for a miss. Raises as `call`."""
+        if response.is_miss:
+            self._missed(response, key)
+            return None
+        if self._pages is None:
+            if self._throttles.read_answers:
                 self._refuse_throttled(response)
+            if self._echo:
                 self._refuse_nameless(response, key)
-            if self._misses.hold_for(response.content):
-                self._missed(response, key)
-                return None
-        except ValueError as error:  # an unwritable request or an unreadable answer
-            raise CallFailed(str(error), passing=False) from error
+        if self._misses.read_answers and self._misses.hold_for(response.content):
+            self._missed(response, key)
+            return None
         return response.content
 
     def _missed(self, response: Response, key: Key) -> None:
@@ -145,8 +152,6 @@ class HttpClient(SessionClient, BatchingClient):
 
         A miss or an error needs no key; with another one it is not this key's either.
         """
-        if not self._echo:
-            return
         is_error = self._errors.hold_for(response.content)
         needs_none = is_error or self._misses.hold_for(response.content)
         for place, path in self._echo.items():
@@ -168,48 +173,46 @@ class HttpClient(SessionClient, BatchingClient):
     def has_sent(self, key: Key) -> bool:
         return self._batching is None or self._batching.has_sent(key)
 
-    async def _ask(self, key: Key, reason: str) -> Response:
-        values = {SCHEMA: self._lookup.schema, **dict(zip(self._names, key, strict=True))}
+    def _ask(self, key: Key, reason: str) -> Awaitable[Response]:
+        values = dict(zip(self._names, key, strict=True))
         url, misses = self._url(values), self._misses.statuses
         keys = [] if self._echo else [key]
         if self._pages is not None:
 
             def check(page: Response) -> None:
                 self._check_page(page)
-                self._refuse_nameless(page, key)
+                if self._echo:
+                    self._refuse_nameless(page, key)
 
-            return await self._pages.request(url, keys=keys, misses=misses, check=check)
-        template = self._body
-        if reason and self._repair_body is not None:
-            template, values[REPAIR] = self._repair_body, ASK_AGAIN.format(reason)
-        body = None if template is None else dumped(template.filled(values))
-        return await self._session.request(
-            self._lookup.method,
-            url,
-            body=body,
-            misses=misses,
-            keys=keys,
-            headers=self._idempotency(key),
+            return self._pages.request(url, keys=keys, misses=misses, check=check)
+        body, template = None, self._body
+        if template is not None:
+            values.setdefault(SCHEMA, self._lookup.schema)  # a key may have this name
+            if reason and self._repair_body is not None:
+                template, values[REPAIR] = self._repair_body, ASK_AGAIN.format(reason)
+            body = dumped(template.filled(values))
+        own = NO_HEADERS if self._of_request is None else self._idempotency(key)
+        return self._session.request(
+            self._method, url, body=body, misses=misses, keys=keys, headers=own
         )
 
     def _idempotency(self, key: Key) -> Mapping[str, str]:
         """Return the header that names this key's call, equal in every attempt and run."""
-        if self._lookup.idempotency_header is None:
-            return NO_HEADERS
+        assert self._lookup.idempotency_header is not None
         called = json.dumps([self._of_request, *map(as_text, key)])
         return {self._lookup.idempotency_header: str(uuid5(NAMESPACE_OID, called))}
 
     def _url(self, values: Mapping[str, Any]) -> URL:
         """Return the URL of a request. Raises ValueError if a key would change the address."""
         path = filled_path(self._path, values)
-        segments = path.partition("?")[0].split("/")
-        for place in self._keyed:
-            if segments[place] in NO_SEGMENT or leads_elsewhere(segments[place]):
-                raise ValueError(
-                    f"a part of the path that a key makes is {segments[place]!r}, which leads to "
-                    "another address; "
-                    "nothing was asked"
-                )
+        if MAY_LEAD_ELSEWHERE.search(path):
+            segments = path.partition("?")[0].split("/")
+            for place in self._keyed:
+                if segments[place] in NO_SEGMENT or leads_elsewhere(segments[place]):
+                    raise ValueError(
+                        f"a part of the path that a key makes is {segments[place]!r}, which leads "
+                        "to another address; nothing was asked"
+                    )
         return URL(self._session.base_url + path, encoded=True)
 
     async def _ask_together(self, requests: ItemRequests, keys: Sequence[Key]) -> Sequence[Any]:
@@ -225,7 +228,7 @@ class HttpClient(SessionClient, BatchingClient):
         unnamed = [] if requests.answers_name_keys else keys
         try:
             response = await self._session.request(
-                self._lookup.method,
+                self._method,
                 self._url({}),
                 body=requests.body(items),
                 items=len(items.asked),
@@ -266,7 +269,7 @@ class HttpClient(SessionClient, BatchingClient):
 
     def _inner_answer(self, response: Any) -> Any:
         """Return the answer inside a response. Raises ValueError if it is cut or does not fit."""
-        if self._cuts.hold_for(response):
+        if self._cuts.read_answers and self._cuts.hold_for(response):
             raise ValueError("it is cut, by cut_when, and would be again; allow a longer answer")
         answer = response if self._inner is None else self._inner.read(response)
         if self._check_schema is not None:
@@ -290,7 +293,8 @@ class HttpClient(SessionClient, BatchingClient):
         return self._read_columns(answer)
 
     def _read_columns(self, answer: Any) -> tuple[Any, ...]:
-        self._refuse_error(answer)
+        if self._errors.read_answers:
+            self._refuse_error(answer)
         try:
             answer = self._inner_answer(answer)
         except ValueError as error:

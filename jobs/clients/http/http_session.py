@@ -11,7 +11,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from jobs.clients.client import CallFailed, Throttled, Unclear
-from jobs.clients.exchanges import Exchange, note, trace
+from jobs.clients.exchanges import EXCHANGES, Exchange, note, trace
 from jobs.clients.http import throttling
 from jobs.clients.http.answer_body import BrokenOff, error_text, loaded, read_body
 from jobs.clients.http.authorizing import authorizer
@@ -237,40 +237,50 @@ class ServiceSession:
             sent = sent.copy()
             sent.update(own)
             sent.update(headers or {})
-        exchange = trace("http", lambda: f"{method} {url}", body if is_json else None, self.masked)
+        is_traced = EXCHANGES.get() is not None
+        shown = body if is_json else None
+        exchange = trace("http", f"{method} {url}", shown, self.masked) if is_traced else None
         if self._authorizer.parameter is not None:
             url = with_parameter(url, *self._authorizer.parameter)
         try:
-            async with self._session.request(
+            response = await self._session.request(
                 method, url, data=_in_pieces(body), headers=sent, allow_redirects=False
-            ) as response:
+            )
+            try:
                 note(exchange, response.status)
-                if response.status in misses or response.status >= 400:
+                status = response.status
+                if status in misses or status >= 400:
                     LEAVING.get().used = NOTHING  # services do not bill it, unless its text tells
-                if response.status == 401 and self._authorizer.refused(headers):
+                if status == 401 and self._authorizer.refused(headers):
                     raise Throttled(
                         "401: the token is no longer accepted and will be renewed", 0.0, 401
                     )
-                if response.status not in misses and (
-                    not 200 <= response.status < 300 or response.status in self._refused
-                ):
+                if status not in misses and (not 200 <= status < 300 or status in self._refused):
                     raise await self._refusal(response, exchange)
                 self._authorizer.accepted(headers)
                 if (seconds := throttling.until_reset(response.headers)) is not None:
                     self._note_used_up(seconds)
-                if response.status in misses:
-                    return Response(response.status, None, True, response.headers)
-                if read is not None:
-                    content = await read(response)
-                    LEAVING.get().used = NOTHING
-                    return Response(response.status, content, False, response.headers)
-                return await self._answer(response, received, exchange)
+                if status in misses:
+                    return Response(status, None, True, response.headers)
+                return await self._answer(response, received, exchange, read)
+            finally:
+                if not response.closed:  # else its end has freed the connection
+                    response.release()
+                    await response.wait_for_close()
         except (TimeoutError, aiohttp.ClientError, ValueError, RecursionError) as error:
             raise self._refusals.translated(error, self._attempt_timeout) from error
 
     async def _answer(
-        self, response: aiohttp.ClientResponse, received: int, exchange: Exchange | None
+        self,
+        response: aiohttp.ClientResponse,
+        received: int,
+        exchange: Exchange | None,
+        read: Read | None,
     ) -> Response:
+        if read is not None:
+            content = await read(response)
+            LEAVING.get().used = NOTHING
+            return Response(response.status, content, False, response.headers)
         body, is_whole = await read_body(response, received, self._max_answer_bytes)
         if exchange is not None:
             note(exchange, response.status, self.masked(body.decode("utf-8", "replace")))
@@ -281,7 +291,7 @@ class ServiceSession:
             if not self._in_items:
                 raise
             content, is_ambiguous = loaded(body, response.charset, ambiguous=True), True
-        LEAVING.get().used = self._used(content)
+        LEAVING.get().used = self._used(content) if self._usage is not None else NOTHING
         return Response(response.status, content, False, response.headers, len(body), is_ambiguous)
 
     async def _refusal(
@@ -304,7 +314,7 @@ class ServiceSession:
 
     def _loaded(self, answer: bytes, response: aiohttp.ClientResponse, *, is_whole: bool) -> Any:
         """Return the answer's JSON. Raises ValueError, or CallFailed if it is empty or cut."""
-        if not answer.strip():
+        if not answer or answer.isspace():
             message = self.masked(f"{response.status} {response.reason}")
             cure = f"; where that means no such key, write {response.status} into miss_when"
             empty = f"{message}: the answer has no body{cure if response.status != 200 else ''}"

@@ -54,14 +54,14 @@ def until_reset(
     headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)
 ) -> float | None:
     """Return the seconds until all used-up limits are reset; None if no header tells any."""
+    if "limit" not in "".join(headers).lower():  # in the name of each, and seldom there
+        return None
     return max((one for one in _resets(headers, now) if one is not None), default=None)
 
 
 def _resets(headers: Mapping[str, str], now: Now) -> list[float | None]:
     """Return for each used-up limit the seconds until its reset; None where no header tells."""
     found: list[float | None] = []
-    if "limit" not in "".join(headers).lower():  # in the name of each, and seldom there
-        return found
     for policy in POLICY.split(headers.get("RateLimit", "")):
         if NONE_LEFT.search(policy):
             free_in = FREE_IN.search(policy)

@@ -12,7 +12,12 @@ from jobs.errors import DeclarationError
 
 
 class Conditions:
-    """Statuses, and RFC 9535 filters over the answer, such as "$.status == 'NONE'"."""
+    """Statuses, and RFC 9535 filters over the answer, such as "$.status == 'NONE'".
+
+    Attributes:
+        statuses: The statuses.
+        read_answers: Whether there is a filter; otherwise `hold_for` is False for every answer.
+    """
 
     def __init__(self, where: str, declared: Iterable[int | str]) -> None:
         """Raise DeclarationError for a value that is neither a status nor a condition."""
@@ -28,6 +33,7 @@ class Conditions:
                 )
             else:
                 self.statuses.add(one)
+        self.read_answers = bool(self._filters)
 
     def hold_for(self, answer: Any) -> bool:
         """Return whether a condition holds for an answer. Raises ValueError if evaluation fails."""

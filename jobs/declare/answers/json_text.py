@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Self
 
+SPACES = " \t\n\r"
 FEW_DIGITS = 16  # characters of a number, with its point: a float holds 15 digits
 # a number closer to 0 could fill the memory when its digits are written out
 SMALLEST_EXPONENT = -10_000
@@ -109,8 +110,13 @@ def read_json(text: str, *, ambiguous: bool = False) -> Any:
         ValueError: The text is not JSON, has NaN or Infinity or a number beyond all floats, or is
             nested deeper than Python reads, over 900 levels.
     """
+    decoder = _MARKING if ambiguous else _STRICT
     try:
-        return (_MARKING if ambiguous else _STRICT).decode(text)
+        try:
+            value, end = decoder.raw_decode(text)  # without decode's two searches for spaces
+        except json.JSONDecodeError:
+            return decoder.decode(text)
+        return value if not text[end:].strip(SPACES) else decoder.decode(text)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
 
