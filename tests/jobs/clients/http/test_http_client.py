@@ -9,9 +9,12 @@ from urllib.parse import unquote
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.clients.client import CallFailed, Throttled
-from jobs.clients.http.http_client import HttpClient
+from jobs.clients.http.http_client import MAY_LEAD_ELSEWHERE, NO_SEGMENT, HttpClient
+from jobs.declare.values.addresses import leads_elsewhere
 from jobs.declare.values.templates import escaped
 from jobs.errors import RunStopped
 from tidegate import HttpLookup, Pages, Service
@@ -125,6 +128,13 @@ def test_a_key_that_any_server_could_read_as_a_step_up_is_an_error_and_nothing_i
     assert service.log == []
 
 
+@given(path=st.text("a./\\;?%25eE", max_size=8).map("/".__add__))
+def test_a_path_that_is_not_looked_at_part_by_part_leads_nowhere_else(path):
+    parts = path.partition("?")[0].split("/")[1:]
+    if not MAY_LEAD_ELSEWHERE.search(path):
+        assert not any(part in NO_SEGMENT or leads_elsewhere(part) for part in parts)
+
+
 @pytest.mark.parametrize(
     "request_", ["GET /v1/a{origin}/", "GET /v1//x?q={origin}", "GET /v1/{origin}-{origin}"]
 )
@@ -145,6 +155,18 @@ def test_a_key_may_have_any_name(service, name):
         ("JFK",),
     )
     assert service.log == ["/v1/JFK/x{y}"]
+
+
+def test_a_key_may_have_the_name_of_a_placeholder(service):
+    async def answer(request):
+        return web.json_response(await request.json())
+
+    service.answer = answer
+    declared = lookup(
+        service.url, keys={"schema": "origin"}, request="POST /v1", idempotent=True,
+        body={"temp_c": "{schema}"}, paths={}, returns="temp_c STRING",
+    )  # fmt: skip
+    assert ask(declared, ("JFK",)) == [("JFK",)]
 
 
 def test_an_answer_that_a_path_cannot_follow_is_an_error_of_its_row(service):
