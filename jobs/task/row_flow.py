@@ -164,7 +164,7 @@ class RowOutput:
 
     Attributes:
         batches: The finished batches with their positions in the ledgers.
-        rows: The number of rows that have left so far.
+        rows_ready: The number of rows that have left since the last batch.
     """
 
     def __init__(
@@ -178,19 +178,24 @@ class RowOutput:
         self._ledgers = [ledger for ledger in ledgers if ledger is not None]
         self._elements = elements
         self._ready: list[Row | KnownRows] = []
-        self._rows_ready = self._single_ready = 0
+        self.rows_ready = self._single_ready = 0
         self.batches: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()
-        self.rows = 0
+        self._rows_before = 0
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that have left so far."""
+        return self._rows_before + self.rows_ready
 
     def collect(self, element: StreamElement) -> None:
         if isinstance(element, StreamRecord):
             self._ready.append(element.value)
             if type(element.value) is Row:
-                self._rows_ready += 1
+                self.rows_ready += 1
                 self._single_ready += 1
             else:
-                self._rows_ready += len(element.value.numbers)
-            if self._single_ready >= ROWS_PER_BATCH or self._rows_ready >= KNOWN_PER_BATCH:
+                self.rows_ready += len(element.value.numbers)
+            if self._single_ready >= ROWS_PER_BATCH or self.rows_ready >= KNOWN_PER_BATCH:
                 self.flush()
 
     def collect_by_key(self, element: StreamElement) -> None:
@@ -205,10 +210,10 @@ class RowOutput:
             last: Whether no more rows come; then the ledgers store their answers at once.
         """
         if self._ready:
-            self.rows += self._rows_ready
+            self._rows_before += self.rows_ready
             stored = [ledger.durability_mark() for ledger in self._ledgers]
             self.batches.put((self._assembler.batch(self._ready), stored))
-            self._ready, self._rows_ready, self._single_ready = [], 0, 0
+            self._ready, self.rows_ready, self._single_ready = [], 0, 0
         if last:
             for ledger in self._ledgers:
                 ledger.hurry()
