@@ -24,7 +24,7 @@ class WatchedConnector(aiohttp.TCPConnector):
     Args:
         quiet: Returns for how long (s) a sound connection is silent after its last answer.
         tell_doubt: Called with the keys of a connection's answers, after an extra response.
-        request: Returns the request that waits for a connection and is told of its use, if any.
+        request: Returns the request that waits for a connection, if it wants to be notified.
         options: Options of TCPConnector.
     """
 

@@ -132,7 +132,7 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
         return aiohttp.ServerDisconnectedError()
 
     def begins(self, request: Request | None) -> None:
-        """Begin a request, which is told so; raises what it raises."""
+        """Begin a request and notify it; raises what it raises."""
         self._requests += 1
         self._asked_at, self._read_since, self.in_use = self._clock(), 0, True
         self._request = self._unwritten = request
