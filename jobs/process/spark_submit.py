@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -47,6 +47,7 @@ REFUSED_BY_JAVA = re.compile(
 )
 # exit statuses for which the program has reported the reason
 REPORTED = (FAILED, WRONG, STOPPED)
+LITTLE = 100_000  # bytes: a disk with less is full for a run's events and records
 
 
 @dataclass(frozen=True)
@@ -311,12 +312,25 @@ def spark_submit_from_environment(
     return submit
 
 
-def ended(code: int, log: Path) -> ProgramResult:
-    """Returns how a program ended before its last event; its last log line may be the reason."""
+def _free(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
+
+
+def ended(code: int, log: Path, free: Callable[[Path], int] = _free) -> ProgramResult:
+    """Returns how a program ended before its last event; its last log line may be the reason.
+
+    Args:
+        code: Its exit status.
+        log: Its log.
+        free: Returns how many bytes the disk of a folder has left.
+    """
+    full = ""
+    if (left := free(log.parent)) < LITTLE:  # it could not write its last event, nor the reason
+        full = f" The disk of {log.parent} has {left:,} bytes left: make room, then run it again."
     if code in REPORTED:
-        return ProgramResult(code, _why_not_started(log) or _last_line(log))
+        return ProgramResult(code, _why_not_started(log) or f"{_last_line(log)}{full}")
     return ProgramResult(
-        code, f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}"
+        code, f"Spark ended with status {code} before the day was done.{full}{LOG_SAYS_MORE}{log}"
     )
 
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.process.day_events import DayOutcome, DayStage
+from jobs.process.day_events import DayOutcome, DayStage, DaysWarning
 from jobs.wording import printable
 from tidegate.__main__ import main
 from tidegate.commands.days import tell
@@ -173,3 +173,10 @@ def test_without_a_terminal_a_run_prints_no_colour_and_its_reports_path_to_stder
     assert "\x1b" not in printed.out + printed.err
     assert "report:" not in printed.out
     assert printed.err.endswith("report: data/reports/things/2013-01-10/index.html\n")
+
+
+def test_a_report_that_is_not_written_is_not_pointed_at(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tidegate.commands.days.line", lambda one: one.reason)
+    tell("things", [*day_events("things"), DaysWarning("2013-01-10", "its report is not written")])
+    assert "report:" not in capsys.readouterr().err

@@ -175,6 +175,7 @@ def tell(enrichment: str, events: Iterable[DayEvent]) -> int:
                 warn(event.day, *event.warnings, *event.unmade_summaries, *_doubts(event))
             case DaysWarning():
                 warn(event.day, event.sentence)
+                reported = []  # the report is not written
         if isinstance(event, DayOutcome):
             status = status or _status(event)
     if reported:

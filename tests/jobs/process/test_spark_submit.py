@@ -168,3 +168,12 @@ def test_a_java_that_is_too_old_is_reported_with_where_it_was_found(
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert java_missing() == (f"{needs} {java} is Java {number}. {cure}" if number else "")
+
+
+@pytest.mark.parametrize("code", [1, 70])
+def test_a_program_whose_disk_is_full_is_reported_with_the_room_that_is_left(tmp_path, code):
+    log = tmp_path / "log"
+    log.touch()
+    full = f" The disk of {tmp_path} has 4,096 bytes left: make room, then run it again."
+    assert full in ended(code, log, lambda _: 4096).reason
+    assert full not in ended(code, log, lambda _: 1 << 30).reason
