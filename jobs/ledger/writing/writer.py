@@ -186,6 +186,7 @@ class LedgerWriter:
         except OSError as error:
             _log.warning("ledger %r: no journal: %s", self._folder.root, error)
             self._journal, self._writes_journals = None, False
+            self.hurry(self._taken)  # a full disk is known before more calls are made
 
     def _take_pending(self) -> pa.Table:
         """Return the pending answers, which belong to the next part from now on."""
