@@ -13,7 +13,7 @@ from jobs.task.threads.read_ahead import InputWindow
 # More rows than come in a flush interval (0.5 s) where a function returns at once, so that the
 # ledger keeps its pace. With half of it each part was hurried, and the rows stood still meanwhile.
 ROWS_HELD = 32_000
-LOOK_EVERY = 0.02  # s, while batches are held
+LOOK_EVERY = 0.05  # s, while batches are held
 
 
 Finished = tuple[pa.RecordBatch, Sequence[Stored]]  # and its rows' positions in the ledger

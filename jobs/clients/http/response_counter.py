@@ -65,8 +65,12 @@ class ResponseCounter:
             return
         self.responses += 1
         self.is_between = False
-        framing = {name.lower(): value.strip() for name, value in FRAMING.findall(head)}
-        coding, length = framing.get(b"transfer-encoding"), framing.get(b"content-length")
+        coding = length = None
+        for name, value in FRAMING.findall(head):
+            if name.lower() == b"content-length":
+                length = value.strip()
+            else:
+                coding = value.strip()
         if code in NO_BODY or (coding is None and length == b"0"):
             self._end()
         elif coding is not None and coding.lower().endswith(b"chunked"):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 EVERY = 0.25  # s
 STEP = math.log(1.2)  # latency buckets are 20 % wide
@@ -88,6 +87,6 @@ class TaskProgress:
         self.retries, self.timeouts = attempts.retries, attempts.timeouts
 
     def answered(self, latencies_us: Sequence[int]) -> None:
-        buckets = np.log(np.array(latencies_us) / 1e3 + 1) / STEP
-        for bucket, count in zip(*np.unique(buckets.astype(int), return_counts=True), strict=True):
-            self.latencies[int(bucket)] = self.latencies.get(int(bucket), 0) + int(count)
+        for latency, calls in Counter(latencies_us).items():
+            bucket = int(math.log(latency / 1e3 + 1) / STEP)
+            self.latencies[bucket] = self.latencies.get(bucket, 0) + calls
