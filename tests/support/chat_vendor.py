@@ -28,7 +28,7 @@ label = HttpLookup(
     body={{"model": "small-1", "messages": [{{"role": "user", "content": "{{review}}{{repair}}"}}]}},
     answer="$.choices[0].message.content", repair=1,
     schema={{"required": ["topic", "score"], "properties": {{"score": {{"type": "integer", "maximum": 5}}}}}},
-    cut_when="$.choices[0].finish_reason == 'length'", error_when=["$.choices[0].message.refusal != null"],
+    cut_when="$.choices[0].finish_reason == 'length'", error_when=["length($.choices[0].message.refusal) > 0"],
     bill={{"input_tokens": "$.usage.prompt_tokens", "output_tokens": "$.usage.completion_tokens"}},
     service=Service(
         name="model", url="{url}", max_concurrency=8, {limits}
@@ -114,7 +114,9 @@ class ChatVendor:
             request.transport.close()
         if kind == "rejected":
             return web.json_response({"error": kind, "usage": usage}, status=400)
-        message = {"role": "assistant", "content": text, "refusal": None}
+        message = {"role": "assistant", "content": text}
+        if len(text) % 2:  # others of the same form leave it out
+            message["refusal"] = None
         if kind == "refused":
             message |= {"content": None, "refusal": "I cannot help with that."}
         reason = "length" if kind == "cut" else "stop"

@@ -170,10 +170,13 @@ def test_it_works_where_an_event_loop_runs(towns):
         (pl.DataFrame({"town": [object()]}), "'town' is Object, which no key can have"),
         (pl.DataFrame({"town": [1]}, {"town": pl.Int128}), "'town' is Int128, which no key"),
         (pa.table({"town": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}), "no key can have"),
+        (pd.DataFrame({"town": [1]}, dtype="uint64"), "'town' is uint64, which no key can have. Cast"),
+        (pd.DataFrame({"town": [dt.time(1)]}), "frame: 'town' is time64.*, which no key can have"),
+        (pd.DataFrame({"town": ["oslo", "\ud83d"]}), "has a text that is not Unicode: surrogates"),
     ],
     ids=[
         "list", "lazy", "series", "missing", "empty", "answer", "ambiguous", "mixed", "number", "bytes",
-        "times", "large", "sparse", "objects", "long", "interval",
+        "times", "large", "sparse", "objects", "long", "interval", "unsigned", "time", "surrogate",
     ],
 )  # fmt: skip
 def test_a_frame_that_does_not_fit_is_refused_before_any_call(towns, service, frame, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -227,7 +228,8 @@ def _in_words_of_frames(file: Path) -> Iterator[None]:
     try:
         yield
     except TidegateError as error:
-        text = str(error).replace(f"file:{file}", "the frame").replace(CURE, FRAME_CURE)
+        text = re.sub(f"(file:)?{re.escape(str(file))}", "the frame", str(error))
+        text = text.replace(CURE, FRAME_CURE)
         error.args = (text, *error.args[1:])
         raise
 

@@ -21,6 +21,14 @@ CURES = {  # by the suffix of a type's name
 }
 ONE_TYPE = "Give it one type, as with astype."
 NOT_IN_ARROW = ("Object", "Int128", "UInt128")  # Polars gives the address of an Object as its bytes
+KEY_TYPES = (  # nested ones are for Spark
+    pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating,
+    pa.types.is_string, pa.types.is_binary, pa.types.is_fixed_size_binary, pa.types.is_date,
+    pa.types.is_timestamp,
+    lambda kind: pa.types.is_decimal128(kind) and kind.scale >= 0,
+    lambda kind: pa.types.is_nested(kind) and not pa.types.is_run_end_encoded(kind),
+)  # fmt: skip
+NO_KEYS = (pa.uint64(), pa.float16())
 CHANGED = {pa.binary(): str, pa.date32(): dt.datetime}  # values that Arrow puts into such a column
 OTHER_CURE = "What has Arrow's C stream becomes a table by pyarrow.table(...)."
 
@@ -72,12 +80,6 @@ def as_input(columns: pa.Table) -> pa.Table:
 
 def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     of, kind = pa.types, column.type
-    if (
-        of.is_interval(kind)
-        or of.is_run_end_encoded(kind)
-        or (of.is_decimal(kind) and kind.scale < 0)
-    ):
-        raise DeclarationError(f"frame: {name!r} is {kind}, which no key can have. Cast it.")
     if of.is_dictionary(kind):
         return _plain(name, column.cast(kind.value_type))
     if of.is_large_string(kind) or of.is_string_view(kind):
@@ -94,6 +96,8 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
                 f"frame: {name!r} has times below a microsecond, which no key can have; round them."
             )
         return whole
+    if kind in NO_KEYS or not any(is_one(kind) for is_one in KEY_TYPES):
+        raise DeclarationError(f"frame: {name!r} is {kind}, which no key can have. Cast it.")
     return column
 
 
@@ -114,6 +118,11 @@ def _with_arrays_of_batch(batch: pa.RecordBatch, answers: pa.Table) -> pa.Record
 def _read_pandas(frame: Any, names: Sequence[str]) -> pa.Table:
     try:
         columns = pa.Table.from_pandas(frame[list(names)], preserve_index=False)
+    except UnicodeEncodeError as error:
+        raise DeclarationError(
+            f"frame: one of the columns {listed(names)} has a text that is not Unicode: "
+            f"{error.reason}. Replace what is broken in it."
+        ) from error
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise DeclarationError(
             f"frame: one of the columns {listed(names)} has values of several types, or of one "

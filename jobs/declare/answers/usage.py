@@ -38,22 +38,26 @@ class UsageReader:
         """Return the number of each unit; None if a number is absent or is not a count.
 
         A null, also on the way to the number, counts 0: services write it for a part that they did
-        not use.
+        not use. If all paths lead to null, as in an answer with `"usage": null`, nothing is told.
 
         Args:
             answer: The response.
             is_refused: It has a status of an error, which costs no declared number.
         """
         used = dict.fromkeys(self._each, 0) if is_refused else dict(self._each)
-        for unit, (first, *less) in self._paths.items():
+        is_told = not self._paths
+        for unit, terms in self._paths.items():
             try:
-                many = as_count(_number(answer, first) - sum(_number(answer, one) for one in less))
+                numbers = [_number(answer, one) for one in terms]
             except (TypeError, ValueError, LookupError):
                 return None
+            first, *less = (number or 0 for number in numbers)
+            many = as_count(first - sum(less))
             if many is None:
                 return None
             used[unit] = many
-        return used
+            is_told |= numbers != [None] * len(numbers)
+        return used if is_told else None
 
 
 def as_count(many: Any) -> int | None:
@@ -94,17 +98,17 @@ def _terms(name: str, text: str) -> list[tuple[str | int, ...]]:
     return [tuple(one) for one in steps if one is not None]
 
 
-def _number(answer: Any, steps: tuple[str | int, ...]) -> int:
-    """Return the number at the end of these steps.
+def _number(answer: Any, steps: tuple[str | int, ...]) -> int | None:
+    """Return the number at the end of these steps; None for a null there or on the way.
 
     Raises:
         LookupError, TypeError, ValueError: It is absent, or is not a whole number.
     """
     for step in steps:
         if answer is None:
-            return 0
+            return None
         answer = answer[step]
-    count = 0 if answer is None else as_count(answer)
-    if count is None:
+    count = as_count(answer)
+    if count is None and answer is not None:
         raise ValueError("it is not a count")
     return count

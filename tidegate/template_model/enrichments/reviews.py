@@ -62,7 +62,7 @@ label = HttpLookup(
     returns="topic STRING, score INT",  # Spark DDL
     timeout=60.0,  # s, all attempts and the waits between them
     cut_when="$.choices[0].finish_reason == 'length'",
-    error_when=["$.choices[0].message.refusal != null"],
+    error_when=["length($.choices[0].message.refusal) > 0"],
     bill={"input_tokens": "$.usage.prompt_tokens", "output_tokens": "$.usage.completion_tokens"},
 )
 brief = replace(label, body=body("Topic and score of the review, as JSON."))  # for tidegate eval

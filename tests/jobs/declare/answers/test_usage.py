@@ -45,7 +45,16 @@ def test_usage_is_what_the_answer_tells_or_unknown_and_never_a_wrong_number(usag
         right = {
             "input_token": prompt - cached, "cached_token": cached, "output_token": completion,
         }  # fmt: skip
+        told = [usage["prompt"], usage["completion"], (details or {}).get("cached")]
+        right = None if told == [None] * 3 else right
     assert UsageReader(PATHS).read({"usage": usage}) == right
+
+
+@pytest.mark.parametrize("answer", [{"usage": None}, None])
+def test_an_answer_with_a_null_in_place_of_its_usage_tells_nothing(answer):
+    assert UsageReader(PATHS).read(answer) is None
+    assert UsageReader(PATHS | {"hits": 1}).read(answer) is None
+    assert UsageReader({"hits": 1}).read(answer) == {"hit": 1}
 
 
 @pytest.mark.parametrize("difference", ["$.a - $.b", "$.a-$.b", "$.a  -  $.b", "$.a-b - $.b"])
