@@ -32,6 +32,9 @@ WAKE_EVERY = 0.02  # s, at least, between looks at whether a window has room aga
 # s after an answer without enough, if more is free: the driver asks the store. The last stays
 ASK_AGAIN = (0.01, 0.03, 0.1)
 UNLIMITED = 1 << 30  # calls in flight
+# s after its longest time in which a call may go on, so that the time limit of its row or request,
+# which is as long, ends it first
+AFTER_ROW = 0.25
 
 
 class ServiceLease:
@@ -111,7 +114,8 @@ class ServiceLease:
     def begin(self, call: LeasedCall) -> None:
         """Register a call that begins."""
         now = self.clock()
-        call.began, call.until = now, now + self._longest_call
+        call.began = now
+        call.until = min(now + self._longest_call + AFTER_ROW, self._holder.until)
         if self._holder.gate == PROBE:
             call.probes = True
             self._probe.begin()

@@ -14,7 +14,7 @@ from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
 from jobs.task import operators
 from jobs.task.lease.lease_messages import parse_claims, write_message
-from jobs.task.lease.service_lease import ServiceLease
+from jobs.task.lease.service_lease import AFTER_ROW, ServiceLease
 from jobs.task.link.progress import AttemptCounts
 from jobs.task.lookup.lookup_state import LookupState, Row
 from jobs.task.operators import Surroundings, chain
@@ -22,7 +22,7 @@ from jobs.task.task_limits import TaskLimits
 from tests.jobs.limits.test_rates import most_in_a_window
 from tests.jobs.task.test_runner import lookup
 from tests.jobs.task.test_runner import plan as task_plan
-from tidegate import Cache
+from tidegate import Cache, Retry
 
 LONGEST, TTL = 10.0, 15.0
 
@@ -70,10 +70,10 @@ class Driver:
 class Task:
     """One task, whose driver is the test."""
 
-    def __init__(self, function, *, cache=None, share=4, driver=None, limits=None):
+    def __init__(self, function, *, cache=None, share=4, driver=None, limits=None, **fields):
         self.function, self.rows = function, []
         loop = asyncio.get_running_loop()
-        declared = lookup(function, timeout=LONGEST, cache=cache, max_concurrency=share)
+        declared = lookup(function, timeout=LONGEST, cache=cache, max_concurrency=share, **fields)
         limits = limits or ServiceLimits(service_identity(declared), {CALLS: Limit(share)}, LONGEST)
         plan = replace(task_plan(declared, share=share), limits=(limits,))
         clock = lambda: int(loop.time() * 1e6)  # noqa: E731
@@ -191,7 +191,8 @@ def test_calls_that_a_closed_gate_keeps_alive_end_in_time_and_their_rows_come_ag
         loop.call_later(1.0, task.gate.close, 59.0)
         ended = []
         loop.call_later(LONGEST - 0.001, lambda: ended.append(task.function.running))
-        loop.call_later(LONGEST + 0.001, lambda: ended.append(task.function.running))
+        end = LONGEST + AFTER_ROW
+        loop.call_later(end + 0.001, lambda: ended.append(task.function.running))
         loop.call_later(60.5, task.answer)
         await task.ask(range(4))
         return task, ended
@@ -199,6 +200,27 @@ def test_calls_that_a_closed_gate_keeps_alive_end_in_time_and_their_rows_come_ag
     task, ended = run_virtual(main)
     assert ended == [4, 0]
     assert task.outcomes == ["ok"] * 4
+
+
+def test_a_call_that_hangs_ends_by_the_time_limit_of_its_row():
+    async def main():
+        task, loop = (
+            Task(Function(lambda key: 1000.0), retry=Retry(retries=0)),
+            asyncio.get_running_loop(),
+        )
+        task.answer()
+
+        def look_late():  # in a turn of the loop that takes 2 ms, before the rows' timer
+            clock = task.lease.clock
+            task.lease.clock = lambda: clock() + 0.002
+            task.lease._end_late_calls()
+            task.lease.clock = clock
+
+        loop.call_at(LONGEST - 0.001, look_late)
+        await task.ask(range(4))
+        return task.outcomes
+
+    assert run_virtual(main) == ["timeout"] * 4
 
 
 def test_a_smaller_part_holds_once_the_calls_above_it_have_ended_and_they_are_reported_until_then():
