@@ -45,7 +45,7 @@ class UsageReader:
             is_refused: It has a status of an error, which costs no declared number.
         """
         used = dict.fromkeys(self._each, 0) if is_refused else dict(self._each)
-        is_told = not self._paths
+        has_number = not self._paths
         for unit, terms in self._paths.items():
             try:
                 numbers = [_number(answer, one) for one in terms]
@@ -56,8 +56,8 @@ class UsageReader:
             if many is None:
                 return None
             used[unit] = many
-            is_told |= numbers != [None] * len(numbers)
-        return used if is_told else None
+            has_number |= numbers != [None] * len(numbers)
+        return used if has_number else None
 
 
 def as_count(many: Any) -> int | None:

@@ -45,8 +45,8 @@ def test_usage_is_what_the_answer_tells_or_unknown_and_never_a_wrong_number(usag
         right = {
             "input_token": prompt - cached, "cached_token": cached, "output_token": completion,
         }  # fmt: skip
-        told = [usage["prompt"], usage["completion"], (details or {}).get("cached")]
-        right = None if told == [None] * 3 else right
+        numbers = [usage["prompt"], usage["completion"], (details or {}).get("cached")]
+        right = None if numbers == [None] * 3 else right
     assert UsageReader(PATHS).read({"usage": usage}) == right
 
 
