@@ -38,7 +38,7 @@ class UsageReader:
         """Return the number of each unit; None if a number is absent or is not a count.
 
         A null, also on the way to the number, counts 0: services write it for a part that they did
-        not use. If all paths lead to null, as in an answer with `"usage": null`, the use is unknown.
+        not use. If all paths lead to null, as with `"usage": null`, the use is unknown.
 
         Args:
             answer: The response.
