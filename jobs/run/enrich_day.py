@@ -86,13 +86,20 @@ def _words(log: Path | None) -> Iterator[TextIO]:
     if log is None:
         yield sys.stderr
         return
-    with log.open("w", encoding="utf-8", errors="backslashreplace") as words:
-        logger, handler = logging.getLogger(), logging.StreamHandler(words)
-        logger.addHandler(handler)
-        try:
-            yield words
-        finally:
-            logger.removeHandler(handler)
+    words = log.open("w", encoding="utf-8", errors="backslashreplace")
+    logger, handler = logging.getLogger(), _LogLines(words)
+    logger.addHandler(handler)
+    try:
+        yield words
+    finally:
+        logger.removeHandler(handler)
+        with suppress(OSError):
+            words.close()
+
+
+class _LogLines(logging.StreamHandler[TextIO]):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # of logging
+        """Leaves out what a full disk does not take, where logging prints a traceback."""
 
 
 def day_run_id(run_id: str, day: str) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TextIO
 
 from jobs.wording import counted, printable
@@ -64,11 +65,15 @@ class Terminal:
     def _progress(self, event: dict[str, Any]) -> None:
         if self._clock() - self._last >= EVERY:
             self._last, self._untold = self._clock(), None
-            print(progress_line(event), file=self._output, flush=True)
+            self._print(progress_line(event))
         else:
             self._untold = event
 
     def _line(self, text: str) -> None:
         if self._untold is not None:  # so that a log ends with the last progress
             text, self._untold = f"{progress_line(self._untold)}\n{text}", None
-        print(printable(text), file=self._output, flush=True)
+        self._print(printable(text))
+
+    def _print(self, text: str) -> None:
+        with suppress(OSError):  # a log that a full disk does not take stops no day
+            print(text, file=self._output, flush=True)

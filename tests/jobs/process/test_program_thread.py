@@ -1,6 +1,7 @@
 """A day in a thread of the command, which Ctrl-C interrupts."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +58,11 @@ def test_an_interrupted_command_whose_program_has_ended_gives_its_day_back(table
         raise KeyboardInterrupt
     with leased(table, DAY, "second", wait=0):
         pass
+
+
+def test_a_log_that_a_full_disk_does_not_take_changes_no_end(monkeypatch, capsys):
+    monkeypatch.setattr(enrich_day, "load", lambda _: 1 / 0)
+    arguments = ["--enrichment", "towns:towns", "--day", DAY, "--run-id", "r1"]
+    with started_in_thread(arguments, Path("/dev/full"), []) as wait:
+        assert wait(60) == enrich_day.FAILED
+    assert capsys.readouterr().err == ""
