@@ -6,6 +6,7 @@ from data_quality.checks.tolerance import ToleranceCheck
 class TimeoutsTolerated(ToleranceCheck):
     name = "timeouts_tolerated"
     outcomes = ("timeout",)
+    ended = "timed out"
 
     @property
     def wanted(self) -> bool:
@@ -14,7 +15,3 @@ class TimeoutsTolerated(ToleranceCheck):
     @property
     def tolerated(self) -> float:
         return self.declared.timeout_tolerance
-
-    @property
-    def promise(self) -> str:
-        return f"At most {100 * self.tolerated:.4g} % of the rows timed out."

@@ -20,11 +20,16 @@ _EXAMPLES = re.compile(r" \(such as \d[^)]*\)")  # of a date or a timestamp
 
 class ToleranceCheck(LookupCheck):
     outcomes: ClassVar[tuple[str, ...]]
+    ended: ClassVar[str]  # how the rows with these outcomes ended
 
     @property
     @abstractmethod
     def tolerated(self) -> float:
         """The highest tolerated share of the rows."""
+
+    @property
+    def promise(self) -> str:
+        return f"At most {100 * self.tolerated:.4g} % of the rows {self.ended}."
 
     @property
     def error(self) -> str:

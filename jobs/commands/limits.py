@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from jobs.declare.limits.budgets import MONEY, PARTS
 from jobs.limits.lease_book import LeaseBook
-from jobs.limits.store_url import open_store
+from jobs.limits.store_url import in_store
 from jobs.schema.facts import Facts
 
 
@@ -54,21 +54,13 @@ class Pause(Facts):
 
 def holders_and_pauses(url: str) -> tuple[list[Holder], list[Pause]]:
     """Return the store's holders and pauses. Raises StoreLost and DeclarationError."""
-    books, now = asyncio.run(_books(url))
+    books, now = asyncio.run(in_store(url, lambda store: store.books()))
     pauses = [
         Pause(service, *pause)
         for service, book in books.items()
         if (pause := book.pause(now)) is not None
     ]
     return [one for service, book in books.items() for one in _holders(service, book, now)], pauses
-
-
-async def _books(url: str) -> tuple[dict[str, LeaseBook], float]:
-    store = open_store(url)
-    try:
-        return await store.books()
-    finally:
-        await store.close()
 
 
 def _holders(service: str, book: LeaseBook, now: float) -> Iterator[Holder]:

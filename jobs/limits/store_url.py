@@ -2,13 +2,16 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from jobs.declare.finding.extras import require_extra
 from jobs.errors import DeclarationError
 from jobs.limits.store import LimitStore
+
+Result = TypeVar("Result")
 
 LIMITS_URL = "TIDEGATE_LIMITS_URL"
 OFF = "off"
@@ -53,6 +56,15 @@ def limits_url(
         raise DeclarationError(
             f"the limits have no file: this user has no home folder. Set {LIMITS_URL} to {FORMS}."
         ) from error
+
+
+async def in_store(url: str, step: Callable[[LimitStore], Awaitable[Result]]) -> Result:
+    """Return what a step returns for the store, which is open meanwhile. Raises as `open_store`."""
+    store = open_store(url)
+    try:
+        return await step(store)
+    finally:
+        await store.close()
 
 
 def open_store(url: str, *, patience: float = 5.0) -> LimitStore:

@@ -7,7 +7,7 @@ from functools import partial
 from jobs.errors import TidegateError
 from jobs.limits.lease_book import LeaseBook
 from jobs.limits.store import LimitStore
-from jobs.limits.store_url import limits_url, open_store
+from jobs.limits.store_url import in_store, limits_url
 from jobs.schema.records import RunBill
 from jobs.tables.records import run_bills, run_records
 
@@ -50,12 +50,4 @@ def settle_killed_runs() -> None:
     """Settles in the store of the limits, if it can be used: a report needs no store."""
     with suppress(TidegateError):
         if url := limits_url():
-            asyncio.run(_settle_once(url))
-
-
-async def _settle_once(url: str) -> None:
-    store = open_store(url)
-    try:
-        await settle(store)
-    finally:
-        await store.close()
+            asyncio.run(in_store(url, settle))

@@ -24,7 +24,7 @@ from jobs.limits.lease_book import NOTHING_KNOWN, Limit
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
 from jobs.limits.store import BookCorrupt, LimitStore, StoreLost
-from jobs.limits.store_url import LIMITS_URL, limits_url, open_store
+from jobs.limits.store_url import LIMITS_URL, in_store, limits_url, open_store
 from jobs.run.settling import owner_of_run, settle
 from jobs.schema.records import RunBill
 from jobs.tables.records import run_bills
@@ -201,7 +201,7 @@ def check_limits(lookups: Sequence[Lookup], budgets: Sequence[tuple[str, Budget]
     for lookup in paid_jobs:
         _require_store(lookup, over_runs=bool(limits_url()))
     if (any(leased_limits(lookups, budgets)) or paid_jobs) and (url := limits_url()):
-        asyncio.run(_look_once(url))
+        asyncio.run(in_store(url, _look))
 
 
 def refuse_small_budgets(lookups: Sequence[Lookup], budgets: Sequence[tuple[str, Budget]]) -> None:
@@ -215,14 +215,6 @@ def refuse_small_budgets(lookups: Sequence[Lookup], budgets: Sequence[tuple[str,
         for name in limits.budgets:
             if limits.least(name) > limits.limits[name].amount:
                 raise BudgetExhausted(f"{limits.reserved[name].budget} pays for none. Raise it.")
-
-
-async def _look_once(url: str) -> None:
-    store = open_store(url)
-    try:
-        await _look(store)
-    finally:
-        await store.close()
 
 
 def leased_limits(

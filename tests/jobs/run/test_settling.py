@@ -114,7 +114,7 @@ def test_costs_settle_too_and_without_the_bill_all_that_was_held_counts(
     machine, wait_for, monkeypatch
 ):
     bill = killed_after_three_requests(machine, wait_for)
-    monkeypatch.setattr("jobs.run.settling.open_store", machine.store)
+    monkeypatch.setattr("jobs.limits.store_url.open_store", machine.store)
     path = run_records.bill_file(bill.enrichment, bill.day, bill.run_id)
     path.rename(path.with_suffix(".elsewhere"))
     assert list_costs("2026-11").totals() == {}

@@ -18,7 +18,7 @@ from jobs.declare.vendor_jobs import JobLookup
 from jobs.ledger.job_files import Intent, JobFiles
 from jobs.limits.lease_book import JOB, LeaseBook
 from jobs.limits.store import Found, StoreLost
-from jobs.limits.store_url import limits_url, open_store
+from jobs.limits.store_url import in_store, limits_url
 from jobs.run.keys.vendor_jobs.job_ends import most_cost
 
 _log = logging.getLogger("tidegate.jobs")
@@ -158,11 +158,7 @@ def _settle(book: LeaseBook, _now: float, *, owner: str, amount: int) -> None:
 
 
 async def _step(lookup: JobLookup, decide: Callable[[LeaseBook, float], Found]) -> Found:
-    store = open_store(limits_url())
-    try:
-        return await store.step(service_identity(lookup), decide)
-    finally:
-        await store.close()
+    return await in_store(limits_url(), lambda store: store.step(service_identity(lookup), decide))
 
 
 def _parts(facts: Mapping[str, Any]) -> int:
