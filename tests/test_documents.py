@@ -9,7 +9,7 @@ import pytest
 
 import tidegate
 from jobs.declare.enrichment import load
-from jobs.run.plan.preflight import check_columns
+from jobs.run.plan.column_checks import check_columns
 from tests.support.documents import FENCED, blocks
 from tests.support.sources import statements
 

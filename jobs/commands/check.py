@@ -13,7 +13,8 @@ from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, RunStopped, TidegateError
 from jobs.input.day import last_day
 from jobs.run.coordinator.run_leases import refuse_small_budgets
-from jobs.run.plan.preflight import check_service_limits, find_day, steps
+from jobs.run.plan.preflight import find_day, steps
+from jobs.run.plan.service_checks import check_service_limits
 from jobs.schema.records import DeclaredFacts
 from jobs.tables.records import run_records
 from jobs.wording import counted, described

@@ -27,8 +27,9 @@ from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import of_files
 from jobs.run.engines.engine import LocalEngine, SparkEngine
 from jobs.run.metrics.progress import RunProgress
+from jobs.run.plan.column_checks import check_columns, check_frame, check_spark_frame
 from jobs.run.plan.options import RunOptions
-from jobs.run.plan.preflight import check_columns, check_frame, check_spark_frame, run_folder, steps
+from jobs.run.plan.preflight import run_folder, steps
 from jobs.schema.columns import SOURCE_ROW, arrow_schema
 from jobs.schema.costs import sum_by_currency
 from jobs.storage.locked_folders import temporary_folder

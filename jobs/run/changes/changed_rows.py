@@ -23,7 +23,8 @@ from jobs.input.row_ids import chosen, read_row_ids, rows_of
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.run.changes.published_rows import PublishedRows
 from jobs.run.engines.stages import Stage, ThreadStage
-from jobs.run.plan.preflight import check_columns, find_day
+from jobs.run.plan.column_checks import check_columns
+from jobs.run.plan.preflight import find_day
 from jobs.schema.columns import OUTCOMES
 from jobs.schema.records import DayFacts, DayMetrics, DayRecord, LookupMetrics, RowChanges
 from jobs.storage.urls import below, is_url

@@ -18,8 +18,9 @@ from jobs.run.estimating.last_run import last_runs
 from jobs.run.estimating.lookup_estimate import estimate_lookup
 from jobs.run.estimating.planned_keys import PlannedKeys
 from jobs.run.estimating.rungs import forecast_rungs
+from jobs.run.plan.column_checks import check_chained, check_columns, check_event_time
 from jobs.run.plan.options import RunOptions, plan_ledger
-from jobs.run.plan.preflight import check_chained, check_columns, check_event_time, find_day
+from jobs.run.plan.preflight import find_day
 from jobs.storage.locked_folders import temporary_folder
 from jobs.tables.records import run_records
 

@@ -17,7 +17,7 @@ from jobs.errors import DeclarationError, RunStopped
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, write_request
-from jobs.run.plan.preflight import check_service
+from jobs.run.plan.service_checks import check_service
 from tests.jobs.clients.http.test_http_client import ask, lookup
 from tidegate import (
     ApiKey,

@@ -14,7 +14,7 @@ from jobs.clients.client import CallFailed
 from jobs.clients.http.token_headers import _TOKENS
 from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import AccessRefused, DeclarationError
-from jobs.run.plan.preflight import check_service
+from jobs.run.plan.service_checks import check_service
 from tests.jobs.clients.http.test_http_client import ask, lookup
 from tests.support.authority import HOST, Authority
 from tests.support.loop_thread import LoopThread, end_service

@@ -16,7 +16,8 @@ import pytest
 
 from enrichments.flights import flights, plane, weather
 from jobs.declare.values.key_expressions import columns_in
-from jobs.run.plan.preflight import check_columns, preflight
+from jobs.run.plan.column_checks import check_columns
+from jobs.run.plan.preflight import preflight
 from tidegate import (
     Bearer,
     DeclarationError,

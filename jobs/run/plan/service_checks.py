@@ -1,0 +1,138 @@
+"""Checks that an enrichment's services can be used: secrets, limits, and whether they answer."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.lookup import Lookup, service_identity
+from jobs.declare.services import Service
+from jobs.declare.sql_lookup import SqlLookup
+from jobs.declare.values.env import Env, resolve
+from jobs.declare.values.key_expressions import key_type, spark_type
+from jobs.errors import DeclarationError, RunStopped
+from jobs.run.coordinator.run_leases import check_limits
+
+TRIES = 3
+PAUSE = 0.5  # s between them
+
+
+def check_service_limits(enrichment: Enrichment, check: Callable[..., None] = check_limits) -> None:
+    """Checks the limits of an enrichment's services, and its budgets, by a check of run_leases."""
+    try:
+        for lookup in enrichment.lookups:
+            service_identity(lookup)
+    except DeclarationError:
+        return  # a variable is not set, which the check of the service reports
+    with _naming(enrichment):
+        check(enrichment.lookups, tuple((enrichment.name, budget) for budget in enrichment.budget))
+
+
+@contextlib.contextmanager
+def _naming(enrichment: Enrichment) -> Iterator[None]:
+    try:
+        yield
+    except (DeclarationError, RunStopped) as error:
+        raise type(error)(f"{enrichment.name}: {error}") from error
+
+
+def check_used_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None) -> None:
+    asyncio.run(check_service(enrichment, lookup, columns))
+
+
+async def check_service(
+    enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None = None
+) -> None:
+    """Checks that the service of a lookup can be used. columns: of the input, if it can be read."""
+    try:
+        await _check_service_of(enrichment, lookup, columns)
+    except RunStopped:
+        if not lookup.spills_outage:
+            raise
+
+
+async def _check_service_of(
+    enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None
+) -> None:
+    with _naming(enrichment):
+        if lookup.http_service is not None:
+            service = lookup.http_service
+            for variable in lookup.variables():
+                _require_secret(lookup, variable)
+            _require_fitting_secrets(lookup, service)
+            await _reach_service(service)
+        elif isinstance(lookup, SqlLookup):
+            _require_secret(lookup, lookup.url)
+            # SQLAlchemy: for declarations that need it
+            from jobs.clients.sql.sql_inspection import inspect
+
+            await inspect(lookup, _key_types(lookup, columns))
+
+
+def _key_types(lookup: Lookup, columns: pa.Schema | None) -> dict[str, str | None]:
+    known = {} if columns is None else {one.name.lower(): spark_type(one.type) for one in columns}
+    return {name: key_type(expression, known) for name, expression in lookup.keys.items()}
+
+
+def _require_secret(lookup: Lookup, value: str | Env) -> None:
+    try:
+        resolve(value)
+    except DeclarationError as error:
+        raise DeclarationError(f"lookup {lookup.name}: {error}") from error
+
+
+def _require_fitting_secrets(lookup: Lookup, service: Service) -> None:
+    from jobs.clients.http.authorizing import authorizer  # aiohttp: for declarations that need it
+    from jobs.clients.http.transport import Transport
+
+    try:
+        authorizer(service.auth, service.name)
+        Transport(service)
+    except DeclarationError as error:
+        raise DeclarationError(f"lookup {lookup.name}: {error}") from error
+
+
+async def _reach_service(service: Service) -> None:
+    from jobs.clients.http.transport import Transport
+
+    proxy = Transport(service).proxy_for(service.base_url)
+    if proxy is None:
+        await _reach(service.name, service.base_url, service.shown_url)
+    else:
+        address = str(proxy.origin())
+        await _reach(service.name, address, f"its proxy {address}")
+
+
+async def _reach(
+    service: str, url: str, shown: str, clock: Callable[[], float] = time.monotonic
+) -> None:
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    started = clock()
+    for attempt in range(1, TRIES + 1):
+        try:
+            async with asyncio.timeout(10):
+                _, writer = await asyncio.open_connection(parts.hostname, port)
+        except UnicodeError as error:
+            raise DeclarationError(
+                f"service {service}: {shown} has no name of a host: {error}."
+            ) from error
+        except OSError as error:  # a timeout and an unknown name are OSErrors too
+            if attempt == TRIES:
+                seconds = clock() - started
+                what = f"cannot be reached: {error}"
+                if isinstance(error, ConnectionRefusedError | TimeoutError):
+                    refused = isinstance(error, ConnectionRefusedError)
+                    what = "refused the connection" if refused else "did not take a connection"
+                raise RunStopped(
+                    f"service {service}: {shown} {what} ({TRIES} tries in {seconds:.1f} s). "
+                    "Nothing was called, nothing was written."
+                ) from error
+            await asyncio.sleep(PAUSE)
+        else:
+            writer.close()
+            return
