@@ -36,7 +36,7 @@ CLAIMS = "claims"
 _NAME = re.compile(rf"{CLAIMS}/(\d+)-\d+-([0-9a-f]{{64}})")
 
 
-def shares_of(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+def find_shares(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Returns the share of each key. hashes: of the keys' texts."""
     return (hashes >> np.uint64(56)).astype(np.int64)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.working_folders import RUNS
-from jobs.run.keys.claims.claim_file import Claim, claim_name, is_of_task, shares_of
+from jobs.run.keys.claims.claim_file import Claim, claim_name, find_shares, is_of_task
 from jobs.run.keys.claims.open_claims import RENEW_EVERY, Group, OpenClaims
 from jobs.run.keys.claims.task_keys import SharedLookup, TaskKeys
 
@@ -58,7 +58,7 @@ class Claims:
         if not tables:
             return
         table = pa.Table.from_batches(tables).combine_chunks()
-        self._keys = {one: self._keys_of(one, table) for one in self._shared}
+        self._keys = {one: self._select_keys(one, table) for one in self._shared}
         for keys in self._keys.values():
             self._delete_left_claims(keys)
         groups = deque(
@@ -88,7 +88,7 @@ class Claims:
                 put_off = 0
                 self._wait({one for one, _ in groups})
 
-    def _keys_of(self, one: int, table: pa.Table) -> TaskKeys:
+    def _select_keys(self, one: int, table: pa.Table) -> TaskKeys:
         rows = np.flatnonzero(table[self._place].to_numpy() == one)
         texts = table[self._text].combine_chunks().take(pa.array(rows))
         return TaskKeys(self._shared[one], rows, texts)
@@ -166,7 +166,7 @@ class Claims:
 
     def finished(self, batch: pa.RecordBatch) -> None:
         """Gives back the claims of which all rows have been stored."""
-        shares = shares_of(key_hashes(batch[self._text].to_pylist())).tolist()
+        shares = find_shares(key_hashes(batch[self._text].to_pylist())).tolist()
         self._open.stored(zip(batch[self._place].to_pylist(), shares, strict=True))
 
     def _wait(self, waiting: set[int]) -> None:

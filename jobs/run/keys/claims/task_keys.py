@@ -13,7 +13,7 @@ from jobs.ledger.keys import key_hashes
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import Search, Seen
 from jobs.ledger.working_folders import BEAT, RUNS, by_run, is_alive
-from jobs.run.keys.claims.claim_file import SHARES, claimed_shares, shares_of
+from jobs.run.keys.claims.claim_file import SHARES, claimed_shares, find_shares
 from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
 from jobs.run.keys.kept_keys import BY_ROW, PREFETCHED, kept_among
 
@@ -52,7 +52,7 @@ class TaskKeys:
         self.shared, self.rows, self._texts = shared, rows, texts
         self.folder = open_folder(shared.plan)
         self._text_hashes = key_hashes(texts.to_pylist())
-        self.shares = shares_of(self._text_hashes)
+        self.shares = find_shares(self._text_hashes)
         self._pending = np.ones(len(rows), np.bool_)
         self._listed = np.zeros(len(rows), np.bool_)  # by other runs
         self._claimed: set[int] = set()  # shares, by other runs
