@@ -64,7 +64,7 @@ class CoroutineClient(SessionClient):
             self._session.refuse_doubtful(key)
         except BaseException:
             self._counts.lost += requests.billed
-            if not requests.billed and self._is_reported:
+            if requests.may_have_cost and not requests.billed and self._is_reported:
                 self._counts.unknown_use += 1
             raise
         return answer
@@ -107,6 +107,7 @@ class Requests:
     Attributes:
         about_all: Throttling or denied access, even if the function caught it.
         billed: Units that the run billed.
+        may_have_cost: Whether a request was sent that the service did not refuse.
         are_whole: HTTP marked the end of all lines read; otherwise the connection may have been cut
             after a line.
     """
@@ -122,6 +123,7 @@ class Requests:
         self._counts = counts
         self._priced = priced
         self.billed: Counter[str] = Counter()
+        self.may_have_cost = False
         self._unasked = Unasked(1)  # counts the run's key once
         self.about_all: Throttled | RunStopped | None = None
         # requests, and the task that awaits each
@@ -355,14 +357,17 @@ class Requests:
         url = self._url(path).with_query(query)
         if body is not None and not isinstance(body, bytes | FormData):
             headers = {"Content-Type": NDJSON, **headers}
+        is_refused = False
         try:
             response = await self._session.request(
                 method, url, body=body, misses=miss, items=self._unasked, keys=self._keys,
                 headers=headers, read=read,
             )  # fmt: skip
         except (Throttled, RunStopped) as message:
-            self.about_all = message
+            is_refused, self.about_all = True, message
             raise
+        finally:
+            self.may_have_cost |= self._unasked.are_taken and not is_refused
         return response.content
 
 

@@ -122,6 +122,11 @@ class Unasked:
     def __init__(self, items: int) -> None:
         self._items = items
 
+    @property
+    def are_taken(self) -> bool:
+        """Whether a request with these keys was sent."""
+        return not self._items
+
     def taken(self) -> int:
         items, self._items = self._items, 0
         return items

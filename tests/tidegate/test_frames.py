@@ -226,6 +226,26 @@ def test_a_cap_stops_it_and_the_same_call_goes_on(towns, service):
     assert len(service.log) == len(set(service.log)) == 20
 
 
+def test_a_cap_is_settled_by_bills_between_the_levels_of_a_chain(towns, service):
+    async def answer(request):
+        return web.json_response({"town": f"{request.path[-2:]}x", "tokens": 2})
+
+    service.answer = answer
+    prices = [Price("0.01 USD", per="token", at_most=100)]
+    model = Service(name="model", url=service.url, max_concurrency=4, prices=prices)
+    first, second = (
+        HttpLookup(
+            name=name, service=model, request=f"GET /{name}/{{town}}", keys={"town": key},
+            returns=f"{name}_town STRING", paths={f"{name}_town": "$.town"},
+            bill={"tokens": "$.tokens"}, timeout=5.0,
+        )
+        for name, key in (("first", "town"), ("second", "first_town"))
+    )  # fmt: skip
+    rows = pa.table({"town": [f"t{n:02}" for n in range(30)]})
+    enrich(rows, dataclasses.replace(towns, lookups=[first, second]), max_cost="5.00 USD")
+    assert len(service.log) == 60  # for 1.20 USD, although each might have cost 1 USD
+
+
 def test_costs_in_two_currencies_are_not_added(towns, service):
     eur = Service(name="eur", url=service.url, max_concurrency=2, prices=Price("0.25 EUR"))
     other = HttpLookup(

@@ -30,6 +30,7 @@ from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.schema import columns as schema
 from jobs.schema.columns import arrow_schema
 from jobs.storage.urls import below
+from jobs.task.lease.call_budget import spent
 from jobs.task.output_files import TaskResult
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.asked_once import AskedFile
@@ -309,8 +310,12 @@ def _left(
     tasks = asked[schema.PARTITION].to_numpy()
     for place in places:
         name, weight = plan.lookups[place].name, plan.cap.weights[place]
-        calls = pc.list_value_length(asked[schema.attempts(name)]).to_numpy()
-        left -= weight * np.bincount(tasks, calls, minlength=len(left))
+        each = plan.cap.reported[place] if plan.cap.reported else {}
+        if not each:
+            calls = pc.list_value_length(asked[schema.attempts(name)]).to_numpy()
+            left -= weight * np.bincount(tasks, calls, minlength=len(left))
         for result in results:
             left[result.task] -= weight * result.earlier.get(name, 0)
+            if each and name in result.requests:
+                left[result.task] -= spent(weight, each, result.requests[name])
     return replace(plan.cap, parts=tuple(np.maximum(0.0, left).tolist()))

@@ -108,7 +108,7 @@ class CallBudget:
     def _reserved(self) -> float:
         """Return what the lookups whose cost answers report have spent, and may still spend."""
         return sum(
-            weight * (self._at_work[place] + counts.unknown_use) + _spent(each, counts)
+            weight * self._at_work[place] + spent(weight, each, counts)
             for place, (weight, each, counts) in self._reported.items()
         )
 
@@ -142,10 +142,16 @@ class CallBudget:
             await self.end(str(budget))
 
 
-def _spent(each: Mapping[str, float], counts: RequestCounts) -> float:
-    """Return what these requests cost; `each` is the cost per unit."""
+def spent(most: float, each: Mapping[str, float], counts: RequestCounts) -> float:
+    """Return what these requests of a lookup cost.
+
+    Args:
+        most: The most that a call may cost, for each whose use is unknown.
+        each: The cost per unit.
+        counts: Of the requests.
+    """
     sent = {"request": counts.sent.total(), "item": counts.items.total()}
-    return sum(
+    return most * counts.unknown_use + sum(
         cost * (sent[unit] if unit in sent else counts.units.get(unit, Counter()).total())
         for unit, cost in each.items()
     )

@@ -247,6 +247,28 @@ def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
     }
 
 
+def test_the_use_of_a_coroutine_is_unknown_only_if_it_sent_what_was_not_refused(service):
+    async def answer(request):
+        return web.json_response({}, status=429 if request.path == "/refused" else 200)
+
+    service.answer = answer
+    llm = Service(
+        name="llm",
+        url=service.url,
+        max_concurrency=2,
+        prices=[Price("2.50 USD", per="1000 tokens")],
+    )
+
+    @lookup(service=llm, keys={"q": "q"}, returns="lat DOUBLE", timeout=5.0)
+    async def asks_first(row, http):
+        if row.q != "nothing":
+            await http.get(f"/{row.q}")
+        raise OSError
+
+    unknown = [counted(asks_first, key).unknown_use for key in ("nothing", "refused", "sent")]
+    assert unknown == [0, 0, 1]
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_request_counts_right_before_it_is_written(service, monkeypatch, method):
     """A process that is killed in between has one request too many on its bill, not all that have a
