@@ -18,7 +18,7 @@ from aiohttp import web
 
 from asyncio_core import AsyncFunction
 from jobs.errors import AccessRefused, BudgetExhausted, LedgerError, RowFailed
-from jobs.run import day
+from jobs.run import day, day_run
 from jobs.run.day import run_day
 from jobs.run.engines import driver_task
 from jobs.run.engines import engine as engines
@@ -347,7 +347,7 @@ def test_the_log_has_the_traceback_of_an_unexpected_error_in_the_task(
 
 
 def test_a_micro_batch_of_a_stream_goes_through_workers_of_spark(project, spark, monkeypatch):
-    monkeypatch.setattr(day, "ROWS_OF_ONE_TASK", 0)  # it has tasks as a day has
+    monkeypatch.setattr(day_run, "ROWS_OF_ONE_TASK", 0)  # it has tasks as a day has
     declared, before = project(), jobs_of(spark)
     day.run_files(declared, preflight(declared, DAY), DAY, "batch", spark=spark, whole_day=False)
     assert len(jobs_of(spark) - before) == len(["its keys", "its rows"])
