@@ -47,7 +47,7 @@ class WatchedConnector(aiohttp.TCPConnector):
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
         """Return a connection without unrequested data."""
         request = self._request()
-        # aiohttp retries by itself, but every attempt must be counted
+        # a retry that aiohttp makes would not be counted
         if request is not None and request.connection is not None:
             raise request.connection.failure()
         while True:

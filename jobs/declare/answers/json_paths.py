@@ -18,7 +18,7 @@ from jobs.errors import DeclarationError
 
 
 class _ExactParser(Parser):
-    """Reads the numbers of a filter like those of an answer; the library's are 64-bit floats."""
+    """Reads the numbers of a filter exactly; the library reads them as 64-bit floats."""
 
     def parse_integer_literal(self, stream: TokenStream) -> Any:
         return _exact(stream, super().parse_integer_literal)

@@ -29,7 +29,7 @@ class OpenClaims:
     """The claims whose keys are called and not all stored yet.
 
     Three threads use it: the thread that reads the input adds claims and waits for room, the thread
-    that yields reports stored rows, and a thread of its own renews the files. `end` may come from
+    that yields reports stored rows, and a third thread renews the files. `end` may come from
     any thread. The lock guards every field, and nobody holds it while the ledger's files are read
     or written.
 

@@ -134,7 +134,7 @@ def test_two_writers_of_one_name_overwrite_nothing(folder, writer):
     assert len(folder.parts("run-1", "3-0-")) == 3
 
 
-def test_a_store_that_breaks_is_reported_to_whoever_waits_puts_or_closes(remote, objects):
+def test_a_broken_store_fails_every_wait_put_and_close(remote, objects):
     one = LedgerWriter(remote, "run-1", "3-0", flush_seconds=NEVER)
     one.wait(one.put(*given(1)))
     objects.changes_left = 0
@@ -214,7 +214,7 @@ def test_a_key_that_has_no_text_is_said_and_not_stored(folder):
 
 
 @everywhere("folder")
-def test_an_answer_that_is_no_text_is_said_and_not_stored(folder):
+def test_an_answer_that_is_not_text_is_reported_and_not_stored(folder):
     one = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
     one.put((1,), "ok", b"\xff", 1)
     with pytest.raises(LedgerError, match=r"cannot be stored: .*UTF8"):
