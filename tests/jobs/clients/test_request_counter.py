@@ -58,8 +58,8 @@ def over_http(url, **fields):
     )
 
 
-def coroutine(url):
-    service = Service(name="geo", url=url, max_concurrency=2)
+def coroutine(url, **of_service):
+    service = Service(name="geo", url=url, max_concurrency=2, **of_service)
     return lookup(service=service, keys={"q": "q"}, returns="lat DOUBLE", timeout=5.0)
 
 
@@ -219,14 +219,8 @@ def test_a_request_that_takes_over_a_connection_is_not_in_flight_beside_the_one_
 
 def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
     message = {}
-    llm = Service(
-        name="llm",
-        url=service.url,
-        max_concurrency=2,
-        prices=[Price("2.50 USD", per="1000 tokens")],
-    )
 
-    @lookup(service=llm, keys={"q": "q"}, returns="lat DOUBLE", timeout=5.0)
+    @coroutine(service.url, prices=[Price("2.50 USD", per="1000 tokens")])
     async def billed(row, http):
         await http.get("/x")
         try:
@@ -252,14 +246,8 @@ def test_the_use_of_a_coroutine_is_unknown_only_if_it_sent_what_was_not_refused(
         return web.json_response({}, status=429 if request.path == "/refused" else 200)
 
     service.answer = answer
-    llm = Service(
-        name="llm",
-        url=service.url,
-        max_concurrency=2,
-        prices=[Price("2.50 USD", per="1000 tokens")],
-    )
 
-    @lookup(service=llm, keys={"q": "q"}, returns="lat DOUBLE", timeout=5.0)
+    @coroutine(service.url, prices=[Price("2.50 USD", per="1000 tokens")])
     async def asks_first(row, http):
         if row.q != "nothing":
             await http.get(f"/{row.q}")

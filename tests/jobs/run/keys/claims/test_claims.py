@@ -518,19 +518,27 @@ def later(*steps, seconds=0.4):
     return thread
 
 
+def ask_while(plan, keys, *steps):
+    """Ask for the keys while another run takes these steps; the keys that were called."""
+    going = later(*steps)
+    asked = ask(plan, keys)
+    going.join()
+    return asked
+
+
 @everywhere("plan", on_store=pytest.mark.proof)
 def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_or_ended(plan):
     rows, keys = plan("rows"), plan("keys")
     register(rows)
     decide(rows, range(60))
     register(keys)
-    going = later(
+    asked = ask_while(
+        keys,
+        range(100),
         lambda: answer(rows, range(30)),
         lambda: answer(rows, range(30, 59), "0-0-1"),
         lambda: unregister(rows),
     )
-    asked = ask(keys, range(100))
-    going.join()
     # 59 was an error, which is not stored
     assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))
 
@@ -541,9 +549,9 @@ def test_keys_that_a_lone_run_prefetches_are_left_to_it_until_it_has_prefetched(
     register(alone)
     decide(alone, prefetched=texts_of(range(60)))
     register(keys)
-    going = later(lambda: answer(alone, range(59)), lambda: release_prefetched(alone))
-    asked = ask(keys, range(100))
-    going.join()
+    asked = ask_while(
+        keys, range(100), lambda: answer(alone, range(59)), lambda: release_prefetched(alone)
+    )
     assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))
     assert open_folder(alone).names("runs/alone") == [
         "runs/alone/by_row.arrow",
@@ -556,11 +564,13 @@ def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
     rows, keys = plan("rows"), plan("keys")
     register(rows)
     register(keys)
-    going = later(
-        lambda: decide(rows, range(10)), lambda: answer(rows, range(10)), lambda: unregister(rows)
+    asked = ask_while(
+        keys,
+        range(20),
+        lambda: decide(rows, range(10)),
+        lambda: answer(rows, range(10)),
+        lambda: unregister(rows),
     )
-    asked = ask(keys, range(20))
-    going.join()
     assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
 
 
@@ -570,9 +580,7 @@ def test_a_run_whose_keys_only_spark_knows_is_waited_for(plan):
     register(rows)
     decide(rows, None)
     register(keys)
-    going = later(lambda: answer(rows, range(10)), lambda: unregister(rows))
-    asked = ask(keys, range(20))
-    going.join()
+    asked = ask_while(keys, range(20), lambda: answer(rows, range(10)), lambda: unregister(rows))
     assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
 
 
