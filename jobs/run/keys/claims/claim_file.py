@@ -14,7 +14,7 @@ The rules, which together let two runs call for no key twice and never wait for 
     share free finds these answers too.
 3.  A claim holds while its task renews it. One that is DEAD_AFTER old, by the clock of the ledger's
     filesystem, is ignored: its task was killed, and another attempt of the task deletes it. A task
-    whose search of the ledger takes that long looks again before it calls.
+    whose search of the ledger takes half as long renews its claim, looks and searches again.
 4.  A task claims no key that it does not call for, and waits only for claims and runs that give
     signs of life, never for its own run, whose tasks have different keys.
 

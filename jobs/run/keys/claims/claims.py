@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.ledger.keys import key_hashes
-from jobs.ledger.working_folders import RUNS
+from jobs.ledger.working_folders import DEAD_AFTER, RUNS
 from jobs.run.keys.claims.claim_file import Claim, claim_name, find_shares, is_of_task
-from jobs.run.keys.claims.open_claims import RENEW_EVERY, Group, OpenClaims
+from jobs.run.keys.claims.open_claims import Group, OpenClaims
 from jobs.run.keys.claims.task_keys import SharedLookup, TaskKeys
 
 ROWS_PER_BATCH = 1000
@@ -133,14 +133,14 @@ class Claims:
             claim.write()
             try:
                 free = _unclaimed(keys, groups)
-                if free == groups:
+                while free == groups:
                     keys.find_answers()
-                    if self._clock() - claim.renewed >= RENEW_EVERY:
-                        # so slow a search that another run may have taken the claim for dead
-                        claim.renew(self._clock())
-                        free = _unclaimed(keys, groups)
-                if free == groups:
-                    return claim, groups
+                    if self._clock() - claim.renewed < DEAD_AFTER / 2:
+                        return claim, groups
+                    # so slow a search that another run may have taken the claim for dead, and
+                    # called: the next search reads only what was stored since
+                    claim.renew(self._clock())
+                    free = _unclaimed(keys, groups)
             except BaseException:
                 claim.delete()
                 raise

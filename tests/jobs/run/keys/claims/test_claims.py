@@ -500,6 +500,27 @@ def test_a_claim_that_expired_in_a_slow_search_gives_way_to_the_run_that_claimed
     claims.end()
 
 
+def test_a_claim_that_expired_in_a_slow_search_finds_what_another_run_stored_meanwhile(
+    plan, monkeypatch
+):
+    one, two = plan("one"), plan("two")
+    register(one), register(two), decide(two)
+    now = [0.0]
+
+    def search_slowly(*arguments):
+        found = known_answers(*arguments)
+        if not now[0]:  # the other run claims the key, stores its answer and deletes the claim
+            now[0] = 31.0
+            answer(two, [7])
+        return found
+
+    monkeypatch.setattr("jobs.run.keys.claims.task_keys.known_answers", search_slowly)
+    shared = {0: SharedLookup(one, LOOKUP)}
+    claims = Claims(shared, 0, text="text", place="place", seed=1, clock=lambda: now[0])
+    assert list(claims.take(batches([7]))) == []
+    claims.end()
+
+
 def answer(plan, keys, name="0-0-0"):
     answers = [
         StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, plan.run_id) for key in keys
