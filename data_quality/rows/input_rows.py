@@ -81,7 +81,7 @@ class InputRows:
 
     def _by_arrow(self, path: str, first: int, last: int) -> pa.Table:
         """Reads with Arrow. Raises an Arrow error if Arrow would read the file unlike Spark."""
-        with open_parquet(path, coerce_int96_timestamp_unit="us") as file:
+        with open_parquet(path) as file:
             if has_old_calendar(file.metadata):
                 raise pa.ArrowNotImplementedError("its old dates are of another calendar")
             row, groups, first_read = 0, [], 0

@@ -62,7 +62,7 @@ class ParquetRows:
 
 
 def _read(file: str, types: pa.Schema, wanted: Flags | None = None) -> pa.Table:
-    with open_parquet(file, coerce_int96_timestamp_unit="us") as opened:
+    with open_parquet(file) as opened:
         by_lower_name = {name.lower(): name for name in opened.schema_arrow.names}
         own = {field.name: by_lower_name.get(field.name.lower()) for field in types}
         start, tables = 0, []

@@ -45,7 +45,7 @@ def refuse_old_dates(files: Iterable[str]) -> None:
         DeclarationError: A file has such a value, or may have it in a nested column.
     """
     for path in files:
-        with open_parquet(path, coerce_int96_timestamp_unit="us") as file:
+        with open_parquet(path) as file:
             if not has_old_calendar(file.metadata):
                 continue
             for field in file.schema_arrow:

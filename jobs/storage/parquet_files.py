@@ -34,8 +34,14 @@ def parquet_source(place: str) -> str | pa.NativeFile:
 
 
 def open_parquet(place: str, **options: Any) -> pq.ParquetFile:
-    """Open a Parquet file. On a store, columns that are read together take few requests."""
-    return pq.ParquetFile(parquet_source(place), pre_buffer=is_url(place), **options)
+    """Open a Parquet file. On a store, columns that are read together take few requests.
+
+    Times in INT96 are read in microseconds, as by Spark: nanoseconds end in 2262, and years beyond
+    would be read as others.
+    """
+    return pq.ParquetFile(
+        parquet_source(place), pre_buffer=is_url(place), coerce_int96_timestamp_unit="us", **options
+    )
 
 
 def rows_by_number(read: Callable[[int], Iterable[pa.RecordBatch]]) -> MapInArrow:

@@ -58,7 +58,7 @@ def read_labels(path: str, enrichment: Enrichment, lookup: Lookup) -> Labels:
             f"{enrichment.name}: --against finds a row by input.row_id; declare it."
         )
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(path, coerce_int96_timestamp_unit="us")
     except (OSError, pa.ArrowException) as error:
         raise DeclarationError(f"--against {path} cannot be read as Parquet: {error}.") from error
     wanted = {column.name: column.arrow_type for column in lookup.columns}

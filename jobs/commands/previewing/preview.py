@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from jobs.arrow_values import conform, readable_values
 from jobs.clients.exchanges import EXCHANGES, Exchange
@@ -16,6 +15,7 @@ from jobs.clients.request_counter import begin
 from jobs.commands.previewing.kept_answers import keeping
 from jobs.input.same_values import refuse_old_dates
 from jobs.schema import columns as schema
+from jobs.storage.parquet_files import open_parquet
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import PartitionRun
@@ -71,7 +71,7 @@ def row_batches(day: InputDay, size: int = 1 << 16) -> Iterator[pa.RecordBatch]:
     """
     for path in day.files:
         refuse_old_dates([path])
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             for batch in file.iter_batches(batch_size=size):
                 yield _fitted(batch, day.schema)
 

@@ -48,7 +48,7 @@ def read_keys(day: InputDay, keys: Mapping[str, Values]) -> pa.Table | None:
 def _read_file(
     path: str, place: int, types: pa.Schema, keys: Mapping[str, Values]
 ) -> pa.Table | None:
-    with open_parquet(path, coerce_int96_timestamp_unit="us") as file:
+    with open_parquet(path) as file:
         by_lower_name = {name.lower(): name for name in file.schema_arrow.names}
         own = {name: by_lower_name.get(name.lower()) for name in types.names}
         read = file.read(columns=[name for name in own.values() if name is not None])

@@ -1,5 +1,8 @@
-"""Dates that Spark 2 wrote in the Julian calendar are read as Spark reads them, or refused."""
+"""Dates that Spark 2 wrote in the Julian calendar are read as Spark reads them, or refused; times in
+INT96 are read as they are.
+"""
 
+import dataclasses
 import datetime as dt
 import itertools
 
@@ -7,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.commands.evaluating.sampled_rows import read_labels
 from jobs.commands.previewing.preview import first_rows
 from jobs.errors import DeclarationError
 from jobs.input.day import of_files
@@ -125,3 +129,36 @@ def test_each_file_that_spark_reads_otherwise_than_arrow_is_found(spark, tmp_pat
         differing += differs
         assert has_old_calendar(pq.read_metadata(path)) >= differs, noted
     assert 3 <= differing < len(WRITERS)
+
+
+FOR_EVER = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)  # beyond what 64 bits of nanoseconds hold
+
+
+def write_int96(path, **more):
+    """A file with a time that means for ever, as Hive and Impala write it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    until = pa.array([FOR_EVER], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"until": until, **more}), path, use_deprecated_int96_timestamps=True)
+    return path
+
+
+def test_a_preview_reads_a_time_in_int96_that_nanoseconds_cannot_hold(tmp_path):
+    (row,) = first_rows(of_files([write_int96(tmp_path / "a.parquet")]), 1).to_pylist()
+    assert row == {"until": FOR_EVER}
+
+
+def test_a_copy_that_gives_columns_a_type_keeps_times_in_int96(tmp_path):
+    files = [
+        write_int96(tmp_path / "a.parquet", k=pa.nulls(1)),
+        write_int96(tmp_path / "b.parquet", k=["text"]),
+    ]
+    day = of_files(files, folder=str(tmp_path / "copies"))
+    assert [row["until"] for row in first_rows(day, 2).to_pylist()] == [FOR_EVER, FOR_EVER]
+
+
+def test_labels_have_their_times_in_int96(tmp_path):
+    score = changed_only(tmp_path).lookups[0]
+    ending = dataclasses.replace(score, returns="until TIMESTAMP")
+    labels = write_int96(tmp_path / "labels.parquet", id=[1])
+    found = read_labels(str(labels), changed_only(tmp_path), ending)
+    assert found.answers == {(1,): {"until": FOR_EVER}}
