@@ -47,18 +47,10 @@ class LeaseKeeper:
     tasks: LeaseBook = field(init=False)
 
     def __post_init__(self) -> None:
-        self.holder = LeaseHolder(self.declared.limits)
-        amounts = {
-            name: limit.amount if self.store is None else 0
-            for name, limit in self.declared.limits.items()
-        }
-        self.tasks = LeaseBook(amounts=amounts)
+        self.holder, self.tasks = LeaseHolder(self.declared.limits), LeaseBook()
         self._adaptive: AdaptiveLimit | None = None
-        if self.declared.at_least is not None:
-            self._adaptive = AdaptiveLimit(
-                self.declared.at_least, self.declared.limits[CALLS].amount
-            )
-            self._divide(self.clock())
+        self._jobs = 0  # whose limits apply
+        self._apply(self.declared)
         self._lock = threading.Lock()
         # end and reason of a pause that the store does not know yet
         self._closed: tuple[float, str] | None = None
@@ -76,22 +68,35 @@ class LeaseKeeper:
         return self.declared.longest_call + SLACK
 
     def declare(self, declared: ServiceLimits) -> None:
-        """Add another lookup's limits: the longest call and the strictest limits apply."""
+        """Add a job's limits until `release`: of jobs at once, the strictest limits apply.
+
+        Of jobs that have ended, only what they still hold counts.
+        """
         with self._lock:
-            longest = max(self.declared.longest_call, declared.longest_call)
-            limits = dict(self.declared.limits)
-            for name, limit in declared.limits.items():
-                limits[name] = min(limit, limits.get(name, limit), key=lambda one: one.amount)
-                if self.store is None or name not in self.tasks.amounts:
-                    self.tasks.amounts[name] = limits[name].amount if self.store is None else 0
-            reserved = {**self.declared.reserved, **declared.reserved}
-            self.declared = replace(
-                self.declared, longest_call=longest, limits=limits, reserved=reserved
-            )
-            self.holder.limits = limits
-            if self._adaptive is not None:
-                self._adaptive.at_most = limits[CALLS].amount
-                self._divide(self.clock())
+            held = {
+                name
+                for name in self.declared.limits.keys() - declared.limits.keys()
+                if self.tasks.held(name) or self.holder.shares.get(name, NOTHING).has
+            }
+            earlier = self.declared if self._jobs else self.declared.only(held)
+            self._jobs += 1
+            self._apply(earlier.strictest(declared))
+
+    def release(self) -> None:
+        """Note the end of a job: the next job replaces its limits if no other is at work."""
+        with self._lock:
+            self._jobs -= 1
+
+    def _apply(self, declared: ServiceLimits) -> None:
+        at_least, is_same = declared.at_least, declared.at_least == self.declared.at_least
+        self.declared, self.holder.limits = declared, declared.limits
+        if at_least is None:
+            self._adaptive = None
+        elif self._adaptive is None or not is_same:
+            self._adaptive = AdaptiveLimit(at_least, declared.limits[CALLS].amount)
+        else:
+            self._adaptive.at_most = declared.limits[CALLS].amount
+        self._divide(self.clock())
 
     # -- the tasks' side ---------------------------------------------------------------------------
 
@@ -319,11 +324,8 @@ class LeaseKeeper:
             self.tasks.amounts[name] = self._at_most(name, self._may_use(name, now))
 
     def _may_use(self, name: str, now: float) -> int:
-        return (
-            self.declared.limits[name].amount
-            if self.store is None
-            else self.holder.may_use(name, now)
-        )
+        amount = self.declared.limits[name].amount
+        return amount if self.store is None else min(amount, self.holder.may_use(name, now))
 
     def _wanted(self, name: str) -> int:
         return self._at_most(name, self.tasks.wanted(name))

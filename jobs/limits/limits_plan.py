@@ -1,7 +1,7 @@
 """The limits of a service as a run declares them: plain data that is sent to the run's tasks."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from jobs.limits.lease_book import Limit
 from jobs.limits.window_use import Each
@@ -30,6 +30,25 @@ class ServiceLimits:
     def budgets(self) -> tuple[str, ...]:
         """The names of the limits of money."""
         return tuple(name for name, one in self.reserved.items() if one.budget)
+
+    def only(self, names: Collection[str]) -> "ServiceLimits":
+        """Return some of the limits, which bind no call in another way."""
+        limits = {name: limit for name, limit in self.limits.items() if name in names}
+        reserved = {name: one for name, one in self.reserved.items() if name in names}
+        return ServiceLimits(self.service, limits, 0.0, reserved)
+
+    def strictest(self, other: "ServiceLimits") -> "ServiceLimits":
+        """Return the limits that hold for calls of both, and for their longest call."""
+        limits, reserved = {**self.limits}, {**self.reserved}
+        for name, limit in other.limits.items():
+            limits[name] = min(limit, limits.get(name, limit), key=lambda one: one.amount)
+        for name, one in other.reserved.items():
+            reserved[name] = max(one, reserved.get(name, one), key=lambda one: one.reserve_per_call)
+        begins = [one for one in (self.at_least, other.at_least) if one is not None]
+        return replace(
+            self, limits=limits, reserved=reserved, at_least=min(begins, default=None),
+            longest_call=max(self.longest_call, other.longest_call),
+        )  # fmt: skip
 
     def least(self, name: str) -> int:
         """Return the amount of a limit that a call needs to start."""

@@ -157,6 +157,8 @@ class DriverCoordinator:
         """Ends the job: refuses its late tasks, and stops those that Spark has not killed yet."""
         if (job := self._jobs.pop(address.job, None)) is not None:
             self._released.append(job)
+            for keeper in job.keepers.values():
+                keeper.release()
 
     def end(self, address: DriverAddress, clock: Callable[[], float] = time.monotonic) -> None:
         """Releases the job, and returns when its tasks have ended their calls, or after LAST_CALLS

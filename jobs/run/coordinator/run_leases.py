@@ -100,6 +100,8 @@ class RunLeases:
     ) -> dict[str, LeaseKeeper]:
         """Returns the keeper of each service, renewed from now on while tasks want some of it.
 
+        Each has the limits until its `release`.
+
         Args:
             declared: The limits of services.
             run_id: A run that has a bill. If a service has budgets, the run is a separate owner
@@ -118,8 +120,7 @@ class RunLeases:
                     keeper = LeaseKeeper(limits, owner, self._name, self._store, self._clock)
                     self._beats[place] = self._begun(keeper.run())
                     self._keepers[place] = keeper
-                else:
-                    keeper.declare(limits)
+                keeper.declare(limits)
             found[limits.service] = keeper
         return found
 
