@@ -129,11 +129,13 @@ class DayPipeline:
         )
         return replace(outcome, warnings=(*outcome.warnings, warning)) if warning else outcome
 
-    def summarized(self, outcome: DayOutcome) -> DayOutcome:
+    def summarized(self, outcome: DayOutcome, *, anew: bool = True) -> DayOutcome:
         """Makes windows and summaries of a published day. Returns its outcome with them, and with
         those that failed.
+
+        anew: Also the summaries that were made since the day was published.
         """
-        from jobs.tables.derived.summaries import summarize
+        from jobs.tables.derived.summaries import is_made, summarize
         from jobs.tables.derived.window_tables import publish_windows
 
         enrichment, record = self.enrichment, outcome.record
@@ -142,11 +144,10 @@ class DayPipeline:
         tables: list[Window | Summary] = [*enrichment.windows, *enrichment.summaries]
         for summary in tables:
             try:
-                made[summary.name] = (
-                    publish_windows(enrichment, summary, record)
-                    if isinstance(summary, Window)
-                    else summarize(enrichment, summary, outcome.day)
-                )
+                if isinstance(summary, Window):
+                    made[summary.name] = publish_windows(enrichment, summary, record)
+                elif anew or not is_made(enrichment, summary, record):
+                    made[summary.name] = summarize(enrichment, summary, outcome.day)
             except Exception as error:  # noqa: BLE001  # no error of a query may stop the next day
                 unmade.append((summary.name, one_line(str(error))))
         return replace(outcome, summaries=made, unmade=tuple(unmade))
@@ -230,7 +231,10 @@ class _Run:
             record = self._before.unchanged_record(day)
             if record is not None:
                 del self._leases[day]  # no longer run, but held until the end
-                yield DayOutcome(day, self._ids[day], record.state, "", record)
+                outcome = DayOutcome(day, self._ids[day], record.state, "", record)
+                if self._options.summaries:  # a run that was killed left them to this one
+                    outcome = self._pipeline.summarized(outcome, anew=False)
+                yield outcome
 
     def _waiting(self) -> Iterator[DayOutcome]:
         """Yields outcomes of days whose jobs are open; Spark is not started for them."""

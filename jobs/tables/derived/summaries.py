@@ -1,6 +1,9 @@
 """Summaries: a SQL query over a published day, run in process, published by a Delta commit."""
 
+import datetime as dt
+
 from jobs.declare.enrichment import Enrichment, Summary
+from jobs.schema.records import DayRecord
 from jobs.storage.urls import beside
 from jobs.tables.derived import derived_tables
 from jobs.tables.derived.summary_sql import rows_of
@@ -20,3 +23,11 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
         table_of(enrichment, summary), lambda: rows, day, by=[enrichment.input.partition]
     )
     return int(rows.num_rows)
+
+
+def is_made(enrichment: Enrichment, summary: Summary, record: DayRecord) -> bool:
+    """Returns whether the summary has rows that were made since this run was published."""
+    table, day = table_of(enrichment, summary), record.facts.day
+    assert record.published_at is not None  # it is published
+    at = derived_tables.made_at(table, enrichment.input.partition, day)
+    return at is not None and at >= dt.datetime.fromisoformat(record.published_at)

@@ -407,6 +407,22 @@ def test_where_nothing_changed_no_spark_starts_and_nothing_is_committed(towns):
     assert (judged_otherwise.changes.kept, judged_otherwise.input_day.rows) == (2, 0)
 
 
+def test_where_nothing_changed_a_summary_that_an_earlier_run_could_not_make_is_made(towns):
+    record = show(towns, {1: 0, 2: 0})
+    give(towns, [2, 1])
+    submit = ScriptedSubmit(enrichment=towns.enrichment, script=never)
+    pipeline = DayPipeline(
+        reference="declared.towns:towns",
+        enrichment=towns.enrichment,
+        quality=DayQuality(),
+        submit=submit,
+    )
+    made = [outcome.summaries for _ in range(2) for outcome in pipeline.run(["all"])]
+    assert made == [{"by_town": 2}, {}]
+    assert DeltaTable("data/published/by_town").to_pyarrow_table().num_rows == 2
+    assert DeltaTable("data/published/towns").version() == record.published_version
+
+
 @pytest.mark.parametrize("give", [give, give_as_csv])
 def test_what_the_command_compared_is_taken_over_by_the_program_unless_the_input_changed_since(
     towns, tmp_path, give
