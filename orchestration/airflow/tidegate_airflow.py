@@ -50,6 +50,9 @@ AFTER_A_CRASH = dt.timedelta(minutes=1)
 # of the pause between looks at jobs of a vendor, as of `tidegate run --wait-for-jobs`
 PAUSE_GROWS, PAUSE_GROWS_AT_MOST = 1.5, 20.0
 GRACE = 4.0  # s between SIGTERM and SIGKILL; Airflow kills the task 5 s after SIGTERM
+NOTHING_DONE = ("unchanged", "no input")
+# of the days of a refresh these decide last how the task ends, the first ones last of all
+MILD = (*NOTHING_DONE, "waiting", "not started", "stopped: service", "crashed")
 PR_SET_PDEATHSIG = 1
 WIDTH = 100  # characters of a line of a log; the page cuts longer ones
 RED_DAY = (
@@ -84,7 +87,9 @@ class TidegateDay(BaseOperator):
     often as they are open, without a worker or a slot of the pool; the command asks the vendor
     again after poll_every, then less and less often. A service that is down, or another run
     of the day: retried every again_after_s until the next publish_by after the run began; without
-    publish_by, failed. A crash: retried once. Anything else fails at once, with the reason.
+    publish_by, failed. A crash: retried once. Anything else fails at once, with the reason. A
+    refresh of several days ends as the worst of them; a day without input fails it if others are
+    not without.
 
     Args:
         enrichment: Its entry in the manifest.
@@ -162,7 +167,7 @@ class TidegateDay(BaseOperator):
         for result in results:
             context["ti"].xcom_push(key=f"tidegate_{result['day']}", value=result)
             self.report = result.get("report") or self.report
-        red = next((one for one in results if one["state"] != "published"), None)
+        red = _worst(results)
         unmade = [
             warning for result in results if result.get("unmade") for warning in result["warnings"]
         ]
@@ -178,7 +183,8 @@ class TidegateDay(BaseOperator):
         elif crashes.is_last:
             raise AirflowFailException(_text(red))
         if red is not None:
-            self._raise(red, began, looks)
+            nothing_done = all(result["state"] in NOTHING_DONE for result in results)
+            self._raise(red, began, looks, nothing_done=nothing_done)
         self._emit(
             context["outlet_events"],
             [one for one in results if one["enrichment"] == self.enrichment["name"]],
@@ -267,9 +273,11 @@ class TidegateDay(BaseOperator):
                     with_news.append(outlet)
         self.outlets: list[Any] = list(dict.fromkeys(with_news))
 
-    def _raise(self, red: Mapping[str, Any], began: dt.datetime, looks: int) -> None:
+    def _raise(
+        self, red: Mapping[str, Any], began: dt.datetime, looks: int, *, nothing_done: bool
+    ) -> None:
         match red["state"]:
-            case "no input" | "unchanged":
+            case "no input" | "unchanged" if nothing_done:
                 raise AirflowSkipException(_text(red))
             case "crashed":
                 raise DayCrashed(_text(red))
@@ -518,6 +526,13 @@ def _params(entry: Mapping[str, Any]) -> dict[str, Param]:
 def at_time(day: dt.date, time: str, zone: str) -> dt.datetime:
     """Returns HH:MM of a day in the time zone, in UTC."""
     return dt.datetime.combine(day, dt.time.fromisoformat(time), ZoneInfo(zone)).astimezone(dt.UTC)
+
+
+def _worst(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Returns the result that decides how the task ends; None if all days are published."""
+    red = [one for one in results if one["state"] != "published"]
+    ranks = {state: rank for rank, state in enumerate(MILD)}
+    return max(red, key=lambda one: ranks.get(one["state"], len(MILD)), default=None)
 
 
 def _text(result: Mapping[str, Any]) -> str:

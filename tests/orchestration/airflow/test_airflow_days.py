@@ -17,7 +17,7 @@ from tidegate.__main__ import main
 pytestmark = pytest.mark.process
 
 # stands for the Python that the manifest names: what it is to say is in a file per day, a line for
-# each time
+# each time, in which tabs divide what it says of several days
 COMMAND = """#!{python}
 import json, os, signal, sys
 from pathlib import Path
@@ -31,9 +31,11 @@ Path({folder!r}, day).write_text("\\n".join(lines[1:]))
 print("a line for the log")
 if lines[0] == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
-print(lines[0])
-ended = json.loads(lines[0])
-sys.exit(0 if ended["state"] in ("published", "unchanged") and not ended["unmade"] else 1)
+said = lines[0].split("\t")
+print(*said, sep="\\n")
+ended = [json.loads(one) for one in said]
+well = [one["state"] in ("published", "unchanged") and not one["unmade"] for one in ended]
+sys.exit(0 if all(well) else 1)
 """
 FIGURES = {
     "rows": 10,
@@ -58,6 +60,13 @@ DAYS = {  # what the command says each time; the task's state, and how often it 
     "killed": (["killed", "published"], "success", 2),
     "without letters": (["unchanged"], "skipped", 1),
     "without a summary": (["published, unmade"], "failed", 1),
+}
+
+REFRESHES = {  # what the command says of the days of a refresh; the task's state
+    "a day without input before a red one": (["no input", "held back"], "failed"),
+    "a waiting day before a red one": (["waiting", "held back"], "failed"),
+    "a published day before one without input": (["published", "no input"], "failed"),
+    "days without input": (["no input", "no input"], "skipped"),
 }
 
 
@@ -109,6 +118,9 @@ def ended(tmp_path_factory):
     says.mkdir()
     for name, (states, _, _) in DAYS.items():
         (says / day_of(name)).write_text("\n".join(said(state, day_of(name)) for state in states))
+    for number, (states, _) in enumerate(REFRESHES.values(), 3):
+        day = f"2026-02-{number:02}"
+        (says / day).write_text("\t".join(said(state, day) for state in states))
     (says / "2026-02-01").write_text(said("stopped: service", "2026-02-01"))
     (says / "2026-02-02").write_text(said("published", "2026-02-02"))
     command = root / "command"
@@ -131,6 +143,9 @@ def ended(tmp_path_factory):
         ("towns", {"day": "2026-02-02", "answered_from": "2026-02-02"} | refresh),
         ("unhurried", {"day": "2026-02-01"}),
     ]
+    for number in range(3, 3 + len(REFRESHES)):
+        day = f"2026-02-{number:02}"
+        runs.append(("towns", {"day": day, "answered_from": day} | refresh))
     script = ROOT / "tests" / "support" / "airflow_days.py"
     deadlines = [day_of("published"), str(dt.datetime.now(dt.UTC).date())]
     dag_file = str(home.folder / "dags" / "enrichments.py")
@@ -144,6 +159,7 @@ def ended(tmp_path_factory):
         "a refresh without its condition",
         "a refresh",
         "down, and nothing to publish by",
+        *REFRESHES,
         "deadlines",
     ]
     return (
@@ -157,6 +173,11 @@ def ended(tmp_path_factory):
 def test_a_day_ends_as_its_state_says_and_is_tried_again_where_that_helps(ended, name):
     _, state, tries = DAYS[name]
     assert (ended[0][name]["state"], ended[0][name]["tries"]) == (state, tries)
+
+
+@pytest.mark.parametrize("name", REFRESHES)
+def test_a_refresh_of_several_days_ends_as_the_worst_of_them(ended, name):
+    assert ended[0][name]["state"] == REFRESHES[name][1]
 
 
 def test_a_red_day_says_in_short_lines_of_its_log_why_what_to_do_and_where_its_report_is(ended):
@@ -208,4 +229,4 @@ def test_the_conf_chooses_the_command_and_what_it_lacks_fails_the_task_before_an
         == results["a refresh without its condition"]["state"]
         == "failed"
     )
-    assert len(asked) == sum(len(states) for states, _, _ in DAYS.values()) + 2
+    assert len(asked) == sum(len(states) for states, _, _ in DAYS.values()) + 2 + len(REFRESHES)
