@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 # a disk that is full or may not be written; the same again fails until a person acts
 REFUSED_BY_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES}
-# and its path, at the end of a reason whose cause only Spark's log has
-LOG_SAYS_MORE = " Spark's log: "
+# and its path, at the end of a reason whose cause only the run's log has
+LOG_SAYS_MORE = " The run's log: "
 
 
 class TidegateError(Exception):

@@ -424,7 +424,7 @@ class _Run:
         return self._unwritten(replace(outcome, progress=self._progress.get(day)))
 
     def _broken_off(self, day: str, result: ProgramResult) -> DayOutcome:
-        """Returns the outcome of a day whose Spark ended before its last event: by a crash, or
+        """Returns the outcome of a day whose program ended before its last event: by a crash, or
         before it could report anything.
         """
         self._link_log(day)

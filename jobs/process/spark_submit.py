@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ REFUSED_BY_JAVA = re.compile(
 )
 # exit statuses for which the program has reported the reason
 REPORTED = (FAILED, WRONG, STOPPED)
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second by a shell between
 LITTLE = 100_000  # bytes: a disk with less is full for a run's events and records
 
 
@@ -329,8 +331,9 @@ def ended(code: int, log: Path, free: Callable[[Path], int] = _free) -> ProgramR
         full = f" The disk of {log.parent} has {left:,} bytes left: make room, then run it again."
     if code in REPORTED:
         return ProgramResult(code, _why_not_started(log) or f"{_last_line(log)}{full}")
+    how = "was killed, perhaps because memory ran out" if code in KILLED else f"ended with {code}"
     return ProgramResult(
-        code, f"Spark ended with status {code} before the day was done.{full}{LOG_SAYS_MORE}{log}"
+        code, f"The run's program {how}, before the day was done.{full}{LOG_SAYS_MORE}{log}"
     )
 
 

@@ -171,11 +171,11 @@ def test_days_that_are_all_taken_are_reported_after_the_wait_of_one(project):
         ),
         (
             (), Script(no_input, None, None), {"code": KILLED},
-            "2013-01-11: Spark ended with status -9 before the day was done",
+            "2013-01-11: The run's program was killed, perhaps because memory ran out, before the day was done",
         ),
         (
             DAYS[:1], Script(None, no_input, None), {"code": KILLED},
-            "2013-01-12: Spark ended with status -9 before the day was done",
+            "2013-01-12: The run's program was killed, perhaps because memory ran out, before the day was done",
         ),
         (
             (), Script(service_down, None, None),

@@ -80,7 +80,9 @@ def test_a_day_that_was_not_written_has_its_state_its_reason_and_its_status(
 def test_a_spark_that_was_killed_is_a_crash(run):
     status, (day,) = run(lambda _day, _run_id: None, code=137)
     assert (status, day["state"]) == (6, "crashed")
-    assert day["reason"].startswith("Spark ended with status 137 before the day was done.")
+    assert day["reason"].startswith(
+        "The run's program was killed, perhaps because memory ran out, before the day was done."
+    )
 
 
 def test_a_published_day_has_its_figures_and_one_held_back_its_reason(towns, run):

@@ -135,7 +135,7 @@ def test_a_spark_that_cannot_start_is_reported_by_its_cause(tmp_path):
     log = tmp_path / "spark.log"
     too_odd = SparkSubmit(conf={"spark.driver.memory": "1x"})
     code = too_odd.run("enrichments.flights:flights", days=[DAY], run_id="r1", log=log)
-    cannot, where = "Spark cannot start", f"Nothing was called. Spark's log: {log}"
+    cannot, where = "Spark cannot start", f"Nothing was called. The run's log: {log}"
     assert ended(code, log).reason == f"{cannot}: Invalid maximum heap size: -Xmx1x. {where}"
     log.write_text(  # of the master locl[2]
         'Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or '

@@ -108,7 +108,7 @@ def test_a_damaged_page_is_reported_with_its_file_the_cause_the_cure_and_the_log
     assert how.reason == (
         f"input: {raw.absolute()} cannot be read: java.io.IOException: FAILED_TO_UNCOMPRESS(5). "
         "Write the file again. "
-        f"Spark's log: {LOG}"
+        f"The run's log: {LOG}"
     )
 
 
@@ -133,7 +133,7 @@ def test_a_worker_killed_in_every_attempt_is_reported_with_the_cure_and_the_log(
     assert how.reason == (
         "a Python worker of Spark was killed in each attempt of its task, as by a lack of memory. "
         "Run fewer tasks at "
-        f"once, or give them more memory; what was answered is in the ledger. Spark's log: {LOG}"
+        f"once, or give them more memory; what was answered is in the ledger. The run's log: {LOG}"
     )
 
 
