@@ -87,6 +87,10 @@ class LeaseKeeper:
         with self._lock:
             self._jobs -= 1
 
+    @property
+    def has_jobs(self) -> bool:
+        return self._jobs > 0
+
     def _apply(self, declared: ServiceLimits) -> None:
         at_least, is_same = declared.at_least, declared.at_least == self.declared.at_least
         self.declared, self.holder.limits = declared, declared.limits

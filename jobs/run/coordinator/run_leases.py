@@ -39,6 +39,7 @@ class RunLeases:
     Args:
         store: The shared store; used only on this object's loop.
         name: The run's display name.
+        url: The store's address.
         token: Makes unique tokens.
         clock: Seconds, monotonic.
     """
@@ -47,12 +48,13 @@ class RunLeases:
         self,
         store: LimitStore,
         name: str,
+        url: str = "",
         *,
         token: Callable[[int], str] = secrets.token_hex,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._name = name
+        self._name, self.url = name, url
         self._owner = f"{socket.gethostname()}-{os.getpid()}-{token(TOKEN_BYTES)}"
         self._clock = clock
         # by service, and the run if its budgets are settled
@@ -86,6 +88,12 @@ class RunLeases:
     def is_here(self) -> bool:
         """Whether its thread runs: not after `close`, nor in a fork of this process."""
         return self._thread.is_alive()
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a run is at work, or is to be settled by its bill."""
+        places = [*self._keepers.items()]
+        return any(run or keeper.has_jobs for (_, run), keeper in places)
 
     async def _end(self) -> None:
         if self._following is not None:
@@ -371,14 +379,19 @@ _opening = threading.Lock()
 def run_leases(name: str) -> RunLeases:
     """Returns this driver's leases, opened at first use, with the name of the first run.
 
+    They are in the store that the environment names now, unless a run has leases in another.
+
     Raises:
         DeclarationError: The environment names an invalid store.
         RunStopped: The store cannot be reached.
     """
     global _leases  # noqa: PLW0603  # a process has a single store of limits
     with _opening:
+        url = limits_url()
+        if _leases is not None and _leases.url != url and not _leases.is_in_use:
+            _leases.close()
         if _leases is None or not _leases.is_here:
-            _leases = RunLeases(open_store(limits_url()), name)
+            _leases = RunLeases(open_store(url), name, url)
             atexit.register(_leases.close)
     _leases.check()
     return _leases

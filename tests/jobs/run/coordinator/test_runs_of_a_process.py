@@ -1,9 +1,12 @@
 """Runs of one process, as in a notebook: each has the limits that it declares."""
 
+import asyncio
+
 import pytest
 
+from jobs.errors import RunStopped
 from jobs.limits.lease_book import Claim
-from jobs.limits.store_url import LIMITS_URL
+from jobs.limits.store_url import LIMITS_URL, in_store
 from jobs.run.coordinator import run_leases
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.coordinator.run_leases import build_keepers, leased_limits
@@ -51,8 +54,8 @@ class Run:
 
 
 class Process:
-    def __init__(self, wait_for, *, is_alone):
-        self.wait_for, self.is_alone = wait_for, is_alone
+    def __init__(self, wait_for):
+        self.wait_for = wait_for
         self.driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
 
     def run(self, declared, expected):
@@ -62,33 +65,54 @@ class Process:
         run.end()
 
 
-@pytest.fixture(params=["a store", "off"])
-def process(request, tmp_path, monkeypatch, wait_for):
-    is_shared = request.param == "a store"
-    monkeypatch.setenv(LIMITS_URL, f"file://{tmp_path}/limits.sqlite" if is_shared else "off")
+@pytest.fixture
+def meets_at(tmp_path, monkeypatch):
+    """Sets where runs meet: a file, or off."""
+
+    def sets(name):
+        monkeypatch.setenv(LIMITS_URL, name if name == "off" else f"file://{tmp_path / name}")
+
+    return sets
+
+
+@pytest.fixture
+def process(meets_at, monkeypatch, wait_for):
+    meets_at("limits.sqlite")
     monkeypatch.setattr(run_leases, "_leases", None)
     monkeypatch.setattr(run_leases, "_alone", {})
-    yield Process(wait_for, is_alone=not is_shared)
+    yield Process(wait_for)
     if run_leases._leases is not None:
         run_leases._leases.close()
 
 
-def test_a_run_has_its_rate_whatever_an_ended_run_of_its_process_declared(process):
+with_and_without_a_store = pytest.mark.parametrize("store", ["limits.sqlite", "off"])
+
+
+@with_and_without_a_store
+def test_a_run_has_its_rate_whatever_an_ended_run_of_its_process_declared(process, meets_at, store):
+    meets_at(store)
     for amount in (5, 50, 7):
         process.run(lookup(rate=Rate(amount, per="second")), {PER_SECOND: amount})
 
 
-def test_a_run_has_its_calls_in_flight_whatever_an_ended_run_of_its_process_declared(process):
+@with_and_without_a_store
+def test_a_run_has_its_calls_in_flight_whatever_an_ended_run_of_its_process_declared(
+    process, meets_at, store
+):
+    meets_at(store)
     rate = Rate(50, per="second")
     for many in (2, 6, 3):
         declared = lookup(rate=rate, adaptive=Adaptive(at_least=many))
         process.run(declared, {PER_SECOND: 50, CALLS: many})
-    whole = {} if process.is_alone else {CALLS: 5}  # then no lease divides them
+    whole = {} if store == "off" else {CALLS: 5}  # then no lease divides them
     process.run(lookup(rate=rate, max_concurrency=5), {PER_SECOND: 50} | whole)
     process.run(declared, {CALLS: 3})
 
 
-def test_a_lease_lasts_as_long_as_the_longest_call_of_the_runs_at_work(process):
+@with_and_without_a_store
+def test_a_lease_lasts_as_long_as_the_longest_call_of_the_runs_at_work(process, meets_at, store):
+    meets_at(store)
+
     def ttl(timeout):
         run = Run(process, lookup(timeout=timeout, rate=Rate(5, per="second")))
         run.end()
@@ -97,7 +121,9 @@ def test_a_lease_lasts_as_long_as_the_longest_call_of_the_runs_at_work(process):
     assert [ttl(timeout) for timeout in (600.0, 5.0)] == [610.0, 15.0]
 
 
-def test_of_two_runs_at_once_in_a_process_the_stricter_limits_apply(process):
+@with_and_without_a_store
+def test_of_two_runs_at_once_in_a_process_the_stricter_limits_apply(process, meets_at, store):
+    meets_at(store)
     first, second = (
         Run(process, lookup(rate=Rate(many, per="second"), adaptive=Adaptive(at_least=least)))
         for many, least in ((5, 6), (50, 2))
@@ -108,9 +134,50 @@ def test_of_two_runs_at_once_in_a_process_the_stricter_limits_apply(process):
     process.run(lookup(rate=Rate(50, per="second")), {PER_SECOND: 50})
 
 
-def test_what_an_ended_run_used_of_a_rate_counts_for_the_next_run(process):
+@with_and_without_a_store
+def test_what_an_ended_run_used_of_a_rate_counts_for_the_next_run(process, meets_at, store):
+    meets_at(store)
     run = Run(process, lookup(rate=Rate(5, per="day")))
     run.gets({PER_DAY: 5}, uses=3)
     run.end()
     process.run(lookup(adaptive=Adaptive()), {CALLS: 4})
     process.run(lookup(rate=Rate(10, per="day")), {PER_DAY: 7})
+
+
+def owners(path):
+    """Who has leases in this store."""
+    books, _ = asyncio.run(in_store(f"file://{path}", lambda store: store.books()))
+    return [row["owner"] for book in books.values() for row in book.rows(0.0) if row["wants"]]
+
+
+def test_after_a_store_that_is_not_there_a_corrected_one_is_used(process, meets_at):
+    meets_at("/dev/null/limits.sqlite")
+    with pytest.raises(RunStopped, match="cannot be used"):
+        Run(process, lookup())
+    meets_at("mended")
+    run = Run(process, lookup())
+    run.gets({CALLS: 8})
+    run.end()
+
+
+def test_runs_meet_in_the_store_that_was_named_last_once_no_run_holds_the_other(
+    process, meets_at, tmp_path
+):
+    def wants_in(name, run):
+        def is_there():
+            run.keeper.heartbeat("task", run.claims(0, 9))
+            return owners(tmp_path / name)
+
+        process.wait_for(is_there)
+        run.keeper.leave("task")
+        process.wait_for(lambda: not owners(tmp_path / name))
+
+    meets_at("first")
+    run = Run(process, lookup())
+    wants_in("first", run)
+    meets_at("second")
+    beside = Run(process, lookup())
+    wants_in("first", beside)
+    run.end()
+    beside.end()
+    wants_in("second", Run(process, lookup()))
