@@ -350,7 +350,7 @@ def of_files(
             columns[field.name.lower()] = in_table(column, field.type, table)
             alike &= columns[field.name.lower()] is column
     copies = {
-        file: _with_types(file, wrong, columns, folder)
+        file: _with_types(file, wrong, of_file, columns, folder)
         for file, of_file in untyped
         if (
             wrong := [
@@ -374,7 +374,11 @@ def of_files(
 
 
 def _with_types(
-    file: str, wrong: Sequence[InputColumn], columns: Mapping[str, InputColumn], folder: str | None
+    file: str,
+    wrong: Sequence[InputColumn],
+    of_file: Sequence[InputColumn],
+    columns: Mapping[str, InputColumn],
+    folder: str | None,
 ) -> str:
     """Copy a file so that these columns have their types; without a folder (a stream), refuse."""
     if folder is None:
@@ -384,7 +388,8 @@ def _with_types(
             f"in {typed.file}."
         )
     refuse_old_dates([file])
-    return typed_copy(file, {one.name: columns[one.name.lower()].kind for one in wrong}, folder)
+    types = {one.name: columns[one.name.lower()].kind for one in wrong}
+    return typed_copy(file, types, folder, {one.name: one.kind for one in of_file})
 
 
 def _same_in_arrow(footers: Iterable[pq.FileMetaData], columns: Iterable[InputColumn]) -> bool:

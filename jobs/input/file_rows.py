@@ -18,7 +18,7 @@ from jobs.arrow_values import conform
 from jobs.errors import TidegateError
 from jobs.input.keys.key_values import Values
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
-from jobs.storage.parquet_files import open_parquet, parquet_source
+from jobs.storage.parquet_files import open_parquet
 from jobs.storage.urls import is_url
 from jobs.wording import one_line
 
@@ -48,7 +48,7 @@ class FilePart:
 
 
 def _open_by_pages(place: str) -> pq.ParquetFile:
-    return pq.ParquetFile(parquet_source(place), pre_buffer=False, buffer_size=READ_AT_ONCE)
+    return open_parquet(place, pre_buffer=False, buffer_size=READ_AT_ONCE)
 
 
 @dataclass(frozen=True)

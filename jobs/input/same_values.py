@@ -88,7 +88,7 @@ def _same(stored: pa.DataType, read: pa.DataType, *, old_calendar: bool) -> bool
     if of.is_integer(stored) and of.is_integer(read):
         return bool(stored.bit_width < read.bit_width or stored == read)
     if of.is_timestamp(stored) and of.is_timestamp(read):
-        return bool(stored.unit != "ns" and (stored.tz is None) == (read.tz is None))
+        return bool(stored.tz is None or read.tz is not None)  # INT96 has none, and is in UTC
     return bool(
         stored == read
         or of.is_null(stored)

@@ -193,8 +193,16 @@ def is_copy(file: str) -> bool:
     return file.split("/")[-3:-2] == [FOLDER]
 
 
-def typed_copy(file: str, types: Mapping[str, pa.DataType], folder: str) -> str:
+def typed_copy(
+    file: str, types: Mapping[str, pa.DataType], folder: str, others: Mapping[str, pa.DataType]
+) -> str:
     """Return a copy of a Parquet file in which these columns have these types.
+
+    Args:
+        file: Its place.
+        types: Of columns that are written without a type there.
+        folder: The folder of the copy.
+        others: The types in which Spark reads the other columns.
 
     Raises:
         DeclarationError: The file changes, or the copy cannot be written.
@@ -210,7 +218,7 @@ def typed_copy(file: str, types: Mapping[str, pa.DataType], folder: str) -> str:
         with copy_at(target) as copy:
             with open_parquet(file) as opened:
                 fields = [
-                    field.with_type(types.get(field.name, field.type))
+                    field.with_type(types.get(field.name, others[field.name]))
                     for field in opened.schema_arrow
                 ]
                 with pq.ParquetWriter(copy, pa.schema(fields)) as writer:

@@ -39,9 +39,8 @@ def open_parquet(place: str, **options: Any) -> pq.ParquetFile:
     Times in INT96 are read in microseconds, as by Spark: nanoseconds end in 2262, and years beyond
     would be read as others.
     """
-    return pq.ParquetFile(
-        parquet_source(place), pre_buffer=is_url(place), coerce_int96_timestamp_unit="us", **options
-    )
+    options = {"pre_buffer": is_url(place), "coerce_int96_timestamp_unit": "us"} | options
+    return pq.ParquetFile(parquet_source(place), **options)
 
 
 def rows_by_number(read: Callable[[int], Iterable[pa.RecordBatch]]) -> MapInArrow:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from jobs.arrow_values import conform, one_chunk
 from jobs.input.keys.key_values import Values, read_by
 from jobs.input.same_values import is_unambiguous
-from jobs.storage.parquet_files import open_parquet
+from jobs.storage.parquet_files import has_old_calendar, open_parquet
 
 if TYPE_CHECKING:
     from jobs.input.day import InputDay
@@ -49,6 +50,7 @@ def _read_file(
     path: str, place: int, types: pa.Schema, keys: Mapping[str, Values]
 ) -> pa.Table | None:
     with open_parquet(path) as file:
+        has_old_dates = has_old_calendar(file.metadata)
         by_lower_name = {name.lower(): name for name in file.schema_arrow.names}
         own = {name: by_lower_name.get(name.lower()) for name in types.names}
         read = file.read(columns=[name for name in own.values() if name is not None])
@@ -59,8 +61,8 @@ def _read_file(
         if column is None:
             columns[name] = pa.nulls(rows, kind)
         else:
-            columns[name] = read[column].cast(kind).combine_chunks()
-        if not is_unambiguous(columns[name]):
+            columns[name] = conform(one_chunk(read[column]), kind)
+        if has_old_dates and not is_unambiguous(columns[name]):
             return None
     values = {name: key.evaluate(columns, rows) for name, key in keys.items()}
     return _numbered(pa.table(values), place).drop_null()

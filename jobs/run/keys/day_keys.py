@@ -85,9 +85,8 @@ class KeySource:
     def _frame(self) -> DataFrame:
         if isinstance(self.prepared, LocalRows):
             raise NeedsSpark(
-                f"lookup {self.lookup.name}: a key is not read without Spark: a file is torn, has "
-                "dates before 1900, whose calendar only Spark knows, or needs more memory than "
-                f"there is. {CURE}"
+                f"lookup {self.lookup.name}: a key is not read without Spark: a file is torn, or "
+                f"needs more memory than there is. {CURE}"
             )
         return self.prepared
 

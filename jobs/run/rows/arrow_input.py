@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
     from jobs.task.rows.arrow_batches import BatchLayout
 
-CALENDAR = "spark.sql.parquet.datetimeRebaseModeInRead"
+CALENDARS = tuple(f"spark.sql.parquet.{one}RebaseModeInRead" for one in ("datetime", "int96"))
 # metadata of a column that changes no value; other metadata pads texts, or gives absent columns a
 # default
 PLAIN = {"comment"}
@@ -46,7 +46,7 @@ def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFram
         raise DeclarationError(
             f"{enrichment}: input: only Spark reads these files as they were meant, and it reads "
             "none on a store: they "
-            "have nested columns, INT96, or dates of an old calendar. Write them again without, or "
+            "have nested columns, or dates of an old calendar. Write them again without, or "
             "put them into a "
             "folder that driver and executors share."
         )
@@ -103,8 +103,9 @@ def _is_plain(prepared: DataFrame, day: InputDay) -> bool:
     """Returns whether Spark passes the columns to Arrow as they stand in the files."""
     fields = [prepared.schema[name] for name in day.names]
     is_dated = any(pa.types.is_temporal(column.kind) for column in day.columns)
+    calendars = map(prepared.sparkSession.conf.get, CALENDARS)
     return (
         all(set(field.metadata) <= PLAIN for field in fields)
         and arrow_schema(StructType(fields)).types == day.schema.types
-        and not (is_dated and prepared.sparkSession.conf.get(CALENDAR) != "CORRECTED")
+        and not (is_dated and set(calendars) != {"CORRECTED"})
     )

@@ -76,7 +76,7 @@ def require_arrow_keys(enrichment: Enrichment, day: InputDay) -> None:
     if day.spark_types() is None or not day.same_in_arrow:
         raise DeclarationError(
             f"{name}: input: only Spark reads these files as they were meant, and lookups that "
-            "read answers need files that Arrow reads: without nested columns, INT96, and dates "
+            "read answers need files that Arrow reads: without nested columns and dates "
             "of an old calendar. Write them again."
         )
     layout = lay_out_batch(enrichment, [*day.names, *SOURCE_IDENTITY])

@@ -80,7 +80,7 @@ class LocalRows:
         types = day.spark_types()
         if types is None or not day.same_in_arrow:
             raise DeclarationError(
-                f"{enrichment.name}: input: only Spark reads nested columns, INT96, and dates of "
+                f"{enrichment.name}: input: only Spark reads nested columns and dates of "
                 f"an old calendar as they were meant. {CURE}"
             )
         fields = [

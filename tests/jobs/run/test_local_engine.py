@@ -277,6 +277,21 @@ def test_what_needs_spark_is_refused_before_any_call(project, service, monkeypat
     assert service.log == []
 
 
+def test_times_in_int96_are_carried_and_are_keys(project, service, monkeypatch):
+    monkeypatch.setenv(ENGINE, "local")
+    service.answer = _answered
+    times = [dt.datetime(1501, 2, 3, tzinfo=dt.UTC), NOON]
+    table = pa.table({"n": range(2), "at": pa.array(times, pa.timestamp("us", "UTC"))})
+    path = f"raw/date={DAY}/{NAMES[0]}"
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    declared = declare(service, keys={"town": "at"}, ledger=Ledger("ledger"))
+    for run_id in ("unknown", "known"):
+        record = run_day(declared, DAY, run_id, checks="data_quality.local_day:check")
+        assert [one.status for one in record.verdicts if one.status == "failed"] == []
+        assert rows(record, exact=True)["at"].to_pylist() == times
+    assert sorted(service.log) == ["/1501-02-03T00%3A00%3A00Z", "/2026-11-19T12%3A00%3A00Z"]
+
+
 def test_an_unknown_engine_is_named(project, service, monkeypatch):
     monkeypatch.setenv(ENGINE, "flink")
     with pytest.raises(

@@ -107,7 +107,10 @@ def write_day(draw, folder, form):
         table = pa.table(columns)
         if form == "parquet":
             pq.write_table(
-                table, folder / f"part-{file}.parquet", row_group_size=draw.choice([40, 1_000])
+                table,
+                folder / f"part-{file}.parquet",
+                row_group_size=draw.choice([40, 1_000]),
+                use_deprecated_int96_timestamps=draw.random() < 0.5,
             )
         elif form == "csv":
             pv.write_csv(table, folder / f"part-{file}.csv")

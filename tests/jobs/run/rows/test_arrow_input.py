@@ -24,7 +24,7 @@ from jobs.run.engines.spark_failures import own_words
 from jobs.run.enrich import write_out
 from jobs.run.keys.day_keys import task_column
 from jobs.run.plan.planner import plan_tasks
-from jobs.run.rows.arrow_input import CALENDAR
+from jobs.run.rows.arrow_input import CALENDARS
 from jobs.schema.columns import SOURCE_IDENTITY
 from tests.support.variants import first_of
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
@@ -33,6 +33,7 @@ pytestmark = pytest.mark.spark
 AT = dt.datetime(2013, 1, 10, 12, 0, 0, 123_456)  # noqa: DTZ001
 LONG_AGO = dt.datetime(1501, 2, 3, 4, 5, 6, 7)  # noqa: DTZ001
 ZONED = pa.timestamp("us", "UTC")
+TIMES_AS = "spark.sql.parquet.outputTimestampType"
 # values, the type in which a file stores them, the type in which Spark reads them; a day may have
 # several of one name
 COLUMNS = {
@@ -76,6 +77,7 @@ def random_file(path, draw):
     options = {
         "row_group_size": draw.choice([50, 700, 5000]),
         "data_page_size": draw.choice([100, 1 << 20]),
+        "use_deprecated_int96_timestamps": draw.random() < 0.3,
     }
     pq.write_table(pa.table(columns), path, store_schema=draw.random() < 0.7, **options)
 
@@ -144,13 +146,27 @@ WRITTEN = {"k": [1, 2, 3], "text": ["a", None, "b"], "at": pa.array([AT, None, L
     [
         ([WRITTEN], {}, ["k + 1"]),
         ([WRITTEN | {"tags": [["a"], [], None]}], {}, ["k"]),
-        ([WRITTEN], {"use_deprecated_int96_timestamps": True}, ["k"]),
         ([WRITTEN | {"lasted": pa.array([1, 2, 3], pa.duration("us"))}], {}, ["k"]),
     ],
-    ids=["an expression", "nested", "int96", "a length of time"],
+    ids=["an expression", "nested", "a length of time"],
 )
 def test_spark_reads_what_arrow_reads_in_another_way(spark, tmp_path, tables, options, keys):
     assert planned(spark, day_of(tmp_path, *tables, **options), keys)[1].reads is None
+
+
+def test_tasks_read_the_times_that_spark_writes_by_default(spark, tmp_path):
+    times = [AT, None, LONG_AGO, dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 1)]  # noqa: DTZ001
+    table, usual = pa.table({"k": range(5), "at": pa.array(times, ZONED)}), spark.conf.get(TIMES_AS)
+    spark.conf.set(TIMES_AS, "INT96")
+    spark.createDataFrame(table).write.parquet(str(tmp_path / "day"))
+    spark.conf.set(TIMES_AS, usual)
+    day = of_files(sorted((tmp_path / "day").glob("*.parquet")))
+    prepared, plan = planned(spark, day, ["k"])
+    found = pa.Table.from_batches(
+        [batch for task in range(len(plan.reads.parts)) for batch in plan.reads.of(task)]
+    )
+    for read in (found.sort_by("k"), prepared.orderBy("k").toArrow()):
+        assert read.select(table.column_names).to_pylist() == table.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -164,10 +180,11 @@ def test_spark_reads_times_of_an_old_calendar(spark, tmp_path, noted):
     assert planned(spark, of_files([tmp_path / "timeless.parquet"]), ["k"])[1].reads is not None
 
 
-def test_spark_reads_times_where_another_calendar_is_set(spark, tmp_path):
-    spark.conf.set(CALENDAR, "LEGACY")
+@pytest.mark.parametrize("setting", CALENDARS)
+def test_spark_reads_times_where_another_calendar_is_set(spark, tmp_path, setting):
+    spark.conf.set(setting, "LEGACY")
     assert planned(spark, day_of(tmp_path, WRITTEN), ["k"])[1].reads is None
-    spark.conf.unset(CALENDAR)
+    spark.conf.unset(setting)
 
 
 @pytest.mark.parametrize(
