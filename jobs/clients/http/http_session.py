@@ -249,7 +249,7 @@ class ServiceSession:
             try:
                 note(exchange, response.status)
                 status = response.status
-                if status in misses or status >= 400:
+                if status in misses or status >= 300:
                     LEAVING.get().used = NOTHING  # services do not bill it, unless its text tells
                 if status == 401 and self._authorizer.refused(headers):
                     raise Throttled(

@@ -25,4 +25,14 @@ def test_a_price_of_an_answer_bills_no_miss_no_error_and_no_refused_access(local
     assert "2 hits  0.02 USD" in capsys.readouterr().out
 
 
+def test_a_redirect_by_its_status_is_no_use_that_stays_unknown(local_days, capsys):
+    local_days.towns.declare_too("from tidegate import Tolerance", LENIENT, *BY_HIT.splitlines())
+    local_days.fails = {"alpha": 302}
+    local_days.write_input(DAY, ["alpha", "gamma"])
+    assert local_days.run(DAY) == 0
+    said = capsys.readouterr().out
+    assert "; 0.0100 USD; version" in said
+    assert "warning" not in said
+
+
 LENIENT = "towns = replace(towns, tolerance=Tolerance(error=0.6))"
