@@ -19,7 +19,7 @@ from jobs.clients.http.streamed_bodies import (
     read_to_file,
     spooled_lines,
 )
-from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
+from jobs.clients.request_counter import IN_CALL, LEAVING, RequestCounts, Unasked, counts_of
 from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.answers.usage import MOST, as_count
 from jobs.declare.coroutine_lookup import NO_BODY, CoroutineLookup, Row
@@ -57,16 +57,20 @@ class CoroutineClient(SessionClient):
         priced = set(priced_units(self._lookup.prices))
         priced |= {rate.unit for rate in self._lookup.rates} - {REQUEST} if priced else set()
         requests = Requests(self._session, self._counts, priced, key)
+        has_answer = False
         self._session.call_begins(key)
         try:
             async with requests:
                 answer = await self._run(key, requests)
             self._session.refuse_doubtful(key)
-        except BaseException:
-            self._counts.lost += requests.billed
-            if requests.may_have_cost and not requests.billed and self._is_reported:
-                self._counts.unknown_use += 1
-            raise
+            has_answer = True
+        finally:
+            if not has_answer:
+                self._counts.lost += requests.billed
+            if requests.have_lost and (call := IN_CALL.get()) is not None:
+                call.note_unknown_use()
+            is_known = not requests.have_lost and (has_answer or requests.are_billed)
+            self._counts.unknown_use += self._is_reported and not is_known
         return answer
 
     async def _run(self, key: Key, requests: Requests) -> Any | None:
@@ -107,7 +111,8 @@ class Requests:
     Attributes:
         about_all: Throttling or denied access, even if the function caught it.
         billed: Units that the run billed.
-        may_have_cost: Whether a request was sent that the service did not refuse.
+        have_lost: Whether a request was sent that got no whole answer.
+        are_billed: Whether the run billed after its last answer, or had none.
         are_whole: HTTP marked the end of all lines read; otherwise the connection may have been cut
             after a line.
     """
@@ -123,7 +128,7 @@ class Requests:
         self._counts = counts
         self._priced = priced
         self.billed: Counter[str] = Counter()
-        self.may_have_cost = False
+        self.have_lost, self.are_billed = False, True
         self._unasked = Unasked(1)  # counts the run's key once
         self.about_all: Throttled | RunStopped | None = None
         # requests, and the task that awaits each
@@ -312,6 +317,7 @@ class Requests:
             counted[unit] = counted.get(unit, 0) + count
         self._counts.bill(counted)
         self.billed.update(counted)
+        self.are_billed = True
 
     def _url(self, path: str) -> URL:
         """Return the URL of a request. Raises ValueError if a key would change the address."""
@@ -367,7 +373,10 @@ class Requests:
             is_refused, self.about_all = True, message
             raise
         finally:
-            self.may_have_cost |= self._unasked.are_taken and not is_refused
+            request = LEAVING.get()
+            if request.was_sent and not is_refused:
+                self.are_billed = False
+                self.have_lost |= request.used is None
         return response.content
 
 

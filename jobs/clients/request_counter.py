@@ -122,11 +122,6 @@ class Unasked:
     def __init__(self, items: int) -> None:
         self._items = items
 
-    @property
-    def are_taken(self) -> bool:
-        """Whether a request with these keys was sent."""
-        return not self._items
-
     def taken(self) -> int:
         items, self._items = self._items, 0
         return items
@@ -144,13 +139,13 @@ class Request:
         "_clock",
         "_counts",
         "_in_flight",
-        "_is_written",
         "_items",
         "_left_at",
         "_unasked",
         "connection",
         "tells",
         "used",
+        "was_sent",
     )
 
     def __init__(
@@ -169,8 +164,7 @@ class Request:
             self._items = items
         self._call: Call | None = None
         self._left_at: float | None = None
-        self._in_flight = False
-        self._is_written = False
+        self._in_flight = self.was_sent = False
         self.connection: Any = None  # for HTTP, the connection in use
         self.tells = False  # its answer reports what it used
         self.used: Mapping[str, int] | None = None  # as its answer told; None: not yet
@@ -201,7 +195,7 @@ class Request:
 
         A request that has a connection but is cancelled or killed before it writes costs nothing.
         """
-        self._is_written = True
+        self.was_sent = True
         counts, day = self._counts, _today()
         counts.meter("request", day, 1)
         counts.meter("item", day, self._items)
@@ -223,7 +217,7 @@ class Request:
             self._counts.seconds += self._clock() - self._left_at
             if self._call is not None:
                 self._call.request_ended()
-        if not self._is_written:
+        if not self.was_sent:
             if self._unasked is not None:
                 self._unasked.give_back(self._items)
             return

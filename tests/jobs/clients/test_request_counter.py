@@ -3,6 +3,7 @@ database.
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 import sqlite3
@@ -255,6 +256,56 @@ def test_the_use_of_a_coroutine_is_unknown_only_if_it_sent_what_was_not_refused(
 
     unknown = [counted(asks_first, key).unknown_use for key in ("nothing", "refused", "sent")]
     assert unknown == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("requests", "unknown"),
+    [
+        (("good", "bill", "good", "bill", "raise"), 0),
+        (("good", "bill", "refused"), 0),
+        (("good", "bill", "good", "raise"), 1),
+        (("good", "bill", "lost"), 1),
+        (("good", "bill", "late"), 1),
+        (("lost or not", "good", "bill"), 1),
+        (("lost or not", "good", "bill", "raise"), 1),
+        (("both", "bill"), 1),
+    ],
+)
+def test_the_use_of_a_coroutine_is_unknown_if_a_request_is_lost_or_unbilled(
+    service, requests, unknown
+):
+    async def answer(request):
+        if request.path == "/lost":
+            request.transport.close()
+        if request.path == "/late":
+            await asyncio.sleep(5)
+        return web.json_response({}, status=429 if request.path == "/refused" else 200)
+
+    service.answer = answer
+
+    async def does(step, http):
+        if step == "bill":
+            http.bill(tokens=3)
+        elif step == "raise":
+            raise OSError
+        elif step == "late":
+            async with asyncio.timeout(0.2):
+                await http.get("/late")
+        elif step == "both":
+            await asyncio.gather(does("lost or not", http), does("good", http))
+        elif step == "lost or not":
+            with contextlib.suppress(CallFailed):
+                await http.get("/lost")
+        else:
+            await http.get(f"/{step}")
+
+    @coroutine(service.url, prices=[Price("2.50 USD", per="1000 tokens")])
+    async def asks(row, http):
+        for step in requests:
+            await does(step, http)
+        return {}
+
+    assert counted(asks, "a").unknown_use == unknown
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

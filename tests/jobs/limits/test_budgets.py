@@ -8,12 +8,13 @@ import datetime as dt
 import json
 import math
 import random
-from contextlib import closing
+from contextlib import closing, suppress
 from decimal import Decimal
 
 import pytest
 from aiohttp import web
 
+from jobs.clients.client import CallFailed
 from jobs.errors import BudgetExhausted, DeclarationError
 from jobs.ledger.store import LedgerFolder
 from jobs.limits.lease_book import BUDGETS_KEPT, Claim, LeaseBook, Limit, Share
@@ -514,6 +515,35 @@ def test_a_coroutine_that_billed_and_then_failed_is_settled_at_its_bill(url, ser
     assert len(spent) == 200
     (book,) = asyncio.run(open_store(url).books())[0].values()
     assert book.held("billionths of USD on 2026-11-25") == sum(spent) * 1_000_000
+
+
+def test_a_coroutine_that_lost_a_request_and_went_on_is_settled_at_its_most(url, service):
+    async def answer(request):
+        if request.path == "/lost":
+            request.transport.close()
+        return web.json_response({})
+
+    service.answer = answer
+
+    async def ask(row, http):
+        with suppress(CallFailed):
+            await http.get("/lost")
+        await http.get("/found")
+        http.bill(tokens=10)
+        return {"first_x": 1}
+
+    declared = lookup(
+        name="first", keys={"k": "k"}, returns="first_x BIGINT", timeout=5.0, cache=None,
+        service=Service(
+            name="model", url=service.url, max_concurrency=20,
+            prices=Price("1 USD", per="1000 tokens"),
+            budget=Budget("1000 USD", per="day", at_most="0.10 USD"),
+        ),
+    )(ask)  # fmt: skip
+    (run,) = at_once(url, declared, 1, 3)
+    assert not run.errors
+    (book,) = asyncio.run(open_store(url).books())[0].values()
+    assert book.held("billionths of USD on 2026-11-25") == 6 * 100_000_000
 
 
 def test_no_budget_and_no_rate_changes_nothing_of_a_plan(monkeypatch):
