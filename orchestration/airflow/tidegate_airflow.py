@@ -31,7 +31,6 @@ from airflow.sdk import (
     Asset,
     BaseOperator,
     BaseOperatorLink,
-    CronPartitionTimetable,
     ExceptionRetryPolicy,
     Param,
     PartitionedAtRuntime,
@@ -43,6 +42,8 @@ from airflow.sdk.definitions.deadline import (
     deadline_reference,
 )
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.timetables.base import DagRunInfo, TimeRestriction
+from airflow.timetables.trigger import CronPartitionTimetable
 
 FORMAT = 1  # of the manifest, and of the results of `tidegate run --json`
 DAY_LONG = dt.timedelta(days=1)
@@ -377,11 +378,33 @@ class PublishBy(BaseDeadlineReference):
         return until if until > dt.datetime.now(dt.UTC) else None
 
 
+class DayBefore(CronPartitionTimetable):
+    """A run a day, for the day before.
+
+    With `run_offset=-1` Airflow goes back to the time of the schedule before. Where clocks skip
+    that time, as 02:15 on the last Sunday of March, this is on the day of the run itself: the day
+    would be run before its end, and the one before never.
+    """
+
+    def next_dagrun_info_v2(
+        self, *, last_dagrun_info: DagRunInfo | None, restriction: TimeRestriction
+    ) -> DagRunInfo | None:
+        run = super().next_dagrun_info_v2(
+            last_dagrun_info=last_dagrun_info, restriction=restriction
+        )
+        if run is None or run.partition_key is None:
+            return run
+        day = dt.date.fromisoformat(run.partition_key) - DAY_LONG
+        begin = self.localize_partition_datetime(dt.datetime.combine(day, dt.time(), dt.UTC))
+        return run._replace(partition_date=begin, partition_key=day.isoformat())
+
+
 class TidegatePlugin(AirflowPlugin):
-    """Registers the deadline's reference, so that the scheduler finds it."""
+    """Registers the deadline's reference and the timetable, so that the scheduler finds them."""
 
     name = "tidegate"
     deadline_references = [PublishBy]  # noqa: RUF012  # as Airflow has it
+    timetables = [DayBefore]  # noqa: RUF012
 
 
 def dags_of(
@@ -492,17 +515,15 @@ def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | Partitioned
     ):
         once = "an hour, such as 5 * * * *" if every == "hour" else "a day, such as 15 2 * * *"
         raise ValueError(
-            f"{entry['name']}: schedule is {cron!r}; Airflow names a run's {every} by the run "
-            f"before it, so it must be one time {once}. A {every} that a service stopped is tried "
+            f"{entry['name']}: schedule is {cron!r}; each run is of the {every} before it, so "
+            f"it must be one time {once}. A {every} that a service stopped is tried "
             "again without another time."
         )
     if every == "hour":
         return CronPartitionTimetable(
             cron, timezone="UTC", run_offset=-1, key_format="%Y-%m-%dT%HZ"
         )
-    return CronPartitionTimetable(
-        cron, timezone=entry["zone"], run_offset=-1, key_format="%Y-%m-%d"
-    )
+    return DayBefore(cron, timezone=entry["zone"], key_format="%Y-%m-%d")
 
 
 def _params(entry: Mapping[str, Any]) -> dict[str, Param]:

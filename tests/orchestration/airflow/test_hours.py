@@ -1,7 +1,8 @@
-"""Airflow's timetable of an enrichment by hours: which hour each run is of."""
+"""Airflow's timetables: which day, or hour, each run is of."""
 
 import pytest
 
+from orchestration.airflow import copy_plugin
 from tests.support.airflow_home import printed_by
 
 pytestmark = pytest.mark.process
@@ -57,7 +58,42 @@ for every, cron in (("hour", "5 * * * *"), ("hour", "0 * * * *"), ("day", "15 2 
 
 @pytest.mark.proof
 def test_airflow_asks_for_the_declared_days_and_hours_and_no_others(tmp_path):
+    copy_plugin(tmp_path / "plugins")
     runs = printed_by(RUNS, tmp_path, "runs")
     assert (
         runs == ["runs 48 2026-01-09T23Z 2026-01-11T22Z"] * 2 + ["runs 2 2026-01-10 2026-01-11"] * 2
     )
+
+
+SPRING = """
+import pendulum
+from airflow.serialization.decoders import decode_timetable
+from airflow.serialization.encoders import encode_timetable
+from airflow.timetables.base import TimeRestriction
+from tidegate_airflow import _timetable
+
+for zone, cron, day in (
+    ("Europe/Berlin", "15 2 * * *", "2026-03-29"),
+    ("America/New_York", "30 2 * * *", "2026-03-08"),
+    ("Africa/Cairo", "0 0 * * *", "2026-04-24"),
+    ("Europe/Berlin", "15 2 * * *", "2026-10-25"),
+):
+    timetable = _timetable({"name": "orders", "schedule": cron, "zone": zone, "every": "day"})
+    timetable = decode_timetable(encode_timetable(timetable))
+    change = pendulum.parse(day)
+    bounds = [change.subtract(days=1, hours=4), change.add(days=2, hours=8)]
+    run, runs = None, []
+    while run := timetable.next_dagrun_info_v2(
+        last_dagrun_info=run, restriction=TimeRestriction(*bounds, catchup=True)
+    ):
+        of_run = pendulum.parse(run.partition_key)
+        end = pendulum.parse(of_run.add(days=1).to_date_string(), tz=zone)
+        runs += [(of_run - change).days, end <= run.run_after]
+    print("runs", *runs)
+"""
+
+
+def test_a_day_has_its_run_after_its_end_also_where_clocks_skip_the_time_of_the_schedule(tmp_path):
+    copy_plugin(tmp_path / "plugins")
+    runs = printed_by(SPRING, tmp_path, "runs")
+    assert runs == ["runs -2 True -1 True 0 True 1 True"] * 4
