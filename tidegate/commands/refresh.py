@@ -62,8 +62,9 @@ def _run(options: argparse.Namespace) -> int:
 
         def run_one(one: Discovered, days: Mapping[str, Sequence[str]] = days) -> int:
             run = pipeline(one.reference, one.enrichment, options)
-            events = run.run(days[one.reference], DayOptions(refresh.OPTIONS, until_red=True))
-            return tell_as_asked(options, run, events)
+            options_of_run = DayOptions(refresh.OPTIONS, until_red=True)
+            in_turn = refresh.input_first(one.enrichment, days[one.reference])
+            return tell_as_asked(options, run, run.run(in_turn, options_of_run))
 
         found = [Discovered(reference, enrichment) for reference, enrichment, _ in matched.days]
         ended = run_each(options, found, run_one)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from jobs.commands.marks import mark_expired
 from jobs.commands.replaying.condition import Condition
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import LedgerError
+from jobs.input.day import files_in
 from jobs.ledger.answers import ANSWERS, SCHEMA, as_answers
 from jobs.ledger.changes.compaction import open_compacted
 from jobs.ledger.generations import COMPACTED, contents
@@ -84,6 +85,11 @@ def find(kept: Kept, where: str, *, first: str | None = None, last: str | None =
         for reference, enrichment in kept.read_by
     )
     return Matched(keys, void, days)
+
+
+def input_first(enrichment: Enrichment, days: Sequence[str]) -> list[str]:
+    """Return the days with those last whose input is gone, as by a retention: a run ends there."""
+    return sorted(days, key=lambda day: not files_in(enrichment.input, day))
 
 
 def expire(kept: Kept, matched: Matched) -> int:

@@ -3,6 +3,7 @@ here.
 """
 
 import datetime as dt
+import shutil
 
 import pytest
 
@@ -127,3 +128,16 @@ def test_a_lookup_that_is_not_there_is_named_with_those_that_are(stored, capsys)
     assert capsys.readouterr().err == (
         "no lookup with a ledger is named 'wether'. Did you mean 'weather'? There are: weather.\n"
     )
+
+
+def test_a_day_whose_input_is_gone_keeps_no_other_day_from_its_refresh(local_days, capsys):
+    days = {FIRST: ["town-1", "town-2"], SECOND: ["town-2", "town-3"], "2013-01-12": ["town-4"]}
+    for day, towns in days.items():
+        local_days.write_input(day, towns)
+    assert local_days.run(*days) == 0
+    shutil.rmtree(f"data/raw/towns/date={FIRST}")
+    local_days.calls.clear()
+    command = ["refresh", "weather", "--where", "answer.temp_c >= 0", "--run"]
+    assert main([*command, "--package", "declared"]) == 2
+    assert sorted(town for _, town, _ in local_days.calls) == ["town-2", "town-3", "town-4"]
+    assert f"{FIRST}  no input " in capsys.readouterr().out.splitlines()[-1]
