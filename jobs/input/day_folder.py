@@ -52,8 +52,9 @@ class DayFolder:
         """List a folder, which need not exist.
 
         Raises:
-            DeclarationError: It cannot be listed.
+            DeclarationError: It cannot be listed, or a link in it leads nowhere.
         """
+        _refuse_broken_links(declared, declared.folder(day))
         files, folders = list_or_refuse(stored_files.entries_in, declared.folder(day))
         files = [file for file in files if not file.name.startswith(HIDDEN)]
         read = tuple(file for file in files if is_of_format(file.name, declared))
@@ -91,6 +92,21 @@ def find_in_folder(declared: Input, day: str) -> tuple[tuple[StoredFile, ...], t
         )
     folders = [f"{name}/" for name in (*found.folders, *_folders_of_no_day(declared))]
     return found.files, (*found.others, *folders)
+
+
+def _refuse_broken_links(declared: Input, folder: str) -> None:
+    """Refuse links to files of the format, or to the folder, that are not there.
+
+    Raises:
+        DeclarationError: Such a link exists.
+    """
+    for link in list_or_refuse(stored_files.broken_links_in, folder):
+        name = Path(link).name
+        if link == folder or (is_of_format(name, declared) and not name.startswith(HIDDEN)):
+            raise DeclarationError(
+                f"input: {link} is a link to {Path(link).readlink()}, which is not there. Fetch "
+                "that, or remove the link."
+            )
 
 
 def _refuse_deeper_files(declared: Input, folder: str, found: DayFolder) -> None:

@@ -140,6 +140,20 @@ def entries_in(folder: str) -> tuple[list[StoredFile], list[str]]:
     return files, [info.base_name for info in found if info.type == fs.FileType.Directory]
 
 
+def broken_links_in(folder: str) -> list[str]:
+    """Return the links to nothing in a folder, which `files_in` leaves out, sorted.
+
+    The folder itself may be one. Errors as `files_in`; a store has no links.
+    """
+    if is_url(folder):
+        return []
+    if not Path(folder).is_dir():
+        return [folder] if Path(folder).is_symlink() else []
+    with os.scandir(folder) as entries:
+        links = [entry.path for entry in entries if entry.is_symlink()]
+    return sorted(link for link in links if not Path(link).exists())
+
+
 def paths_below(folder: str) -> list[str]:
     """Return the relative paths of all files below a folder, sorted. Errors as `files_in`."""
     found = _children(folder, recursive=True)

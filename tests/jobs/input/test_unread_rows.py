@@ -94,6 +94,23 @@ def test_what_lies_there_and_is_not_read_is_named(raw):
     )
 
 
+@pytest.mark.parametrize("name", ["b.parquet", "C.PARQUET", "."])
+def test_a_link_to_a_file_or_folder_that_is_not_there_is_refused_by_name(raw, name):
+    if name == ".":
+        raw.rename("elsewhere")
+    link = raw / name
+    link.symlink_to("not_fetched")
+    message = f"moods: input: {link} is a link to not_fetched, which is not there. Fetch that, or remove the link."
+    with pytest.raises(DeclarationError, match=re.escape(message)):
+        find_input(declared(), DAY)
+
+
+def test_links_of_hidden_names_and_other_endings_may_lead_nowhere(raw):
+    for name in (".#a.parquet", "_b.parquet", "c.csv"):
+        (raw / name).symlink_to("not_fetched")
+    assert find_input(declared(), DAY).rows == 10
+
+
 def test_check_names_what_is_not_read(raw, monkeypatch):
     (raw / "e.parq").touch()
     Path("mine").mkdir()
