@@ -17,7 +17,7 @@ from jobs.declare.inputs import TABLES
 from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day_folder import DayFolder, find_in_folder, list_or_refuse, nearest_to
-from jobs.input.same_values import reading_facts, reads_same, refuse_old_dates
+from jobs.input.same_values import only_in_spark, reading_facts, refuse_old_dates
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.staged_files import is_copy, staged, typed_copy
 from jobs.input.table_formats import refuse_table_formats
@@ -63,7 +63,7 @@ class InputDay:
         rows: The number of rows.
         columns: The columns of all files, in the order of first occurrence.
         row_bytes: Average bytes of a row in the row group with the largest rows.
-        same_in_arrow: Whether Arrow reads from the files what Spark reads.
+        only_in_spark: A column that Arrow reads from the files otherwise than Spark, or empty.
     """
 
     files: tuple[str, ...]
@@ -73,7 +73,7 @@ class InputDay:
     version: int | None = None  # of the Delta table, or snapshot of the Iceberg table
     table: str = ""  # id of that table
     row_bytes: float = math.inf
-    same_in_arrow: bool = False
+    only_in_spark: str = ""
     copied: bool = False  # the files are copies, whose names tell what they are copied from
     unread: tuple[str, ...] = ()  # other entries, and values of no day
     groups: tuple[tuple[int, ...], ...] = ()  # of each file: the rows of its row groups
@@ -286,7 +286,7 @@ def of_table(
         version=table.version,
         table=table.id,
         row_bytes=_row_bytes(footers.values()),
-        same_in_arrow=_same_in_arrow(footers.values(), columns),
+        only_in_spark=_only_in_spark(footers.values(), columns),
         **group_facts(footers[file] for file in read),
     )
 
@@ -368,7 +368,7 @@ def of_files(
         found,
         alike,
         row_bytes=_row_bytes(footers.values()),
-        same_in_arrow=_same_in_arrow((footers[file] for file in read), found),
+        only_in_spark=_only_in_spark((footers[file] for file in read), found),
         **group_facts(footers[file] for file in read),
     )
 
@@ -392,12 +392,13 @@ def _with_types(
     return typed_copy(file, types, folder, {one.name: one.kind for one in of_file})
 
 
-def _same_in_arrow(footers: Iterable[pq.FileMetaData], columns: Iterable[InputColumn]) -> bool:
+def _only_in_spark(footers: Iterable[pq.FileMetaData], columns: Iterable[InputColumn]) -> str:
     different = {
         (str(footer.schema).partition("\n")[2], *reading_facts(footer)): footer
         for footer in footers
     }
-    return reads_same(different.values(), {column.name.lower(): column.kind for column in columns})
+    types = {column.name.lower(): column.kind for column in columns}
+    return only_in_spark(different.values(), types)
 
 
 def _row_bytes(footers: Iterable[pq.FileMetaData]) -> float:

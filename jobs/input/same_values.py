@@ -17,23 +17,33 @@ UNAMBIGUOUS_FROM = dt.datetime(1900, 1, 1)  # noqa: DTZ001  # Arrow casts it to 
 
 
 def reading_facts(footer: pq.FileMetaData) -> tuple[bool, bytes | None]:
-    """Return the facts that `reads_same` depends on, except Parquet's types."""
+    """Return the facts that `only_in_spark` depends on, except Parquet's types."""
     return has_old_calendar(footer), (footer.metadata or {}).get(ARROW_TYPES)
 
 
-def reads_same(footers: Iterable[pq.FileMetaData], types: Mapping[str, pa.DataType]) -> bool:
-    """Return whether Arrow reads these columns of all files, and a cast gives what Spark reads.
+def only_in_spark(footers: Iterable[pq.FileMetaData], types: Mapping[str, pa.DataType]) -> str:
+    """Name the first column that only Spark reads as it was meant; empty if Arrow reads them all.
+
+    A cast of what Arrow reads gives what Spark reads of the others.
 
     Args:
         footers: The footers of the files.
         types: The types in which Spark passes columns to Arrow, by lower-case name.
     """
-    return all(
-        _same(field.type, types[field.name.lower()], old_calendar=has_old_calendar(footer))
-        for footer in footers
-        for field in footer.schema.to_arrow_schema()
-        if field.name.lower() in types
-    )
+    for footer in footers:
+        is_old = has_old_calendar(footer)
+        for field in footer.schema.to_arrow_schema():
+            read = types.get(field.name.lower())
+            if read is not None and not _same(field.type, read, old_calendar=is_old):
+                return f"{field.name!r} ({_difference(field.type, read, old_calendar=is_old)})"
+    return ""
+
+
+def _difference(stored: pa.DataType, read: pa.DataType, *, old_calendar: bool) -> str:
+    if pa.types.is_nested(read):
+        return "a nested column"
+    is_old = old_calendar and pa.types.is_temporal(read)
+    return "of an old calendar" if is_old else f"{stored}, for Spark {read}"
 
 
 def refuse_old_dates(files: Iterable[str]) -> None:
@@ -92,7 +102,14 @@ def _same(stored: pa.DataType, read: pa.DataType, *, old_calendar: bool) -> bool
     return bool(
         stored == read
         or of.is_null(stored)
-        or (of.is_large_string(stored) and of.is_string(read))
-        or ((of.is_large_binary(stored) or of.is_fixed_size_binary(stored)) and of.is_binary(read))
+        or ((of.is_large_string(stored) or of.is_string_view(stored)) and of.is_string(read))
+        or (_is_bytes(stored) and of.is_binary(read))
         or (of.is_float32(stored) and of.is_float64(read))
+    )
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    of = pa.types
+    return bool(
+        of.is_large_binary(kind) or of.is_binary_view(kind) or of.is_fixed_size_binary(kind)
     )

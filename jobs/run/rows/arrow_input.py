@@ -42,13 +42,11 @@ def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFram
     if not is_url(day.files[0]):
         return day.read(spark)
     types = day.spark_types()
-    if types is None or not day.same_in_arrow:
+    if types is None or day.only_in_spark:
         raise DeclarationError(
-            f"{enrichment}: input: only Spark reads these files as they were meant, and it reads "
-            "none on a store: they "
-            "have nested columns, or dates of an old calendar. Write them again without, or "
-            "put them into a "
-            "folder that driver and executors share."
+            f"{enrichment}: input: only Spark reads {day.only_in_spark} as it was meant, and it "
+            "reads no files on a store. Write the files without it, or with another type, or put "
+            "them into a folder that driver and executors share."
         )
     reads = FileRows(deal(day, count_slots(spark)), day.schema, {}, day.row_bytes)
     given = StructType(
@@ -77,7 +75,7 @@ def file_rows(
     on_disk = not is_url(day.files[0])
     if (
         (on_disk and is_remote(prepared.sparkSession))
-        or not day.same_in_arrow
+        or day.only_in_spark
         or not _is_plain(prepared, day)
     ):
         return None

@@ -73,11 +73,11 @@ def require_arrow_keys(enrichment: Enrichment, day: InputDay) -> None:
             f"{name}: input: the day has {day.rows:,} rows, and lookups that read answers can "
             f"have at most {MOST_ROWS:,}. Divide the day."
         )
-    if day.spark_types() is None or not day.same_in_arrow:
+    if day.spark_types() is None or day.only_in_spark:
         raise DeclarationError(
-            f"{name}: input: only Spark reads these files as they were meant, and lookups that "
-            "read answers need files that Arrow reads: without nested columns and dates "
-            "of an old calendar. Write them again."
+            f"{name}: input: only Spark reads {day.only_in_spark} as it was meant, and lookups "
+            "that read answers need columns that Arrow reads. Write the files without it, or with "
+            "another type."
         )
     layout = lay_out_batch(enrichment, [*day.names, *SOURCE_IDENTITY])
     of_level = levels(enrichment.lookups)

@@ -78,10 +78,10 @@ class LocalRows:
                 f"{MOST_ROWS:,}. {CURE}"
             )
         types = day.spark_types()
-        if types is None or not day.same_in_arrow:
+        if types is None or day.only_in_spark:
             raise DeclarationError(
-                f"{enrichment.name}: input: only Spark reads nested columns and dates of "
-                f"an old calendar as they were meant. {CURE}"
+                f"{enrichment.name}: input: only Spark reads {day.only_in_spark} as it was meant. "
+                f"{CURE}"
             )
         fields = [
             *types.fields,

@@ -1,10 +1,12 @@
 """The rows of files as tasks read them by Arrow, without Spark."""
 
 import io
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from jobs.input import file_rows
 from jobs.input.day import of_files
@@ -15,8 +17,35 @@ from jobs.storage import parquet_files
 
 def rows_of(path):
     day = of_files([path])
-    assert day.same_in_arrow
+    assert not day.only_in_spark
     return FileRows(deal(day, 1), day.schema, {}, day.row_bytes)
+
+
+def test_texts_and_bytes_that_delta_rs_wrote_again_are_read(tmp_path):
+    """Its DELETE, UPDATE and MERGE write Arrow's views."""
+    columns = {"k": pa.array(["a", "é", None]), "b": pa.array([b"a", None, b"\xff"])}
+    write_deltalake(
+        tmp_path, pa.table({"n": [1, 2, 3, 4], **{k: [*v, None] for k, v in columns.items()}})
+    )
+    DeltaTable(tmp_path).delete("n = 4")
+    (path,) = map(Path, DeltaTable(tmp_path).file_uris())
+    assert pq.read_schema(path).field("k").type == pa.string_view()
+    rows = pa.Table.from_batches(rows_of(path).of(0))
+    assert {name: rows[name].combine_chunks() for name in columns} == columns
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        (pa.array([1], pa.uint64()), "'k' (uint64, for Spark decimal128(20, 0))"),
+        (pa.array([["a"]]), "'k' (a nested column)"),
+        (pa.array([1], pa.duration("us")), "'k' (duration[us], for Spark int64)"),
+    ],
+    ids=str,
+)
+def test_a_column_that_only_spark_reads_is_named_with_its_type(tmp_path, values, named):
+    pq.write_table(pa.table({"id": [1], "k": values}), tmp_path / "a.parquet")
+    assert of_files([tmp_path / "a.parquet"]).only_in_spark == named
 
 
 def test_a_column_of_categories_does_not_make_batches_small(tmp_path):

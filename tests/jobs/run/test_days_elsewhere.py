@@ -464,6 +464,6 @@ def test_nested_columns_on_a_store_are_refused_before_any_call(place, spark, ser
         pa.table({"n": [1], "town": ["a"], "tags": [["x"]]}), tmp_path / "nested.parquet"
     )
     objects.upload(tmp_path / "nested.parquet", f"{place}/nested/date={DAY}/a.parquet")
-    with pytest.raises(DeclarationError, match="only Spark reads these files as they were meant"):
+    with pytest.raises(DeclarationError, match=r"only Spark reads 'tags' \(a nested column\)"):
         run_day(declare(service, place, raw=Input(path=f"{place}/nested", row_id=["n"])), DAY, "r1")
     assert service.log == []
