@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, Self
 
 from aiohttp import FormData
@@ -273,10 +274,12 @@ class Requests:
         if not self._under_way:
             return
         await asyncio.sleep(0)  # coroutines just passed to a task begin
-        never = [request for request, task in self._under_way.items() if task is None]
-        for request in never:
+        never = 0
+        for request in [request for request, task in self._under_way.items() if task is None]:
             del self._under_way[request]
-            self._wrappers.pop(request).close()
+            wrapper = self._wrappers.pop(request)
+            never += getcoroutinestate(wrapper) == CORO_CREATED  # else cancelled before it began
+            wrapper.close()
             request.close()
         try:
             while self._under_way:
@@ -288,7 +291,7 @@ class Requests:
             self._cancel()
         if error is None and never:
             raise CallFailed(
-                f"the function does not await {len(never)} of its requests, so nothing was sent: "
+                f"the function does not await {never} of its requests, so nothing was sent: "
                 "write `await http...`",
                 passing=False,
             )

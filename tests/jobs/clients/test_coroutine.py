@@ -516,6 +516,17 @@ async def gives_up(http):
         await asyncio.wait_for(http.get("/log"), 0.02)
 
 
+async def gives_up_before_it_begins(http):
+    task = asyncio.ensure_future(http.get("/log"))
+    task.cancel()
+    await http.get("/other")
+
+
+async def gives_up_another_and_never_awaits(http):
+    await gives_up_before_it_begins(http)
+    http.get("/log")
+
+
 async def fails_while_one_is_under_way(http):
     asyncio.ensure_future(http.get("/log"))  # noqa: RUF006
     await asyncio.sleep(0.01)
@@ -531,6 +542,8 @@ async def fails_while_one_is_under_way(http):
         (takes_the_first_of_two, ("done", 1.0), 2),
         (gathers, ("done", 1.0), 2),
         (gives_up, ("done", 1.0), 0),
+        (gives_up_before_it_begins, ("done", 1.0), 1),
+        (gives_up_another_and_never_awaits, "the function does not await 1 of its requests", 1),
         (fails_while_one_is_under_way, "ValueError: a bug", 0),
     ],
 )
