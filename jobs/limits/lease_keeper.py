@@ -110,13 +110,13 @@ class LeaseKeeper:
             now = self.clock()
             if self._adaptive is not None and seen is not None:
                 self._adaptive.take(seen, now)
-                self._divide(now)
-            until = math.inf if self.store is None else self.holder.until
-            # before its first answer the run has nothing, but tells the store what the tasks want
-            ttl = max(0.0, until - now) if math.isfinite(until) else max(TTL_OF_TASKS, self.ttl)
+            self._divide(now)
+            # without a lease the run has nothing, but tells the store what the tasks want
+            has_lease = self.store is not None and now < self.holder.until
+            ttl = self.holder.until - now if has_lease else max(TTL_OF_TASKS, self.ttl)
             answer = self.tasks.heartbeat(task, claims, now=now, ttl=ttl)
             if self.store is not None:
-                known = self.holder.shares if now < self.holder.until else {}
+                known = self.holder.shares if has_lease else {}
                 free = {name: known.get(name, NOTHING).free for name in claims}
                 shares = {
                     name: replace(one, free=one.free + free[name])
@@ -160,7 +160,7 @@ class LeaseKeeper:
     def probed(self, task: str) -> None:
         with self._lock:
             opened = self.tasks.open_gate(task)
-            self._opened = opened
+            self._opened |= opened
         if opened:
             self.on_change()
             self.hurry()
@@ -237,15 +237,19 @@ class LeaseKeeper:
             answer = await self.store.step(self.declared.service, decide)
             if closed is not None or opened:
                 await self.store.tell(self.declared.service)
-        except Exception as error:  # also of a driver: if a keeper ends, its run waits for ever
-            if not isinstance(error, StoreLost):
-                logging.getLogger("tidegate").exception("the store of the limits fails")
-            self.lost_since = asked_at if self.lost_since is None else self.lost_since
-            self.lost_by = one_line(str(error)) or type(error).__name__
+        except Exception as error:  # noqa: BLE001  # also of a driver: if a keeper ends, its run waits for ever
+            self._lose(error, asked_at)
             return
         self.lost_since = None
         self._take(answer, asked_at, closed, opened)
         self.on_change()
+
+    def _lose(self, error: Exception, at: float) -> None:
+        """Note that the store failed."""
+        if not isinstance(error, StoreLost):
+            logging.getLogger("tidegate").error("the store of the limits fails", exc_info=error)
+        self.lost_since = at if self.lost_since is None else self.lost_since
+        self.lost_by = one_line(str(error)) or type(error).__name__
 
     async def end(self, spent: Mapping[str, int] = NOTHING_KNOWN) -> bool:
         """Return the run's parts, except what calls may still use until the lease ends.
@@ -262,11 +266,12 @@ class LeaseKeeper:
         with self._lock:
             is_over = self.lost_since is None and not self.tasks.held(CALLS)
         if is_over:
-            with suppress(StoreLost):
+            try:
                 leave = partial(LeaseBook.leave, owner=self.owner, spent=spent)
                 await self.store.step(self.declared.service, lambda book, now: leave(book, now=now))
-                return True
-        return False
+            except Exception as error:  # noqa: BLE001  # as in `beat`; then its lease expires
+                self._lose(error, self.clock())
+        return is_over and self.lost_since is None
 
     def _note_wait(self, answer: Answer, now: float) -> None:
         """Note why no call may start if other runs hold all calls; log it after a while.
