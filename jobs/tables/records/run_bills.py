@@ -86,7 +86,7 @@ def spent(bill: RunBill, service: str) -> int | None:
 
     A request whose use is unknown, such as those in flight at a kill, counts as `at_most`. Returns
     None where that is not declared, where a coroutine reports what its calls used, and where the
-    counts are gone with the table's folder, or are another user's.
+    counts are gone with the table's folder, are another user's, or cannot be read.
 
     Args:
         bill: Of a run whose calls have ended.
@@ -95,7 +95,10 @@ def spent(bill: RunBill, service: str) -> int | None:
     # without services it is of an earlier version
     if not bill.services or not os.access(bill.folder, os.R_OK | os.X_OK):
         return None
-    usage, amount = metered(Path(bill.folder)), 0
+    try:
+        usage, amount = metered(Path(bill.folder)), 0
+    except (OSError, ValueError):
+        return None
     for lookup, of in zip(bill.lookups, bill.services, strict=True):
         if of != service:
             continue

@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import math
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -142,3 +143,15 @@ def test_a_run_that_ends_counts_what_its_bill_says_also_of_a_task_that_died(mach
     meter, _, _ = began("next", leases, wait_for, reserved=50_000_000_000 - 5 * REQUEST)
     meter.close()
     leases.close()
+
+
+@pytest.mark.parametrize("spoils", [Path.mkdir, lambda path: path.write_bytes(b"\xff\n")])
+def test_a_bill_that_cannot_be_read_counts_at_what_was_held_and_stops_no_run(
+    machine, wait_for, spoils
+):
+    bill = killed_after_three_requests(machine, wait_for)
+    spoils(Path(bill.folder, "bad.meter"))
+    following = machine.leases("following")
+    following.check()
+    following.close()
+    assert spent(machine) == 50_000_000_000
