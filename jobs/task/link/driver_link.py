@@ -196,8 +196,12 @@ class DriverLink:
             lines.socket.close()
             raise _refusal(messages[0])
         self._lines, self._run = lines, run
-        if not self._ends(messages):
-            self._thread.start()
+        ends = self._ends(messages)
+        with self._sending:
+            if self._closed.is_set():  # its run ended meanwhile
+                lines.socket.close()
+            elif not ends:
+                self._thread.start()
 
     def send_progress(self, progress: TaskProgress) -> None:
         """Send progress, without blocking the loop or failing the run."""
@@ -236,9 +240,10 @@ class DriverLink:
 
     def close(self) -> None:
         """Close the link after the driver took all messages, or after FLUSH_TIMEOUT s."""
+        with self._sending:
+            self._closed.set()
         if self._lines is None:
             return
-        self._closed.set()
         connection = self._lines.socket
         with self._sending, suppress(OSError):
             connection.settimeout(FLUSH_TIMEOUT)

@@ -275,6 +275,17 @@ def test_a_link_that_was_closed_stops_nothing(driver):
     assert not driver.run.happened.is_set()
 
 
+def test_a_link_that_begins_after_its_close_ends_at_once(run):
+    there, task = socket.socketpair()
+    link = DriverLink()
+    link.close()
+    link.begin(Lines(task), run, [{"kind": "go", "share": [4]}])
+    there.settimeout(5)
+    assert there.recv(1) == b""
+    there.close()
+    assert not ours()
+
+
 def test_a_share_is_taken_however_the_lines_come(driver, wait_for):
     driver.says(b'{"kind": "limits", "number": 1, "share": [5, 2]}', b'\n{"kind": "ask"}\n{"ki')
     driver.says(b'nd": "limits", "number": 2, "share": [7, 4]}\n')
