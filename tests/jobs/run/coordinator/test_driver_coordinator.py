@@ -736,9 +736,8 @@ def test_the_lease_of_a_lost_task_is_given_back_once_its_calls_have_ended(
 def test_the_lease_of_a_lost_task_is_given_back_also_after_its_job(stages, clock, looks, wait_for):
     left = []
     driver = DriverCoordinator("127.0.0.1", "127.0.0.1", stages, clock=clock)
-    address = driver.register(
-        keepers={"credit": SimpleNamespace(leave=left.append, lost_since=None)}
-    )
+    keeper = SimpleNamespace(leave=left.append, lost_since=None, release=lambda: None)
+    address = driver.register(keepers={"credit": keeper})
     dies = connection(address)
     dies.sendall(hello(address, partition=0))
     assert b"go" in dies.recv(1000)
