@@ -17,7 +17,7 @@ def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
     """Read keys from a CSV file with a header of the key's parts. Raises DeclarationError."""
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as lines:
-            reader = csv.reader(lines)
+            reader = csv.reader(lines, strict=True)
             names = next(reader, [])
             if sorted(names) != sorted(lookup.keys):
                 raise DeclarationError(
@@ -28,7 +28,12 @@ def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
             found = [
                 _key(lookup, names, row, f"{path}, line {reader.line_num}") for row in reader if row
             ]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:  # the rest of the file could be one key
+        raise DeclarationError(
+            f"{path}: a quote is not closed, or text follows a closing quote; double a quote "
+            "inside a quoted value. Nothing was forgotten."
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
         raise DeclarationError(f"--key-file {path}: it cannot be read: {error}.") from error
     if not found:
         raise DeclarationError(f"{path} contains no key.")

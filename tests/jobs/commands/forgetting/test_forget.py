@@ -433,6 +433,12 @@ def test_a_run_that_began_meanwhile_is_reported_and_the_same_again_forgets_what_
             "town\nOslo\nSpringfield, Ohio\n",
             "keys.csv, line 3: it has 2 fields and the first line 1; write a value",
         ),
+        (
+            'town\n"Oslo\nBergen\n',
+            "double a quote inside a quoted value. Nothing was forgotten.",
+        ),
+        ('town\n"Os"lo\n', "a quote is not closed, or text follows a closing quote"),
+        ('town\n"Oslo\n' + "Bergen\n" * 20_000, "a quote is not closed, or text follows"),
     ],
 )
 def test_a_file_that_holds_no_keys_is_refused(towns, text, message, capsys):
