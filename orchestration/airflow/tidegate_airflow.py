@@ -238,6 +238,7 @@ class TidegateDay(BaseOperator):
         self.log.info("%s: %s", self.folder, " ".join(command))
         self.process = subprocess.Popen(  # noqa: S603
             command, cwd=self.folder, env={**os.environ, **self.env}, text=True,
+            errors="backslashreplace",  # a library of the user may write any bytes
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             preexec_fn=_die_with_parent,  # noqa: PLW1509  # a task that is killed with -9 runs no on_kill
         )  # fmt: skip
