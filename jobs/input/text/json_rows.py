@@ -190,8 +190,8 @@ def _reader(kind: pa.DataType) -> Read:
         fields = {field.name.lower(): (field.name, _reader(field.type)) for field in kind}
         return _object_reader("STRUCT", lambda spelled: fields.get(spelled.lower()))
     if pa.types.is_map(kind):
-        item = _reader(kind.item_type)
-        entries = _object_reader("MAP", lambda spelled: (spelled, item))
+        item, key = _reader(kind.item_type), cast_to(kind.key_type)
+        entries = _object_reader("MAP", lambda spelled: (key(spelled), item))
         return lambda value: None if value is None else list(entries(value).items())
     if pa.types.is_list(kind):
         return _list_reader(_reader(kind.value_type))

@@ -219,6 +219,7 @@ def test_a_time_without_an_offset_is_in_utc_at_any_depth():
         ),
         ("[]", "STRUCT<y: INT>", "x: expected STRUCT", "'[]'"),
         ("[]", "MAP<STRING, INT>", "x: expected MAP", "'[]'"),
+        ('{"\\ud800":1}', "MAP<STRING, INT>", "x: expected STRING", """'{"\\\\ud800": 1}'"""),
         ('{"a":1,"b":{"z":"ten"}}', "MAP<STRING, INT>", "x.b: expected INT", """'{"z": "ten"}'"""),
     ],
 )
