@@ -215,9 +215,12 @@ class _Side:
 
 def _declared_with(enrichment: Enrichment, variant: Lookup) -> Enrichment:
     """Return the enrichment with the variant, and of other lookups only those that it reads."""
-    declared = replace(enrichment, lookups=with_variant(enrichment.lookups, variant))
+    declared = replace(enrichment, lookups=with_variant(enrichment.lookups, variant), budget=())
     place = [one.name for one in declared.lookups].index(variant.name)
-    return replace(declared, lookups=with_lookups_read(declared.lookups, place))
+    lookups = with_lookups_read(declared.lookups, place)
+    # a budget is refused where nothing has a price
+    budget = enrichment.budget if any(one.prices for one in lookups) else ()
+    return replace(declared, lookups=lookups, budget=budget)
 
 
 def _ask(

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.commands.costs import list_costs
+from jobs.limits.store_url import LIMITS_URL, STATE_HOME
 from tests.support.chat_vendor import ASKED_AGAIN, DECLARATION, ChatVendor
 from tidegate.__main__ import main
 
@@ -177,6 +178,25 @@ again = replace(second, request="GET /again/{key}")
     assert main(["eval", "towns", *options]) == 0
     called = Counter(path.split("/")[1] for path in service.log)
     assert called == {"first": 2, "second": 2, "again": 2}
+
+
+@pytest.mark.parametrize("order", ["[paid, weather]", "[weather, paid]"])
+def test_a_lookup_without_a_price_needs_no_budget_of_another(
+    local_days, service, monkeypatch, tmp_path, order
+):
+    monkeypatch.delenv(LIMITS_URL)
+    monkeypatch.setenv(STATE_HOME, str(tmp_path / "state"))
+    local_days.towns.declare_too(f"""
+from tidegate import Budget, Price
+vendor = Service(name="vendor", url=Env("WEATHER_URL"), max_concurrency=4,
+    prices=[Price("0.01 USD", per="request")])
+paid = replace(weather, name="paid", service=vendor, returns="paid DOUBLE", paths={{"paid": "$.temp_c"}})
+towns = replace(towns, summaries=[], lookups={order}, budget=Budget("5 USD", per="day"))
+""")
+    local_days.write_input("2013-01-10", ["ann", "bob"])
+    options = ("--package", "declared", "--day", "2013-01-10", "--lookup", "weather")
+    assert main(["eval", "towns", *options]) == 0
+    assert sorted(service.log) == ["/v1/ann", "/v1/bob"]
 
 
 def test_rows_are_matched_by_a_row_id_spelled_in_another_case(local_days, capsys):
