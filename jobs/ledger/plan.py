@@ -36,20 +36,20 @@ class CallCap:
     Attributes:
         message: As the user wrote it, for the sentence: "max_calls 500".
         parts: By number of the partition.
-        weights: By lookup, the cost of an attempt (1 for calls, a price for money), or the most
+        weights: By lookup, what an attempt reserves: 1 for calls, for money its cost, or the most
             that it may cost, where only its answer reports.
-        reported: By lookup, the cost of each unit, where only answers report their number; empty
-            for the other lookups.
+        settled: By lookup, the cost of each unit, where an attempt may use another number of them
+            than it reserves; empty for the other lookups, whose attempts cost their weight.
     """
 
     message: str
     parts: tuple[float, ...]
     weights: tuple[float, ...]
-    reported: tuple[Mapping[str, float], ...] = ()
+    settled: tuple[Mapping[str, float], ...] = ()
 
     def of_lookups(self, places: Sequence[int]) -> "CallCap":
         """Return the cap for some of the lookups."""
-        reported = tuple(self.reported[place] for place in places) if self.reported else ()
+        settled = tuple(self.settled[place] for place in places) if self.settled else ()
         return replace(
-            self, weights=tuple(self.weights[place] for place in places), reported=reported
+            self, weights=tuple(self.weights[place] for place in places), settled=settled
         )

@@ -310,7 +310,7 @@ def _left(
     tasks = asked[schema.PARTITION].to_numpy()
     for place in places:
         name, weight = plan.lookups[place].name, plan.cap.weights[place]
-        each = plan.cap.reported[place] if plan.cap.reported else {}
+        each = plan.cap.settled[place] if plan.cap.settled else {}
         if not each:
             calls = pc.list_value_length(asked[schema.attempts(name)]).to_numpy()
             left -= weight * np.bincount(tasks, calls, minlength=len(left))

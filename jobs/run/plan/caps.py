@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from jobs.declare.values.prices import SENT, Money, cost_of, in_force, read_money, reported_units
+from jobs.declare.values.prices import SENT, Money, cost_of, in_force, read_money
 from jobs.errors import DeclarationError
 from jobs.ledger.plan import CallCap
 from jobs.limits.fair_shares import even_shares
@@ -71,16 +71,16 @@ def cap_on_cost(
 ) -> CallCap:
     """Returns a cap on the cost of a run ("5 USD") at today's prices, divided over the tasks.
 
-    An attempt at a key costs its price; if a request asks for many keys and is billed as a unit, a
-    full request is assumed. Where only an answer reports what it cost, an attempt reserves the most
-    that it may cost, and its answer settles that.
+    An attempt at a key reserves its price; if a request asks for many keys and is billed as a unit,
+    a full request is assumed. Where only an answer reports what it cost, an attempt reserves the
+    most that it may cost. What requests and answers cost is settled once the attempt has ended.
 
     Raises DeclarationError if the amount cannot be compared with the prices, or no lookup has a
     price.
     """
     money = read_money(most, "max-cost")
     today = now().date().isoformat()
-    weights, reported = [], []
+    weights, settled = [], []
     for lookup in lookups:
         prices = in_force(lookup.prices, today)
         if prices and prices[0].currency != money.currency:
@@ -89,7 +89,7 @@ def cap_on_cost(
                 f"{prices[0].currency}; name that currency."
             )
         weights.append(_most_of_attempt(lookup, prices, most))
-        reported.append(prices if reported_units(prices) else ())
+        settled.append(prices if {price.unit for price in prices} - {"item"} else ())
     if not any(weights):
         raise DeclarationError(
             f"max-cost is {most!r}, but no lookup has a price in force; declare one, or use "
@@ -107,7 +107,7 @@ def cap_on_cost(
         tuple(float(weight / largest) for weight in weights),
         tuple(
             {one.unit: float(cost_of([one], {one.unit: 1}) / largest) for one in of}
-            for of in reported
+            for of in settled
         ),
     )
 

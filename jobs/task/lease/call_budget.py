@@ -24,9 +24,9 @@ class UsedUp(Exception):  # noqa: N818  # reads as what happened
 class CallBudget:
     """A task's budget over all its lookups; every attempt costs the weight of its lookup.
 
-    Where only answers report what a lookup costs, an attempt reserves its weight until it ends, and
-    the lookup's bill is spent. When the budget is used up, the calls in flight finish and their
-    answers are stored; then the run stops.
+    Where an attempt may cost another amount, it reserves its weight until it ends, and what its
+    requests and answer cost is spent. When the budget is used up, the calls in flight finish and
+    their answers are stored; then the run stops.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class CallBudget:
             cap: The run's cap; None where only budgets over runs bound what it spends
                 (service_lease.py).
             partition: The task's number.
-            counts: Of the requests of each lookup whose cost answers report.
+            counts: Of the requests of each lookup.
         """
         self._cap = cap
         # by lookup: the weight of an attempt, the cost of each unit, and the counts
-        self._reported: dict[int, tuple[float, Mapping[str, float], RequestCounts]] = {}
-        for place, each in enumerate(() if cap is None else cap.reported):
+        self._settled: dict[int, tuple[float, Mapping[str, float], RequestCounts]] = {}
+        for place, each in enumerate(() if cap is None else cap.settled):
             if each and cap is not None:
-                self._reported[place] = cap.weights[place], each, counts[place]
+                self._settled[place] = cap.weights[place], each, counts[place]
         self._at_work = Counter[int]()  # attempts of these lookups
         self._left = math.inf if cap is None else cap.parts[partition % len(cap.parts)]
         self._running = 0
@@ -89,7 +89,7 @@ class CallBudget:
                 async with asyncio.timeout(LOOK_EVERY):
                     await self._ended.wait()
         refuse_in_pause()
-        if place in self._reported:
+        if place in self._settled:
             self._at_work[place] += 1
         else:
             self._left -= weight
@@ -99,17 +99,17 @@ class CallBudget:
             return await ask(key)
         finally:
             self._running -= 1
-            if place in self._reported:
+            if place in self._settled:
                 self._at_work[place] -= 1
                 self._ended.set()
             if not self._running:
                 self._idle.set()
 
     def _reserved(self) -> float:
-        """Return what the lookups whose cost answers report have spent, and may still spend."""
+        """Return what settled lookups have spent, and may still spend."""
         return sum(
             weight * self._at_work[place] + spent(weight, each, counts)
-            for place, (weight, each, counts) in self._reported.items()
+            for place, (weight, each, counts) in self._settled.items()
         )
 
     async def end(self, subject: str = "") -> NoReturn:
