@@ -115,8 +115,10 @@ def conform(column: pa.Array, kind: pa.DataType, *, safe: bool = True) -> pa.Arr
     Raises:
         ArrowException: A value does not fit.
     """
+    if column.type != kind and isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
     if column.type == kind or not pa.types.is_nested(kind) or not pa.types.is_nested(column.type):
-        return column if column.type == kind else column.cast(kind, safe=safe)
+        return column if column.type == kind else _cast(column, kind, safe=safe)
     if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
         given = {
             field.name.lower(): part
@@ -136,12 +138,19 @@ def conform(column: pa.Array, kind: pa.DataType, *, safe: bool = True) -> pa.Arr
         parts = conform(entries.flatten(), _entry(kind), safe=safe).flatten()
         return pa.MapArray.from_arrays(_offsets(entries), *parts, type=kind, mask=column.is_null())
     if not (_is_list(kind) and _is_list(column.type)):
-        return column.cast(kind, safe=safe)
+        return _cast(column, kind, safe=safe)
     items = conform(column.flatten(), kind.value_type, safe=safe)
     lists = pa.LargeListArray.from_arrays(
         _offsets(column), items, type=pa.large_list(kind.value_field), mask=column.is_null()
     )
     return lists.cast(kind)
+
+
+def _cast(column: pa.Array, kind: pa.DataType, *, safe: bool) -> pa.Array:
+    of = pa.types
+    if of.is_string(kind) and (of.is_binary(column.type) or of.is_large_binary(column.type)):
+        return column.cast(pa.binary()).view(kind)  # also of bytes that are no text, as in Spark
+    return column.cast(kind, safe=safe)
 
 
 def plus_zero(column: pa.Array) -> pa.Array:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,12 @@ from jobs.declare.inputs import TABLES
 from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day_folder import DayFolder, find_in_folder, list_or_refuse, nearest_to
-from jobs.input.same_values import only_in_spark, reading_facts, refuse_old_dates
+from jobs.input.same_values import (
+    changes_values,
+    only_in_spark,
+    reading_facts,
+    refuse_old_dates,
+)
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.staged_files import is_copy, staged, typed_copy
 from jobs.input.table_formats import refuse_table_formats
@@ -30,6 +36,7 @@ from jobs.input.types import (
     read_columns,
     with_types,
 )
+from jobs.schema.columns import arrow_schema, nullable
 from jobs.storage import parquet_files, stored_files
 from jobs.storage.urls import absolute, below, is_url
 from jobs.storage.work_folders import work_place
@@ -63,7 +70,7 @@ class InputDay:
         rows: The number of rows.
         columns: The columns of all files, in the order of first occurrence.
         row_bytes: Average bytes of a row in the row group with the largest rows.
-        only_in_spark: A column that Arrow reads from the files otherwise than Spark, or empty.
+        unlike: `only_in_spark` as far as the footers tell.
     """
 
     files: tuple[str, ...]
@@ -73,7 +80,7 @@ class InputDay:
     version: int | None = None  # of the Delta table, or snapshot of the Iceberg table
     table: str = ""  # id of that table
     row_bytes: float = math.inf
-    only_in_spark: str = ""
+    unlike: str = ""
     copied: bool = False  # the files are copies, whose names tell what they are copied from
     unread: tuple[str, ...] = ()  # other entries, and values of no day
     groups: tuple[tuple[int, ...], ...] = ()  # of each file: the rows of its row groups
@@ -110,8 +117,25 @@ class InputDay:
         single file for all.
         """
         return self.alike and any(
-            pa.types.is_nested(column.kind) and not column.spark_field for column in self.columns
+            column.has_old_layout and not column.spark_field for column in self.columns
         )
+
+    @cached_property
+    def only_in_spark(self) -> str:
+        """A column that Arrow reads from the files otherwise than Spark, or empty."""
+        types = self.spark_types()
+        if self.unlike or types is None:
+            return self.unlike
+        from pyspark.errors import PySparkException  # slow to load, only for runs
+
+        for field, column in zip(types, self.columns, strict=True):
+            try:
+                kinds = arrow_schema(type(types)([field])).types
+            except (PySparkException, ValueError):  # Arrow has no such type
+                kinds = []
+            if kinds != [column.kind]:
+                return f"{column.name!r} ({field.dataType.simpleString()})"
+        return ""
 
     def spark_types(self) -> StructType | None:
         """Return the types for Spark's read; None where Spark infers them."""
@@ -129,7 +153,7 @@ class InputDay:
                     column.name, from_arrow_type(column.kind, prefer_timestamp_ntz=True)
                 )
             fields.append(field)
-        return StructType(fields)
+        return nullable(StructType(fields))
 
     def read(self, spark: SparkSession) -> DataFrame:
         """Return all rows.
@@ -286,7 +310,7 @@ def of_table(
         version=table.version,
         table=table.id,
         row_bytes=_row_bytes(footers.values()),
-        only_in_spark=_only_in_spark(footers.values(), columns),
+        unlike=_unlike(footers.values(), columns),
         **group_facts(footers[file] for file in read),
     )
 
@@ -368,7 +392,7 @@ def of_files(
         found,
         alike,
         row_bytes=_row_bytes(footers.values()),
-        only_in_spark=_only_in_spark((footers[file] for file in read), found),
+        unlike=_unlike((footers[file] for file in read), found),
         **group_facts(footers[file] for file in read),
     )
 
@@ -392,7 +416,10 @@ def _with_types(
     return typed_copy(file, types, folder, {one.name: one.kind for one in of_file})
 
 
-def _only_in_spark(footers: Iterable[pq.FileMetaData], columns: Iterable[InputColumn]) -> str:
+def _unlike(footers: Iterable[pq.FileMetaData], columns: Sequence[InputColumn]) -> str:
+    for column in columns:
+        if changes_values(column.spark_field):
+            return f"{column.name!r} (whose values Spark changes as it reads them)"
     different = {
         (str(footer.schema).partition("\n")[2], *reading_facts(footer)): footer
         for footer in footers

@@ -2,18 +2,34 @@
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.errors import DeclarationError
+from jobs.input.types import columns_of_old_layout
 from jobs.storage.parquet_files import has_old_calendar, open_parquet
 
 # metadata of Arrow's files: the types that it reads, which are not always Parquet's
 ARROW_TYPES = b"ARROW:schema"
+PLAIN = {"comment"}  # metadata of a column in Spark's JSON that change no value
 # before it, times depend on the calendar of who wrote them
 UNAMBIGUOUS_FROM = dt.datetime(1900, 1, 1)  # noqa: DTZ001  # Arrow casts it to any type of time
+
+
+def changes_values(field: Any) -> bool:
+    """Return whether Spark reads a field, in its JSON, otherwise than its type says.
+
+    It pads a CHAR, has defaults for absent columns, and compares texts by a collation.
+    """
+    if isinstance(field, list):
+        return any(map(changes_values, field))
+    if not isinstance(field, dict):
+        return False
+    inner = [one for name, one in field.items() if name != "metadata"]
+    return bool(set(field.get("metadata", ())) - PLAIN) or changes_values(inner)
 
 
 def reading_facts(footer: pq.FileMetaData) -> tuple[bool, bytes | None]:
@@ -24,26 +40,25 @@ def reading_facts(footer: pq.FileMetaData) -> tuple[bool, bytes | None]:
 def only_in_spark(footers: Iterable[pq.FileMetaData], types: Mapping[str, pa.DataType]) -> str:
     """Name the first column that only Spark reads as it was meant; empty if Arrow reads them all.
 
-    A cast of what Arrow reads gives what Spark reads of the others.
+    `conform` makes of what Arrow reads what Spark reads of the others.
 
     Args:
         footers: The footers of the files.
         types: The types in which Spark passes columns to Arrow, by lower-case name.
     """
     for footer in footers:
-        is_old = has_old_calendar(footer)
+        is_old, old_layout = has_old_calendar(footer), set(columns_of_old_layout(footer))
         for field in footer.schema.to_arrow_schema():
             read = types.get(field.name.lower())
-            if read is not None and not _same(field.type, read, old_calendar=is_old):
-                return f"{field.name!r} ({_difference(field.type, read, old_calendar=is_old)})"
+            if read is None:
+                continue
+            if field.name in old_layout:
+                return f"{field.name!r} (lists or maps in a layout of old writers)"
+            if is_old and may_be_old(read):
+                return f"{field.name!r} (of an old calendar)"
+            if not _same(field.type, read):
+                return f"{field.name!r} ({field.type}, for Spark {read})"
     return ""
-
-
-def _difference(stored: pa.DataType, read: pa.DataType, *, old_calendar: bool) -> str:
-    if pa.types.is_nested(read):
-        return "a nested column"
-    is_old = old_calendar and pa.types.is_temporal(read)
-    return "of an old calendar" if is_old else f"{stored}, for Spark {read}"
 
 
 def refuse_old_dates(files: Iterable[str]) -> None:
@@ -59,7 +74,7 @@ def refuse_old_dates(files: Iterable[str]) -> None:
             if not has_old_calendar(file.metadata):
                 continue
             for field in file.schema_arrow:
-                if _may_be_old(field.type) and not is_unambiguous(file.read([field.name])[0]):
+                if may_be_old(field.type) and not is_unambiguous(file.read([field.name])[0]):
                     raise DeclarationError(
                         f"input: {field.name!r} in {path} has dates or times before 1900 in the "
                         "calendar of Spark 2. Spark would convert them, but Input(rows="
@@ -69,15 +84,15 @@ def refuse_old_dates(files: Iterable[str]) -> None:
                     )
 
 
-def _may_be_old(kind: pa.DataType) -> bool:
+def may_be_old(kind: pa.DataType) -> bool:
     inner = (kind.field(number).type for number in range(kind.num_fields))
-    return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or any(map(_may_be_old, inner))
+    return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or any(map(may_be_old, inner))
 
 
 def is_unambiguous(values: pa.ChunkedArray) -> bool:
     """Return whether no date or time depends on the calendar of the program that wrote it."""
     kind = values.type
-    if not _may_be_old(kind):
+    if not may_be_old(kind):
         return True
     if pa.types.is_nested(kind):
         return False
@@ -85,31 +100,62 @@ def is_unambiguous(values: pa.ChunkedArray) -> bool:
     return not least.is_valid or bool(pc.greater_equal(least, first).as_py())
 
 
-def _same(stored: pa.DataType, read: pa.DataType, *, old_calendar: bool) -> bool:
-    """Return whether a cast of the type that Arrow reads gives what Spark reads.
-
-    Nested types are left to Spark, which reads some of their layouts differently.
-    """
+def _same(stored: pa.DataType, read: pa.DataType) -> bool:
+    """Return whether `conform` makes of the type that Arrow reads what Spark reads."""
     of = pa.types
-    if of.is_nested(read) or (old_calendar and of.is_temporal(read)):
-        return False
+    if isinstance(stored, pa.BaseExtensionType):
+        stored = stored.storage_type
     if of.is_dictionary(stored):
         stored = stored.value_type
+    if of.is_nested(stored) or of.is_nested(read):
+        return _same_nested(stored, read)
     if of.is_integer(stored) and of.is_integer(read):
         return bool(stored.bit_width < read.bit_width or stored == read)
     if of.is_timestamp(stored) and of.is_timestamp(read):
         return bool(stored.tz is None or read.tz is not None)  # INT96 has none, and is in UTC
-    return bool(
-        stored == read
-        or of.is_null(stored)
-        or ((of.is_large_string(stored) or of.is_string_view(stored)) and of.is_string(read))
-        or (_is_bytes(stored) and of.is_binary(read))
-        or (of.is_float32(stored) and of.is_float64(read))
-    )
+    pairs = (is_stored(stored) and is_read(read) for is_stored, is_read in ALIKE)
+    return stored == read or of.is_null(stored) or any(pairs)
+
+
+def _same_nested(stored: pa.DataType, read: pa.DataType) -> bool:
+    of = pa.types
+    if of.is_struct(stored) and of.is_struct(read):
+        fields = {field.name.lower(): field.type for field in read}
+        names = [field.name.lower() for field in stored]
+        known = [field for field in stored if field.name.lower() in fields]
+        # versions of Spark differ where a file has no field of a struct
+        return (
+            bool(known)
+            and len(set(names)) == len(names)
+            and all(_same(field.type, fields[field.name.lower()]) for field in known)
+        )
+    if of.is_map(stored) and of.is_map(read):
+        return _same(stored.key_type, read.key_type) and _same(stored.item_type, read.item_type)
+    is_list = of.is_nested(stored) and not (of.is_struct(stored) or of.is_map(stored))
+    return bool(is_list and of.is_list(read)) and _same(stored.value_type, read.value_type)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    of = pa.types
+    return bool(of.is_string(kind) or of.is_large_string(kind) or of.is_string_view(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
     of = pa.types
     return bool(
-        of.is_large_binary(kind) or of.is_binary_view(kind) or of.is_fixed_size_binary(kind)
+        of.is_binary(kind)
+        or of.is_large_binary(kind)
+        or of.is_binary_view(kind)
+        or of.is_fixed_size_binary(kind)
     )
+
+
+ALIKE = (  # stored, read
+    (_is_text, pa.types.is_string),
+    (_is_bytes, lambda kind: pa.types.is_binary(kind) or pa.types.is_string(kind)),
+    (pa.types.is_float32, pa.types.is_float64),
+    (pa.types.is_integer, lambda kind: pa.types.is_decimal(kind) or pa.types.is_float64(kind)),
+    (pa.types.is_decimal, pa.types.is_decimal),
+    (pa.types.is_date, lambda kind: kind == pa.timestamp("us")),
+    (pa.types.is_duration, pa.types.is_int64),
+)

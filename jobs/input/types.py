@@ -46,6 +46,8 @@ class InputColumn:
     file: Path | str  # a file with this type, or the table
     untyped: bool  # it, or a part, is null in the whole file and has no type
     spark_field: dict[str, Any] | None  # for a file by Spark: the field in Spark's JSON
+    # its lists or maps have a layout of old writers, in which Spark may see another type than Arrow
+    has_old_layout: bool = False
 
     @property
     def without_type(self) -> str:
@@ -69,14 +71,43 @@ def read_columns(file: Path | str, footer: pq.FileMetaData) -> Iterator[InputCol
         "fields"
     ]
     spark_field = {field["name"]: field for field in noted}
+    old = set(columns_of_old_layout(footer))
     for field in footer.schema.to_arrow_schema():
         try:
             kind = _without_types(_as_read(field.type, leaves), field.type)
         except ValueError as reason:
             raise DeclarationError(f"input: {field.name!r} in {file} is {reason}") from reason
         yield InputColumn(
-            field.name, kind, file, _has_no_type(field.type), spark_field.get(field.name)
+            field.name,
+            kind,
+            file,
+            _has_no_type(field.type),
+            spark_field.get(field.name),
+            field.name in old,
         )
+
+
+def columns_of_old_layout(footer: pq.FileMetaData) -> Iterator[str]:
+    """Yield the columns with a list or map that is not a group of a repeated group."""
+    paths = (footer.schema.column(number).path for number in range(len(footer.schema)))
+    for field in footer.schema.to_arrow_schema():
+        wanted = list(_dots(field.type, field.name.count(".")))
+        if wanted != [next(paths).count(".") for _ in wanted]:
+            yield field.name
+
+
+def _dots(kind: pa.DataType, dots: int) -> Iterator[int]:
+    """Yield how many dots the path of each leaf has where lists and maps have three levels."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _dots(field.type, dots + 1 + field.name.count("."))
+    elif pa.types.is_map(kind):
+        yield from _dots(kind.key_type, dots + 2)
+        yield from _dots(kind.item_type, dots + 2)
+    elif pa.types.is_nested(kind):
+        yield from _dots(kind.value_type, dots + 2)
+    else:
+        yield dots
 
 
 def _without_types(kind: pa.DataType, stored: pa.DataType) -> pa.DataType:

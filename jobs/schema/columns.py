@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -177,6 +178,14 @@ def arrow_schema(columns: StructType) -> pa.Schema:
     has_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
     zone: dict[str, Any] = {"timezone": "UTC"} if has_zone else {}
     return to_arrow_schema(columns, **zone)
+
+
+def nullable(columns: StructType) -> StructType:
+    """Spark's columns as it reads them from files, which may lack each part of them."""
+    text = columns.json()
+    for word in ("nullable", "containsNull", "valueContainsNull"):
+        text = text.replace(f'"{word}":false', f'"{word}":true')
+    return type(columns).fromJson(json.loads(text))
 
 
 # -- columns of the tables beside the published one, besides a row's identity

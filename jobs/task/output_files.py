@@ -11,7 +11,6 @@ even of a failed stage, and `vacuum` removes them after a driver's death.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,7 +25,7 @@ from jobs.clients.billing_meter import Meters
 from jobs.clients.request_counter import RequestCounts
 from jobs.errors import TidegateError
 from jobs.input.types import SPARK_TYPES
-from jobs.schema.columns import arrow_schema
+from jobs.schema.columns import arrow_schema, nullable
 from jobs.schema.records import WrittenFile
 from jobs.storage.new_files import new_file, written_bytes
 from jobs.storage.removal import remove_others
@@ -144,13 +143,6 @@ def _remembering(
     except OSError as error:
         errors.append(error)
         raise
-
-
-def nullable(types: StructType) -> StructType:
-    text = types.json()
-    for word in ("nullable", "containsNull", "valueContainsNull"):
-        text = text.replace(f'"{word}":false', f'"{word}":true')
-    return StructType.fromJson(json.loads(text))
 
 
 def groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

@@ -104,6 +104,17 @@ def test_a_second_call_of_any_kind_pays_nothing(towns, service):
     assert len(service.log) == paid
 
 
+@pytest.mark.parametrize("make", [pa.table, pd.DataFrame, pl.DataFrame])
+def test_a_key_is_a_field_of_a_struct_in_any_kind(towns, service, make):
+    (weather,) = towns.lookups
+    by_field = dataclasses.replace(weather, keys={"town": "trim(Customer.home.town)"})
+    homes = [{"home": {"town": town}} for town in TOWNS]
+    enriched = enrich(make({"customer": homes}), dataclasses.replace(towns, lookups=[by_field]))
+    statuses = enriched["weather_status"]
+    assert (statuses.to_pylist() if make is pa.table else list(statuses)) == STATUS
+    assert len(service.log) == 4
+
+
 def test_a_pandas_frame_keeps_index_types_and_attributes(towns):
     index = pd.Index([7, 7, 1, 2, 3, 4], name="place")
     frame = pd.DataFrame(

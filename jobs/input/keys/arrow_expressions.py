@@ -1,10 +1,10 @@
 """Evaluates Spark SQL expressions of keys by Arrow, value for value as Spark does.
 
-It knows columns, literals, trim, lower, upper, coalesce, nullif, if, CASE, concat, substring,
-split_part, replace, casts to a text or a wider integer, comparisons (of a DOUBLE also with a number
-such as 0.7), BETWEEN, IN, IS NULL, AND, OR, NOT. Other expressions, and expressions whose operands
-Spark would convert first, need Spark. A random search compares both engines:
-tests/jobs/input/keys/test_arrow_expressions.py.
+It knows columns, fields of structs, literals, trim, lower, upper, coalesce, nullif, if, CASE,
+concat, substring, split_part, replace, casts to a text or a wider integer, comparisons (of a DOUBLE
+also with a number such as 0.7), BETWEEN, IN, IS NULL, AND, OR, NOT. Other expressions, and
+expressions whose operands Spark would convert first, need Spark. A random search compares both
+engines: tests/jobs/input/keys/test_arrow_expressions.py.
 """
 
 import functools
@@ -152,11 +152,23 @@ class _Compiler:
         compiled: Values = method(node)
         return compiled
 
-    def _column(self, node: exp.Column) -> Values:
-        field = self._columns.get(node.name.lower()) if len(node.parts) == 1 else None
-        if field is None:
+    def _column(self, node: exp.Column | exp.Dot) -> Values:
+        """Compile a column, or a field of a struct, as in `customer.address.town`."""
+        column, *fields = (part.name.lower() for part in node.parts)
+        if column not in self._columns:
             raise _NeedsSparkError(repr(node))
-        return ColumnValues(field.name, field.type)
+        values: Values = ColumnValues(self._columns[column].name, self._columns[column].type)
+        for field in fields:
+            kind = values.kind
+            names = [one.name.lower() for one in kind] if pa.types.is_struct(kind) else []
+            if names.count(field) != 1:
+                raise _NeedsSparkError(repr(node))
+            number = names.index(field)
+            take = functools.partial(pc.struct_field, indices=[number])
+            values = _apply(take, kind.field(number).type, [values])
+        return values
+
+    _dot = _column  # sqlglot's name for five parts and more
 
     def _paren(self, node: exp.Paren) -> Values:
         return self.compile(node.this)

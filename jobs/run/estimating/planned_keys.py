@@ -150,8 +150,8 @@ def _keys_in(day: InputDay, lookup: Lookup, *, hidden: bool) -> pa.Table | None:
     if values is None or day.rows > ROWS_BY_ARROW:
         return None
     read = read_by(values.values())
-    # as a collation
-    spark_knows_more = any(column.spark_field for column in day.columns if column.name in read)
+    by_spark = any(column.spark_field for column in day.columns if column.name in read)
+    spark_knows_more = by_spark and day.only_in_spark
     if spark_knows_more or not all(_is_same_to_both(value.kind) for value in values.values()):
         return None
     rows = read_keys(day, values)

@@ -20,7 +20,6 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 from jobs.input.dealing import Parts
 from jobs.input.keys.arrow_expressions import arrow_keys
 from jobs.input.keys.key_columns import COMPARABLE
-from jobs.input.keys.key_values import read_by
 from jobs.run.keys.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT, is_whole, with_texts
 from jobs.run.rows.local_rows import CURE, MOST_ROWS, LocalRows, NeedsSpark
@@ -101,11 +100,7 @@ class KeySource:
         ):
             return None
         found, keys = None, arrow_keys(self.lookup, self.names, self.day.schema)
-        if (
-            keys is not None
-            and self._are_comparable(read_by(keys.values()))
-            and self.parts is not None
-        ):
+        if keys is not None and self.parts is not None:
             found = read_rows(self.prepared, keys, self.day, self.parts)
         if found is None and self.day.rows <= ROWS_COLLECTED:
             found = collect_rows(self._frame, self.names, self._task)

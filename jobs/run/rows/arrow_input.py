@@ -13,6 +13,7 @@ from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
 from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.input.keys.key_values import Values
+from jobs.input.same_values import may_be_old
 from jobs.run.engines.spark_facts import count_slots, is_remote
 from jobs.run.rows.chained_keys import key_expressions
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from jobs.task.rows.arrow_batches import BatchLayout
 
 CALENDARS = tuple(f"spark.sql.parquet.{one}RebaseModeInRead" for one in ("datetime", "int96"))
-# metadata of a column that changes no value; other metadata pads texts, or gives absent columns a
-# default
-PLAIN = {"comment"}
 
 
 def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFrame:
@@ -100,10 +98,8 @@ def _types(prepared: DataFrame, names: Iterable[str]) -> pa.Schema:
 def _is_plain(prepared: DataFrame, day: InputDay) -> bool:
     """Returns whether Spark passes the columns to Arrow as they stand in the files."""
     fields = [prepared.schema[name] for name in day.names]
-    is_dated = any(pa.types.is_temporal(column.kind) for column in day.columns)
+    is_dated = any(may_be_old(column.kind) for column in day.columns)
     calendars = map(prepared.sparkSession.conf.get, CALENDARS)
-    return (
-        all(set(field.metadata) <= PLAIN for field in fields)
-        and arrow_schema(StructType(fields)).types == day.schema.types
-        and not (is_dated and set(calendars) != {"CORRECTED"})
+    return arrow_schema(StructType(fields)).types == day.schema.types and not (
+        is_dated and set(calendars) != {"CORRECTED"}
     )

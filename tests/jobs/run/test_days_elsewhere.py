@@ -24,7 +24,7 @@ from jobs.run.engines.engine import SparkEngine
 from jobs.run.plan import shared_places
 from jobs.schema import columns as schema
 from jobs.storage import objects
-from jobs.storage.parquet_files import open_parquet
+from jobs.storage.parquet_files import SPARK_VERSION, open_parquet
 from jobs.tables.delta import copied_rows
 from jobs.tables.derived.window_tables import publish_windows, table_of
 from jobs.tables.old_files import vacuum
@@ -459,11 +459,28 @@ def test_a_folder_that_tasks_see_is_used(place, spark, service):
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_nested_columns_on_a_store_are_refused_before_any_call(place, spark, service, tmp_path):
-    pq.write_table(
-        pa.table({"n": [1], "town": ["a"], "tags": [["x"]]}), tmp_path / "nested.parquet"
-    )
+def test_nested_columns_on_a_store_are_carried(place, spark, service, tmp_path):
+    tags, customers = [[{"a": 1}, None], None], [{"town": "town7"}, None]
+    table = pa.table({"n": [1, 2], "tags": tags, "customer": customers})
+    pq.write_table(table, tmp_path / "nested.parquet")
     objects.upload(tmp_path / "nested.parquet", f"{place}/nested/date={DAY}/a.parquet")
-    with pytest.raises(DeclarationError, match=r"only Spark reads 'tags' \(a nested column\)"):
-        run_day(declare(service, place, raw=Input(path=f"{place}/nested", row_id=["n"])), DAY, "r1")
+    raw = Input(path=f"{place}/nested", row_id=["n"])
+    declared = declare(service, place, raw=raw, key="customer.town")
+    record = run_day(declared, DAY, "r1", checks=CHECKS)
+    assert set(statuses(record).values()) <= {"passed", "not_run"}
+    written = rows(record)
+    assert written.select(["tags", "customer", "degrees"]).to_pylist() == [
+        {"tags": tags[0], "customer": customers[0], "degrees": 5},
+        {"tags": None, "customer": None, "degrees": None},
+    ]
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_dates_of_spark_2_on_a_store_are_refused_before_any_call(place, spark, service, tmp_path):
+    table = pa.table({"n": [1], "town": ["a"], "on": [NOON.date()]})
+    noted = table.replace_schema_metadata({SPARK_VERSION: "2.4.8"})
+    pq.write_table(noted, tmp_path / "old.parquet")
+    objects.upload(tmp_path / "old.parquet", f"{place}/old/date={DAY}/a.parquet")
+    with pytest.raises(DeclarationError, match=r"only Spark reads 'on' \(of an old calendar\)"):
+        run_day(declare(service, place, raw=Input(path=f"{place}/old", row_id=["n"])), DAY, "r1")
     assert service.log == []

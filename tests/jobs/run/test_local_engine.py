@@ -4,6 +4,7 @@ before any call.
 
 import asyncio
 import datetime as dt
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from deltalake import DeltaTable
 
 from jobs.errors import DeclarationError
 from jobs.input.dealing import spark_url
+from jobs.input.types import SPARK_TYPES
 from jobs.run.day import run_day
 from jobs.run.engines.engine import ENGINE
 from jobs.schema import columns as schema
@@ -104,9 +106,10 @@ def project(tmp_path, monkeypatch, service):
 
 
 def declare(service, *, mode="ordered", keys=None, **more):
+    keys = keys or {"town": "trim(lower(town))"}
     weather = HttpLookup(
         name="weather", service=Service(name="weather", url=service.url, max_concurrency=5),
-        request="GET /{town}", keys=keys or {"town": "trim(lower(town))"}, returns="degrees INT",
+        request="GET /" + "/".join(f"{{{key}}}" for key in keys), keys=keys, returns="degrees INT",
         timeout=5.0, on_null_key="skip", retry=Retry(retries=1, initial_delay=0.01),
     )  # fmt: skip
     return Enrichment(
@@ -290,6 +293,81 @@ def test_times_in_int96_are_carried_and_are_keys(project, service, monkeypatch):
         assert [one.status for one in record.verdicts if one.status == "failed"] == []
         assert rows(record, exact=True)["at"].to_pylist() == times
     assert sorted(service.log) == ["/1501-02-03T00%3A00%3A00Z", "/2026-11-19T12%3A00%3A00Z"]
+
+
+HOME = pa.struct(
+    [("Town", pa.string()), ("since", pa.timestamp("us", "UTC")), ("born", pa.date32()),
+     ("flat", pa.int64()), ("vip", pa.bool_()), ("Tags", pa.list_(pa.string()))]
+)  # fmt: skip
+CUSTOMER = pa.struct([("home", HOME)])
+
+
+def write_customers(**options):
+    """A day with keys in structs, some of which are null at each level."""
+    homes = [
+        {"Town": f"ß{n % 5}", "since": NOON.replace(year=1500 + n % 3), "born": NOON.date(),
+         "flat": n % 2, "vip": n % 2 == 0, "Tags": None if n % 3 else ["a", None]}
+        for n in range(40)
+    ]  # fmt: skip
+    rows = [{"home": home} for home in homes] + [None, {"home": None}, {"home": {"Town": None}}]
+    table = pa.table({"n": range(len(rows)), "customer": pa.array(rows, CUSTOMER)})
+    pq.write_table(table, f"raw/date={DAY}/{NAMES[0]}", **options)
+
+
+FIELDS = {
+    "town": "customer.home.town",
+    "since": "Customer.Home.since",
+    "born": "customer.home.born",
+}
+FIELDS |= {"flat": "customer.home.flat", "vip": "coalesce(customer.home.vip, false)"}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "engines",
+    [("local", "spark"), pytest.param(("spark", "local"), marks=pytest.mark.proof)],
+    ids="-".join,
+)
+def test_each_engine_knows_the_answers_of_the_other(project, spark, service, monkeypatch, engines):
+    service.answer = _answered
+    write_customers(use_deprecated_int96_timestamps=True)
+    declared, written = declare(service, keys=FIELDS, ledger=Ledger("ledger")), []
+    for engine in engines:
+        monkeypatch.setenv(ENGINE, engine)
+        checks = "data_quality.local_day:check" if engine == "local" else "data_quality.day:check"
+        record = run_day(declared, DAY, engine, checks=checks)
+        assert [one.check for one in record.verdicts if one.status == "failed"] == []
+        written.append((rows(record, exact=True), record.figures.calls, len(service.log)))
+    (one, calls, asked), (other, more, asked_of_both) = written
+    assert one.equals(other)
+    assert calls == asked == 30
+    assert (more, asked_of_both) == (0, 30)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ({"__CHAR_VARCHAR_TYPE_STRING": "char(9)"}, "'town' .whose values Spark changes"),
+        ({"comment": "of the customer"}, None),
+    ],
+    ids=["char", "comment"],
+)
+def test_what_only_spark_reads_is_refused_before_any_call(
+    project, service, monkeypatch, metadata, reason
+):
+    monkeypatch.setenv(ENGINE, "local")
+    service.answer = _answered
+    fields = [{"name": "n", "type": "long", "nullable": False, "metadata": {}}]
+    fields.append({"name": "town", "type": "string", "nullable": True, "metadata": metadata})
+    noted = {SPARK_TYPES: json.dumps({"type": "struct", "fields": fields})}
+    table = pa.table({"n": range(2), "town": ["a", None]}).replace_schema_metadata(noted)
+    pq.write_table(table, f"raw/date={DAY}/{NAMES[0]}")
+    if reason is None:
+        run_day(declare(service), DAY, "taken")
+        return
+    with pytest.raises(DeclarationError, match=f"^towns: input: only Spark reads {reason}"):
+        run_day(declare(service), DAY, "refused")
+    assert service.log == []
 
 
 def test_an_unknown_engine_is_named(project, service, monkeypatch):

@@ -10,7 +10,6 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.csv as pv
-import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 from deltalake import DeltaTable
@@ -20,6 +19,7 @@ from jobs.run.engines.engine import ENGINE
 from jobs.schema import columns as schema
 from jobs.tables import audit, dead_letters
 from jobs.tables.publishing import publish
+from tests.support.nested_tables import draw_columns, draw_kinds, write_by_arrow
 from tidegate import (
     Enrichment,
     EventTime,
@@ -38,6 +38,7 @@ TYPES = {
     "i8": pa.int8(), "i16": pa.int16(), "i32": pa.int32(), "i64": pa.int64(), "u8": pa.uint8(),
     "u32": pa.uint32(), "f32": pa.float32(), "f64": pa.float64(), "flag": pa.bool_(),
     "text": pa.string(), "octets": pa.binary(), "day": pa.date32(),
+    "u64": pa.uint64(), "json": pa.json_(), "view": pa.string_view(), "octet_view": pa.binary_view(),
     "utc": pa.timestamp("us", "UTC"), "local": pa.timestamp("us"), "ms": pa.timestamp("ms", "UTC"),
     "money": pa.decimal128(12, 3), "wide": pa.decimal128(38, 10),
     "word": pa.dictionary(pa.int32(), pa.string()),
@@ -46,6 +47,7 @@ TEXT_DDL = (
     "n BIGINT, town STRING, at TIMESTAMP, i64 BIGINT, f64 DOUBLE, flag BOOLEAN, day DATE, "
     "money DECIMAL(12, 3)"
 )
+KEYS_OF_FIELDS = ("customer.home.town", "coalesce(trim(Customer.Home.Town), 'none')")
 KEYS = ("trim(lower(town))", "coalesce(nullif(trim(town), ''), 'none')", "concat(town, '-', flag)")
 OF_TIME = (
     schema.published_answered_at,
@@ -80,7 +82,7 @@ def value(draw, kind):  # noqa: PLR0911  # a type each
         return dt.date(1900, 1, 1) + dt.timedelta(days=draw.randrange(100_000))
     if pa.types.is_timestamp(kind):
         return dt.datetime(1900, 1, 1) + dt.timedelta(milliseconds=draw.randrange(10**13))  # noqa: DTZ001
-    if pa.types.is_binary(kind):
+    if pa.types.is_binary(kind) or pa.types.is_binary_view(kind):
         return draw.randbytes(draw.randrange(6))
     return "".join(draw.choice("ab ß漢😀\u0301\x00\\'\"") for _ in range(draw.randrange(8)))
 
@@ -89,6 +91,7 @@ def write_day(draw, folder, form):
     """A day of one or two files. Returns the declared input."""
     folder.mkdir(parents=True)
     number = 0
+    nested = draw_kinds(draw)
     for file in range(draw.choice([1, 2])):
         rows = draw.choice([0, 1, 60, 200]) if file else draw.choice([60, 200])
         numbers = list(range(number, number + rows))
@@ -106,12 +109,9 @@ def write_day(draw, folder, form):
             columns[name] = pa.array([value(draw, kind) for _ in numbers], kind)
         table = pa.table(columns)
         if form == "parquet":
-            pq.write_table(
-                table,
-                folder / f"part-{file}.parquet",
-                row_group_size=draw.choice([40, 1_000]),
-                use_deprecated_int96_timestamps=draw.random() < 0.5,
-            )
+            for name, values in (draw_columns(draw, nested, rows) | customers(towns)).items():
+                table = table.append_column(name, values)
+            write_by_arrow(draw, table, folder / f"part-{file}.parquet")
         elif form == "csv":
             pv.write_csv(table, folder / f"part-{file}.csv")
         else:
@@ -124,6 +124,12 @@ def write_day(draw, folder, form):
     return Input(path="raw", row_id=["n"], format=form, schema=TEXT_DDL)
 
 
+def customers(towns):
+    kind = pa.struct([("Home", pa.struct([("town", pa.string()), ("since", pa.date32())]))])
+    homes = [None if town is None else {"Home": {"town": town, "since": NOON}} for town in towns]
+    return {"customer": pa.array(homes, kind)}
+
+
 def spelled(value):
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -133,7 +139,7 @@ def spelled(value):
 def declare(draw, service, declared, mode, engine):
     weather = HttpLookup(
         name="weather", service=Service(name="weather", url=service.url, max_concurrency=5),
-        request="GET /{town}", keys={"town": draw.choice(KEYS)},
+        request="GET /{town}", keys={"town": draw.choice(KEYS if declared.format != "parquet" else KEYS + KEYS_OF_FIELDS)},
         returns="degrees INT, share DECIMAL(9, 4), tags "
                                                   "ARRAY<STRING>, "
         "place STRUCT<lat: DOUBLE, names: ARRAY<STRING>>, since TIMESTAMP", timeout=5.0,
@@ -202,6 +208,8 @@ def test_both_engines_publish_the_same_tables(tmp_path, monkeypatch, service, sp
                 continue
             local, by_spark = (rows_of(place, exact=exact) for place in places)
             assert local.schema == by_spark.schema
+            declared_types = [DeltaTable(place).schema().to_json() for place in places]
+            assert declared_types[0] == declared_types[1]
             for name in local.column_names:
                 texts = str(by_spark[name].to_pylist()).replace(
                     "published-spark", "published-local"
