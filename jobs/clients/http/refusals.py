@@ -80,6 +80,8 @@ class Refusals:
             auth = self.service.auth
             secrets = read_from(() if auth is None else variables_in(auth))
             return AccessRefused(f"{denied}: {message}.{secrets}", f"{denied}: {status}.{secrets}")
+        if status in self.unanswered and not is_of_key:
+            return Unclear(message)
         if status in REDIRECTS and not is_of_key:
             return Redirected(message)
         passing = (status >= 500 or status == 408) and not is_of_key

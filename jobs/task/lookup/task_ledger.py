@@ -139,14 +139,15 @@ class TaskLedger:
         self._ticket = self._writer.put(key, "ok", dump(answer), answered_at)
 
     def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
-        """Store a key's error.
+        """Store a key's error, but never beside the mark of a call that may have acted: once its
+        time to live ran out, the call would be made again.
 
         Args:
             key: The key.
             reason: The error's text.
             final: Whether the service refused the key, which settles its mark.
         """
-        if self._plan.ttl.keeps_errors or (final and not self._plan.idempotent):
+        if self._plan.ttl.keeps_errors if self._plan.idempotent else final:
             self._put(key, "error", dump(reason), self._now_us())
 
     def expire(self, keys: Sequence[Key]) -> None:

@@ -483,6 +483,8 @@ NOT_TOLD = {
     "no body": web.Response(text="", content_type="application/json"),
     "too large": web.json_response({"first_x": "9" * 100_000}),
     "an item left out": web.json_response([]),
+    "accepted, not answered": web.json_response({"first_x": 5}, status=202),
+    "a failure": web.Response(status=500),
 }
 
 
@@ -491,7 +493,7 @@ def test_an_answer_that_does_not_tell_what_became_of_a_call_leaves_its_mark(fold
     answer = NOT_TOLD[case]
 
     async def unclear(request):
-        return web.Response(body=answer.body, content_type="application/json")
+        return web.Response(body=answer.body, status=answer.status, content_type="application/json")
 
     service.answer = unclear
     batched = {
@@ -504,6 +506,19 @@ def test_an_answer_that_does_not_tell_what_became_of_a_call_leaves_its_mark(fold
     assert [row["first_status"] for row in rows] == ["error"]
     assert [answer.outcome for answer in kept(folder)] == ["asked"]
     assert len(service.log) == 1
+
+
+def test_an_error_that_is_kept_for_a_while_leaves_the_mark_of_a_call_that_may_have_acted(
+    folder, service
+):
+    async def fails(request):
+        return web.Response(status=500)
+
+    service.answer = fails
+    once = http(service, idempotent=False)
+    kept_errors = Ttl(error=timedelta(days=1))
+    collected(with_ledger(plan(once), folder, ttl=kept_errors), [batch(0, 1)])
+    assert [answer.outcome for answer in kept(folder)] == ["asked"]
 
 
 def test_a_refusal_settles_the_mark_of_its_call(folder, service):
