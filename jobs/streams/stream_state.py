@@ -3,14 +3,14 @@
 import datetime as dt
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from jobs.schema.facts import Facts
 from jobs.schema.records import DayRecord
 from jobs.storage import durable
-from jobs.wording import counted
+from jobs.wording import counted, priced
 
 ROOT = Path("data/streams")
 RUNNING = "running"
@@ -30,6 +30,7 @@ class BatchDone(Facts):
     dead_letters: int
     version: int | None  # of the table with these rows
     warnings: tuple[str, ...] = ()
+    cost: dict[str, float] = field(default_factory=dict)  # by currency
 
     @classmethod
     def of(cls, batch: int, record: DayRecord) -> Self:
@@ -41,15 +42,17 @@ class BatchDone(Facts):
             dead_letters=record.dead_letters,
             version=record.published_version,
             warnings=record.warnings,
+            cost={currency: float(cost) for currency, cost in record.figures.cost.items()},
         )  # fmt: skip
 
     def in_words(self) -> str:
         """Returns a line, and another line for each warning."""
         which = f"batch {self.batch}  {self.day}"
         letters = f", {counted(self.dead_letters, 'dead letter')}" if self.dead_letters else ""
+        cost = f"; {priced(self.cost)}" if self.cost else ""
         line = (
             f"{which}  {counted(self.rows, 'row')}, {counted(self.calls, 'call')}, "
-            f"{counted(self.from_ledger, 'answer')} from the ledger{letters}; version "
+            f"{counted(self.from_ledger, 'answer')} from the ledger{letters}{cost}; version "
             f"{self.version}"
         )
         return "\n".join([line, *(f"{which}  warning: {warning}" for warning in self.warnings)])

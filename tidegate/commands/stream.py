@@ -102,6 +102,7 @@ def _object(enrichment: str, done: BatchDone) -> dict[str, Any]:
             "calls": done.calls,
             "answers_from_ledger": done.from_ledger,
             "dead_letters": done.dead_letters,
+            "cost": done.cost,
             "version": done.version,
         },
     }
