@@ -14,22 +14,21 @@ from jobs.storage.parquet_files import has_old_calendar, open_parquet
 
 # metadata of Arrow's files: the types that it reads, which are not always Parquet's
 ARROW_TYPES = b"ARROW:schema"
-PLAIN = {"comment"}  # metadata of a column in Spark's JSON that change no value
+# metadata of a column in Spark's JSON: it pads a CHAR, has a default where a file lacks the column,
+# and compares texts by a collation
+CHANGING = {"__CHAR_VARCHAR_TYPE_STRING", "EXISTS_DEFAULT", "__COLLATIONS"}
 # before it, times depend on the calendar of who wrote them
 UNAMBIGUOUS_FROM = dt.datetime(1900, 1, 1)  # noqa: DTZ001  # Arrow casts it to any type of time
 
 
 def changes_values(field: Any) -> bool:
-    """Return whether Spark reads a field, in its JSON, otherwise than its type says.
-
-    It pads a CHAR, has defaults for absent columns, and compares texts by a collation.
-    """
+    """Return whether Spark reads a field, in its JSON, otherwise than its type says."""
     if isinstance(field, list):
         return any(map(changes_values, field))
     if not isinstance(field, dict):
         return False
     inner = [one for name, one in field.items() if name != "metadata"]
-    return bool(set(field.get("metadata", ())) - PLAIN) or changes_values(inner)
+    return bool(CHANGING & set(field.get("metadata", ()))) or changes_values(inner)
 
 
 def reading_facts(footer: pq.FileMetaData) -> tuple[bool, bytes | None]:

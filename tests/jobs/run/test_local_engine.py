@@ -348,9 +348,10 @@ def test_each_engine_knows_the_answers_of_the_other(project, spark, service, mon
     ("metadata", "reason"),
     [
         ({"__CHAR_VARCHAR_TYPE_STRING": "char(9)"}, "'town' .whose values Spark changes"),
-        ({"comment": "of the customer"}, None),
+        ({"EXISTS_DEFAULT": "'x'"}, "'town' .whose values Spark changes"),
+        ({"comment": "of the customer", "ml_attr": {"type": "nominal"}}, None),
     ],
-    ids=["char", "comment"],
+    ids=["char", "default", "notes"],
 )
 def test_what_only_spark_reads_is_refused_before_any_call(
     project, service, monkeypatch, metadata, reason

@@ -252,7 +252,7 @@ def test_spark_reads_times_where_another_calendar_is_set(spark, tmp_path, settin
 
 
 @pytest.mark.parametrize(
-    ("noted", "by_arrow"), [("__CHAR_VARCHAR_TYPE_STRING", False), ("comment", True)]
+    ("noted", "by_arrow"), [("__CHAR_VARCHAR_TYPE_STRING", False), ("ml_attr", True)]
 )
 def test_spark_reads_columns_whose_metadata_change_their_values(spark, tmp_path, noted, by_arrow):
     field = {"name": "k", "type": "string", "nullable": True, "metadata": {noted: "char(3)"}}
