@@ -4,6 +4,7 @@ A struct's field is found by its name without regard to case, as Spark finds it.
 -0.0 differs from 0.0, and maps with another order of entries differ.
 """
 
+import datetime as dt
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,8 @@ Flags = NDArray[np.bool_]
 Numbers = NDArray[np.uint64]
 
 TEXTS_AT_ONCE = 16 << 20  # bytes, which are Python objects for a moment
+# before it, times depend on the calendar of who wrote them
+UNAMBIGUOUS_FROM = dt.datetime(1900, 1, 1)  # noqa: DTZ001  # Arrow casts it to any type of time
 _ABSENT = np.uint64(0x9E3779B97F4A7C15)  # the digest of null, and the step of splitmix64
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _FLOATS = {pa.float16(): np.uint16, pa.float32(): np.uint32, pa.float64(): np.uint64}
@@ -57,6 +60,26 @@ def gather(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.Array:
     places = np.empty_like(order)
     places[order] = np.arange(len(rows))
     return pa.concat_arrays([pa.array([], column.type), *found]).take(pa.array(places))
+
+
+def may_be_old(kind: pa.DataType) -> bool:
+    inner = (kind.field(number).type for number in range(kind.num_fields))
+    return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or any(map(may_be_old, inner))
+
+
+def is_unambiguous(values: pa.Array | pa.ChunkedArray) -> bool:
+    """Return whether no date or time depends on the calendar of the program that wrote it."""
+    kind = values.type
+    if not may_be_old(kind):
+        return True
+    if pa.types.is_nested(kind):
+        whole = one_chunk(values)
+        if pa.types.is_map(kind):
+            return is_unambiguous(whole.keys) and is_unambiguous(whole.items)
+        inner = whole.flatten()
+        return all(map(is_unambiguous, inner if pa.types.is_struct(kind) else [inner]))
+    first, least = pa.scalar(UNAMBIGUOUS_FROM, pa.timestamp("us")).cast(kind), pc.min(values)
+    return not least.is_valid or bool(pc.greater_equal(least, first).as_py())
 
 
 class Unread(str):

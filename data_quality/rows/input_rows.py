@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from data_quality.rows.task_rows import Places, TaskRows, as_array
-from jobs.arrow_values import conform
+from jobs.arrow_values import conform, is_unambiguous
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.schema.records import DayFacts
 from jobs.storage.parquet_files import has_old_calendar, open_parquet, read_footer
@@ -82,8 +82,6 @@ class InputRows:
     def _by_arrow(self, path: str, first: int, last: int) -> pa.Table:
         """Reads with Arrow. Raises an Arrow error if Arrow would read the file unlike Spark."""
         with open_parquet(path) as file:
-            if has_old_calendar(file.metadata):
-                raise pa.ArrowNotImplementedError("its old dates are of another calendar")
             row, groups, first_read = 0, [], 0
             for number in range(file.num_row_groups):
                 count = file.metadata.row_group(number).num_rows
@@ -93,6 +91,8 @@ class InputRows:
                     groups.append(number)
                 row += count
             table = file.read_row_groups(groups).slice(first - first_read, last - first + 1)
+            if has_old_calendar(file.metadata) and not all(map(is_unambiguous, table.columns)):
+                raise pa.ArrowNotImplementedError("its old dates are of another calendar")
         by_lower_name = {name.lower(): as_array(table[name]) for name in table.column_names}
         return pa.table(
             [

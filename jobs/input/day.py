@@ -19,9 +19,9 @@ from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day_folder import DayFolder, find_in_folder, list_or_refuse, nearest_to
 from jobs.input.same_values import (
+    ARROW_TYPES,
     changes_values,
     only_in_spark,
-    reading_facts,
     refuse_old_dates,
 )
 from jobs.input.staged_files import FOLDER as STAGED
@@ -70,7 +70,8 @@ class InputDay:
         rows: The number of rows.
         columns: The columns of all files, in the order of first occurrence.
         row_bytes: Average bytes of a row in the row group with the largest rows.
-        unlike: `only_in_spark` as far as the footers tell.
+        unlike: `only_in_spark` as far as the footers tell, whatever the dates.
+        has_old_dates: Whether dates or times before 1900, if there are any, are of an old calendar.
     """
 
     files: tuple[str, ...]
@@ -81,6 +82,7 @@ class InputDay:
     table: str = ""  # id of that table
     row_bytes: float = math.inf
     unlike: str = ""
+    has_old_dates: bool = False
     copied: bool = False  # the files are copies, whose names tell what they are copied from
     unread: tuple[str, ...] = ()  # other entries, and values of no day
     groups: tuple[tuple[int, ...], ...] = ()  # of each file: the rows of its row groups
@@ -120,9 +122,14 @@ class InputDay:
             column.has_old_layout and not column.spark_field for column in self.columns
         )
 
-    @cached_property
+    @property
     def only_in_spark(self) -> str:
-        """A column that Arrow reads from the files otherwise than Spark, or empty."""
+        """What Arrow may read from the files otherwise than Spark, or empty."""
+        return self.unlike_but_dates or ("what is of an old calendar" if self.has_old_dates else "")
+
+    @cached_property
+    def unlike_but_dates(self) -> str:
+        """A column that Arrow reads otherwise than Spark, if no date is before 1900; or empty."""
         types = self.spark_types()
         if self.unlike or types is None:
             return self.unlike
@@ -311,6 +318,7 @@ def of_table(
         table=table.id,
         row_bytes=_row_bytes(footers.values()),
         unlike=_unlike(footers.values(), columns),
+        has_old_dates=any(map(parquet_files.has_old_calendar, footers.values())),
         **group_facts(footers[file] for file in read),
     )
 
@@ -393,6 +401,7 @@ def of_files(
         alike,
         row_bytes=_row_bytes(footers.values()),
         unlike=_unlike((footers[file] for file in read), found),
+        has_old_dates=any(parquet_files.has_old_calendar(footers[file]) for file in read),
         **group_facts(footers[file] for file in read),
     )
 
@@ -421,7 +430,7 @@ def _unlike(footers: Iterable[pq.FileMetaData], columns: Sequence[InputColumn]) 
         if changes_values(column.spark_field):
             return f"{column.name!r} (whose values Spark changes as it reads them)"
     different = {
-        (str(footer.schema).partition("\n")[2], *reading_facts(footer)): footer
+        (str(footer.schema).partition("\n")[2], (footer.metadata or {}).get(ARROW_TYPES)): footer
         for footer in footers
     }
     types = {column.name.lower(): column.kind for column in columns}

@@ -1,13 +1,12 @@
 """Whether Arrow reads from Parquet files the values that Spark reads, told by their footers."""
 
-import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jobs.arrow_values import is_unambiguous, may_be_old
 from jobs.errors import DeclarationError
 from jobs.input.types import columns_of_old_layout
 from jobs.storage.parquet_files import has_old_calendar, open_parquet
@@ -17,8 +16,6 @@ ARROW_TYPES = b"ARROW:schema"
 # metadata of a column in Spark's JSON: it pads a CHAR, has a default where a file lacks the column,
 # and compares texts by a collation
 CHANGING = {"__CHAR_VARCHAR_TYPE_STRING", "EXISTS_DEFAULT", "__COLLATIONS"}
-# before it, times depend on the calendar of who wrote them
-UNAMBIGUOUS_FROM = dt.datetime(1900, 1, 1)  # noqa: DTZ001  # Arrow casts it to any type of time
 
 
 def changes_values(field: Any) -> bool:
@@ -31,14 +28,10 @@ def changes_values(field: Any) -> bool:
     return bool(CHANGING & set(field.get("metadata", ()))) or changes_values(inner)
 
 
-def reading_facts(footer: pq.FileMetaData) -> tuple[bool, bytes | None]:
-    """Return the facts that `only_in_spark` depends on, except Parquet's types."""
-    return has_old_calendar(footer), (footer.metadata or {}).get(ARROW_TYPES)
-
-
 def only_in_spark(footers: Iterable[pq.FileMetaData], types: Mapping[str, pa.DataType]) -> str:
     """Name the first column that only Spark reads as it was meant; empty if Arrow reads them all.
 
+    Dates and times of an old calendar are not looked for.
     `conform` makes of what Arrow reads what Spark reads of the others.
 
     Args:
@@ -46,15 +39,13 @@ def only_in_spark(footers: Iterable[pq.FileMetaData], types: Mapping[str, pa.Dat
         types: The types in which Spark passes columns to Arrow, by lower-case name.
     """
     for footer in footers:
-        is_old, old_layout = has_old_calendar(footer), set(columns_of_old_layout(footer))
+        old_layout = set(columns_of_old_layout(footer))
         for field in footer.schema.to_arrow_schema():
             read = types.get(field.name.lower())
             if read is None:
                 continue
             if field.name in old_layout:
                 return f"{field.name!r} (lists or maps in a layout of old writers)"
-            if is_old and may_be_old(read):
-                return f"{field.name!r} (of an old calendar)"
             if not _same(field.type, read):
                 return f"{field.name!r} ({field.type}, for Spark {read})"
     return ""
@@ -66,7 +57,7 @@ def refuse_old_dates(files: Iterable[str]) -> None:
     Reads only columns of dates and times, and only of files that may have such values.
 
     Raises:
-        DeclarationError: A file has such a value, or may have it in a nested column.
+        DeclarationError: A file has such a value.
     """
     for path in files:
         with open_parquet(path) as file:
@@ -76,27 +67,11 @@ def refuse_old_dates(files: Iterable[str]) -> None:
                 if may_be_old(field.type) and not is_unambiguous(file.read([field.name])[0]):
                     raise DeclarationError(
                         f"input: {field.name!r} in {path} has dates or times before 1900 in the "
-                        "calendar of Spark 2. Spark would convert them, but Input(rows="
-                        '"changed"), `try` and `eval` read files without Spark, and so do copies '
-                        "of files with columns without a type. Write the file again with Spark "
-                        "3 or later."
+                        "calendar of Spark 2. Spark would convert them, but the local engine, "
+                        'Input(rows="changed"), `try` and `eval` read files without Spark, and '
+                        "so do copies of files with columns without a type. Write the file again "
+                        "with Spark 3 or later."
                     )
-
-
-def may_be_old(kind: pa.DataType) -> bool:
-    inner = (kind.field(number).type for number in range(kind.num_fields))
-    return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or any(map(may_be_old, inner))
-
-
-def is_unambiguous(values: pa.ChunkedArray) -> bool:
-    """Return whether no date or time depends on the calendar of the program that wrote it."""
-    kind = values.type
-    if not may_be_old(kind):
-        return True
-    if pa.types.is_nested(kind):
-        return False
-    first, least = pa.scalar(UNAMBIGUOUS_FROM, pa.timestamp("us")).cast(kind), pc.min(values)
-    return not least.is_valid or bool(pc.greater_equal(least, first).as_py())
 
 
 def _same(stored: pa.DataType, read: pa.DataType) -> bool:

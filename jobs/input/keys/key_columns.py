@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from jobs.arrow_values import conform, one_chunk
+from jobs.arrow_values import conform, is_unambiguous, one_chunk
 from jobs.input.keys.key_values import Values, read_by
-from jobs.input.same_values import is_unambiguous
 from jobs.storage.parquet_files import has_old_calendar, open_parquet
 
 if TYPE_CHECKING:

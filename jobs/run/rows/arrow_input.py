@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from jobs.arrow_values import may_be_old
 from jobs.errors import DeclarationError
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
 from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.input.keys.key_values import Values
-from jobs.input.same_values import may_be_old
 from jobs.run.engines.spark_facts import count_slots, is_remote
 from jobs.run.rows.chained_keys import key_expressions
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema

@@ -16,6 +16,7 @@ from jobs.input.file_rows import FileRows
 from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.input.keys.key_columns import COMPARABLE
 from jobs.input.keys.key_values import Values
+from jobs.input.same_values import refuse_old_dates
 from jobs.run.engines.engine import Engine, LocalEngine, SparkEngine
 from jobs.run.rows.chained_keys import (
     compile_chained,
@@ -78,11 +79,13 @@ class LocalRows:
                 f"{MOST_ROWS:,}. {CURE}"
             )
         types = day.spark_types()
-        if types is None or day.only_in_spark:
+        if types is None or day.unlike_but_dates:
             raise DeclarationError(
-                f"{enrichment.name}: input: only Spark reads {day.only_in_spark} as it was meant. "
-                f"{CURE}"
+                f"{enrichment.name}: input: only Spark reads {day.unlike_but_dates} as it was "
+                f"meant. {CURE}"
             )
+        if day.has_old_dates:
+            refuse_old_dates(day.files)
         fields = [
             *types.fields,
             StructField(SOURCE_FILE, StringType()),

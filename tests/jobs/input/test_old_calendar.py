@@ -5,6 +5,7 @@ INT96 are read as they are.
 import dataclasses
 import datetime as dt
 import itertools
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -93,10 +94,29 @@ def test_dates_that_every_reader_reads_alike_are_not_refused(tmp_path, given):
     assert read_row_ids(changed_only(tmp_path), day).num_rows == len(given["days"])
 
 
-def test_a_nested_column_that_may_have_old_dates_is_refused(tmp_path):
-    path = write(tmp_path / "a.parquet", [0], visits=[[{"on": dt.date(2013, 1, 10)}]])
-    with pytest.raises(DeclarationError, match="'visits'"):
-        refuse_old_dates([str(path)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.struct([("on", pa.date32())])),
+        pa.map_(pa.string(), pa.list_(pa.date32())),
+        pa.map_(pa.date32(), pa.string()),
+    ],
+    ids=str,
+)
+def test_a_nested_column_with_an_old_date_is_refused(tmp_path, kind):
+    def visits(day):
+        if pa.types.is_list(kind):
+            return [None, [], [None, {"on": day}]]
+        return [None, [], [(day, "a")] if pa.types.is_date(kind.key_type) else [("a", [None, day])]]
+
+    for day in (dt.date(2013, 1, 10), dt.date(1899, 12, 31)):
+        path = write(tmp_path / "a.parquet", [0, 0, 0], visits=pa.array(visits(day), kind))
+        with (
+            nullcontext()
+            if day.year > 1900
+            else pytest.raises(DeclarationError, match=r"'visits' in .* before 1900")
+        ):
+            refuse_old_dates([str(path)])
 
 
 DATES = [dt.date(1, 1, 1), dt.date(1582, 10, 4), dt.date(1582, 10, 15), dt.date(1899, 12, 31)]

@@ -24,6 +24,7 @@ from jobs.input.types import SPARK_TYPES
 from jobs.run.day import run_day
 from jobs.run.engines.engine import ENGINE
 from jobs.schema import columns as schema
+from jobs.storage.parquet_files import SPARK_VERSION
 from tests.support.towns_declared import declare_towns
 from tidegate import (
     Enrichment,
@@ -369,6 +370,33 @@ def test_what_only_spark_reads_is_refused_before_any_call(
     with pytest.raises(DeclarationError, match=f"^towns: input: only Spark reads {reason}"):
         run_day(declare(service), DAY, "refused")
     assert service.log == []
+
+
+@pytest.mark.parametrize("year", [1900, 1899])
+def test_files_of_spark_2_are_taken_unless_a_date_is_before_1900(
+    project, service, monkeypatch, year
+):
+    monkeypatch.setenv(ENGINE, "local")
+    service.answer = _answered
+    born = pa.array([None, dt.date(year, 12, 31)], pa.date32())
+    table = pa.table(
+        {"n": range(2), "town": ["a", "b"], "born": born, "days": [[one] for one in born]}
+    )
+    noted = table.replace_schema_metadata({SPARK_VERSION: b"2.4.8"})
+    pq.write_table(noted, f"raw/date={DAY}/{NAMES[0]}")
+    declared = declare(service, keys={"town": "town", "born": "coalesce(born, born)"})
+    if year < 1900:
+        with pytest.raises(
+            DeclarationError, match=r"^input: 'born' in .* has dates or times before"
+        ):
+            run_day(declared, DAY, "refused")
+        assert service.log == []
+        return
+    record = run_day(declared, DAY, "taken", checks="data_quality.local_day:check")
+    passed = {one.check for one in record.verdicts if one.status == "passed"}
+    assert {"input_unchanged", "every_row_once"} <= passed
+    assert not [one.check for one in record.verdicts if one.status == "failed"]
+    assert rows(record, exact=True)["days"].to_pylist() == [[one] for one in born.to_pylist()]
 
 
 def test_an_unknown_engine_is_named(project, service, monkeypatch):
