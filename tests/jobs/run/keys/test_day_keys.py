@@ -19,6 +19,7 @@ from jobs.run.keys.key_texts import ROWS, TASK, TEXT
 from jobs.run.keys.ledger_session import prepare_ledger
 from jobs.run.plan.planner import plan_tasks
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
+from jobs.storage.parquet_files import SPARK_VERSION
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 pytestmark = pytest.mark.spark
@@ -137,7 +138,7 @@ def test_a_day_of_many_rows_is_left_to_spark(spark, day, monkeypatch):
 
 def test_times_of_another_calendar_are_left_to_spark(spark, tmp_path):
     old = pa.table({"day": [dt.date(1500, 1, 1), dt.date(2000, 1, 1)]})
-    pq.write_table(old, tmp_path / "a.parquet")
+    pq.write_table(old.replace_schema_metadata({SPARK_VERSION: "2.4.8"}), tmp_path / "a.parquet")
     source = source_of(spark, of_files([tmp_path / "a.parquet"]), ("day",))
     assert TASK in source.distinct(hidden=False, seed=1).wanted.column_names
 
