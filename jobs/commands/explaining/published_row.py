@@ -62,8 +62,8 @@ def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None)
         day: Only this day; None for every published day.
 
     Raises:
-        DeclarationError: No row has the values, several of a day have them, a column is unknown or
-            a value does not fit it.
+        DeclarationError: No row has the values, several of a day have them, a column is unknown, a
+            value does not fit it, or another program wrote the row's file.
     """
     days: dict[str, list[str]] = {}
     for of, file in files_of_days(enrichment):
@@ -156,6 +156,13 @@ def _places(file: str, wanted: Mapping[str, str]) -> Iterator[tuple[int, ...]]:
     filters = chosen[0]
     for one in chosen[1:]:
         filters &= one
+    if PLACE[0] not in read_schema(file).names:
+        if _read(file, filters, [field.name for field in fields.values()][:1]).num_rows:
+            raise DeclarationError(
+                f"--row {_shown(wanted)}: another program wrote {file}, as OPTIMIZE does, which "
+                "does not tell how its rows were made. Run its day again."
+            )
+        return
     found = _read(file, filters, PLACE)
     yield from zip(*(found[name].to_pylist() for name in PLACE), strict=True)
 

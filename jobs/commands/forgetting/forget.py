@@ -26,7 +26,12 @@ from jobs.ledger.changes.erasure import forget as forget_in_ledger
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, versions
 from jobs.process.publish_decision import Quality, render_report
-from jobs.tables.delta.asked_keys import KeysOf, files_of_days, partly_deleted
+from jobs.tables.delta.asked_keys import (
+    KeysOf,
+    days_without_runs,
+    files_of_days,
+    partly_deleted,
+)
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import at_work, last_runs, leased
@@ -160,6 +165,11 @@ def _require_rewritable_days(enrichment: Enrichment) -> None:
             f"{enrichment.name}: {file} has a deletion vector: the rows that another program "
             "deleted are still in the file; nothing was forgotten. Purge them (REORG TABLE ... "
             "APPLY (PURGE)), then forget."
+        )
+    for day in sorted(days_without_runs(enrichment)):
+        raise DeclarationError(
+            f"{enrichment.name}: another program wrote files of {day}, as OPTIMIZE does, which do "
+            "not tell the keys of their rows; nothing was forgotten. Run that day, then forget."
         )
     for day in sorted({day for day, _ in files_of_days(enrichment)}):
         if last_published(enrichment.name, day, table=enrichment.output.path) is None:

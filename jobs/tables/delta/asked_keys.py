@@ -42,8 +42,11 @@ class KeysOf:
 
 
 def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
-    """Returns the published days with a row of any of these keys."""
-    return sorted({day for day, file in files_of_days(enrichment) if asks(file, keys)})
+    """Returns the published days with a row of any of these keys, and those with a file of another
+    program, which does not tell its keys.
+    """
+    found = {day for day, file in files_of_days(enrichment) if asks(file, keys)}
+    return sorted(found | days_without_runs(enrichment))
 
 
 def asks(file: str, keys: KeysOf) -> bool:

@@ -5,6 +5,7 @@ import random
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from jobs.commands.compact import compact
 from jobs.commands.explaining.request_text import request_text
@@ -149,6 +150,19 @@ def test_what_cannot_be_explained_is_refused_in_one_sentence(towns, capsys, argu
     assert message in printed.err
     assert printed.err.count("\n") == 1
     assert printed.out == ""
+
+
+def test_a_row_that_another_program_wrote_again_is_refused_in_one_sentence(towns, capsys):
+    towns.publish(DAYS[0], [1, 2])
+    DeltaTable("data/published/towns").optimize.z_order(["number"])
+    assert main(["explain", "towns", "--package", "declared", "--row", "number=1"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("--row number=1: another program wrote data/published/towns/date=")
+    assert error.endswith(
+        ".parquet, as OPTIMIZE does, which does not tell how its rows were made. Run its day again.\n"
+    )
+    assert main(["explain", "towns", "--package", "declared", "--row", "number=9"]) == 2
+    assert "no row of 1 published day has these values" in capsys.readouterr().err
 
 
 def test_a_request_is_explained_with_the_schema_that_it_sends_and_without_a_repair():

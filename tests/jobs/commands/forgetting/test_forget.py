@@ -449,6 +449,19 @@ def test_a_file_that_holds_no_keys_is_refused(towns, text, message, capsys):
     assert len(error.splitlines()) == 1
 
 
+def test_files_that_another_program_wrote_again_are_refused_as_they_tell_no_keys(towns, capsys):
+    towns.store({1: {"temp_c": 5.0}})
+    towns.publish(FIRST, [1, 2])
+    DeltaTable(TABLE).optimize.z_order(["number"])
+    assert tidegate("forget", "weather", "--key", "town=town-1") == 2
+    assert (
+        f"towns: another program wrote files of {FIRST}, as OPTIMIZE does, which do not tell the "
+        "keys of their rows; nothing was forgotten. Run that day, then forget."
+    ) in capsys.readouterr().err
+    wanted = pa.array([key_text(("town-1",))])
+    assert select(towns.folder, wanted, now_us=2**60, ttl=FOR_EVER).answers.num_rows == 1
+
+
 def test_a_key_with_commas_and_lines_in_it_stands_in_quotes(towns):
     Path("keys.csv").write_text(
         '\ufefftown\r\n"Springfield, ""Ohio""\n2"\r\n\r\n""\r\n', encoding="utf-8"
