@@ -99,7 +99,10 @@ class BillingMeter:
             raise self.failure from error
 
     def close(self) -> None:
-        os.close(self._file)
+        """Close its file. A call that has not ended can count no more."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 def unwritable(path: str, error: OSError) -> TidegateError:

@@ -1,6 +1,7 @@
 """Counts requests when they are sent: requests may have many keys, keys many requests.
 
-A Python worker of Spark runs one task at a time, so the counts since `begin` belong to its task.
+The counts since `begin` belong to a task: to the context of its thread, which its loop copies. A
+process may run tasks of several runs in threads.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class RequestCounts:
     most_at_once: int = 0
     lookup: str = ""
     model: str | None = None  # whose prices hold
+    billing: BillingMeter | None = None  # counts on disk too, if the run has a bill
 
     def request(self, items: int | Unasked = 1) -> Request:
         """Return a request with this many new keys; notify it when it is sent and when it ends."""
@@ -70,8 +72,8 @@ class RequestCounts:
 
     def meter(self, unit: str, day: int, many: int) -> None:
         """Count it on disk too, if the run has a bill."""
-        if _meter is not None:
-            _meter.add(self.lookup, unit, day, many)
+        if self.billing is not None:
+            self.billing.add(self.lookup, unit, day, many)
 
     def usage(self) -> Counter[tuple[str, int]]:
         """Return the number of each unit on each day."""
@@ -176,8 +178,9 @@ class Request:
             TimeoutError: Its call has ended, and nothing may be sent.
             TidegateError: The bill cannot be written any more.
         """
-        if _meter is not None and _meter.failure is not None:
-            raise _meter.failure
+        billing = self._counts.billing
+        if billing is not None and billing.failure is not None:
+            raise billing.failure
         if self._unasked is not None:
             self._items = self._unasked.taken()
         if (call := IN_CALL.get()) is not None:
@@ -243,37 +246,54 @@ def _today(clock: Callable[[], float] = time.time) -> int:
 IN_CALL: ContextVar[Call | None] = ContextVar("in_call", default=None)
 # the context's request that waits for a connection
 LEAVING: ContextVar[Request] = ContextVar("leaving")
-_counts: dict[str, RequestCounts] = {}  # by lookup
-_earlier: dict[str, int] = {}  # by lookup: calls of the task's lost attempts
-_meter: BillingMeter | None = None  # of the task
+
+
+@dataclass
+class _TaskCounts:
+    billing: BillingMeter | None = None
+    by_lookup: dict[str, RequestCounts] = field(default_factory=dict)
+    earlier: dict[str, int] = field(default_factory=dict)  # calls of the task's lost attempts
+
+
+_TASK: ContextVar[_TaskCounts] = ContextVar("task")
+
+
+def _task() -> _TaskCounts:
+    if (task := _TASK.get(None)) is None:
+        _TASK.set(task := _TaskCounts())
+    return task
 
 
 def counts_of(lookup: str) -> RequestCounts:
-    return _counts.setdefault(lookup, RequestCounts(lookup=lookup))
+    task = _task()
+    return task.by_lookup.setdefault(lookup, RequestCounts(lookup=lookup, billing=task.billing))
 
 
-def begin(meter: BillingMeter | None = None) -> None:
+def begin(billing: BillingMeter | None = None) -> None:
     """Reset the counts at the start of a task.
 
     Args:
-        meter: Counts on disk what services bill.
+        billing: Counts on disk what services bill.
     """
-    global _meter  # noqa: PLW0603  # of the task, as the counts
-    if _meter is not None:
-        _meter.close()
-    _counts.clear()
-    _earlier.clear()
-    _meter = meter
+    end()
+    _TASK.set(_TaskCounts(billing))
+
+
+def end() -> None:
+    """Close what counts on disk, at the end of a task."""
+    if (billing := _task().billing) is not None:
+        billing.close()
 
 
 def note_earlier(lookup: str, calls: int) -> None:
     """Note the calls of the task's lost attempts, whose answers it reads from the ledger."""
-    _earlier[lookup] = calls
+    _task().earlier[lookup] = calls
 
 
 def earlier() -> dict[str, int]:
-    return dict(_earlier)
+    return dict(_task().earlier)
 
 
 def counted() -> dict[str, RequestCounts]:
-    return dict(_counts)
+    """Return the counts by lookup, to be sent to the driver."""
+    return {name: replace(one, billing=None) for name, one in _task().by_lookup.items()}

@@ -107,6 +107,8 @@ class TaskFiles:
                     "day again: answers in the ledger are not paid for twice."
                 ) from error
             raise
+        finally:
+            request_counter.end()
         sent, earlier = request_counter.counted(), request_counter.earlier()
         return TaskResult(WrittenFile(place, size, rows), task, sent, attempt, earlier)
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -133,9 +134,12 @@ class PartitionRun:
         If Spark leaves early, cancel the calls and wait for the loop to end.
         """
         self._loop = loop = asyncio.new_event_loop()
+        # the loop's thread shares the counts of this one
+        self._counts = [counts_of(lookup.name) for lookup in self._plan.lookups]
         loop_thread = threading.Thread(
-            target=self._run_loop, args=(loop,), name="tidegate-loop", daemon=True
-        )
+            target=copy_context().run, args=(self._run_loop, loop), name="tidegate-loop",
+            daemon=True,
+        )  # fmt: skip
         reader = threading.Thread(
             target=self._read, args=(batches,), name="tidegate-reader", daemon=True
         )
@@ -370,8 +374,9 @@ class PartitionRun:
     def _surroundings(self, stack: AsyncExitStack) -> Surroundings:
         """Open the ledgers, which close after the operators, and make the task's budget."""
         plan, limits = self._plan, self._limits
-        counts = [counts_of(lookup.name) for lookup in plan.lookups]
-        allowance = CallBudget(plan.cap, self._partition, counts) if plan.bounds_cost else None
+        allowance = (
+            CallBudget(plan.cap, self._partition, self._counts) if plan.bounds_cost else None
+        )
         for ledger in self._ledgers:
             if ledger is not None:
                 stack.callback(ledger.close)

@@ -209,7 +209,6 @@ def parts_of(holder: Any, seen: set[int]) -> Iterator[Any]:
 
 def _replace_files() -> None:
     """The ledger's disk, and state that the processes of a real run do not share."""
-    from jobs.clients import request_counter
     from jobs.ledger import journal, keyed_file, ledger_files, recent_parts, scan, store
     from jobs.ledger.writing import writer
     from jobs.run.coordinator import run_leases
@@ -224,10 +223,6 @@ def _replace_files() -> None:
     journal.pa = stand_in(pa, OSFile=_os_file)
     keyed_file.pa = stand_in(pa, memory_map=_memory_map)
     scan._RECENT = PerProcess("recent parts", recent_parts.RecentParts)  # type: ignore[assignment]
-    request_counter._counts = PerProcessMapping("requests", dict)  # type: ignore[assignment]
-    request_counter._earlier = PerProcessMapping("earlier calls", dict)  # type: ignore[assignment]
-    request_counter._meter = _MeterOfProcess()  # type: ignore[assignment]
-    request_counter.begin = _begin_counts
     run_leases._alone = PerProcessMapping("leases alone", dict)  # type: ignore[assignment]
     run_leases._opening = PerProcessLock("opening leases", threads.Lock)  # type: ignore[assignment]
     limits_store.install(stand_in)
@@ -250,26 +245,6 @@ def _memory_map(path: str) -> pa.NativeFile:
     if path.startswith(ROOT):
         return scheduler().file_system.open_input_file(path)
     return pa.memory_map(path)
-
-
-class _MeterOfProcess:
-    """The meter of the task that asks."""
-
-    @property
-    def failure(self) -> Any:
-        return getattr(scheduler().me().process.state.get("meter"), "failure", None)
-
-    def add(self, *counted: Any) -> None:
-        if (meter := scheduler().me().process.state.get("meter")) is not None:
-            meter.add(*counted)  # type: ignore[attr-defined]
-
-
-def _begin_counts(meter: Any = None) -> None:
-    """request_counter.begin, whose meter is a variable of its module."""
-    from jobs.clients import request_counter
-
-    request_counter._counts.clear()
-    scheduler().me().process.state["meter"] = meter
 
 
 def _task_context() -> Any:

@@ -4,6 +4,7 @@ what the vendor bills.
 
 import asyncio
 import random
+import threading
 from collections import Counter
 from dataclasses import dataclass
 
@@ -231,5 +232,27 @@ def test_runs_of_a_chain_spend_their_cap_and_no_more(play, seed):
         )
         assert billed <= cap + vendor.slack() - slack + vendor.in_flight
         assert not is_stopped or most_told + vendor.dearest > cap
+    enrich(rows, enrichment)
+    assert vendor.paid_once()
+
+
+@pytest.mark.parametrize("seed", first_of([1061, *range(1000, 1060)], 2))
+def test_two_runs_at_once_spend_both_caps_and_no_more(play, seed):
+    draws, vendor, rows, enrichment = play(seed)
+    caps, errors = [draws.randint(1, 200) for _ in range(2)], []
+
+    def run(cap):
+        try:
+            stops(rows, enrichment, cap)
+        except BaseException as error:  # noqa: BLE001  # shown below
+            errors.append(error)
+
+    both = [threading.Thread(target=run, args=(cap,)) for cap in caps]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert not errors
+    assert vendor.billed <= sum(caps) + vendor.slack() + 2 * vendor.in_flight
     enrich(rows, enrichment)
     assert vendor.paid_once()

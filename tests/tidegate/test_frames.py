@@ -9,7 +9,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 
@@ -235,6 +237,32 @@ def test_a_cap_stops_it_and_the_same_call_goes_on(towns, service):
     assert 0 < len(service.log) <= 4
     enrich(rows, towns)
     assert len(service.log) == len(set(service.log)) == 20
+
+
+def test_two_calls_at_once_are_billed_each_for_its_calls(towns, service):
+    both, answer = threading.Barrier(2, timeout=30), service.answer
+    firsts = {"/a0", "/b0"}
+
+    async def answer_together(request):
+        if request.path in firsts:  # both are at work
+            await asyncio.to_thread(both.wait)
+        return await answer(request)
+
+    service.answer = answer_together
+
+    def ask(letter):
+        (weather,) = towns.lookups
+        one = dataclasses.replace(
+            weather, name=letter, returns=f"{letter}_v INT", paths={f"{letter}_v": "$.degrees"}
+        )
+        rows = pa.table({"town": [f"{letter}{n}" for n in range(20)]})
+        enrich(rows, dataclasses.replace(towns, name=letter, lookups=[one]))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(ask, "ab"))
+    month = f"{dt.datetime.now(dt.UTC):%Y-%m}"
+    costs = list_costs(month).totals()
+    assert costs == {"USD": Decimal("10.00")}, "40 requests"
 
 
 def test_a_cap_is_settled_by_bills_between_the_levels_of_a_chain(towns, service):

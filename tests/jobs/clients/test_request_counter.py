@@ -345,10 +345,11 @@ def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says
         name="geo", url=service.url, max_concurrency=2, prices=[Price("1 USD", per="request")]
     )
     body = {"body": {"q": "{q}"}} if method == "POST" else {}
+    meter = Meters(str(tmp_path / "bills"), {"place": ["request"]}).open()
+    request_counter.begin(meter)
     caller = client_for(
         over_http(service.url, service=priced, request=f"{method} /{{q}}", **body), 2
     )
-    meter = Meters(str(tmp_path / "bills"), {"place": ["request"]}).open()
 
     async def message(key):
         with pytest.raises((CallFailed, TidegateError)) as error:
@@ -365,7 +366,6 @@ def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says
         finally:
             await caller.close()
 
-    request_counter.begin(meter)
     first, second = asyncio.run(main())
     request_counter.begin()
     assert len(service.log) == metered(tmp_path / "bills")["place"].total() == 1

@@ -9,6 +9,7 @@ import itertools
 import sqlite3
 import threading
 import time
+from contextvars import copy_context
 from datetime import timedelta
 
 import pyarrow as pa
@@ -121,7 +122,8 @@ def in_time(work):
         except BaseException as error:  # noqa: BLE001 - it is raised in the test's thread
             found["error"] = error
 
-    thread = threading.Thread(target=run, daemon=True)
+    # with the test's counts of requests
+    thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
     thread.start()
     thread.join(SECONDS)
     assert not thread.is_alive(), "the run hangs"

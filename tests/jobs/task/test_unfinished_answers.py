@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 import time
+from contextvars import copy_context
 
 import pytest
 
@@ -45,7 +46,7 @@ def ended(lookup, rows, *, share=16):
             failed.append(error)
 
     request_counter.begin()
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
     began = time.monotonic()
     thread.start()
     limit = lookup.timeout * (1 + rows / share)
