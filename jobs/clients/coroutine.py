@@ -11,8 +11,16 @@ from typing import Any, Self
 from aiohttp import FormData
 from yarl import URL
 
-from jobs.clients.client import CallFailed, Throttled, Unclear, failed_by_cancel, failed_by_user
+from jobs.clients.client import (
+    CallFailed,
+    Redirected,
+    Throttled,
+    Unclear,
+    failed_by_cancel,
+    failed_by_user,
+)
 from jobs.clients.http.http_session import NO_HEADERS, Read, ServiceSession
+from jobs.clients.http.refusals import StatusFailed
 from jobs.clients.http.session_client import SessionClient
 from jobs.clients.http.streamed_bodies import (
     json_lines,
@@ -374,6 +382,9 @@ class Requests:
             )  # fmt: skip
         except (Throttled, RunStopped) as message:
             is_refused, self.about_all = True, message
+            raise
+        except (StatusFailed, Redirected):
+            is_refused = True  # services do not bill it, as in HttpLookup
             raise
         finally:
             request = LEAVING.get()

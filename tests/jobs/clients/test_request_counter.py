@@ -244,7 +244,9 @@ def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
 
 def test_the_use_of_a_coroutine_is_unknown_only_if_it_sent_what_was_not_refused(service):
     async def answer(request):
-        return web.json_response({}, status=429 if request.path == "/refused" else 200)
+        return web.json_response({}, status=statuses.get(request.path, 200))
+
+    statuses = {"/refused": 429, "/failed": 500, "/moved": 302}
 
     service.answer = answer
 
@@ -254,8 +256,8 @@ def test_the_use_of_a_coroutine_is_unknown_only_if_it_sent_what_was_not_refused(
             await http.get(f"/{row.q}")
         raise OSError
 
-    unknown = [counted(asks_first, key).unknown_use for key in ("nothing", "refused", "sent")]
-    assert unknown == [0, 0, 1]
+    keys = ("nothing", "refused", "failed", "moved", "sent")
+    assert [counted(asks_first, key).unknown_use for key in keys] == [0, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(
