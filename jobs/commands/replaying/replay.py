@@ -35,7 +35,7 @@ from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import is_there
 from jobs.tables import dead_letters
 from jobs.tables.delivery import with_rows
-from jobs.tables.delta.asked_keys import files_of_days, names_keys
+from jobs.tables.delta.asked_keys import days_without_runs, files_of_days, names_keys
 from jobs.tables.records import run_records
 from jobs.tables.rows_beside import letters
 from jobs.wording import counted
@@ -120,10 +120,16 @@ def prepare(enrichment: Enrichment, day: str) -> int:
 
 
 def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
-    """Raise DeclarationError if a run of the day would call for more than its letters."""
+    """Raise DeclarationError if a run of the day could call for more than its letters."""
     last = last_run(enrichment, day)
     if last is None:
         return
+    if last.state != "held back" and day in days_without_runs(enrichment):
+        raise DeclarationError(
+            f"{enrichment.name}: another program wrote files of {day}, as OPTIMIZE does, which do "
+            "not tell the keys of their rows: a replay could call for more than its dead letters. "
+            "Run the day instead; tidegate plan says what it asks."
+        )
     for kept in kept_by([("", enrichment)]):
         reason = _asked_otherwise(enrichment, last, kept.lookup) or _not_stored(
             enrichment, last, kept

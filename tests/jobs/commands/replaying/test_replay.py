@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from jobs.commands.marks import mark_expired
 from jobs.commands.replaying.replay import find_letters, prepare, replay, void_what_failed
@@ -136,6 +137,18 @@ def test_a_call_that_must_not_be_made_twice_is_not_asked_again(towns):
     letters = find_letters(towns.enrichment, DAY)
     assert void_what_failed(once, DAY, letters) == 0
     assert void_what_failed(towns.enrichment, DAY, letters) == 2
+
+
+def test_a_day_whose_files_another_program_wrote_again_is_refused_as_they_tell_no_keys(towns):
+    towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
+    DeltaTable("data/published/towns").optimize.z_order(["number"])
+    message = (
+        f"towns: another program wrote files of {DAY}, as OPTIMIZE does, which do not tell the keys "
+        "of their rows: a replay could call for more than its dead letters. Run the day instead; "
+        "tidegate plan says what it asks."
+    )
+    with pytest.raises(DeclarationError, match=re.escape(message)):
+        replay(pipeline(towns.enrichment), DAY)
 
 
 @everywhere("towns")
