@@ -1,0 +1,427 @@
+"""Draws whole declarations, with their input, from seeds."""
+
+import datetime as dt
+import math
+import random
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from tests.jobs.run.drawn.natures import MEMBERS, ONCE, Look
+
+OF_HTTP = (
+    "missing", "refused", "broken", "flaky", "dropped", "throttled", "busy", "misfit", "lacks",
+    "wrong", "twice", "garbage", "empty", "large", "later", "moved", "mended", "found", "none",
+)  # fmt: skip
+MOODS = {
+    "http": OF_HTTP,
+    "body": OF_HTTP,
+    "pages": (*OF_HTTP[:6], "misfit", "long"),
+    "batch": (
+        "none", "refused", "broken", "flaky", "throttled", "misfit", "lacks", "wrong", "left out",
+    ),
+    "coroutine": (*OF_HTTP[:6], "misfit", "lacks", "garbage"),
+    "function": ("missing", "broken", "flaky", "misfit", "lacks", "two"),
+    "table": ("missing", "misfit", "two"),
+    "select": ("missing", "misfit", "two"),
+}  # fmt: skip
+KINDS = (
+    "http", "http", "body", "body", "pages", "batch", "batch", "coroutine", "function", "table",
+    "select",
+)  # fmt: skip
+IN_SQL = ("table", "select")
+BY_PATHS = ("http", "body", "pages", "batch")
+AUTHS = ("", "", "", "oauth header", "oauth body", "bearer", "basic", "header", "query")
+ACTS = (
+    "run", "run", "capped", "replay", "remap", "refresh", "try",
+    "price", "version", "judges", "required", "column", "error ttl",
+)  # fmt: skip
+TEXTS = (
+    "", "a", "a/b", "..", "ä", "a\u0308", "漢字", "😀", " padded ", "1e5", "null", "?x=1&y", "%2F",
+    '"', "a\nb", "\\", "x" * 300, "0", "A", "+", "#", "{k}", "\u200b", "true",
+)  # fmt: skip
+COLUMNS = {  # name -> kind of its values
+    "k": "text", "number": "number", "x": "double", "money": "decimal", "day": "date",
+    "at": "time", "yes": "bool",
+}  # fmt: skip
+ONLY_CARRIED = ("x", "money")  # only Spark makes keys of them
+TYPES = {
+    "text": pa.string(), "number": pa.int64(), "double": pa.float64(), "bool": pa.bool_(),
+    "decimal": pa.decimal128(20, 4), "date": pa.date32(), "time": pa.timestamp("us", "UTC"),
+}  # fmt: skip
+HEAD = """from datetime import timedelta
+
+from tests.jobs.run.drawn.functions import Answers, ask_vendor
+from tidegate import *
+from tidegate import lookup
+"""
+
+
+# -- texts -----------------------------------------------------------------------------------------
+@dataclass
+class Call:
+    """A call in the text of a declaration, as `Price('1 USD', per='item')`."""
+
+    name: str
+    given: tuple[Any, ...] = ()
+    named: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        named = (f"{name}={value!r}" for name, value in self.named.items())
+        return f"{self.name}({', '.join([*map(repr, self.given), *named])})"
+
+
+@dataclass
+class Bare:
+    """A name in the text."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def call(_name: str, *given: Any, **named: Any) -> Call:
+    return Call(_name, given, named)
+
+
+PATIENT = call("Outage", after=100_000)
+
+
+def ttl_of(*, miss: bool, error: bool) -> Call:
+    """The times to live. miss: misses count for ever; error: errors count for a day."""
+    nothing = call("timedelta", 0)
+    return call("Ttl", miss=None if miss else nothing, error=call("timedelta", days=int(error)))
+
+
+@dataclass
+class Drawn:
+    """A drawn enrichment with its day, and what is done with it after its first run."""
+
+    looks: list[Look]
+    rows: list[dict[str, Any]]
+    table: pa.Table
+    files: int
+    auth: dict[str, str]  # service -> how it knows its client
+    mode: str
+    acts: list[str]
+
+    def text(self, url: str) -> str:
+        """The module that declares it as `it`."""
+        lookups: list[Call] = []
+        for look in self.looks:
+            one = _declared(look, url, self.auth.get(look.service, ""))
+            if not look.waterfall:
+                lookups.append(one)
+            elif not lookups or lookups[-1].named["name"] != look.waterfall:
+                accept = look.accept or None
+                lookups.append(call(
+                    "Waterfall", name=look.waterfall, of=[one], accept=accept,
+                    spill_on=[*look.spills],
+                ))  # fmt: skip
+            else:
+                lookups[-1].named["of"].append(one)
+        it = call(
+            "Enrichment", name="drawn", input=call("Input", path="raw", row_id=["id"]),
+            lookups=lookups, output=call("Output", path="published"), mode=self.mode,
+            ledger=call("Ledger", path="ledger"),
+            tolerance=call("Tolerance", error=1.0, timeout=1.0),
+        )  # fmt: skip
+        return "\n\n".join([HEAD, *map(_function_of, self.looks), f"it = {it!r}\n"])
+
+
+def _function_of(look: Look) -> str:
+    if look.kind == "coroutine":
+        asks = f"ask_vendor({look.name!r}, {[*look.keys]!r}, row, http)"
+        return f"async def {look.name}_asks(row, http):\n    return await {asks}\n"
+    if look.kind == "function":
+        return f"class {look.name.title()}Answers(Answers):\n    name = {look.name!r}\n"
+    return ""
+
+
+def _declared(look: Look, url: str, auth: str) -> Call:
+    types = {name: kind for name, (kind, _) in MEMBERS.items()}
+    types |= {"v": "STRING", "items": "ARRAY<STRING>"}
+    named = {
+        "name": look.name, "keys": {name: sql for name, (sql, _) in look.keys.items()},
+        "returns": ", ".join(f"{look.column(name)} {types[name]}" for name in look.members),
+        "version": look.version, "when": look.when or None, **look.fields,
+    }  # fmt: skip
+    if look.service:
+        named["service"] = _service_of(look, url, auth)
+    if look.kind in BY_PATHS:
+        named["paths"] = {look.column(member): f"$.{member}" for member in look.members}
+        if "items" in look.members:
+            named["paths"][look.column("items")] = "$.items[*]"
+        named["error_when"] = ["$.state == 'FAILED'"] if look.judges else []
+        named["required"] = [look.column(member) for member in look.required]
+    if look.kind == "coroutine":
+        return call(repr(call("lookup", **named)), Bare(f"{look.name}_asks"))
+    if look.kind == "function":
+        named["function"] = Bare(f"{look.name.title()}Answers")
+        return call("AsyncFunctionLookup", **named)
+    if look.kind == "select":
+        where = " AND ".join(f"{key} = :{key}" for key in look.keys)
+        columns = ", ".join(map(look.column, look.members))
+        named["select"] = f"SELECT {columns} FROM of_{look.name} WHERE {where}"
+    return call("SqlLookup" if look.kind in IN_SQL else "HttpLookup", **named)
+
+
+def _service_of(look: Look, url: str, auth: str) -> Call:
+    user, secret = (call("Env", f"DRAWN_{name}") for name in ("USER", "SECRET"))
+    kind, _, how = auth.partition(" ")
+    auths = {
+        "bearer": call("Bearer", call("Env", "DRAWN_TOKEN")),
+        "basic": call("Basic", user, secret),
+        "header": call("ApiKey", call("Env", "DRAWN_KEY"), header="X-Key"),
+        "query": call("ApiKey", call("Env", "DRAWN_QUERY"), query="api_key"),
+        "oauth": call(
+            "OAuth2ClientCredentials", token_url=f"{url}/token", client_id=user,
+            client_secret=secret, client_auth=how or "header",
+        ),
+    }  # fmt: skip
+    prices = []
+    for amount, unit in look.prices:
+        most = {"at_most": 400} if unit in ("token", "hit") else {}
+        prices.append(call("Price", f"{amount} USD", per=unit, **most))
+    return call(
+        "Service", name=look.service, url=f"{url}/{look.service}", prices=prices,
+        max_concurrency=1 + len(look.moods) % 6, outage=PATIENT, auth=auths.get(kind),
+    )  # fmt: skip
+
+
+# -- drawing ---------------------------------------------------------------------------------------
+def draw(seed: int) -> Drawn:
+    """The declaration of this seed."""
+    draws = random.Random(f"declaration:{seed}")
+    rows = _draw_rows(draws)
+    columns = {"id": pa.array([row["id"] for row in rows], pa.int64())}
+    for name, kind in COLUMNS.items():
+        columns[name] = pa.array([row[name] for row in rows], TYPES[kind])
+    looks: list[Look] = []
+    for name in "abc"[: draws.choice((1, 1, 2, 2, 3))]:
+        looks.append(_draw_look(draws, seed, name, looks))
+    if len(looks) > 1 and draws.random() < 0.35:
+        looks[:2] = _as_waterfall(draws, looks)
+    auth = {look.service: draws.choice(AUTHS) for look in looks if look.service}
+    return Drawn(
+        looks, rows, pa.table(columns), draws.choice((1, 1, 2, 3)), auth,
+        draws.choice(("ordered", "unordered")), draws.choices(ACTS, k=draws.choice((2, 3, 4))),
+    )  # fmt: skip
+
+
+def _draw_rows(draws: random.Random) -> list[dict[str, Any]]:
+    count, nulls = draws.choice((3, 10, 25, 40, 60)), draws.choice((0.0, 0.1, 0.3))
+    return [
+        {"id": number}
+        | {
+            name: None if draws.random() < nulls else _draw_value(draws, kind)
+            for name, kind in COLUMNS.items()
+        }
+        for number in range(count)
+    ]
+
+
+def _draw_value(draws: random.Random, kind: str) -> Any:
+    few = draws.randrange(20)
+    if kind == "text":
+        return draws.choice((*TEXTS, *(f"key {few + one}" for one in range(len(TEXTS)))))
+    if kind == "date":
+        return dt.date(2026, 1, 1) + dt.timedelta(days=few // 2)
+    if kind == "time":
+        micros = draws.choice((0, 0, 1, 500_000))
+        at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+        return at + dt.timedelta(hours=few // 2, microseconds=micros)
+    return draws.choice({
+        "number": (0, -1, 2**53 + 1, -(2**63), 2**63 - 1, few),
+        "double": (0.0, -0.0, math.nan, math.inf, 0.1, 1e20, 1e-7, float(few)),
+        "decimal": (Decimal("-0.0001"), Decimal("12345678901234.5678"), Decimal(few)),
+        "bool": (True, False),
+    }[kind])  # fmt: skip
+
+
+def _draw_look(draws: random.Random, seed: int, name: str, before: list[Look]) -> Look:
+    kind = draws.choice(KINDS)
+    found: dict[str, Any] = {
+        "retries": draws.choice((0, 1, 2)), "has_cache": draws.random() < 0.9,
+        "miss_ttl": draws.random() < 0.7, "error_ttl": draws.random() < 0.25,
+        "policies": {on: draws.choice(("null", "dead_letter")) for on in ("on_miss", "on_error")},
+    }  # fmt: skip
+    rare = draws.sample(MOODS[kind], draws.randint(0, min(6, len(MOODS[kind]))))
+    if not found["has_cache"]:  # which of equal rows comes first is not said
+        rare = [mood for mood in rare if mood not in ONCE]
+    found["moods"] = ("ok",) * draws.choice((1, 4, 12)) + tuple(rare)
+    found["members"] = ("v", "n")
+    if kind not in IN_SQL:
+        others = [member for member in MEMBERS if member != "n"]
+        found["members"] += tuple(draws.sample(others, draws.randint(0, 3)))
+    if found["has_cache"] and draws.random() < 0.12:
+        found |= {"idempotent": False, "retries": 0}
+    found |= _draw_keys(draws, kind, before)
+    pauses = {"initial_delay": 0.005, "max_delay": 0.01, "multiplier": 1.5, "jitter": 0.5}
+    fields: dict[str, Any] = {
+        "timeout": 30.0, "retry": call("Retry", retries=found["retries"], **pauses),
+        "ttl": ttl_of(miss=found["miss_ttl"], error=found["error_ttl"]),
+        "idempotent": found.get("idempotent", True), **found["policies"],
+    }  # fmt: skip
+    if not found["has_cache"]:
+        fields["cache"] = None
+    elif draws.random() < 0.3:
+        fields["cache"] = call("Cache", max_entries=draws.choice((1, 2, 100)))
+    if kind in IN_SQL:
+        fields |= _fields_of_sql(draws, kind, name)
+    elif kind == "function":
+        fields |= {"max_concurrency": draws.randint(1, 5), "outage": PATIENT}
+    else:
+        found |= {"service": f"s{name}", "prices": _draw_prices(draws, kind)}
+    look = Look(name=name, seed=seed, kind=kind, fields=fields, **found)
+    return _with_request(draws, look) if kind in BY_PATHS else look
+
+
+def _draw_keys(draws: random.Random, kind: str, before: list[Look]) -> dict[str, Any]:
+    """The keys, how each is read from a row, and the condition of a call."""
+    chained = [look for look in before if look.has_cache and kind not in IN_SQL]
+    columns = {name: of for name, of in COLUMNS.items() if name not in ONLY_CARRIED}
+    if kind in IN_SQL:
+        columns = {"k": "text", "number": "number"}
+    keys, reads = {}, {}
+    for name in draws.sample(["p", "q"], 1 if kind == "table" else draws.choice((1, 1, 1, 2))):
+        column = draws.choice([*columns])
+        if chained and draws.random() < 0.5:
+            member = draws.choice(("v", "n"))
+            column = draws.choice(chained).column(member)
+            keys[name] = (column, "text" if member == "v" else "number")
+            reads[name] = _value_of(column)
+        elif columns[column] == "text" and draws.random() < 0.4:
+            keys[name] = (f"trim({column})", "text")
+            reads[name] = _trimmed(column)
+        else:
+            keys[name] = (column, columns[column])
+            reads[name] = _value_of(column)
+    found: dict[str, Any] = {"keys": keys, "reads": reads}
+    if draws.random() < 0.25:
+        found["when"], found["holds"] = _draw_condition(draws, chained)
+    return found
+
+
+def _value_of(column: str) -> Any:
+    return lambda row: row[column]
+
+
+def _trimmed(column: str) -> Any:
+    return lambda row: None if row[column] is None else row[column].strip(" ")
+
+
+def _draw_condition(draws: random.Random, chained: list[Look]) -> Any:
+    if not chained or draws.random() < 0.3:
+        return "number > 3", lambda row: row["number"] is not None and row["number"] > 3
+    other = draws.choice(chained).name
+    status, number = f"{other}_status", f"{other}_n"
+    return draws.choice((
+        (f"{status} = 'ok'", lambda row: row[status] == "ok"),
+        (f"{status} IN ('miss', 'error')", lambda row: row[status] in ("miss", "error")),
+        (f"{number} > 50", lambda row: row[number] is not None and row[number] > 50),
+    ))  # fmt: skip
+
+
+def _draw_prices(draws: random.Random, kind: str) -> tuple[tuple[str, str], ...]:
+    units = [draws.choice(("item", "request"))] if draws.random() < 0.6 else []
+    if draws.random() < 0.4:
+        units.append("token" if kind == "coroutine" else draws.choice(("token", "token", "hit")))
+    amounts = {"token": "0.000123", "hit": "0.0010"}
+    return tuple((amounts.get(unit, "0.0040"), unit) for unit in units)
+
+
+def _fields_of_sql(draws: random.Random, kind: str, name: str) -> dict[str, Any]:
+    found = {
+        "url": "sqlite+aiosqlite:///answers.db", "max_concurrency": draws.randint(1, 4),
+        "outage": PATIENT,
+    }  # fmt: skip
+    if kind == "table":
+        found["table"] = f"of_{name}"
+        if draws.random() < 0.6:
+            found |= {"batch_size": draws.randint(2, 9), "max_wait": 0.01}
+    return found
+
+
+def _with_request(draws: random.Random, look: Look) -> Look:
+    """The lookup with its request, and how its answers are read."""
+    in_path = look.kind in ("http", "pages")
+    path = "/".join(["", look.name, *(f"{{{key}}}" for key in look.keys if in_path)])
+    fields: dict[str, Any] = {"request": f"{'GET' if in_path else 'POST'} {path}"}
+    facts: dict[str, Any] = {"judges": draws.random() < 0.5}
+    item = {key: f"{{{key}}}" for key in look.keys}
+    if look.bills_use:
+        fields["bill"] = {"hits": 1} if look.bills_hits else {"tokens": "$.usage.tokens"}
+    if look.kind != "pages" and draws.random() < 0.5:
+        facts["required"] = ("n",)
+    if look.kind in ("http", "body"):
+        fields |= {"miss_when": [404, "$.none == true"], "max_answer_bytes": 2500}
+        if draws.random() < 0.3:
+            facts["takes_202"], fields["answer_when"] = True, [202]
+    if look.kind == "body":
+        fields["body"] = item
+        if look.idempotent and look.has_cache and draws.random() < 0.4:
+            facts["repair"] = fields["repair"] = 1
+            fields["body"]["again"] = "again{repair}"
+    elif look.kind == "batch":
+        fields["miss_when"] = ["$.none == true"]
+        facts |= _draw_batch(draws, item, fields)
+    elif look.kind == "pages":
+        facts |= {"members": (*look.members, "items"), **_draw_pages(draws, fields)}
+    return replace(look, fields=look.fields | fields, **facts)
+
+
+def _draw_batch(draws: random.Random, item: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    batch = call(
+        "Batch", max_items=draws.randint(1, 7), max_wait=0.01, body={"items": "{items}"},
+        answers="$.answers", item=item,
+    )  # fmt: skip
+    match, left_out = draws.choice(("match", "position", "")), "error"
+    if match == "match":
+        item["id"], left_out = "{id}", draws.choice(("error", "miss"))
+        batch.named |= {"match": "$.id", "left_out": left_out}
+    elif match:
+        batch.named["position"] = "$.place"
+    fields["batch"] = batch
+    return {"batch_match": match, "left_out": left_out}
+
+
+def _draw_pages(draws: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
+    form, most = draws.choice(("parameter", "Link", "address")), draws.randint(1, 4)
+    pages = call(
+        "Pages", next="Link" if form == "Link" else "$.next", items="$.items", max_pages=most
+    )
+    if form == "parameter":
+        pages.named["parameter"] = "page"
+    if form != "Link" and draws.random() < 0.4:
+        pages.named["more"] = "$.more"
+    fields["pages"] = pages
+    return {"page_form": form, "max_pages": most}
+
+
+def _as_waterfall(draws: random.Random, looks: list[Look]) -> list[Look]:
+    """The first two lookups as the vendors of a waterfall, where that can be."""
+    read = [sql for look in looks for sql, _ in look.keys.values()] + [look.when for look in looks]
+    vendors = looks[:2]
+    if any(sql.startswith(("a_", "b_")) for sql in read):
+        return vendors
+    if not all(look.has_cache for look in vendors):
+        return vendors
+    members = tuple(one for one in vendors[0].members if one in vendors[1].members)
+    accept, accepts = draws.choice((("", _any), ("w_n > 20", _above_20)))
+    facts = {
+        "members": members, "waterfall": "w", "accept": accept, "accepts": accepts,
+        "spills": draws.choice(((), ("error",))),
+    }  # fmt: skip
+    return [replace(look, **facts) for look in vendors]
+
+
+def _any(_values: dict[str, Any]) -> bool:
+    return True
+
+
+def _above_20(values: dict[str, Any]) -> bool:
+    return values["n"] is not None and values["n"] > 20

@@ -1,0 +1,253 @@
+"""An independent model of runs: what each row and each key of drawn lookups may end as.
+
+Nothing here imports the product.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.jobs.run.drawn.natures import Look, canonical, reaction
+
+FAILED = ("error", "timeout", "unknown", "not_asked")
+THROTTLED, PASSING = ("429", "503"), ("500", "drop")
+OF_WHOLE_BATCH = (*THROTTLED, "500", "400", "left out")
+RAW = ("answer", "lacks", "wrong", "misfit", "202")  # answers that the ledger has as they came
+# of a call that must not be repeated: these do not tell what became of it
+UNSETTLED = ("500", "drop", "garbage", "twice", "large", "204", "202", "two")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a key ended as, with its values."""
+
+    status: str
+    values: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the ledger has of a key: the last answer, or the mark of a call."""
+
+    what: str
+    epoch: int
+
+
+@dataclass
+class Asked:
+    """What a run may have asked of a lookup: how often each key, and in how many requests."""
+
+    keys: Counter[str] = field(default_factory=Counter)
+    requests: int = 0
+
+
+@dataclass
+class World:
+    """What lasts over the runs of a night.
+
+    Attributes:
+        kept: What the ledger has, by lookup, version and key.
+        seen: Requests of each lookup and key, as the vendor counts them.
+        unsure: Lookups whose outcomes depend on which keys met in a batch.
+    """
+
+    kept: dict[tuple[str, int, str], Kept] = field(default_factory=dict)
+    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unsure: set[str] = field(default_factory=set)
+
+    def find(self, look: Look, key: str) -> Kept | None:
+        return self.kept.get((look.name, look.version, key))
+
+    def keep(self, look: Look, key: str, what: str, epoch: int) -> None:
+        """Keep what a call ended with, as far as the ledger does."""
+        place = look.name, look.version, key
+        is_raw = what in RAW and (what != "202" or look.takes_202) and not look.is_too_long(key)
+        is_miss = status_of(look, key, what) == "miss"
+        if is_raw or is_miss:
+            self.kept[place] = Kept(what, epoch)
+        elif not look.idempotent and (what in UNSETTLED or look.ends_too_long(key, what)):
+            self.kept[place] = Kept("mark", epoch)
+        elif look.error_ttl and (what != "302" or not look.idempotent):
+            self.kept[place] = Kept(what, epoch)
+
+    def forget(self, look: Look, is_meant: Callable[[str, Kept], bool]) -> int:
+        """Drop what is kept of a lookup's keys; return the number of keys."""
+        meant = [
+            place
+            for place, kept in self.kept.items()
+            if place[:2] == (look.name, look.version) and is_meant(place[2], kept)
+        ]
+        for place in meant:
+            del self.kept[place]
+        return len(meant)
+
+
+def is_judged(look: Look, what: str) -> bool:
+    return (what == "lacks" and "n" in look.required) or (what == "wrong" and look.judges)
+
+
+def status_of(look: Look, key: str, what: str) -> str:
+    """The status of a key whose last request was answered so."""
+    if what == "mark":
+        return "unknown"
+    if what in ("404", "none") or (what == "left out" and look.left_out == "miss"):
+        return "miss"
+    is_answer = what in ("answer", "lacks", "wrong") or (what == "202" and look.takes_202)
+    return (
+        "ok" if is_answer and not is_judged(look, what) and not look.is_too_long(key) else "error"
+    )
+
+
+def outcome_of(look: Look, key: str, what: str, epoch: int) -> Outcome:
+    """The outcome of a key whose last request was answered so."""
+    status = status_of(look, key, what)
+    if status != "ok":
+        return Outcome(status)
+    truths = look.truths(key, epoch)
+    values = {name: truth.value for name, truth in truths.items() if name in look.members}
+    if what == "lacks":
+        values["n"] = None
+    if look.kind == "pages":
+        values["items"] = [f"{key}#{page}" for page in range(look.pages_of(key))]
+    return Outcome("ok", values)
+
+
+def key_of(look: Look, row: dict[str, Any]) -> list[Any] | None:
+    """The values of a row's key; None where one is null."""
+    values = [read(row) for read in look.reads.values()]
+    return None if None in values else values
+
+
+def text_of(values: list[Any]) -> str:
+    return json.dumps([canonical(value) for value in values])
+
+
+def cannot_be_sent(look: Look, values: list[Any]) -> bool:
+    """Whether no path can have the key."""
+    in_path = look.kind in ("http", "pages", "coroutine")
+    return in_path and any(value in ("", ".", "..") for value in values)
+
+
+@dataclass
+class Run:
+    """A run of rows, as the model expects it.
+
+    Attributes:
+        ignores_ttl: It uses answers of any age, and no errors.
+        may_call: Without it no key is asked.
+    """
+
+    world: World
+    looks: list[Look]
+    epoch: int
+    ignores_ttl: bool = False
+    may_call: bool = True
+    asked: dict[str, Asked] = field(default_factory=lambda: defaultdict(Asked))
+    outcomes: dict[tuple[str, str], Outcome] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.before = dict(self.world.kept)
+
+    def is_free(self, look: Look, key: str) -> bool:
+        """Whether the run needs no call for a key."""
+        kept = self.before.get((look.name, look.version, key))
+        if kept is None:
+            return False
+        status = status_of(look, key, kept.what)
+        if kept.what in RAW and is_judged(look, kept.what):
+            return look.error_ttl or self.ignores_ttl
+        if kept.what == "mark" or status == "ok" or kept.what == "misfit":
+            return True
+        if status == "miss":
+            return look.miss_ttl or self.ignores_ttl
+        return look.error_ttl and not self.ignores_ttl
+
+    def rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows with the outcome of each lookup as `<lookup>:outcome`, and the columns of answers
+        and waterfalls; lookup by lookup, as their levels are asked.
+        """
+        found = [dict(row) for row in rows]
+        for look in self.looks:
+            for row in found:
+                outcome = self._of_row(look, row)
+                row[f"{look.name}:outcome"] = outcome
+                if look.waterfall:
+                    self._choose(look, row)
+                else:
+                    row[f"{look.name}_status"] = outcome.status
+                    row |= {look.column(name): outcome.values.get(name) for name in look.members}
+        return found
+
+    def vendors(self, look: Look) -> list[Look]:
+        """The vendors of a lookup's waterfall up to it, in order."""
+        vendors = [one for one in self.looks if one.waterfall == look.waterfall]
+        return vendors[: vendors.index(look) + 1]
+
+    def _choose(self, look: Look, row: dict[str, Any]) -> None:
+        """Set the columns of a waterfall as they are after its vendor `look`."""
+        of = [(one, row[f"{one.name}:outcome"]) for one in self.vendors(look)]
+        accepted = [
+            (one, out) for one, out in of if out.status == "ok" and look.accepts(out.values)
+        ]
+        failed = [(None, out) for _, out in of if out.status in FAILED]
+        answered = [(one, out) for one, out in reversed(of) if out.status == "ok"]
+        asked = [(None, out) for _, out in reversed(of) if out.status != "skipped"]
+        first = [one for one in (accepted, failed, answered, asked) if one] or [
+            [(None, Outcome("skipped"))]
+        ]
+        vendor, outcome = first[0][0]
+        row[f"{look.waterfall}_status"] = outcome.status
+        row[f"{look.waterfall}_vendor"] = vendor and vendor.name
+        values = outcome.values if vendor else {}
+        row |= {look.column(name): values.get(name) for name in look.members}
+
+    def _is_passed(self, look: Look, row: dict[str, Any]) -> bool:
+        """Whether the vendors before it leave a row to this one."""
+        for vendor in self.vendors(look)[:-1] if look.waterfall else ():
+            outcome = row[f"{vendor.name}:outcome"]
+            if outcome.status == "ok" and look.accepts(outcome.values):
+                return False
+            if outcome.status in FAILED and outcome.status not in look.spills:
+                return False
+        return True
+
+    def _of_row(self, look: Look, row: dict[str, Any]) -> Outcome:
+        is_asked = self._is_passed(look, row) and (look.holds is None or look.holds(row))
+        values = key_of(look, row) if is_asked else None
+        if values is None:
+            return Outcome("skipped")
+        key = text_of(values)
+        if self.is_free(look, key):
+            kept = self.before[look.name, look.version, key]
+            return outcome_of(look, key, kept.what, kept.epoch)
+        if not self.may_call:
+            return Outcome("not_asked")
+        if cannot_be_sent(look, values):
+            self.world.keep(look, key, "unsent", self.epoch)
+            return Outcome("error")
+        if look.has_cache and (look.name, key) in self.outcomes:
+            return self.outcomes[look.name, key]
+        outcome = self.outcomes[look.name, key] = self._called(look, key)
+        return outcome
+
+    def _called(self, look: Look, key: str) -> Outcome:
+        mood, name, tries, repairs = look.mood(key), (look.name, key), 0, 0
+        asked = self.asked[look.name]
+        while True:
+            what = reaction(mood, self.world.seen[name])
+            self.world.seen[name] += 1
+            asked.keys[key] += 1
+            asked.requests += 1 if what in (*THROTTLED, "404") else look.pages_asked(key)
+            if look.kind == "batch" and what in OF_WHOLE_BATCH:
+                self.world.unsure.add(look.name)
+            is_unfit = what == "misfit" or (what == "lacks" and "n" in look.required)
+            if what in PASSING and tries < look.retries:
+                tries += 1
+            elif is_unfit and repairs < look.repair:
+                repairs += 1
+            elif what not in THROTTLED:
+                break
+        self.world.keep(look, key, what, self.epoch)
+        return outcome_of(look, key, what, self.epoch)
