@@ -194,11 +194,11 @@ class _Run:
             yield from self._waiting()
             if self._leases:
                 self._pipeline.require_ready()
-            all_published = True
+            is_red = False
             for event in chain(self._by_jobs(), self._by_program(self._pipeline.submit)):
-                all_published &= not isinstance(event, DayOutcome) or event.is_published
+                is_red |= isinstance(event, DayOutcome) and _is_red(event)
                 yield event
-            if self._options.until_red and all_published:
+            if self._options.until_red and not is_red:
                 yield from refused
 
     def _see_earlier_runs(self) -> None:
@@ -329,8 +329,7 @@ class _Run:
                     outcome = self._stopped(day, event)
                 yield outcome
                 named_cause = outcome.record is None
-                waits = outcome.code == WAITING
-                if self._options.until_red and not (outcome.is_published or waits):
+                if self._options.until_red and _is_red(outcome):
                     return
 
     def _program_options(self) -> list[str]:
@@ -447,6 +446,10 @@ class _Run:
     def _again(self, outcome: DayOutcome) -> str:
         when = ONCE.get(outcome.state, ONCE[FAILED])
         return f"{when}, run the day again: `tidegate run {self._name} --day {outcome.day}`."
+
+
+def _is_red(outcome: DayOutcome) -> bool:
+    return not outcome.is_published and outcome.code != WAITING
 
 
 def run_ids(run_id: str, days: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,9 @@ from jobs.commands.costs import list_costs
 from jobs.run import enrich_day
 from jobs.run.day import run_day
 from jobs.run.engines.engine import ENGINE, LOCAL, SPARK
+from jobs.tables.leases.day_leases import leased
 from tests.support.vendor import PRICE
+from tidegate.__main__ import main
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
 TEXTS = [f"text {number}" for number in range(25)]
@@ -228,6 +230,17 @@ def test_two_days_submit_their_common_keys_once(reviews):
 
 
 @pytest.mark.proof
+def test_a_day_that_another_run_holds_is_named_though_the_day_before_waits(reviews, capsys):
+    reviews.declare(poll_every=1)
+    reviews.write_input(DAY, ["one"])
+    reviews.write_input(NEXT, ["two"])
+    days = ("--from", DAY, "--to", NEXT, "--wait", "0.1", "--wait-for-jobs", "60")
+    with leased("data/published/reviews", NEXT, "theirs"):
+        assert main(["run", "reviews", "--package", "declared", *days]) == 1
+    assert f"{NEXT} is being run by run theirs" in capsys.readouterr().err
+    assert set(reviews.rows(DAY)) == {"one"}
+
+
 def test_no_more_jobs_are_open_than_the_service_allows(reviews):
     reviews.declare(max_items=4, open_jobs=2)
     reviews.write_input(DAY, TEXTS)
