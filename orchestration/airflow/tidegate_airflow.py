@@ -396,8 +396,11 @@ class DayBefore(CronPartitionTimetable):
         if run is None or run.partition_key is None:
             return run
         day = dt.date.fromisoformat(run.partition_key) - DAY_LONG
-        begin = self.localize_partition_datetime(dt.datetime.combine(day, dt.time(), dt.UTC))
-        return run._replace(partition_date=begin, partition_key=day.isoformat())
+        minute, hour = map(int, self.summary.split()[:2])
+        # as of a backfill of the day: Airflow goes on after the run with the last date, and would
+        # make this one again after a backfill with a later date
+        at = self.localize_partition_datetime(dt.datetime.combine(day, dt.time(hour, minute)))
+        return run._replace(partition_date=at, partition_key=day.isoformat())
 
 
 class TidegatePlugin(AirflowPlugin):
