@@ -1,5 +1,6 @@
 """An enrichment as Dagster knows it: the names of its assets, its jobs and its days."""
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -92,7 +93,7 @@ class Declared:
             return dg.DailyPartitionsDefinition(start_date=start, end_date=end, timezone=zone)
         return dg.HourlyPartitionsDefinition(
             start_date=day_begin(start, zone),
-            end_date=day_begin(end, zone) if end else None,
+            end_date=_next_whole_hour(day_begin(end, zone)) if end else None,
             timezone="UTC",
             fmt=HOUR,
         )
@@ -100,6 +101,11 @@ class Declared:
     @property
     def job_name(self) -> str:
         return self.names.job(self.enrichment)
+
+
+def _next_whole_hour(moment: dt.datetime) -> dt.datetime:
+    """Returns the moment, or the hour of UTC after it: some zones begin their days at half past."""
+    return moment + (dt.datetime.min.replace(tzinfo=dt.UTC) - moment) % dt.timedelta(hours=1)
 
 
 def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:

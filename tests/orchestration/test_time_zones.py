@@ -106,6 +106,15 @@ def test_the_nights_of_a_changed_clock_have_23_and_25_hours_each_once():
     assert partitions == sorted(partitions)
 
 
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/St_Johns", "Europe/Berlin"])
+def test_the_hours_of_a_zone_with_half_an_hour_are_partitions_up_to_the_last_that_a_run_takes(zone):
+    table = dataclasses.replace(HOURLY, zone=zone, start="2026-10-01", end="2026-10-03")
+    partitions = Declared("a:one", table).days.get_partition_keys(
+        current_time=utc("2026-11-01T00:00")
+    )
+    assert partitions == day_range(table, "2026-10-01", "2026-10-02", names=("--from", "--to"))
+
+
 def test_an_hour_is_a_partition_as_soon_as_it_has_ended_and_a_backfill_begins_with_the_day_of_its_zone():
     hours = Declared("a:one", HOURLY).days
     assert hours.get_partition_keys(current_time=utc("2026-10-02T05:59"))[-1] == "2026-10-02T04Z"
