@@ -84,10 +84,20 @@ class Ttl:
         }
 
 
+@dataclass(frozen=True)
 class AnyAge(Ttl):
     """No time to live: replay, remap and refresh use answers of any age, and decide themselves what
     is called.
+
+    Attributes:
+        stores_errors: Whether they store errors, for runs that use these for a time.
     """
+
+    stores_errors: bool = False
+
+    @property
+    def keeps_errors(self) -> bool:
+        return self.stores_errors
 
 
 FOR_EVER = AnyAge(ok=None, miss=None)

@@ -1,7 +1,7 @@
 """The options of a run about calls and stored answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
@@ -56,7 +56,9 @@ def plan_ledger(
         lookup=lookup.name,
         fingerprint=request_fingerprint(lookup),
         run_id=run_id,
-        ttl=FOR_EVER if rules.ignore_ttl else lookup.ttl,
+        ttl=replace(FOR_EVER, stores_errors=lookup.ttl.keeps_errors)
+        if rules.ignore_ttl
+        else lookup.ttl,
         flush_rows=declared.flush_rows,
         flush_seconds=declared.flush_seconds,
         hidden=enrichment.has_personal_key(lookup),

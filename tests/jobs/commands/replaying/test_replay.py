@@ -200,3 +200,22 @@ def test_what_cannot_be_replayed_is_said_in_one_sentence(towns, capsys):
     assert "--day is '10.1.2013'; it must be a date" in capsys.readouterr().err
     with pytest.raises(DeclarationError, match="has no ledger: a replay would call for every row"):
         replay(pipeline(dataclasses.replace(towns.enrichment, ledger=None)), DAY)
+
+
+def test_an_error_of_a_replay_replaces_a_call_as_long_as_one_of_a_run(local_days):
+    local_days.towns.declare_too(
+        "from datetime import timedelta",
+        "from tidegate import Tolerance, Ttl",
+        "towns = replace(towns, tolerance=Tolerance(error=1.0))",
+    )
+    local_days.fails = {"alpha": 422}
+    local_days.write_input(DAY, ["alpha", "beta"])
+    assert local_days.run(DAY) == 0
+    local_days.towns.declare_too(
+        "weather = replace(weather, ttl=Ttl(error=timedelta(days=1)))",
+        "towns = replace(towns, lookups=[weather])",
+    )
+    assert local_days.run(DAY, command="replay") == 0
+    assert len(local_days.calls) == 3
+    assert local_days.run(DAY) == 0
+    assert len(local_days.calls) == 3
