@@ -3,6 +3,7 @@ where possible.
 """
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -212,8 +213,13 @@ def test_sql_may_read_columns_of_the_published_table_that_the_days_input_has_not
     assert "No field named neither" in refusal("SELECT neither FROM things")
 
 
-def test_nothing_is_said_of_sql_over_types_that_only_spark_knows():
-    check("SELECT nosuch FROM things", {"id": [1], "nested": [[1]]})
+def test_nothing_is_said_of_sql_over_types_that_only_spark_knows(tmp_path):
+    pq.write_table(pa.table({"id": [1], "nested": [[1]]}), tmp_path / "part.parquet")
+    day = of_files([tmp_path / "part.parquet"])
+    with pytest.raises(DeclarationError, match="No field named nosuch"):
+        check_summaries(declared("SELECT nosuch FROM things"), day, DAY)
+    old = tuple(replace(column, has_old_layout=True) for column in day.columns)
+    check_summaries(declared("SELECT nosuch FROM things"), replace(day, columns=old), DAY)
 
 
 def test_nothing_is_said_of_sql_where_no_temporary_file_can_be_written(tmp_path, monkeypatch):
