@@ -138,7 +138,9 @@ def _by_reason(groups: Sequence[LetterGroup], found: Sequence[DayLetters]) -> It
 
 
 def _letter(row: dict[str, Any]) -> str:
-    own = "  ".join(f"{name}={value}" for name, value in row.items() if name[0] != "_")
+    own = "  ".join(
+        f"{name}={one_line(str(value))}" for name, value in row.items() if name[0] != "_"
+    )
     return f"{row['_key']}  {own}  {row['_error'] or ''}"
 
 

@@ -36,3 +36,18 @@ def test_a_key_that_python_cannot_hold_costs_its_row(local_days, capsys, column,
     assert reason in printed(capsys, "try", "towns", "--day", DAY)
     printed(capsys, "forget", "weather", "--key", "at=nobody")
     assert "0 of them stored" in printed(capsys, "forget", "weather", "--key", "at=nobody")
+
+
+def test_a_letter_is_a_line_whatever_its_row_id_holds(local_days, capsys):
+    at, _ = COLUMNS["a time"]
+    local_days.towns.declare_too(
+        "weather = replace(weather, keys={'at': 'at'}, request='GET /v1/{at}',",
+        "    on_error='dead_letter')",
+        "towns = replace(towns, input=replace(towns.input, row_id=['note']),",
+        "    summaries=[], lookups=[weather], tolerance=Tolerance(error=1.0))",
+    )
+    local_days.write_input(DAY, ["a", "b", "c"], at=at, note=pa.array(["two\nlines", "b", "c"]))
+    assert local_days.run(DAY) == 0
+    first, last = printed(capsys, "dead-letters", "towns", "--each").splitlines()
+    assert "  note=two lines  " in first
+    assert last.startswith(f"{DAY}  1 dead letter ")
