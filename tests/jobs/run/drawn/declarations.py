@@ -206,6 +206,11 @@ def draw(seed: int) -> Drawn:
     if len(looks) > 1 and draws.random() < 0.35:
         looks[:2] = _as_waterfall(draws, looks)
     auth = {look.service: draws.choice(AUTHS) for look in looks if look.service}
+    for place, look in enumerate(looks):
+        if look.kind == "pages" and auth[look.service].startswith("oauth"):
+            # a token that is renewed within pages repeats them, and so what happens only once
+            moods = tuple(mood for mood in look.moods if mood not in ONCE)
+            looks[place] = replace(look, moods=moods)
     return Drawn(
         looks, rows, pa.table(columns), draws.choice((1, 1, 2, 3)), auth,
         draws.choice(("ordered", "unordered")), draws.choices(ACTS, k=draws.choice((2, 3, 4))),
