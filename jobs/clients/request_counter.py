@@ -280,9 +280,11 @@ def begin(billing: BillingMeter | None = None) -> None:
 
 
 def end() -> None:
-    """Close what counts on disk, at the end of a task."""
-    if (billing := _task().billing) is not None:
-        billing.close()
+    """Close what counts on disk, at the end of a task. Later clients of the context do without."""
+    task = _task()
+    if task.billing is not None:
+        task.billing.close()
+        _TASK.set(replace(task, billing=None, by_lookup=counted()))
 
 
 def note_earlier(lookup: str, calls: int) -> None:

@@ -380,6 +380,14 @@ def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says
     assert isinstance(first, CallFailed | TidegateError)
 
 
+def test_a_client_after_the_end_of_a_task_counts_on_no_bill(tmp_path):
+    request_counter.begin(Meters(str(tmp_path / "bills"), {"place": ["request"]}).open())
+    request_counter.counts_of("place").meter("request", 20_000, 1)
+    request_counter.end()
+    request_counter.counts_of("place").meter("request", 20_000, 1)
+    assert metered(tmp_path / "bills") == {"place": {("request", 20_000): 1}}
+
+
 def test_a_bill_without_a_place_is_one_sentence(tmp_path):
     (tmp_path / "bills").touch()
     with pytest.raises(
