@@ -382,17 +382,19 @@ def never(_day, _run_id):
     raise AssertionError("Spark was started")
 
 
-def test_where_nothing_changed_no_spark_starts_and_nothing_is_committed(towns):
-    record = show(towns, {1: 0, 2: 0})
-    give(towns, [2, 1])
-
-    submit = ScriptedSubmit(enrichment=towns.enrichment, script=never)
-    pipeline = DayPipeline(
+def pipeline_without_spark(towns):
+    return DayPipeline(
         reference="declared.towns:towns",
         enrichment=towns.enrichment,
         quality=DayQuality(),
-        submit=submit,
+        submit=ScriptedSubmit(enrichment=towns.enrichment, script=never),
     )
+
+
+def test_where_nothing_changed_no_spark_starts_and_nothing_is_committed(towns):
+    record = show(towns, {1: 0, 2: 0})
+    give(towns, [2, 1])
+    pipeline = pipeline_without_spark(towns)
     (outcome,) = pipeline.run(["all"])
     assert line(outcome) == (
         "all  published   0 rows (0 new, 0 changed, 0 expired, 0 gone, 2 kept), 0 calls, 0 answers "
@@ -410,13 +412,7 @@ def test_where_nothing_changed_no_spark_starts_and_nothing_is_committed(towns):
 def test_where_nothing_changed_a_summary_that_an_earlier_run_could_not_make_is_made(towns):
     record = show(towns, {1: 0, 2: 0})
     give(towns, [2, 1])
-    submit = ScriptedSubmit(enrichment=towns.enrichment, script=never)
-    pipeline = DayPipeline(
-        reference="declared.towns:towns",
-        enrichment=towns.enrichment,
-        quality=DayQuality(),
-        submit=submit,
-    )
+    pipeline = pipeline_without_spark(towns)
     made = [outcome.summaries for _ in range(2) for outcome in pipeline.run(["all"])]
     assert made == [{"by_town": 2}, {}]
     assert DeltaTable("data/published/by_town").to_pyarrow_table().num_rows == 2

@@ -18,7 +18,7 @@ from tests.support.scripted_service import ScriptedService
 
 
 def play(seed, *, shows_all):
-    """Play the night of a seed in a folder of its own; return its faults."""
+    """Play the night of a seed in a new folder; return its faults."""
     folder, service = tempfile.mkdtemp(prefix=f"drawn-{seed}-"), ScriptedService()
     os.environ[STATE_HOME] = f"{folder}/state"
     os.chdir(folder)

@@ -478,47 +478,50 @@ def test_a_late_attempt_sees_what_a_run_answered_that_began_after_its_own(plan):
     assert given["text"].to_pylist() == ["[8]"]
 
 
-def test_a_claim_that_expired_in_a_slow_search_gives_way_to_the_run_that_claimed_meanwhile(
-    plan, monkeypatch
-):
+@pytest.fixture
+def slow_search(plan, monkeypatch):
+    """A run `one`, whose first search takes 31 s, beside a run `two`.
+
+    Gives a function that takes the key 7 in a task of `one`, and does something of `two` meanwhile.
+    """
     one, two = plan("one"), plan("two")
     register(one), register(two), decide(two)
-    now = [0.0]
 
-    def search_slowly(*arguments):
-        found = known_answers(*arguments)
-        if not now[0]:
-            now[0] = 31.0
-            claim_all(two)
-            later(lambda: answer(two, [7]), lambda: unregister(two))
-        return found
+    def take_beside(meanwhile):
+        now = [0.0]
 
-    monkeypatch.setattr("jobs.run.keys.claims.task_keys.known_answers", search_slowly)
-    shared = {0: SharedLookup(one, LOOKUP)}
-    claims = Claims(shared, 0, text="text", place="place", seed=1, clock=lambda: now[0])
-    assert list(claims.take(batches([7]))) == []
-    claims.end()
+        def search_slowly(*arguments):
+            found = known_answers(*arguments)
+            if not now[0]:
+                now[0] = 31.0
+                meanwhile(two)
+            return found
+
+        monkeypatch.setattr("jobs.run.keys.claims.task_keys.known_answers", search_slowly)
+        shared = {0: SharedLookup(one, LOOKUP)}
+        claims = Claims(shared, 0, text="text", place="place", seed=1, clock=lambda: now[0])
+        taken = list(claims.take(batches([7])))
+        claims.end()
+        return taken
+
+    return take_beside
+
+
+def test_a_claim_that_expired_in_a_slow_search_gives_way_to_the_run_that_claimed_meanwhile(
+    slow_search,
+):
+    def claim_then_answer(other):
+        claim_all(other)
+        later(lambda: answer(other, [7]), lambda: unregister(other))
+
+    assert slow_search(claim_then_answer) == []
 
 
 def test_a_claim_that_expired_in_a_slow_search_finds_what_another_run_stored_meanwhile(
-    plan, monkeypatch
+    slow_search,
 ):
-    one, two = plan("one"), plan("two")
-    register(one), register(two), decide(two)
-    now = [0.0]
-
-    def search_slowly(*arguments):
-        found = known_answers(*arguments)
-        if not now[0]:  # the other run claims the key, stores its answer and deletes the claim
-            now[0] = 31.0
-            answer(two, [7])
-        return found
-
-    monkeypatch.setattr("jobs.run.keys.claims.task_keys.known_answers", search_slowly)
-    shared = {0: SharedLookup(one, LOOKUP)}
-    claims = Claims(shared, 0, text="text", place="place", seed=1, clock=lambda: now[0])
-    assert list(claims.take(batches([7]))) == []
-    claims.end()
+    # the other run claims the key, stores its answer and deletes the claim
+    assert slow_search(lambda other: answer(other, [7])) == []
 
 
 def answer(plan, keys, name="0-0-0"):
