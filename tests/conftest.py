@@ -101,9 +101,14 @@ def pytest_collection():
 
 
 def pytest_collection_finish():
-    """Let no collection look at what lasts as long as the tests do: a million objects."""
+    """Let no collection look at what lasts as long as the tests do: a million objects.
+
+    Tests also write declarations again within a second, with a digit changed. Python would take
+    the bytecode of the module before: it compares size and whole seconds.
+    """
     gc.enable()
     gc.freeze()
+    sys.dont_write_bytecode = True
 
 
 def pytest_collection_modifyitems(config, items):

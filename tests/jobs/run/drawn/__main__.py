@@ -42,6 +42,7 @@ def play(seed, *, shows_all):
 def main():
     os.environ |= {LIMITS_URL: "off", ENGINE: LOCAL, **VARIABLES}
     SparkSubmit.started = in_this_session
+    sys.dont_write_bytecode = True  # a changed declaration may have the size and second of the last
     logging.disable(logging.CRITICAL)
     sys.path.insert(0, str(Path.cwd()))
     first, _, last = sys.argv[1].partition(":")
