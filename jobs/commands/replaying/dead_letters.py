@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
-
 from jobs.arrow_values import readable_rows
 from jobs.commands.replaying.replay import held_back_letters, removed_letters
 from jobs.errors import DeclarationError
@@ -21,6 +19,7 @@ from jobs.schema.columns import RUN_ID
 from jobs.schema.facts import Facts
 from jobs.schema.personal import HIDDEN, http_status
 from jobs.tables import dead_letters
+from jobs.tables.delta.asked_keys import days_without_runs, runs_in_table
 from jobs.tables.records import run_records
 
 if TYPE_CHECKING:
@@ -85,14 +84,17 @@ def find_dead_letters(
             f"{name}: {day} was never run to its end: it has no dead letters. Run it."
         )
     found = []
+    # rows of several batches of a stream have letters of several runs
+    seen, unknown = runs_in_table(enrichment), days_without_runs(enrichment)
     for of, record in last.items():
         rows: list[dict[str, Any]] = []
         if record.state == "held back":
             rows = [row for batch in held_back_letters(record) for row in readable_rows(batch)]
         elif record.dead_letters:
             table = dead_letters.of_day(output, enrichment.input.partition, of)
-            own = table.filter(pc.equal(table[RUN_ID], record.facts.run_id))
-            rows = readable_rows(own)
+            rows = [
+                row for row in readable_rows(table) if of in unknown or (of, row[RUN_ID]) in seen
+            ]
         removed = record.dead_letters if record.state == "held back" and not rows else 0
         if removed and day is not None:
             raise DeclarationError(f"{name}: {removed_letters(record)}")

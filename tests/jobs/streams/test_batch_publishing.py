@@ -9,13 +9,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from jobs.commands.replaying.dead_letters import find_dead_letters
 from jobs.errors import PublishConflict, TidegateError
 from jobs.ledger.keys import key_text
 from jobs.schema import columns as schema
 from jobs.schema.records import Billed, BilledUnit, LookupFacts, LookupMetrics, RowChanges
 from jobs.streams import batch_publishing
 from jobs.streams.batch_publishing import MicroBatch, publish_batch
-from jobs.tables import publishing
+from jobs.tables import dead_letters, publishing
+from jobs.tables.delivery import write_beside
 from jobs.tables.delta.asked_keys import KeysOf
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import leased
@@ -23,6 +25,8 @@ from jobs.tables.records import run_records
 from tests.jobs.tables import test_publishing
 from tests.jobs.tables.test_publishing import FIRST, keyed, project, run, wind  # noqa: F401
 from tests.support.delta_logs import change_table, protocol
+from tests.support.moods import MOOD
+from tidegate import Enrichment, Input, Output
 
 TABLE = test_publishing.TABLE
 
@@ -87,6 +91,36 @@ def test_a_key_is_removed_from_a_day_of_batches_before_and_after_a_new_lookup(go
     assert test_publishing.audited() == [("forget", flight) for flight in left]
     letters = DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table().to_pylist()
     assert [row["flight"] for row in letters] == [7] * (7 in left)
+
+
+def test_the_dead_letters_of_all_batches_of_a_day_are_found_and_those_of_no_killed_try():
+    def batch(run_id, flight):
+        answers = {"temp_c": pa.array([float(flight)])} | keyed([flight]) | RATED
+        written = run(run_id, FIRST, [flight], answers=answers)
+        declared = replace(written.facts.declared, lookups=(RATING,))
+        figures = (LookupMetrics("rating", {"error": 1}, 1, 0, 0.0, 0.0, None, None),)
+        return replace(
+            written,
+            facts=replace(written.facts, declared=declared),
+            figures=replace(written.figures, lookups=figures),
+        )
+
+    with leased(TABLE, FIRST, "stream") as lease:
+        for number in (0, 1):
+            publish_batch(
+                [run_records.save(batch(f"query-{number}-a", number))],
+                MicroBatch("query", number),
+                [lease],
+            )
+    dead_letters.write(write_beside(batch("query-2-killed", 2).facts))
+    enrichment = Enrichment(
+        name="flights",
+        input=Input(path="data/raw/flights", row_id=["flight"]),
+        lookups=[MOOD],
+        output=Output(path=TABLE),
+    )
+    (found,) = find_dead_letters(enrichment, FIRST)
+    assert sorted(row["flight"] for row in found.rows) == [0, 1]
 
 
 EUR = Billed(5, 0, "request", "0.05", "EUR")
