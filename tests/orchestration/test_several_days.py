@@ -38,6 +38,7 @@ from tests.orchestration.test_hard_stops import IN_TIME, in_the_middle, processe
 from tests.orchestration.test_nightly_run import HOOK, IMPATIENT, ROW_DOUBLED, killed_at
 from tests.support.day_ranges import range_tags, run_range, why_red
 from tests.support.scripted_spark import scripted
+from tidegate import Input
 
 DAYS = ("2013-01-10", "2013-01-11", "2013-01-12")
 KEY = "flights_enriched"
@@ -65,6 +66,20 @@ def test_a_day_that_is_run_with_others_is_being_run():
         run = create_run_for_test(instance, JOB, tags=tags, status=DagsterRunStatus.STARTED)
         assert [one.run_id for one in unfinished_runs(instance, DECLARED, DAYS[1])] == [run.run_id]
         assert unfinished_runs(instance, DECLARED, DAYS[2]) == []
+
+
+@pytest.mark.parametrize(("first", "last", "within"), [("us", "asia", "eu"), ("us", "eu", "us")])
+def test_a_named_partition_that_is_run_with_others_is_being_run(first, last, within):
+    places = Input(path="data/raw/places", every=["us", "eu", "asia"])
+    table = dataclasses.replace(
+        flights, input=places, mode="unordered", key=(), event_time=None, windows=(),
+        summaries=(), schedule=None, publish_by=None,
+    )  # fmt: skip
+    tags = {"tidegate/enrichment": KEY} | range_tags(first, last)
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = create_run_for_test(instance, JOB, tags=tags, status=DagsterRunStatus.STARTED)
+        found = unfinished_runs(instance, Declared("a:table", table), within)
+    assert [one.run_id for one in found] == [run.run_id]
 
 
 class Script:

@@ -105,9 +105,10 @@ def days_of_run(declared: Declared, run: dg.DagsterRun) -> list[str]:
     day = run.tags.get(PARTITION_NAME_TAG, "")
     first = run.tags.get(ASSET_PARTITION_RANGE_START_TAG, day)
     last = run.tags.get(ASSET_PARTITION_RANGE_END_TAG, day)
-    if first == last:  # the hours of years are many
-        return [first] if declared.days.has_partition_key(first) else []
-    return [one for one in declared.days.get_partition_keys() if first <= one <= last]
+    if not all(map(declared.days.has_partition_key, (first, last))):
+        return []
+    # Dagster orders names as they are declared
+    return [*declared.days.get_partition_keys_in_range(dg.PartitionKeyRange(first, last))]
 
 
 def _runs(
