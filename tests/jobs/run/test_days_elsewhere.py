@@ -57,6 +57,8 @@ OF_RUN = (
     schema.attempts,
     schema.source,
 )
+# what follows from the rows that meet in a task
+OF_DIVISION = (schema.PARTITION, schema.INPUT_SEQ, schema.SEGMENT, schema.LATE)
 
 
 @pytest.fixture
@@ -110,7 +112,7 @@ def declare(service, root, *, key="town", mode="ordered", raw=None, **more):
     )  # fmt: skip
 
 
-def rows(record):
+def rows(record, without=()):
     """The written rows in the order of the input, without what differs between any two runs."""
     tables = []
     for file in record.facts.files:
@@ -118,10 +120,11 @@ def rows(record):
             tables.append(opened.read())
     table = pa.concat_tables(tables)
     columns = [column("weather") for column in OF_RUN] + [schema.OUTPUT_SEQ, schema.SOURCE_FILE]
+    columns += without
     return table.drop_columns(columns).sort_by("n")
 
 
-def beside_rows(table, name):
+def beside_rows(table, name, without=()):
     """The rows of a table beside, in the order of the input, without what differs between any two
     runs.
     """
@@ -130,6 +133,7 @@ def beside_rows(table, name):
         schema.SOURCE_FILE,
         "_at",
         "_attempts",
+        *without,
     ]
     found = DeltaTable(f"{table}__{name}").to_pyarrow_table()
     return (
@@ -162,12 +166,14 @@ def files_of_runs(tmp_path):
 def test_a_day_on_a_store_alone_has_the_values_of_a_day_in_a_folder(
     place, spark, service, *, tmp_path, monkeypatch, mode, key
 ):
+    # Spark packs the rows of an expression that only Spark evaluates by the sizes of local files
+    without = () if key == "town" else OF_DIVISION
     event_time = EventTime("at", max_out_of_orderness=dt.timedelta(seconds=5))
     in_folder = declare(service, ".", mode=mode, key=key, event_time=event_time)
     judged = [run_day(in_folder, DAY, run_id, checks=CHECKS) for run_id in ("unknown", "known")]
-    values = [rows(record) for record in judged]
+    values = [rows(record, without) for record in judged]
     publish(judged[0])
-    beside = [beside_rows("published", name) for name in ("audit", "dead_letters")]
+    beside = [beside_rows("published", name, without) for name in ("audit", "dead_letters")]
     for path in files_of_runs(tmp_path):
         path.unlink()
     asked = len(service.log)
@@ -178,7 +184,7 @@ def test_a_day_on_a_store_alone_has_the_values_of_a_day_in_a_folder(
     assert len(service.log) == 2 * asked
     for record, expected, value in zip(found, judged, values, strict=True):
         assert all(file.startswith(place) for file in record.facts.files)
-        assert rows(record).equals(value)
+        assert rows(record, without).equals(value)
         assert statuses(record) == statuses(expected)
         assert record.figures.lookups[0].outcomes == expected.figures.lookups[0].outcomes
         assert (record.figures.rows_out, record.facts.asked_by) == (
@@ -189,7 +195,9 @@ def test_a_day_on_a_store_alone_has_the_values_of_a_day_in_a_folder(
     published = publish(found[0])
     table = DeltaTable(f"{place}/published").to_pyarrow_table()
     assert (table.num_rows, published.state) == (201, "published")
-    assert [beside_rows(f"{place}/published", name) for name in ("audit", "dead_letters")] == beside
+    assert beside == [
+        beside_rows(f"{place}/published", name, without) for name in ("audit", "dead_letters")
+    ]
     assert len(beside[1]) == published.dead_letters > 0
     assert not [
         one.name
