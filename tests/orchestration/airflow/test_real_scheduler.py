@@ -309,7 +309,8 @@ import sys
 from jobs.declare.enrichment import load
 from tidegate.commands.days import pipeline, tell
 options = argparse.Namespace(wait=1.0, engine=None, conf=[])
-tell(pipeline("declared.towns:towns", load("declared.towns:towns"), options).run(sys.argv[1:]))
+days = pipeline("declared.towns:towns", load("declared.towns:towns"), options)
+tell("towns", days.run(sys.argv[1:]))
 """,
     "dagster": """
 import sys
