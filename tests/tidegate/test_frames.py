@@ -20,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from aiohttp import web
+from pyspark.logger import PySparkLogger
 
 from jobs.commands.costs import list_costs
 from jobs.commands.frames.enrich_frame import enrich_frame
@@ -366,6 +367,18 @@ def test_a_spark_frame_is_asked_once_however_often_it_is_used(towns, service, sp
     assert enriched.union(enriched).count() == 12
     enrich(frame, towns).show()
     assert len(service.log) == 4
+
+
+@pytest.mark.spark
+def test_a_spark_frame_of_no_files_prints_no_error(towns, service, spark, capfd):
+    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
+    printed = PySparkLogger.getLogger("printed")  # its handler writes to the stderr of now
+    logger.addHandler(printed.handlers[0])
+    try:
+        enrich(spark.createDataFrame([("oslo",)], "town STRING"), towns)
+    finally:
+        logger.removeHandler(printed.handlers[0])
+    assert "ERROR" not in capfd.readouterr().err
 
 
 @pytest.mark.spark

@@ -239,7 +239,7 @@ def _in_words_of_frames(file: Path) -> Iterator[None]:
 def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
     """Return the frame over files that the tasks wrote, so that no later use of it calls again."""
     from jobs.run.plan.planner import plan_tasks
-    from jobs.run.rows.keyed_rows import written_schema
+    from jobs.run.rows.keyed_rows import without_identity, written_schema
 
     spark, columns = frame.sparkSession, frame.columns
     check_spark_frame(run.enrichment, columns)
@@ -249,8 +249,10 @@ def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
     )  # otherwise only rows of files have an identity
     engine = SparkEngine(spark)
     with RunProgress(engine.coordinator, 0, run.tell) as progress:
+        # PySpark logs an error where it looks in vain for the files of the rows
+        identified = without_identity(frame)
         rows, tasks = plan_tasks(
-            frame, named, run_id=run.id, options=run.rules, progress=progress.number
+            identified, named, run_id=run.id, options=run.rules, progress=progress.number
         )
         _check(run.enrichment)
         files = _ask(rows, tasks, run_folder(named, run.id), run, progress)

@@ -46,6 +46,11 @@ def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
                 "straight from files; "
                 "name the columns that identify a row."
             ) from error
+    return without_identity(df)
+
+
+def without_identity(df: DataFrame) -> DataFrame:
+    """Adds a source file and number that are null: `row_id` identifies each row."""
     nothing = F.lit(None)
     return df.withColumns(
         {schema.SOURCE_FILE: nothing.cast("string"), schema.SOURCE_ROW: nothing.cast("bigint")}
