@@ -44,6 +44,7 @@ from tidegate.frames import bar_line
 ROOT = Path(__file__).parents[2]
 TOWNS = ["oslo", " rom ", "none", None, "oslo", "bergen"]
 DEGREES = [4, 3, None, None, 4, 6]
+BEGIN = pd.DatetimeIndex(["2026-01-01"])
 STATUS = ["ok", "ok", "miss", "skipped", "ok", "ok"]
 
 
@@ -179,6 +180,10 @@ def test_it_works_where_an_event_loop_runs(towns):
             pd.DataFrame({"town": [dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, 5)]}),  # noqa: DTZ001
             "values of type date32.* and others",
         ),
+        (
+            pd.DataFrame({"town": pd.concat([BEGIN.to_series(), BEGIN.tz_localize("UTC").to_series()])}),
+            "times with a zone and times without",
+        ),
         (pd.DataFrame({"town": [2**64, 1]}, dtype=object), "several types, or of one that no key"),
         (pd.DataFrame({"town": pd.arrays.SparseArray([1, 0])}), "Sparse pandas data"),
         (pl.DataFrame({"town": [object()]}), "'town' is Object, which no key can have"),
@@ -190,7 +195,7 @@ def test_it_works_where_an_event_loop_runs(towns):
     ],
     ids=[
         "list", "lazy", "series", "missing", "empty", "answer", "ambiguous", "mixed", "number", "bytes",
-        "times", "large", "sparse", "objects", "long", "interval", "unsigned", "time", "surrogate",
+        "times", "zones", "large", "sparse", "objects", "long", "interval", "unsigned", "time", "surrogate",
     ],
 )  # fmt: skip
 def test_a_frame_that_does_not_fit_is_refused_before_any_call(towns, service, frame, message):

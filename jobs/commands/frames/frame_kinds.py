@@ -134,11 +134,19 @@ def _read_pandas(frame: Any, names: Sequence[str]) -> pa.Table:
 
 
 def _refuse_converted(name: str, values: Any, column: pa.ChunkedArray) -> None:
-    """Raise DeclarationError where Arrow made bytes of texts, or dates of times."""
+    """Raise DeclarationError where Arrow made bytes of texts, dates of times, or took times without
+    a zone for those of UTC.
+    """
     changed = CHANGED.get(column.type)
-    if changed is None or values.dtype != object:
+    is_time = pa.types.is_timestamp(column.type)
+    if values.dtype != object or (changed is None and not is_time):
         return
-    if any(isinstance(value, changed) for value in values[column.is_valid().to_numpy()]):
+    there = values[column.is_valid().to_numpy()]
+    if is_time and len({getattr(value, "tzinfo", None) is None for value in there}) > 1:
+        raise DeclarationError(
+            f"frame: {name!r} has times with a zone and times without. Give all of them a zone."
+        )
+    if changed is not None and any(isinstance(value, changed) for value in there):
         raise DeclarationError(
             f"frame: {name!r} has values of type {column.type} and others, which are not the same "
             f"as {column.type}. {ONE_TYPE}"
