@@ -99,16 +99,20 @@ def _save_published(
         before = _published_before(record.facts, batch, runs_before.get(day, ""))
         if before is None:
             run_records.save(record)
-        # the record of a day's run stays, and a record whose bill cannot be added to the new bill
-        elif not before.facts.run_id.startswith(f"{batch.query}-") or not can_sum_bills(
-            before.figures, record.figures
+        # the record of a day's run stays, and a record whose bill is of another day than the new
+        # bill, or cannot be added to it
+        elif (
+            not before.facts.run_id.startswith(f"{batch.query}-")
+            or before.facts.started_at[:10] != record.facts.started_at[:10]
+            or not can_sum_bills(before.figures, record.figures)
         ):
-            run_records.save(
-                dataclasses.replace(record, figures=run_plus_batch(before, record.figures))
-            )
+            figures, of = run_plus_batch(before, record.figures), before.facts.run_id
+            run_records.save(dataclasses.replace(record, figures=figures, counts_too=of))
         else:
-            both = add_batch(before.figures, record.figures)
-            run_records.save(dataclasses.replace(record, figures=both, adds_to=before.facts.run_id))
+            both, of = add_batch(before.figures, record.figures), before.facts.run_id
+            run_records.save(
+                dataclasses.replace(record, figures=both, adds_to=of, counts_too=before.counts_too)
+            )
             run_records.remove(name, record.facts.declared.table, run_records.record_path(before))
     return published
 

@@ -77,6 +77,7 @@ def without_rows(
         reason="",
         published_version=None,
         published_at=None,
+        counts_too="",
     )
     # first, so that a kill after the commit leaves readers' rows with a record
     publishing.publish(run_records.save(written), lease)

@@ -161,7 +161,9 @@ def read_table(enrichment: Enrichment, count: int, now: dt.datetime) -> TableSta
 
 def _work(runs: RecentRuns, since: dt.datetime) -> Work:
     begin = since.isoformat()
-    records = [one for one in (*runs.records, *runs.others) if one.facts.started_at >= begin]
+    known = {one.facts.run_id: one for one in (*runs.records, *runs.others)}
+    records = [one for one in known.values() if one.facts.started_at >= begin]
+    before = [figures(known[one.counts_too]) for one in records if one.counts_too in known]
     bills = [bill for bill in runs.bills if bill.started_at >= begin]
     counts = [figures(record) for record in records]
     unrecorded = [charge for bill in bills for charge in charges_so_far(bill).values()]
@@ -169,7 +171,10 @@ def _work(runs: RecentRuns, since: dt.datetime) -> Work:
         *(count["cost"] for count in counts),
         *({charge.currency: float(charge.cost)} for charge in unrecorded),
     )
-    rows, calls, stored = (sum(count[name] for count in counts) for name in SUMMED)
+    rows, calls, stored = (
+        sum(count[name] for count in counts) - sum(count[name] for count in before)
+        for name in SUMMED
+    )
     parts = [part for charge in unrecorded for part in charge.parts]
     calls += sum(part.units for part in parts if part.unit == "request")
     return Work(len(records) + len(bills), rows, calls, stored, costs)

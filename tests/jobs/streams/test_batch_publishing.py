@@ -1,14 +1,17 @@
 """Micro-batches on top of what a day's run has published."""
 
+import datetime as dt
 import shutil
 from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from jobs.commands.costs import list_costs
 from jobs.commands.replaying.dead_letters import find_dead_letters
 from jobs.errors import PublishConflict, TidegateError
 from jobs.ledger.keys import key_text
@@ -22,6 +25,7 @@ from jobs.tables.delta.asked_keys import KeysOf
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
+from orchestration.common.table_status import read_table
 from tests.jobs.tables import test_publishing
 from tests.jobs.tables.test_publishing import FIRST, keyed, project, run, wind  # noqa: F401
 from tests.support.delta_logs import change_table, protocol
@@ -163,6 +167,26 @@ def test_the_bills_and_calls_of_two_batches_with_any_prices_are_all_kept(new):
     assert [record.state for record in records] == ["published"] * len(records)
     figures = run_records.of_run("flights", FIRST, "query-1-a").figures
     assert (figures.rows_out, figures.calls) == (2, 2)
+
+
+def test_each_batch_of_a_day_counts_in_the_month_in_which_it_ran():
+    for number, month in enumerate(["2026-10", "2026-11", "2026-11"]):
+        at = f"{month}-01T00:0{number}:00.000+00:00"
+        record = run(f"query-{number}-a", FIRST, [number], started_at=at, finished_at=at)
+        with leased(TABLE, FIRST, f"query-{number}-a") as lease:
+            publish_batch(
+                [run_records.save(billed(record, ("weather", EUR)))],
+                MicroBatch("query", number),
+                [lease],
+            )
+    assert list_costs("2026-10").totals() == {"EUR": Decimal("0.05")}
+    assert list_costs("2026-11").totals() == {"EUR": Decimal("0.10")}
+    assert run_records.of_run("flights", FIRST, "query-2-a").figures.rows_out == 3
+    enrichment = Enrichment(
+        name="flights", input=Input(path="raw"), lookups=[MOOD], output=Output(path=TABLE)
+    )
+    work = read_table(enrichment, 3, dt.datetime(2026, 11, 2, 12, tzinfo=dt.UTC)).this_month
+    assert (work.rows, work.calls, work.cost) == (2, 2, {"EUR": 0.1})
 
 
 def test_a_batch_has_the_version_of_its_commit_when_another_commit_follows(monkeypatch):
