@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 
 from jobs.declare.finding.extras import require_extra
 from jobs.declare.inputs import TABLES
-from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, NoInput
-from jobs.input.day_folder import DayFolder, find_in_folder, list_or_refuse, nearest_to
+from jobs.input.day_folder import DayFolder, days_there, find_in_folder, nearest_to
 from jobs.input.same_values import (
     ARROW_TYPES,
     changes_values,
@@ -253,11 +252,9 @@ def last_day(declared: Input) -> str:
         if last := _table(declared).last_day:
             return last
         raise DeclarationError(f"input: {declared.place} has no rows of any day.")
-    prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
-    names = list_or_refuse(stored_files.folders_in, root)
-    days = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
-    if last := max((day for day in days if is_day(day, declared.every)), default=None):
+    if last := max(days_there(declared), default=None):
         return last
+    prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
     refuse_table_formats(root, root)
     if not is_url(root) and not Path(root).is_dir():
         above = Path(root).parent

@@ -94,6 +94,32 @@ def find_in_folder(declared: Input, day: str) -> tuple[tuple[StoredFile, ...], t
     return found.files, (*found.others, *folders)
 
 
+def days_there(declared: Input) -> list[str]:
+    """Return the days that have a folder.
+
+    Raises:
+        DeclarationError: The folder of the input cannot be listed.
+    """
+    prefix = f"{declared.partition}="
+    names = list_or_refuse(stored_files.folders_in, declared.path.rstrip("/"))
+    days = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    return [day for day in days if is_day(day, declared.every)]
+
+
+def refuse_unread_files(declared: Input) -> None:
+    """Refuse an input whose files a reader of the folders of its days would miss, or should not
+    read.
+
+    Raises:
+        DeclarationError: It belongs to a table, or a day has files in folders below it, or links to
+            files that are not there.
+    """
+    root, days = declared.path.rstrip("/"), days_there(declared)
+    refuse_table_formats(root, root)
+    for day in days:
+        _refuse_deeper_files(declared, declared.folder(day), DayFolder.of(declared, day))
+
+
 def _refuse_broken_links(declared: Input, folder: str) -> None:
     """Refuse links to files of the format, or to the folder, that are not there.
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, TidegateError
+from jobs.input.day_folder import refuse_unread_files
 from jobs.run.plan.preflight import PATTERN
 from jobs.storage.urls import is_url
 
@@ -60,6 +61,8 @@ def check_streamable(enrichment: Enrichment) -> None:
             f"{enrichment.name} --day "
             "...`."
         )
+    if declared.format == "parquet":
+        refuse_unread_files(declared)
 
 
 def query_id(checkpoint: Path) -> str:
