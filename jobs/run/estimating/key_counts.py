@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.values.fingerprint import plain
@@ -17,7 +16,7 @@ from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed
 from jobs.run.keys.hits import open_folder
 from jobs.run.keys.judged_answers import needing_no_call
-from jobs.run.keys.key_texts import TEXT
+from jobs.run.keys.key_texts import TEXT, rows_without
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
@@ -63,40 +62,36 @@ def count_keys(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, now_us
     folder = open_folder(plan)
     selected = select(folder, wanted[TEXT], now_us=now_us, ttl=plan.ttl)
     answers, failed = needing_no_call(lookup, plan, selected.answers, now_us)
-    asked = _without(wanted, answers["key"].combine_chunks())
+    asked = rows_without(wanted, TEXT, answers["key"])
     called = asked
     if isinstance(lookup, JobLookup):
-        called = _without(asked, JobFiles(folder).open_keys())
+        called = rows_without(asked, TEXT, JobFiles(folder).open_keys())
     in_jobs = asked.num_rows - called.num_rows
     because: dict[str, int] = {}
     never_asked = called
     no_answer = {OUTLIVED: selected.expired, REFRESHED: selected.refreshed, FAILED: failed}
     for reason, texts in no_answer.items():
-        before, never_asked = never_asked, _without(never_asked, texts)
+        before, never_asked = never_asked, rows_without(never_asked, TEXT, texts)
         because[reason] = before.num_rows - never_asked.num_rows
-    because |= _asked_before(lookup, plan, never_asked[TEXT], now_us)
+    because |= _asked_before(lookup, plan, never_asked, now_us)
     because[NO_ANSWER] = called.num_rows - sum(because.values())
     because[IN_JOBS] = in_jobs
     return KeyCounts(answers, called, in_jobs, because)
 
 
-def _without(wanted: pa.Table, known: pa.Array) -> pa.Table:
-    return wanted.filter(pc.invert(pc.is_in(wanted[TEXT], value_set=known)))
-
-
 def _asked_before(
-    lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_us: int
+    lookup: Lookup, plan: LedgerPlan, wanted: pa.Table, now_us: int
 ) -> dict[str, int]:
     """Counts keys that only an earlier request was called for, by the change since then."""
     because: dict[str, int] = {}
     now = plain(lookup.request_facts())
     folder = open_folder(plan)
     for sibling in (found for found in versions(folder) if found.fingerprint != folder.fingerprint):
-        if not len(texts):
+        if not wanted.num_rows:
             break
-        known = select(sibling, texts, now_us=now_us, ttl=FOR_EVER).answers["key"]
+        known = select(sibling, wanted[TEXT], now_us=now_us, ttl=FOR_EVER).answers["key"]
         if len(known):
             reason = what_changed(read_request(sibling), now)
             because[reason] = because.get(reason, 0) + len(known)
-            texts = texts.filter(pc.invert(pc.is_in(texts, value_set=known.combine_chunks())))
+            wanted = rows_without(wanted, TEXT, known)
     return because

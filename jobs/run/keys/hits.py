@@ -18,7 +18,7 @@ from jobs.ledger.selection import Search, Seen
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import RUNS
 from jobs.run.keys.judged_answers import needing_no_call, without_unreadable
-from jobs.run.keys.key_texts import ROWS, TEXT
+from jobs.run.keys.key_texts import ROWS, TEXT, rows_without
 from jobs.storage.urls import is_url
 from jobs.task.lookup.task_ledger import without_expired
 
@@ -41,8 +41,7 @@ class Hits:
 
     @functools.cached_property
     def missing(self) -> pa.Table:
-        known = self.answers["key"].combine_chunks()
-        return self.keys.wanted.filter(pc.invert(pc.is_in(self.keys.wanted[TEXT], value_set=known)))
+        return rows_without(self.keys.wanted, TEXT, self.answers["key"])
 
     def without_responses(self) -> Hits:
         """Returns the hits as a run keeps them to its end, once the rows have an index."""
@@ -108,9 +107,7 @@ def with_own_answers(hits: Hits) -> Hits:
     since = known_answers(Search(folder, hits.keys.wanted[TEXT]), hits.lookup, hits.plan)
     known = own
     for older in (since, hits.answers):
-        more = older.filter(
-            pc.invert(pc.is_in(older["key"], value_set=known["key"].combine_chunks()))
-        )
+        more = rows_without(older, "key", known["key"])
         known = pa.concat_tables([more.select(own.column_names), known])
     return replace(hits, answers=known)
 

@@ -16,6 +16,7 @@ from jobs.declare.ledger_settings import AnyAge, Ttl
 from jobs.declare.lookup import Lookup
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.plan import LedgerPlan
+from jobs.run.keys.key_texts import rows_without
 from jobs.task.rows.ledger_hits import UnreadableAnswer
 
 _log = logging.getLogger("tidegate.ledger")
@@ -67,9 +68,7 @@ def without_unreadable(lookup: Lookup, answers: pa.Table, keys: pa.ChunkedArray)
                 lookup.name,
                 UnreadableAnswer(stored, error),
             )
-    return answers.filter(
-        pc.invert(pc.is_in(answers["key"], value_set=pa.array(unreadable, pa.string())))
-    )
+    return rows_without(answers, "key", pa.array(unreadable, pa.string()))
 
 
 def _is_error(judge: Client, stored: StoredAnswer) -> bool:

@@ -24,7 +24,7 @@ from jobs.run.enrich import write_keys
 from jobs.run.keys.claims.task_keys import SharedLookup
 from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.hits import Hits, run_of_keys, with_index, with_own_answers
-from jobs.run.keys.key_texts import ROWS, TASK, TEXT
+from jobs.run.keys.key_texts import ROWS, TASK, TEXT, rows_without
 from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
 from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.schema import columns as schema
@@ -135,7 +135,9 @@ def prefetch_keys(
             called, plan.lookups[place], hits[place], below(scratch, f"asked-{place}.arrow")
         )
         if (ledger := hits[place].plan) is not None:
-            ledgers[place] = with_index(ledger, _without(hits[place].answers, "key", called[TEXT]))
+            ledgers[place] = with_index(
+                ledger, rows_without(hits[place].answers, "key", called[TEXT])
+            )
     return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files))
 
 
@@ -149,15 +151,11 @@ def _open_again(
     found = {}
     for place, one in first.items():
         if hits[place].plan is not None:
-            keys = _without(one.keys, TEXT, asked[TEXT].filter(pc.equal(asked[PLACE], place)))
-            keys = _without(keys, TEXT, hits[place].answers["key"])
+            keys = rows_without(one.keys, TEXT, asked[TEXT].filter(pc.equal(asked[PLACE], place)))
+            keys = rows_without(keys, TEXT, hits[place].answers["key"])
             if keys.num_rows:
                 found[place] = replace(one, keys=keys)
     return found
-
-
-def _without(table: pa.Table, column: str, values: pa.ChunkedArray) -> pa.Table:
-    return table.filter(pc.invert(pc.is_in(table[column], value_set=values.combine_chunks())))
 
 
 def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.keys import texts_in_bulk
@@ -25,6 +26,12 @@ def is_whole(names: Sequence[str]) -> Column:
     from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 
     return functools.reduce(operator.and_, (F.col(name).isNotNull() for name in names))
+
+
+def rows_without(table: pa.Table, column: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Returns the rows with another value in the column than these."""
+    known = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    return table.filter(pc.invert(pc.is_in(table[column], value_set=known)))
 
 
 def key_texts(batch: pa.RecordBatch, names: Sequence[str], *, hidden: bool) -> pa.StringArray:
