@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, WORDS, StoredAnswer, as_table
@@ -99,17 +98,12 @@ class LedgerFolder(LedgerFiles):
         files = self.files(subfolder)
         # a part that replaces its journal during a listing may be in it under neither name
         files += self.files(subfolder) if self.filesystem.type_name == "local" else []
-        found = sorted({*self.parts_among(files)})
-        return [part for part in found if part.rpartition("/")[2].startswith(prefix)]
-
-    def parts_among(self, files: Iterable[fs.FileInfo]) -> list[str]:
-        """Return the parts and journals among some files of the folder, as `parts` names them."""
         start = f"{self.path}/{PARTS}/"
-        paths = (file.path for file in files)
+        names = {file.path[len(start) :] for file in files}
         return sorted(
-            path[len(start) :]
-            for path in paths
-            if path.startswith(start) and path.endswith((".parquet", JOURNAL))
+            name
+            for name in names
+            if name.endswith((".parquet", JOURNAL)) and name.rpartition("/")[2].startswith(prefix)
         )
 
     def is_empty(self) -> bool:

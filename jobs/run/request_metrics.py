@@ -37,7 +37,7 @@ class RequestMetricsCollector:
         lookups = []
         for facts, of_files in zip(declared.lookups, figures.lookups, strict=True):
             lost = sum(result.earlier.get(facts.name, 0) for result in self._results)
-            lookup = replace(of_files, calls=of_files.calls + lost, calls_lost=lost)
+            lookup = replace(of_files, calls=of_files.calls + lost)
             reported = [
                 (result.task, result.requests[facts.name])
                 for result in self._results

@@ -379,7 +379,7 @@ class LookupMetrics(Facts):
 
     name: str
     outcomes: dict[str, int]  # every one of OUTCOMES -> rows
-    calls: int  # attempts made, with `calls_lost`
+    calls: int  # attempts made, also by task attempts that were lost
     retried: int  # attempts after a row's first
     wall_s: float  # first start to last end of an attempt
     # sum of the attempts' times / allowed concurrent attempts: the shortest possible time
@@ -395,8 +395,6 @@ class LookupMetrics(Facts):
     shared: int = 0  # rows that shared the call of an equal row
     jobs: int = 0  # jobs of its vendor that the day submitted; `billed` has their cost
     answered: int = 0  # rows with an answer or a miss from their own call
-    # of task attempts that were lost; the next ones took their answers from the ledger
-    calls_lost: int = 0
     stored: int | None = None  # answers and misses that this run stored; None: no ledger
     throttled: int = 0  # attempts that the service throttled
     oldest_answer_at: str | None = None  # ISO 8601, UTC, of the day's answers; None: it has none
@@ -436,7 +434,6 @@ class DayMetrics(Facts):
     lookups: tuple[LookupMetrics, ...]
     job_s: float = 0.0  # from the start of the job's work to its written files
     loop_busy: float | None = None  # CPU time of the tasks' event loops as a share of their time
-    ledger_bytes: int | None = None  # size of its lookups' answers after the run; None: no ledger
 
     @property
     def calls(self) -> int:

@@ -43,7 +43,7 @@ def find_record(declared: DeclaredFacts, run_id: str, started_at: str) -> DayRec
     facts = DayFacts(
         declared, "2013-01-10", run_id, (), (), "", (), (), started_at, "2026-11-20T02:16:00+00:00"
     )
-    figures = DayMetrics(100, 100, 2, (WEATHER,), job_s=2.0, ledger_bytes=4096)
+    figures = DayMetrics(100, 100, 2, (WEATHER,), job_s=2.0)
     return DayRecord(facts, figures, state="published", published_version=7)
 
 

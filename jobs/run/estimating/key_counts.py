@@ -34,13 +34,11 @@ class KeyCounts:
     Attributes:
         answers: The stored answers that spare a call.
         called: The rows of the keys that are called.
-        in_jobs: The number of keys that an open job of the vendor answers.
         because: By reason, the number of keys without a stored answer.
     """
 
     answers: pa.Table
     called: pa.Table
-    in_jobs: int
     because: dict[str, int]
 
 
@@ -58,7 +56,7 @@ def count_keys(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, now_us
     """
     if plan is None:
         nothing = SCHEMA.empty_table()
-        return KeyCounts(nothing, wanted, 0, {NO_ANSWER: wanted.num_rows})
+        return KeyCounts(nothing, wanted, {NO_ANSWER: wanted.num_rows})
     folder = open_folder(plan)
     selected = select(folder, wanted[TEXT], now_us=now_us, ttl=plan.ttl)
     answers, failed = needing_no_call(lookup, plan, selected.answers, now_us)
@@ -66,7 +64,6 @@ def count_keys(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, now_us
     called = asked
     if isinstance(lookup, JobLookup):
         called = rows_without(asked, TEXT, JobFiles(folder).open_keys())
-    in_jobs = asked.num_rows - called.num_rows
     because: dict[str, int] = {}
     never_asked = called
     no_answer = {OUTLIVED: selected.expired, REFRESHED: selected.refreshed, FAILED: failed}
@@ -75,8 +72,8 @@ def count_keys(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, now_us
         because[reason] = before.num_rows - never_asked.num_rows
     because |= _asked_before(lookup, plan, never_asked, now_us)
     because[NO_ANSWER] = called.num_rows - sum(because.values())
-    because[IN_JOBS] = in_jobs
-    return KeyCounts(answers, called, in_jobs, because)
+    because[IN_JOBS] = asked.num_rows - called.num_rows
+    return KeyCounts(answers, called, because)
 
 
 def _asked_before(

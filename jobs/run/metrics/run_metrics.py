@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 
 from jobs.declare.values.prices import cost_of, in_force, reported_units
 from jobs.input.keys.arrow_keys import read_key_tuples
@@ -273,25 +272,19 @@ def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
     """Returns the metrics with what the run stored in its ledgers."""
     if not any(plan.ledgers):
         return counted
-    ledgers = {
-        lookup.name: ledger
+    stored = {
+        lookup.name: stored_by(ledger)
         for lookup, ledger in zip(plan.lookups, plan.ledgers, strict=True)
         if ledger
     }
-    files = {name: open_folder(ledger).files() for name, ledger in ledgers.items()}
-    lookups = tuple(
-        replace(one, stored=stored_by(ledgers[one.name], files[one.name]))
-        for one in counted.lookups
-    )
-    size = sum(file.size or 0 for found in files.values() for file in found)
-    return replace(counted, lookups=lookups, ledger_bytes=size)
+    lookups = tuple(replace(one, stored=stored[one.name]) for one in counted.lookups)
+    return replace(counted, lookups=lookups)
 
 
-def stored_by(ledger: LedgerPlan, files: Sequence[fs.FileInfo]) -> int:
-    """Counts the answers and misses that the run stored. files: all of the lookup's ledger."""
-    folder = open_folder(ledger)
-    own = tuple(f"{run}/" for run in (ledger.run_id, run_of_keys(ledger.run_id)))
-    parts = [part for part in folder.parts_among(files) if part.startswith(own)]
+def stored_by(ledger: LedgerPlan) -> int:
+    """Counts the answers and misses that the run stored."""
+    folder, own = open_folder(ledger), (ledger.run_id, run_of_keys(ledger.run_id))
+    parts = [part for run in own for part in folder.parts(run)]
     tables = (table for _, table in read_parts(folder, parts, ENCODED) if table is not None)
     answers = pa.array(ANSWERS)
     return sum(

@@ -113,7 +113,7 @@ def test_calls_of_a_lost_attempt_are_calls_of_the_day():
     sent.add([TaskResult("", 0, {}, 5, {"location": 7}), TaskResult("", 1, {}, 6, {"location": 0})])
     before = LookupMetrics("location", {}, 20, 0, 0.0, 0.0, None, None, answered=20)
     (lookup,) = sent.in_figures(DayMetrics(0, 0, 0, (before,)), facts).lookups
-    assert (lookup.calls, lookup.calls_lost, lookup.answered, lookup.requests) == (27, 7, 20, None)
+    assert (lookup.calls, lookup.answered, lookup.requests) == (27, 20, None)
 
 
 @pytest.mark.parametrize(
