@@ -10,7 +10,7 @@ from tidegate.commands.command import (
     add_enrichment,
     add_json_object,
     named,
-    print_json,
+    print_found,
 )
 from tidegate.commands.diff import difference_lines
 from tidegate.commands.lines import entry
@@ -31,17 +31,11 @@ def _run(options: argparse.Namespace) -> int:
     enrichment = named(options).enrichment
     day = require_day(options.against, "--against", enrichment.input.every)
     tested = run_against(enrichment, day, LOCAL_CHECKS)
-    if options.json:
-        print_json(tested)
-    else:
-        for line in difference_lines(tested.difference):
-            print(line)
-        print()
-        verdict = tested.held_back or tested.lost
-        text = f"would be held back: {verdict}" if verdict else "would be published"
-        for line in entry("", text, 0):
-            print(line)
-    return FAILED if tested.held_back or tested.lost else RIGHT
+    verdict = tested.held_back or tested.lost
+    text = f"would be held back: {verdict}" if verdict else "would be published"
+    lines = [*difference_lines(tested.difference), "", *entry("", text, 0)]
+    print_found(options, tested, lines)
+    return FAILED if verdict else RIGHT
 
 
 COMMAND = Command(_add_arguments, _run, needs=("spark",))

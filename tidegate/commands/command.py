@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from jobs.commands.day_range import day_range
@@ -60,6 +60,16 @@ def add_json_object(parser: argparse.ArgumentParser) -> None:
 def print_json(found: Facts) -> None:
     """Print facts as the JSON object of a command that reads; docs/commands.md documents them."""
     print(json.dumps({"format": FORMAT} | json.loads(found.to_json()), ensure_ascii=False))
+
+
+def print_found(options: argparse.Namespace, found: Facts, lines: Iterable[str]) -> int:
+    """Print what a command has read: with --json its object, else lines. Returns RIGHT."""
+    if options.json:
+        print_json(found)
+    else:
+        for line in lines:
+            print(line)
+    return RIGHT
 
 
 def named(options: argparse.Namespace) -> Discovered:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import (
-    RIGHT,
     Command,
     add_day,
     add_enrichment,
     add_json_object,
     named,
     named_day,
-    print_json,
+    print_found,
 )
 from tidegate.commands.lines import aligned, entry
 
@@ -45,12 +44,7 @@ def _run(options: argparse.Namespace) -> int:
     if day is None:
         raise DeclarationError("no day is given: write --day 2013-01-10.")
     found = diff(enrichment, day, options.first, options.last)
-    if options.json:
-        print_json(found)
-        return RIGHT
-    for line in difference_lines(found):
-        print(line)
-    return RIGHT
+    return print_found(options, found, difference_lines(found))
 
 
 def difference_lines(found: Difference) -> Iterator[str]:

@@ -11,12 +11,11 @@ from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import (
-    RIGHT,
     Command,
     add_enrichment,
     add_json_object,
     named,
-    print_json,
+    print_found,
 )
 from tidegate.commands.lines import aligned, entry
 
@@ -71,12 +70,7 @@ def _run(options: argparse.Namespace) -> int:
         report=progress.show, show_personal=options.show_personal,
     )  # fmt: skip
     progress.end()
-    if options.json:
-        print_json(evaluation)
-        return RIGHT
-    for line in evaluation_lines(evaluation, options.against):
-        print(line)
-    return RIGHT
+    return print_found(options, evaluation, evaluation_lines(evaluation, options.against))
 
 
 def _variants(found: Discovered, options: argparse.Namespace) -> list[tuple[str, Lookup]]:

@@ -10,12 +10,11 @@ from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
 from jobs.wording import counted, one_line
 from tidegate.commands.command import (
-    RIGHT,
     Command,
     add_enrichment,
     add_json_object,
     named,
-    print_json,
+    print_found,
 )
 from tidegate.commands.lines import entry
 
@@ -66,12 +65,7 @@ def _run(options: argparse.Namespace) -> int:
         day=options.day and require_day(options.day, "--day", enrichment.input.every),
         show_personal=options.show_personal,
     )
-    if options.json:
-        print_json(found)
-        return RIGHT
-    for line in _lines(found):
-        print(line)
-    return RIGHT
+    return print_found(options, found, _lines(found))
 
 
 def _lines(found: Explained) -> Iterator[str]:

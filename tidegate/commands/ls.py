@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jobs.declare.finding.discovery import Discovered, discover
 from jobs.schema.facts import Facts
 from jobs.wording import listed
-from tidegate.commands.command import RIGHT, Command, add_json_object, add_package, print_json
+from tidegate.commands.command import Command, add_json_object, add_package, print_found
 from tidegate.commands.lines import aligned
 
 HEADINGS = ("enrichment", "declared in", "lookups", "schedule", "table")
@@ -76,17 +76,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     found = [describe(one) for one in discover(options.package)]
-    if options.json:
-        print_json(Listed(tuple(found)))
-        return RIGHT
     lines = [
         (one.enrichment, one.reference.partition(":")[0],
          listed([lookup.lookup for lookup in one.lookups], 3), one.schedule or "", one.table)
         for one in found
     ]  # fmt: skip
-    for line in aligned([HEADINGS, *lines]) if lines else [f"{options.package} has no Enrichment."]:
-        print(line)
-    return RIGHT
+    nothing = f"{options.package} has no Enrichment."
+    shown = aligned([HEADINGS, *lines]) if lines else [nothing]
+    return print_found(options, Listed(tuple(found)), shown)
 
 
 COMMAND = Command(_add_arguments, _run)

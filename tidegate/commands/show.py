@@ -13,14 +13,13 @@ from jobs.process.day_events import PUBLISHED
 from jobs.schema.facts import Facts
 from jobs.wording import priced
 from tidegate.commands.command import (
-    RIGHT,
     Command,
     add_day,
     add_enrichment,
     add_json_object,
     named,
     named_day,
-    print_json,
+    print_found,
 )
 from tidegate.commands.lines import aligned, entry
 from tidegate.commands.ls import Declared, describe
@@ -64,16 +63,9 @@ def _run(options: argparse.Namespace) -> int:
     day = named_day(options, found.enrichment)
     if day is None:
         declared = describe(found)
-        lines = _declared(declared)
-    else:
-        shown = show_day(found.enrichment, day)
-        lines = _day(shown)
-    if options.json:
-        print_json(declared if day is None else shown)
-        return RIGHT
-    for line in lines:
-        print(line)
-    return RIGHT
+        return print_found(options, declared, _declared(declared))
+    shown = show_day(found.enrichment, day)
+    return print_found(options, shown, _day(shown))
 
 
 def show_day(enrichment: Enrichment, day: str) -> ShownDay:

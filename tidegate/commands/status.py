@@ -17,7 +17,7 @@ from tidegate.commands.command import (
     add_json_object,
     add_package,
     named,
-    print_json,
+    print_found,
 )
 from tidegate.commands.lines import aligned, entry
 
@@ -47,11 +47,7 @@ def _run(options: argparse.Namespace) -> int:
         found = status_of([read_table(named(options).enrichment, options.days, now)], now)
     else:
         found = read_tables(options.package, options.days, now)
-    if options.json:
-        print_json(found)
-    else:
-        for line in _lines(found, each_day=options.enrichment is not None):
-            print(line)
+    print_found(options, found, _lines(found, each_day=options.enrichment is not None))
     return FAILED if any(table.rank[0] == 0 for table in found.tables) else RIGHT
 
 
