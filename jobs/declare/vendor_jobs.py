@@ -2,13 +2,13 @@
 
 import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from jobs.declare.chains import levels
-from jobs.declare.coroutine_lookup import CoroutineLookup, Http, Row
+from jobs.declare.coroutine_lookup import CoroutineLookup, Row
 from jobs.declare.limits.budgets import Budget
 from jobs.declare.lookup import Lookup
 from jobs.declare.services import Service
@@ -119,25 +119,6 @@ def _require_fields(result: object, wanted: Any, *names: str) -> None:
         if not isinstance(value, wanted):
             kind, found = getattr(wanted, "__name__", str(wanted)), type(value).__name__
             raise TypeError(f"{type(result).__name__}.{name} must be {kind}, not {found}")
-
-
-class Vendor(Protocol):
-    """The methods of a class that @jobs decorates."""
-
-    async def submit(self, items: Sequence[Item], token: str, http: Http) -> str:
-        """Submit a job, and return the vendor's id. token: what `find` recognizes the job by."""
-
-    async def state(self, job: str, http: Http) -> Running | Over | Refused:
-        """Return the job's state."""
-
-    def results(self, job: str, http: Http) -> AsyncIterator[tuple[str, Answer]]:
-        """Yield the id of each item with its answer: a dict, None for a miss, or `Failed`."""
-
-    async def find(self, token: str, http: Http) -> str | NotKnownYet | None:
-        """Return the id of the job with this token; None if the vendor has no such job."""
-
-    async def cancel(self, job: str, http: Http) -> None:
-        """Cancel the job; its state tells when that is done."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,10 @@ import pyarrow.compute as pc
 
 from jobs.arrow_values import gather
 
+# the last two are Tidegate's marks: an unrepeatable call starts; older records are void
 StoredOutcome = Literal["ok", "miss", "error", "timeout", "asked", "expired"]
 OUTCOMES: tuple[StoredOutcome, ...] = get_args(StoredOutcome)
 ANSWERS = ("ok", "miss")  # a service's answers for a key
-# Tidegate's marks: an unrepeatable call starts; older records are void
-MARKS = ("asked", "expired")
 
 SCHEMA = pa.schema(
     [
