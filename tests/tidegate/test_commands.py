@@ -4,6 +4,7 @@ looks like.
 
 import argparse
 import errno
+import json
 import re
 import signal
 import subprocess
@@ -59,6 +60,23 @@ def test_the_name_of_an_enrichment_holds_over_that_of_another_ones_file(package)
     declared = package(orders="rated", ratings="orders")
     options = parsed("of", "orders", "--package", declared)
     assert named(options)[0] == f"{declared}.ratings:X"
+
+
+def test_what_a_declaration_prints_is_not_among_the_objects_for_programs(package, tmp_path, capsys):
+    declared = package(orders="orders")
+    file = tmp_path / declared / "orders.py"
+    file.write_text(f"print('loading')\n{file.read_text()}")
+    assert main(["ls", "--json", "--package", declared]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["enrichments"][0]["enrichment"] == "orders"
+    assert printed.err == "loading\n"
+
+
+def test_a_file_that_ends_the_program_as_it_is_loaded_is_named(package, tmp_path, capsys):
+    declared = package(orders="orders")
+    (tmp_path / declared / "once.py").write_text("raise SystemExit(0)")
+    assert main(["status", "orders", "--package", declared]) == 2
+    assert f"{declared}.once cannot be loaded: SystemExit: 0" in capsys.readouterr().err
 
 
 def test_an_unknown_enrichment_is_reported_with_those_that_there_are():

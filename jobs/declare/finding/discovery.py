@@ -4,8 +4,10 @@ import contextlib
 import importlib
 import pkgutil
 import re
+import sys
 import traceback
 from collections.abc import Iterable
+from types import ModuleType
 from typing import NamedTuple
 
 from jobs.declare.enrichment import Enrichment
@@ -37,7 +39,7 @@ class Discovered(NamedTuple):
 def list_modules(package: str) -> list[str]:
     """Return the full names of the package's modules, sorted. Raises DeclarationError."""
     try:
-        path = getattr(importlib.import_module(package), "__path__", [])
+        path = getattr(_imported(package), "__path__", [])
     except ImportError as error:
         raise DeclarationError(
             f"there is no package {package!r} here: {error}. Start the command in the folder that "
@@ -49,8 +51,8 @@ def list_modules(package: str) -> list[str]:
 def declared_in(module: str) -> list[Discovered]:
     """Return a module's top-level enrichments. Raises DeclarationError if it cannot be loaded."""
     try:
-        loaded = importlib.import_module(module)
-    except Exception as error:
+        loaded = _imported(module)
+    except (Exception, SystemExit) as error:
         raise DeclarationError(f"{module} cannot be loaded: {_reason(error)}") from error
     return [
         Discovered(f"{module}:{key}", value)
@@ -59,7 +61,13 @@ def declared_in(module: str) -> list[Discovered]:
     ]
 
 
-def _reason(error: Exception) -> str:
+def _imported(module: str) -> ModuleType:
+    """Import a module. What it prints goes to stderr: with --json, stdout has only objects."""
+    with contextlib.redirect_stdout(sys.stderr):
+        return importlib.import_module(module)
+
+
+def _reason(error: Exception | SystemExit) -> str:
     """Return why a module cannot be loaded; of a field that a class has not, the closest one."""
     if isinstance(error, TidegateError):
         return str(error)
