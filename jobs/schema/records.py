@@ -488,6 +488,7 @@ class DayRecord(Facts):
     warnings: tuple[str, ...] = ()  # sentences: faults beside the day that do not hold it back
     # id of the batch before, of a stream, whose figures are in these; that record is obsolete
     adds_to: str = ""
+    first_published_at: str = ""  # of the batches in these figures; empty: of this run alone
     # id of the run or batch before whose rows and calls, but no bill, are in these figures
     counts_too: str = ""
 

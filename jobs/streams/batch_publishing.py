@@ -109,10 +109,14 @@ def _save_published(
             figures, of = run_plus_batch(before, record.figures), before.facts.run_id
             run_records.save(dataclasses.replace(record, figures=figures, counts_too=of))
         else:
-            both, of = add_batch(before.figures, record.figures), before.facts.run_id
-            run_records.save(
-                dataclasses.replace(record, figures=both, adds_to=of, counts_too=before.counts_too)
+            both = dataclasses.replace(
+                record,
+                figures=add_batch(before.figures, record.figures),
+                adds_to=before.facts.run_id,
+                counts_too=before.counts_too,
+                first_published_at=before.first_published_at or before.published_at or "",
             )
+            run_records.save(both)
             run_records.remove(name, record.facts.declared.table, run_records.record_path(before))
     return published
 

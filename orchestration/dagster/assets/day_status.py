@@ -73,9 +73,10 @@ def last_number(instance: DagsterInstance, declared: Declared) -> int:
 def published_times(declared: Declared, day: str) -> list[dt.datetime]:
     """Returns the times at which runs of Dagster or of a command published the day."""
     times = [
-        record.published_at
+        time
         for record in run_records.load(declared.name, day)
-        if record.published_at
+        for time in (record.first_published_at, record.published_at)
+        if time
     ]
     return [dt.datetime.fromisoformat(time) for time in times]
 

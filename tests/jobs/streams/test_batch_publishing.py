@@ -26,6 +26,9 @@ from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from orchestration.common.table_status import read_table
+from orchestration.dagster.assets.day_status import published_times
+from orchestration.dagster.declared import Declared
+from orchestration.dagster.sensors.freshness import freshness
 from tests.jobs.tables import test_publishing
 from tests.jobs.tables.test_publishing import FIRST, keyed, project, run, wind  # noqa: F401
 from tests.support.delta_logs import change_table, protocol
@@ -187,6 +190,27 @@ def test_each_batch_of_a_day_counts_in_the_month_in_which_it_ran():
     )
     work = read_table(enrichment, 3, dt.datetime(2026, 11, 2, 12, tzinfo=dt.UTC)).this_month
     assert (work.rows, work.calls, work.cost) == (2, 2, {"EUR": 0.1})
+
+
+def test_a_day_is_published_in_time_by_its_first_batch_whatever_comes_later():
+    enrichment = Enrichment(
+        name="flights", input=Input(path="raw"), lookups=[MOOD], output=Output(path=TABLE),
+        start="2013-01-01", publish_by="06:30",
+    )  # fmt: skip
+    for number, hour in enumerate([1, 8, 9]):
+        at = dt.datetime(2013, 1, 11, hour, tzinfo=dt.UTC)
+        record = run(f"query-{number}-a", FIRST, [number], started_at=at.isoformat())
+        with leased(TABLE, FIRST, f"query-{number}-a") as lease:
+            publish_batch(
+                [run_records.save(record)],
+                MicroBatch("query", number),
+                [lease],
+                now=lambda at=at: at,
+            )
+    evening = dt.datetime(2013, 1, 11, 20, tzinfo=dt.UTC)
+    found = freshness(Declared("a:flights", enrichment), evening)
+    assert found.passed, found.description
+    assert max(published_times(Declared("a:flights", enrichment), FIRST)).hour == 9
 
 
 def test_a_batch_has_the_version_of_its_commit_when_another_commit_follows(monkeypatch):
