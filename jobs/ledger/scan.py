@@ -3,7 +3,7 @@
 import bisect
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +12,14 @@ import pyarrow.parquet as pq
 
 from jobs.ledger.answers import ENCODED, SCHEMA
 from jobs.ledger.generations import COMPACTED, CompactedFile, Contents, read_contents
+from jobs.ledger.recent_parts import File, RecentParts
 from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder
 
 AT_ONCE = 8  # parts read at once, as each waits for an object store's latency
 ROWS_AT_ONCE = 1 << 16  # rows of small parts searched together, or as many as wanted keys
 BYTES_AT_ONCE = 256  # of them for each of these rows
 REST = [name for name in SCHEMA.names if name != "key"]
+_RECENT = RecentParts()
 FOUND = pa.schema([pa.field("place", pa.int64()), *(SCHEMA.field(name) for name in REST)])
 
 
@@ -115,7 +117,7 @@ def read_parts(
         reading: deque[Future[pa.Table | None]] = deque()
         for number, part in enumerate(parts):
             for ahead in parts[number + len(reading) : number + 2 * AT_ONCE]:
-                reading.append(pool.submit(_whole, folder, ahead, schema))
+                reading.append(_reading(pool, folder, ahead, schema))
             yield part, reading.popleft().result()
 
 
@@ -167,12 +169,29 @@ def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: KeySet) -> p
     return _found(rest, places.filter(pa.array(here)))
 
 
-def _whole(folder: LedgerFolder, part: str, schema: pa.Schema) -> pa.Table | None:
+def _reading(
+    pool: Executor, folder: LedgerFolder, part: str, schema: pa.Schema
+) -> Future[pa.Table | None]:
+    """Start reading a part; the result of a recent part is done already."""
+    file = _RECENT.find_kept_file(folder, part) if schema is ENCODED else None
+    if file is None or (known := _RECENT.get(file)) is None:
+        return pool.submit(_whole, folder, part, schema, file)
+    done: Future[pa.Table | None] = Future()
+    done.set_result(known)
+    return done
+
+
+def _whole(
+    folder: LedgerFolder, part: str, schema: pa.Schema, file: File | None
+) -> pa.Table | None:
     try:
-        return folder.read_current(part, schema)
+        table = folder.read_current(part, schema)
     except ForeignFile as error:
         folder.warn(f"{PARTS}/{part}", error)
         return None
+    if file is not None:
+        _RECENT.put(file, table)
+    return table
 
 
 def _in_parts(tables: list[pa.Table], wanted: KeySet) -> pa.Table:

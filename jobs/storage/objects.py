@@ -107,6 +107,37 @@ def content(place: str) -> bytes:
     return found.data
 
 
+def small_content(place: str, largest: int) -> bytes | None:
+    """Return the content of a small object.
+
+    Args:
+        place: The object's URL.
+        largest: Highest number of bytes.
+
+    Returns:
+        The content; None, without reading it, for a larger object, and for a name that only pyarrow
+        opens.
+
+    Raises:
+        FileNotFoundError: The object is missing.
+        OSError: The store fails.
+    """
+    import obstore
+
+    store, name = _opened(place)
+    if not _is_addressable(name):
+        return None
+    with _as_os_errors():
+        try:
+            found = obstore.get(store, name)
+            return bytes(found.bytes()) if found.meta["size"] <= largest else None
+        except FileNotFoundError as error:
+            missing = (
+                f"there is no object {place}" if NO_BUCKET not in str(error) else error_text(error)
+            )
+    raise FileNotFoundError(missing)
+
+
 def write(place: str, data: bytes) -> Tag:
     """Write the object, replacing any other. Raises OSError."""
     import obstore

@@ -7,11 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.storage import objects
 from jobs.storage.stored_files import open_filesystem
 from jobs.storage.urls import is_url
 
 MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
+SMALL = 1 << 20  # bytes of a file that is read whole from a store
 SPARK_VERSION, OLD_CALENDAR, OLD_CALENDAR_OF_INT96 = (
     f"org.apache.spark.{name}".encode() for name in ("version", "legacyDateTime", "legacyINT96")
 )
@@ -19,9 +21,14 @@ ROWS_FOR_SPARK = 10_000  # rows of a batch, for Spark or another slow reader
 
 
 def parquet_source(place: str) -> str | pa.NativeFile:
-    """Return an object from which pyarrow reads a Parquet file."""
+    """Return an object from which pyarrow reads a Parquet file.
+
+    A small file of a store is read whole by a single request, while pyarrow sends three or more.
+    """
     if not is_url(place):
         return place
+    if objects.is_found_here(place) and (data := objects.small_content(place, SMALL)) is not None:
+        return pa.BufferReader(data)
     filesystem, path = open_filesystem(place)
     return filesystem.open_input_file(path)
 

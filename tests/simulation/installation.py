@@ -209,7 +209,7 @@ def parts_of(holder: Any, seen: set[int]) -> Iterator[Any]:
 
 def _replace_files() -> None:
     """The ledger's disk, and state that the processes of a real run do not share."""
-    from jobs.ledger import journal, keyed_file, ledger_files, store
+    from jobs.ledger import journal, keyed_file, ledger_files, recent_parts, scan, store
     from jobs.ledger.writing import writer
     from jobs.run.coordinator import run_leases
     from jobs.task import output_files, runner, task_limits
@@ -222,6 +222,7 @@ def _replace_files() -> None:
     ledger_files.Path = _path  # type: ignore[misc, assignment]
     journal.pa = stand_in(pa, OSFile=_os_file)
     keyed_file.pa = stand_in(pa, memory_map=_memory_map)
+    scan._RECENT = PerProcess("recent parts", recent_parts.RecentParts)  # type: ignore[assignment]
     run_leases._alone = PerProcessMapping("leases alone", dict)  # type: ignore[assignment]
     run_leases._opening = PerProcessLock("opening leases", threads.Lock)  # type: ignore[assignment]
     limits_store.install(stand_in)

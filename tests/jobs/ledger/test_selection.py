@@ -15,7 +15,7 @@ from jobs.ledger.changes import compaction
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.generations import contents
 from jobs.ledger.selection import Search, select
-from jobs.ledger.store import LedgerFolder
+from jobs.ledger.store import LedgerFolder, as_parquet
 from tests.support.places import everywhere
 
 SECOND = 1_000_000  # µs
@@ -274,6 +274,28 @@ def test_many_records_of_the_wanted_keys_are_reduced_on_the_way(folder, ledgers,
 def test_a_table_of_a_part_is_written_as_it_is(folder, ledgers):
     folder.write_part("r", "0", as_table([ledgers.stored("k")]))
     assert ledgers.known(folder, ["k"]) == {"k": ledgers.stored("k")}
+
+
+def test_a_part_is_read_once_while_its_file_is_the_same(folder, ledgers, monkeypatch):
+    read = []
+    read_part = LedgerFolder.read_part
+    monkeypatch.setattr(
+        LedgerFolder, "read_part", lambda *given: read.append(given[1]) or read_part(*given)
+    )
+
+    def number_answers(*keys):
+        return as_answers(select(folder, pa.array(keys), now_us=NOW, ttl=EVERY_KIND).answers)
+
+    part = folder.write_part("run", "0-0-a-00000", [ledgers.stored("k", "ok", NOW - SECOND)])
+    assert [number_answers("k", "other"), number_answers("k")] == [number_answers("k")] * 2
+    assert read == [part]
+    folder.replace(
+        f"parts/{part}", bytes(as_parquet(as_table([ledgers.stored("other", "ok", NOW - SECOND)])))
+    )
+    assert (len(number_answers("k")), len(number_answers("other"))) == (0, 1)
+    folder.delete(f"parts/{part}")
+    assert number_answers("other") == []
+    assert read == [part, part]
 
 
 # -- searches that read only what is new

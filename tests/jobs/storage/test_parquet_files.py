@@ -1,4 +1,4 @@
-"""Parquet files on a disk and on a store, row group by row group."""
+"""Parquet files on a store: a small one is one request, a large one is not read whole."""
 
 import random
 import time
@@ -20,12 +20,24 @@ def place(s3, tmp_path):
     return f"{s3.bucket}/a/rows 1.parquet"
 
 
+def asked(s3, work):
+    before = len(s3.requests())
+    work()
+    return [method for method, _ in s3.requests()[before:]]
+
+
 def read(place):
     with open_parquet(place) as file:
         assert file.read() == ROWS
 
 
-def test_a_file_of_a_store_is_read(place):
+def test_a_small_file_is_read_by_one_request(place, s3):
+    assert asked(s3, lambda: read(place)) == ["GET"]
+    assert asked(s3, lambda: read_footer(place)) == ["GET"]
+
+
+def test_a_large_file_is_read_in_pieces(place, s3, monkeypatch):
+    monkeypatch.setattr(parquet_files, "SMALL", 1000)
     read(place)
     assert read_footer(place).num_rows == ROWS.num_rows
 
