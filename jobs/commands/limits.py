@@ -1,6 +1,7 @@
 """Reads each limit's holders over runs, and the paused services, from the store."""
 
 import asyncio
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ class Holder(Facts):
         holds: What it holds.
         due: Its target.
         wants: What it could use.
-        expires_in: Seconds until its lease expires.
+        expires_in: Seconds until its lease expires; None for what is spent for good.
     """
 
     service: str
@@ -32,7 +33,7 @@ class Holder(Facts):
     holds: int
     due: int
     wants: int
-    expires_in: float
+    expires_in: float | None
 
     @property
     def limit_shown(self) -> str:
@@ -75,5 +76,5 @@ def _holders(service: str, book: LeaseBook, now: float) -> Iterator[Holder]:
                 row["holds"],
                 row["due"],
                 row["wants"],
-                row["expires_in_s"],
+                row["expires_in_s"] if row["expires_in_s"] < math.inf else None,
             )

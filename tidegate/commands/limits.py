@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> int:
             one.limit_shown,
             one.run,
             *(one.shown(amount) for amount in (one.holds, one.due, one.wants)),
-            f"{one.expires_in:.0f} s",
+            "spent" if one.expires_in is None else f"{one.expires_in:.0f} s",
         )
         for one in holders
     ]

@@ -317,6 +317,21 @@ def test_limits_shows_what_is_spent_of_a_budget_in_its_currency(url, service, ca
 
 
 @pytest.mark.usefixtures("given_back_soon")
+def test_what_is_spent_of_a_budget_is_json_for_programs_and_never_ends(url, service, capsys):
+    service.answer = Billing("1.00")
+    run = Run(url, priced(service.url, "1.50 USD", Budget("6 USD", per="day")), "a run", tasks=1)
+    run.start(lambda: batches(100))
+    in_time(run.join)
+    assert main(["limits", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    holders = [one for service in found["services"] for one in service["holders"]]
+    (spent,) = [one for one in holders if "USD" in one["limit"]]
+    assert (spent["run"], spent["expires_in"]) == ("ended runs", None)
+    assert main(["limits"]) == 0
+    assert " inf " not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("given_back_soon")
 def test_a_budget_of_an_enrichment_is_of_its_runs_only(url, service):
     service.answer = billing = Billing("1.00")
     declared = priced(service.url, "1 USD", Budget("25 USD", per="day"))
