@@ -20,6 +20,7 @@ from jobs.storage import durable
 from jobs.streams.published_sources import PublishedSources
 from jobs.streams.stream_files import files_before, files_of_batch
 from jobs.streams.stream_sources import Batch, Watched
+from jobs.tables.delta.type_check import published_columns, published_table
 from jobs.tables.records.published_runs import last_published
 
 NONE_BEFORE = -1  # version before the first batch
@@ -116,7 +117,8 @@ class _DeltaBatch:
         return new
 
     def rows_of(self, files: Sequence[Path]) -> InputDay:
-        return of_table(files, self.table)
+        columns = published_columns(published_table(self.enrichment))
+        return of_table(files, self.table, columns, self.enrichment.output.path)
 
     def _after(self, version: int) -> list[Commit]:
         versions = range(version + 1, self.table.version + 1)

@@ -9,6 +9,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.input.day import InputDay, of_files
 from jobs.streams.published_sources import PublishedSources
 from jobs.streams.stream_files import by_day, files_of_batch
+from jobs.tables.delta.type_check import published_columns, published_table
 
 PARQUET = "*.[pP][aA][rR][qQ][uU][eE][tT]"
 
@@ -32,7 +33,7 @@ class Batch(Protocol):
         """Returns the files that readers do not see yet; the caller has the day's lease."""
 
     def rows_of(self, files: Sequence[Path]) -> InputDay:
-        """Returns the rows of these files; it may have no rows."""
+        """Returns the rows of these files, in the types of the table; it may have no rows."""
 
 
 class StreamSource(Protocol):
@@ -51,7 +52,11 @@ class FolderSource:
     """Parquet files in folders of days."""
 
     def __init__(self, enrichment: Enrichment, checkpoint: Path) -> None:
-        self._declared, self._checkpoint = enrichment.input, checkpoint
+        self._enrichment, self._declared, self._checkpoint = (
+            enrichment,
+            enrichment.input,
+            checkpoint,
+        )
         self._published = PublishedSources(enrichment)
 
     def watched(self) -> Watched:
@@ -61,13 +66,13 @@ class FolderSource:
         )
 
     def batch(self, number: int) -> Batch:
-        return _FolderBatch(
-            by_day(files_of_batch(self._checkpoint, number), self._declared), self._published
-        )
+        files = by_day(files_of_batch(self._checkpoint, number), self._declared)
+        return _FolderBatch(self._enrichment, files, self._published)
 
 
 @dataclass(frozen=True)
 class _FolderBatch:
+    enrichment: Enrichment
     files: dict[str, list[Path]]
     published: PublishedSources
 
@@ -79,4 +84,5 @@ class _FolderBatch:
         return self.published.without(self.files[day], day)
 
     def rows_of(self, files: Sequence[Path]) -> InputDay:
-        return of_files(files)
+        columns = published_columns(published_table(self.enrichment))
+        return of_files(files, columns, table=self.enrichment.output.path)
