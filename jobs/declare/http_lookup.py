@@ -409,6 +409,12 @@ class HttpLookup(Lookup):
         return self.idempotent or self.idempotency_header is not None
 
     @property
+    def denial_settles(self) -> bool:
+        # a page may be denied after others were read, and a failure may follow work
+        statuses = self.service.stop_on
+        return self.pages is None and all(400 <= status < 500 for status in statuses)
+
+    @property
     def batch_size(self) -> int:
         return 1 if self.batch is None else self.batch.max_items
 

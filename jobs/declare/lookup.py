@@ -292,6 +292,11 @@ class Lookup:
         return self.idempotent
 
     @property
+    def denial_settles(self) -> bool:
+        """Whether a call that ended in denied access has done nothing."""
+        return False
+
+    @property
     def batch_size(self) -> int:
         """Highest number of keys in a call."""
         return 1

@@ -159,7 +159,9 @@ def _function(
         distinct=any(task.plan.distinct_keys[place : place + 1]),
         is_called=place not in task.plan.given_up,
     )
-    marks = Marks(ledger, guard.watch) if ledger is not None and not lookup.repeatable else None
+    marks = None
+    if ledger is not None and not lookup.repeatable:
+        marks = Marks(ledger, guard.watch, denial_settles=lookup.denial_settles)
     repairs = None
     if lookup.repair and isinstance(caller, Repairable):
         on_repair = counts_of(lookup.name).repairs

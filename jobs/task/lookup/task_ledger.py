@@ -194,6 +194,11 @@ class TaskLedger:
             self._put(key, "asked", None, self._now_us())
         await asyncio.get_running_loop().run_in_executor(self._waiter, self.durability_mark().wait)
 
+    def settle(self, keys: Sequence[Key]) -> None:
+        """Clear the marks of calls that the service refused: a later run makes them."""
+        for key in keys:
+            self._put(key, "expired", None, self._now_us())
+
     def unmark(self, key: Key) -> None:
         """Take the mark back after throttling, because the service did nothing."""
         if self._marked:

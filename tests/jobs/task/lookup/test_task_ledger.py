@@ -528,3 +528,53 @@ def test_a_refusal_settles_the_mark_of_its_call(folder, service):
     service.answer = refuse
     collected(with_ledger(plan(http(service, idempotent=False)), folder), [batch(0, 1)])
     assert [answer.outcome for answer in kept(folder)] == ["asked", "error"]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_denied_access_settles_the_marks_of_all_calls_that_it_refused(folder, service, batched):
+    async def deny(request):
+        number = len(service.log)
+        await asyncio.sleep(0.1 * number)
+        if number == 2:
+            body = {"first_x": 5, "k": 1}
+            return web.json_response([body] if batched else body)
+        return web.Response(status=403)
+
+    service.answer = deny
+    batch_of_one = {
+        "request": "POST /",
+        "batch": Batch(max_items=1, max_wait=0.0, item="{k}", match="$.k"),
+    }
+    once = http(service, idempotent=False, **(batch_of_one if batched else {}))
+    with pytest.raises(AccessRefused, match="denies access: 403"):
+        collected(with_ledger(plan(once), folder), [batch(0, 50)])
+    calls = len(service.log)
+    assert calls == 4
+    outcomes = Counter(answer.outcome for answer in kept(folder))
+    assert outcomes == {"asked": calls, "expired": calls - 1, "ok": 1}
+
+
+def test_denied_access_leaves_the_mark_of_a_call_whose_answer_does_not_come(folder, service):
+    async def deny(request):
+        if len(service.log) == 2:
+            await asyncio.sleep(30)
+        return web.Response(status=403)
+
+    service.answer = deny
+    once = http(service, idempotent=False, timeout=60.0)
+    with pytest.raises(AccessRefused, match="denies access: 403"):
+        collected(with_ledger(plan(once, share=2), folder), [batch(0, 50)])
+    assert Counter(answer.outcome for answer in kept(folder)) == {"asked": 2, "expired": 1}
+
+
+def test_a_status_that_may_follow_work_stops_the_run_and_leaves_the_mark(folder, service):
+    async def fail(request):
+        return web.Response(status=500)
+
+    service.answer = fail
+    once = http(service, idempotent=False)
+    stopping = dataclasses.replace(once.service, stop_on=(403, 500))
+    once = dataclasses.replace(once, service=stopping)
+    with pytest.raises(AccessRefused, match="denies access: 500"):
+        collected(with_ledger(plan(once, share=1), folder), [batch(0, 5)])
+    assert [answer.outcome for answer in kept(folder)] == ["asked"]
