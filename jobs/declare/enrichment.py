@@ -333,9 +333,7 @@ class Enrichment:
         if self.input.every != "day":
             self._check_no_days()
         require_zone(self.zone)
-        for name in ("start", "end"):
-            if getattr(self, name) is not None:
-                require_day(getattr(self, name), name)
+        self._check_start_and_end()
         if self.runbook is not None and not re.fullmatch(r"https?://[^\s/]+\S*", self.runbook):
             raise DeclarationError(
                 f"runbook is {self.runbook!r}; it must be an http:// or https:// address."
@@ -351,6 +349,16 @@ class Enrichment:
         if wrong:
             raise DeclarationError(
                 f"severities: {wrong[0]!r} is not a severity; write error or warn."
+            )
+
+    def _check_start_and_end(self) -> None:
+        for name in ("start", "end"):
+            if getattr(self, name) is not None:
+                require_day(getattr(self, name), name)
+        if self.end is not None and self.end <= self.start:
+            raise DeclarationError(
+                f"end is {self.end!r}, and start {self.start!r}; end is the day after the last "
+                "day, so it must be later."
             )
 
     def _check_no_days(self) -> None:

@@ -204,6 +204,10 @@ WRONG = {
         "owners: 'ops' must be a",
     ),
     "a deadline after midnight": (lambda: enrichment(publish_by="24:00"), "publish_by is '24:00'"),
+    "no day between the first and the end": (
+        lambda: enrichment(start="2013-01-10", end="2013-01-10"),
+        "end is '2013-01-10', and start '2013-01-10'; end is the day after the last day",
+    ),
     "a first day that is no day": (lambda: enrichment(start="2013-02-30"), "start is '2013-02-30'"),
     "a severity that nobody knows": (
         lambda: enrichment(severities={"every_row_once": "fatal"}),
