@@ -206,6 +206,11 @@ def _leaf(column: Any) -> pa.DataType:
     Raises:
         ValueError: The type cannot be published; the text names it and a cure.
     """
+    if "\0" in column.path:  # the schema of a Delta table ends the name there
+        raise ValueError(
+            "named with the character NUL, or has such a field, and is published without its "
+            "values. Rename it."
+        )
     name, logical = column.logical_type.type, json.loads(column.logical_type.to_json())
     untyped = name in ("NONE", "UNKNOWN")  # UNKNOWN: all null, and written without a type
     kind = BY_STORAGE.get(column.physical_type) if untyped else BY_NAME.get(name)

@@ -349,6 +349,16 @@ def test_a_column_that_cannot_be_published_is_named_with_a_cure(tmp_path, column
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "values"), [("c\0d", [1]), ("c", pa.array([{"a\0b": 1}])), ("\0", [[1]])]
+)
+def test_a_column_with_a_nul_in_a_name_is_refused(tmp_path, name, values):
+    assert refusal(tmp_path, {"id": [1], name: values}) == (
+        f"input: {name!r} in /part-0.parquet is named with the character NUL, or has such a "
+        "field, and is published without its values. Rename it."
+    )
+
+
 @pytest.mark.spark
 def test_odd_names_of_columns_days_and_folders_are_published_as_they_are(
     spark, tmp_path, monkeypatch
