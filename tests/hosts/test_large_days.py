@@ -26,7 +26,7 @@ STAGES = ("checking the files", "checked", "published")  # what a run says when 
 
 class DriverMemory(threading.Thread):
     """The highest sums of resident memory, in MB: of Spark's driver, which is its program and Java,
-    and with the command that started it.
+    and with the command that started it, which is the child of the process that enters the host.
     """
 
     def __init__(self, process):
@@ -36,13 +36,15 @@ class DriverMemory(threading.Thread):
     def run(self):
         while self._process.is_running():
             try:
-                family = self._process.children(recursive=True)
-                driver = sum(one.memory_info().rss for one in family) / 1e6
-                command = self._process.memory_info().rss / 1e6
-            except psutil.NoSuchProcess:
-                continue  # one has just ended
+                (command,) = self._process.children()
+                driver = (
+                    sum(one.memory_info().rss for one in command.children(recursive=True)) / 1e6
+                )
+                whole = driver + command.memory_info().rss / 1e6
+            except (psutil.NoSuchProcess, ValueError):
+                continue  # it has not begun, or has just ended
             self.driver = max(self.driver, driver)
-            self.whole = max(self.whole, driver + command)
+            self.whole = max(self.whole, whole)
             time.sleep(0.5)
 
 
