@@ -25,6 +25,10 @@ class InputDayComplete(Check):
         name = DayName.read(day.facts.day)
         weeks = [name.earlier(7 * back) for back in range(1, WEEKS_OF_HISTORY + 1)] if name else []
         before = [day.earlier[week].figures.rows_in for week in weeks if week in day.earlier]
+        last = 0 if day.published is None else day.published.figures.rows_in
+        if not before and last and not day.input.rows:
+            text = f"{rows(0)}; {rows(last)} as the day is published"
+            return Finding(False, text, last, 0, "at least 1 row")
         if not before:
             return Finding.without_history("no earlier day of the same weekday to compare with")
         usual, count = statistics.median(before), day.input.rows

@@ -199,6 +199,23 @@ def test_a_day_is_compared_with_the_published_days_before_it(spark, tmp_path, mo
     assert found["plane__miss_share_usual"].sentence == "not run: no earlier days to compare with"
 
 
+def test_a_day_without_rows_that_had_rows_is_a_warning_also_without_earlier_days(
+    spark, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    facts, _ = honest_day(tmp_path, event_time=False, sizes=(0,)).write()
+
+    def judged():
+        verdicts = judge_day(WrittenDay.of_run(spark, facts)).verdicts
+        return next(one for one in verdicts if one.check == "input_day_complete")
+
+    assert judged().status == "not_run"
+    keep(DAY, rows=200, misses=0)
+    rows = judged()
+    assert (rows.status, rows.holds_back) == ("failed", False)
+    assert rows.sentence == "0 rows; 200 rows as the day is published"
+
+
 def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_reported(spark, tmp_path):
     facts, figures = honest_day(
         tmp_path, event_time=False, sizes=(100,), ledger="data/ledger"
