@@ -26,7 +26,7 @@ class InputDayComplete(Check):
         weeks = [name.earlier(7 * back) for back in range(1, WEEKS_OF_HISTORY + 1)] if name else []
         before = [day.earlier[week].figures.rows_in for week in weeks if week in day.earlier]
         last = 0 if day.published is None else day.published.figures.rows_in
-        if not before and last and not day.input.rows:
+        if not before and last and not day.input.rows and not day.rows_kept:
             text = f"{rows(0)}; {rows(last)} as the day is published"
             return Finding(False, text, last, 0, "at least 1 row")
         if not before:
