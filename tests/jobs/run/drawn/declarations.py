@@ -1,6 +1,7 @@
 """Draws whole declarations, with their input, from seeds."""
 
 import datetime as dt
+import itertools
 import math
 import random
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,7 @@ IN_SQL = ("table", "select")
 BY_PATHS = ("http", "body", "pages", "batch")
 AUTHS = ("", "", "", "oauth header", "oauth body", "bearer", "basic", "header", "query")
 ACTS = (
-    "run", "run", "capped", "replay", "remap", "refresh", "try",
+    "run", "run", "days", "capped", "replay", "remap", "refresh", "try", "forget", "forget",
     "price", "version", "judges", "required", "column", "error ttl",
 )  # fmt: skip
 TEXTS = (
@@ -98,15 +99,19 @@ def ttl_of(*, miss: bool, error: bool) -> Call:
 
 @dataclass
 class Drawn:
-    """A drawn enrichment with its day, and what is done with it after its first run."""
+    """A drawn enrichment with its days, and what is done with it after its first run."""
 
     looks: list[Look]
-    rows: list[dict[str, Any]]
-    table: pa.Table
+    days: dict[str, list[dict[str, Any]]]  # their rows
     files: int
     auth: dict[str, str]  # service -> how it knows its client
     mode: str
     acts: list[str]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of all days."""
+        return [row for rows in self.days.values() for row in rows]
 
     def text(self, url: str) -> str:
         """The module that declares it as `it`."""
@@ -197,9 +202,6 @@ def draw(seed: int) -> Drawn:
     """The declaration of this seed."""
     draws = random.Random(f"declaration:{seed}")
     rows = _draw_rows(draws)
-    columns = {"id": pa.array([row["id"] for row in rows], pa.int64())}
-    for name, kind in COLUMNS.items():
-        columns[name] = pa.array([row[name] for row in rows], TYPES[kind])
     looks: list[Look] = []
     for name in "abc"[: draws.choice((1, 1, 2, 2, 3))]:
         looks.append(_draw_look(draws, seed, name, looks))
@@ -212,7 +214,7 @@ def draw(seed: int) -> Drawn:
             moods = tuple(mood for mood in look.moods if mood not in ONCE)
             looks[place] = replace(look, moods=moods)
     return Drawn(
-        looks, rows, pa.table(columns), draws.choice((1, 1, 2, 3)), auth,
+        looks, _draw_days(seed, rows), draws.choice((1, 1, 2, 3)), auth,
         draws.choice(("ordered", "unordered")), draws.choices(ACTS, k=draws.choice((2, 3, 4))),
     )  # fmt: skip
 
@@ -227,6 +229,22 @@ def _draw_rows(draws: random.Random) -> list[dict[str, Any]]:
         }
         for number in range(count)
     ]
+
+
+def _draw_days(seed: int, rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Rows by their day, at least one in each."""
+    draws = random.Random(f"days:{seed}")
+    ends = draws.sample(range(1, len(rows)), draws.choice((0, 0, 1, 2)))
+    starts = [0, *sorted(ends), len(rows)]
+    parts = [rows[start:end] for start, end in itertools.pairwise(starts)]
+    return {f"2026-01-{number:02}": part for number, part in enumerate(parts, start=1)}
+
+
+def table_of(rows: list[dict[str, Any]]) -> pa.Table:
+    columns = {"id": pa.array([row["id"] for row in rows], pa.int64())}
+    for name, kind in COLUMNS.items():
+        columns[name] = pa.array([row[name] for row in rows], TYPES[kind])
+    return pa.table(columns)
 
 
 def _draw_value(draws: random.Random, kind: str) -> Any:

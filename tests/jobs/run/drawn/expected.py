@@ -72,8 +72,8 @@ class World:
         elif look.error_ttl and (what != "302" or not look.idempotent):
             self.kept[place] = Kept(what, epoch)
 
-    def forget(self, look: Look, is_meant: Callable[[str, Kept], bool]) -> int:
-        """Drop what is kept of a lookup's keys; return the number of keys."""
+    def forget(self, look: Look, is_meant: Callable[[str, Kept], bool]) -> set[str]:
+        """Drop what is kept of a lookup's keys; return the keys."""
         meant = [
             place
             for place, kept in self.kept.items()
@@ -81,7 +81,7 @@ class World:
         ]
         for place in meant:
             del self.kept[place]
-        return len(meant)
+        return {key for _, _, key in meant}
 
 
 def is_judged(look: Look, what: str) -> bool:

@@ -16,24 +16,22 @@ from tests.jobs.run.drawn.expected import key_of, outcome_of, text_of
 class Judge:
     """Compares a run of a night with what the model expects; it notes faults in sentences."""
 
-    def __init__(self, night, run):
+    def __init__(self, night):
         self.drawn, self.vendor, self.world = night.drawn, night.vendor, night.world
-        self.run, self.faults = run, night.faults
+        self.published, self.faults = night.published, []
 
-    def judge_plan(self, day):
-        """What `plan` says of lookups whose keys are made of the input."""
-        found = plan(importlib.import_module("declared.it").it, [day])
+    def judge_plan(self, run, days):
+        """What `plan` says of lookups whose keys are made of the input; returns the faults."""
+        found = plan(importlib.import_module("declared.it").it, days)
         for look, one in zip(self.drawn.looks, found.lookups, strict=True):
             read = [look.when, *(sql for sql, _ in look.keys.values())]
             is_chained = any(sql[1:2] == "_" for sql in read)
             if is_chained or look.waterfall or look.name in self.world.unsure:
                 continue
-            keys = Counter()
-            for row in self.drawn.rows:
-                values = key_of(look, row)
-                if values is not None and (look.holds is None or look.holds(row)):
-                    keys[text_of(values)] += 1
-            asked = [key for key in keys if not self.run.is_free(look, key)]
+            keys = Counter()  # the rows of the first day that has the key
+            for day in days:
+                keys = Counter({**self._keys_of(look, day), **keys})
+            asked = [key for key in keys if not run.is_free(look, key)]
             calls = len(asked) if look.has_cache else sum(keys[key] for key in asked)
             wanted = len(keys), len(keys) - len(asked), len(asked), calls
             counted = one.keys, one.in_ledger, one.asked, one.calls
@@ -41,40 +39,58 @@ class Judge:
                 self.faults.append(
                     f"plan of {look.name}: keys, stored, asked, calls {counted}, not {wanted}"
                 )
+        return self.faults
 
-    def judge_run(self, rows, before):
-        """What a run published, asked and was billed since `before`; returns the faults."""
-        faults, self.faults = self.faults, []
-        self._judge_table(rows)
+    def _keys_of(self, look, day):
+        """The keys that a day asks, each with its rows."""
+        rows = [row for row in self.drawn.days[day] if look.holds is None or look.holds(row)]
+        return Counter(text_of(values) for row in rows if (values := key_of(look, row)) is not None)
+
+    def judge_runs(self, runs, before):
+        """What runs by day published, asked and were billed since `before`; returns the faults."""
+        self._judge_days(runs if self.world.unsure else self.published)
         for look in self.drawn.looks:
-            self._judge_asked(look, before)
-        self._judge_bill(before)
-        found, self.faults = self.faults, faults
-        return found
+            self._judge_asked(look, runs.values(), before)
+        self._judge_bill(runs, before)
+        return self.faults
+
+    def judge_table(self):
+        """What the table has; returns the faults."""
+        if not self.world.unsure:
+            self._judge_days(self.published)
+        return self.faults
 
     # -- rows --------------------------------------------------------------------------------------
-    def _judge_table(self, rows):
-        found = DeltaTable("published").to_pyarrow_table().to_pylist()
-        if Counter(row["id"] for row in found) != Counter(row["id"] for row in rows):
-            self.faults.append(f"the rows {sorted(row['id'] for row in found)} are published")
+    def _judge_days(self, days):
+        tables = ("published", "published__audit")
+        found, audit = (
+            {row["id"]: row for row in DeltaTable(table).to_pyarrow_table().to_pylist()}
+            for table in tables
+        )
+        wanted = {row["id"]: day for day in self.published for row in self.published[day]}
+        if {row["id"]: str(row["date"]) for row in found.values()} != wanted:
+            self.faults.append(f"the rows {sorted(found)} are published, not {sorted(wanted)}")
             return
-        by_id = {row["id"]: row for row in found}
-        audit = DeltaTable("published__audit").to_pyarrow_table().to_pylist()
-        audit = {row["id"]: row for row in audit}
-        for row, wanted in zip(self.drawn.rows, rows, strict=True):
-            got = by_id[row["id"]]
-            changed = {name: got[name] for name, value in row.items() if not same(got[name], value)}
+        inputs = {row["id"]: row for row in self.drawn.rows}
+        for row in (row for day in days for row in self.published[day]):
+            number = row["id"]
+            got = found[number]
+            changed = {
+                name: got[name]
+                for name, value in inputs[number].items()
+                if not same(got[name], value)
+            }
             if changed:
-                self.faults.append(f"row {row} has {changed}")
+                self.faults.append(f"row {inputs[number]} has {changed}")
             for look in self.drawn.looks:
-                self._judge_cell(look, got, wanted, audit[row["id"]])
+                self._judge_cell(look, got, row, audit[number])
 
     def _judge_cell(self, look, got, wanted, audit):
         status, outcome = audit[f"_{look.name}_status"], wanted[f"{look.name}:outcome"]
         name = look.waterfall or look.name
         columns = [f"{name}_status", *map(look.column, look.members)]
         columns += [f"{name}_vendor"] if look.waterfall else []
-        differ = [one for one in columns if not same(got[one], wanted[one])]
+        differ = [one for one in columns if not same(got[one], wanted.get(one))]
         if status == outcome.status and not differ:
             return
         if self.world.unsure and self._may_be(look, status, got, wanted):
@@ -83,7 +99,7 @@ class Judge:
         mood = values and look.mood(text_of(values))
         self.faults.append(
             f"row {got['id']} at {look.name} ({look.kind}): {status}, expected {outcome.status}; "
-            f"{ {one: (got[one], wanted[one]) for one in differ} }, because of "
+            f"{ {one: (got[one], wanted.get(one)) for one in differ} }, because of "
             f"{audit['_' + look.name + '_error']!r}; key {values}, mood {mood}"
         )
 
@@ -107,8 +123,8 @@ class Judge:
         return status != "ok"
 
     # -- calls and money ---------------------------------------------------------------------------
-    def _judge_asked(self, look, before):
-        vendor, expected = self.vendor, self.run.asked[look.name]
+    def _judge_asked(self, look, runs, before):
+        vendor, expected = self.vendor, [run.asked[look.name] for run in runs]
         is_renewed = self.drawn.auth.get(look.service, "").startswith("oauth")
         repeats_pages = is_renewed and look.kind == "pages"
         if look.kind in IN_SQL or self.world.unsure or repeats_pages:
@@ -118,29 +134,34 @@ class Judge:
             for (name, key), count in vendor.seen.items()
             if name == look.name
         })  # fmt: skip
+        keys = sum((one.keys for one in expected), Counter())
         differ = {
-            key: (asked[key], expected.keys[key], look.mood(key))
-            for key in {*asked, *expected.keys}
-            if asked[key] != expected.keys[key]
+            key: (asked[key], keys[key], look.mood(key))
+            for key in {*asked, *keys}
+            if asked[key] != keys[key]
         }
         if differ:
             self.faults.append(f"calls of {look.name} ({look.kind}), expected, moods: {differ}")
         sent = vendor.requests[look.name] - before.requests[look.name]
-        if look.kind != "batch" and not is_renewed and sent != expected.requests:
-            self.faults.append(f"{look.name}: {sent} requests, not {expected.requests}")
+        requests = sum(one.requests for one in expected)
+        if look.kind != "batch" and not is_renewed and sent != requests:
+            self.faults.append(f"{look.name}: {sent} requests, not {requests}")
 
-    def _judge_bill(self, before):
-        record = max(run_records.load("drawn"), key=lambda record: record.order)
-        for look, one in zip(self.drawn.looks, record.figures.lookups, strict=True):
+    def _judge_bill(self, days, before):
+        newest = {}  # of each day
+        for record in sorted(run_records.load("drawn"), key=lambda record: record.order):
+            newest[record.facts.day] = record
+        of_days = [newest[day].figures.lookups for day in days]
+        for look, *parts in zip(self.drawn.looks, *of_days, strict=True):
             billed = self.vendor.bills[look.name] - before.bills.get(look.name, Decimal(0))
-            cost = Decimal(one.billed.cost) if one.billed else Decimal(0)
+            cost = sum((Decimal(one.billed.cost) for one in parts if one.billed), Decimal(0))
             if cost != billed:
                 self.faults.append(
                     f"{look.name} ({look.kind}) cost {cost}, and the vendor billed {billed}: "
-                    f"{one.billed} {one.requests}"
+                    f"{[(one.billed, one.requests) for one in parts]}"
                 )
             silent = self.vendor.silent[look.name] - before.silent[look.name]
-            unknown = one.requests.unknown_use if one.requests else 0
+            unknown = sum(one.requests.unknown_use for one in parts if one.requests)
             if unknown != silent:
                 moods = {look.mood(key) for name, key in self.vendor.seen if name == look.name}
                 self.faults.append(

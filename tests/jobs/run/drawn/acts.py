@@ -1,0 +1,211 @@
+"""What is done with a drawn declaration: commands, each beside what the model expects of it."""
+
+import csv
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+from tests.jobs.run.drawn.declarations import BY_PATHS, IN_SQL, ttl_of
+from tests.jobs.run.drawn.expected import (
+    FAILED,
+    PASSING,
+    RAW,
+    THROTTLED,
+    Run,
+    key_of,
+    status_of,
+    text_of,
+)
+from tests.jobs.run.drawn.judging import Judge
+from tests.jobs.run.drawn.natures import MEMBERS, canonical, reaction
+
+CHANGES = ("price", "version", "judges", "required", "column", "error ttl")
+STOPPED = 3  # exit status
+
+
+class Acts:
+    """The acts of a night."""
+
+    def __init__(self, night):
+        self._night, self._drawn, self._world = night, night.drawn, night.world
+        self._vendor, self._draws, self._all_days = night.vendor, night.draws, [*night.drawn.days]
+
+    def act(self, name):
+        self._vendor.epoch += 1
+        look = self._draws.choice(self._drawn.looks)
+        if name in CHANGES:
+            self._change(name, look)
+            name = "run" if name == "version" or self._draws.random() < 0.5 else "remap"
+        getattr(self, f"_{name}")(look)
+
+    def _change(self, name, look):
+        changed = {}
+        if name == "version":
+            changed["version"] = look.version + 1
+        elif name == "price":
+            changed["prices"] = tuple((f"{2 * Decimal(one)}", unit) for one, unit in look.prices)
+        elif name == "judges" and look.kind in BY_PATHS:
+            changed["judges"] = not look.judges
+        elif name == "required" and look.kind in ("http", "body", "batch"):
+            changed["required"] = () if look.required else ("n",)
+        elif name == "error ttl":
+            changed["error_ttl"] = not look.error_ttl
+            ttl = ttl_of(miss=look.miss_ttl, error=not look.error_ttl)
+            changed["fields"] = look.fields | {"ttl": ttl}
+        elif name == "column" and look.kind in BY_PATHS and not look.waterfall:
+            new = self._draws.choice([*MEMBERS])
+            changed["members"] = tuple(dict.fromkeys((*look.members, new)))
+        self._night.change(look, replace(look, **changed))
+
+    # -- acts --------------------------------------------------------------------------------------
+    def _run(self, _look):
+        day = self._draws.choice(self._all_days)
+        self._judge_plan([day])
+        self._judged(("run", "drawn", "--day", day), [day])
+
+    def _days(self, _look):
+        days = self._all_days
+        self._judge_plan(days)
+        self._judged(("run", "drawn", "--from", days[0], "--to", days[-1]), days)
+
+    def _judge_plan(self, days):
+        run = Run(self._world, self._drawn.looks, self._vendor.epoch)
+        self._night.faults += Judge(self._night).judge_plan(run, days)
+
+    def _remap(self, _look):
+        first = self._draws.choice(self._all_days)
+        published = self._night.published
+        days = [day for day in sorted(published) if day >= first and published[day]]
+        if days:
+            facts = {"ignores_ttl": True, "may_call": False}
+            self._judged(("remap", "drawn", "--from", first), days, may_fail=True, **facts)
+
+    def _replay(self, _look):
+        day, letters = self._draws.choice(sorted(self._night.published)), 0
+        for row in self._night.published[day]:
+            for look in self._drawn.looks:
+                status, values = row[f"{look.name}:outcome"].status, key_of(look, row)
+                policy = look.policies["on_miss" if status == "miss" else "on_error"]
+                if status in ("miss", *FAILED) and policy == "dead_letter" and values is not None:
+                    letters += 1
+                    self._expire(look, text_of(values))
+        if letters:
+            command = ("replay", "drawn", "--day", day)
+            self._judged(command, [day], may_fail=True, ignores_ttl=True)
+
+    def _expire(self, look, of):
+        self._world.forget(look, lambda key, kept: key == of and kept.what != "mark")
+
+    def _refresh(self, look):
+        outcome = self._draws.choice(("ok", "miss"))
+
+        def is_meant(key, kept):
+            raw = "ok" if kept.what in RAW else status_of(look, key, kept.what)
+            return raw == outcome
+
+        keys = self._world.forget(look, is_meant)
+        days = [day for day in sorted(self._night.published) if self._has(day, look, keys)]
+        if days:
+            where = ("--where", f"stored.outcome = '{outcome}'", "--run")
+            is_unsure = bool(self._world.unsure)
+            self._judged(("refresh", look.name, *where), days, may_fail=is_unsure, ignores_ttl=True)
+
+    def _has(self, day, look, keys):
+        """Whether a published day has a row with any of the keys."""
+        return any(self._is_of(row, look, keys) for row in self._night.published[day])
+
+    def _is_of(self, row, look, keys):
+        values = key_of(look, row)
+        is_skipped = row[f"{look.name}:outcome"].status == "skipped"
+        return values is not None and text_of(values) in keys and not is_skipped
+
+    def _forget(self, look):
+        """Some keys are forgotten; rows with them leave the table until their day runs again."""
+        rows = [row for rows in self._night.published.values() for row in rows]
+        made = {text_of(values): values for row in rows if (values := key_of(look, row))}
+        meant = self._draws.sample(sorted(made), min(len(made), self._draws.randint(1, 3)))
+        if not meant:
+            return
+        with Path("keys.csv").open("w", newline="") as file:
+            written = [[*look.keys], *(map(canonical, made[key]) for key in meant)]
+            csv.writer(file).writerows(written)
+        command = ("forget", look.name, "--key-file", "keys.csv", "--package", "declared")
+        code, printed = self._night.command(*command)
+        if code:
+            self._night.faults.append(f"{command} ended with {code}: {printed}")
+        for place in [place for place in self._world.kept if place[0] == look.name]:
+            if place[2] in meant:
+                del self._world.kept[place]
+        for day, of_day in self._night.published.items():
+            left = [row for row in of_day if not self._is_of(row, look, meant)]
+            self._night.published[day] = left
+        for other in self._drawn.looks:  # keys made of the answers are forgotten with them
+            if any(sql.startswith(f"{look.name}_") for sql, _ in other.keys.values()):
+                self._world.unsure.add(other.name)
+        self._night.faults += Judge(self._night).judge_table()
+
+    def _try(self, _look):
+        if all(look.idempotent for look in self._drawn.looks):  # others are refused
+            day = self._draws.choice(self._all_days)
+            before = self._night.heard()
+            command = ("try", "drawn", "--rows", "3", "--day", day, "--package", "declared")
+            code, printed = self._night.command(*command)
+            if code not in (0, 1, STOPPED):
+                self._night.faults.append(f"{command} ended with {code}: {printed}")
+            self._take_all(before)
+
+    def _capped(self, _look):
+        day = self._draws.choice(self._all_days)
+        many, run = self._draws.randint(0, 12), ("run", "drawn", "--day", day)
+        if self._draws.random() < 0.5 or not any(look.prices for look in self._drawn.looks):
+            self._judged((*run, "--max-calls", f"{many}"), [day], may_stop=True)
+            return
+        cap, before = Decimal("0.004") * many, self._night.heard()
+        self._judged((*run, "--max-cost", f"{cap} USD"), [day], may_stop=True)
+        spent = sum(self._vendor.bills.values()) - sum(before.bills.values())
+        is_exact = all(look.kind not in ("pages", "batch") for look in self._drawn.looks)
+        if spent > cap and is_exact:
+            self._night.faults.append(f"{run} cost {spent}, with a cap of {cap}")
+
+    # -- what becomes of them ----------------------------------------------------------------------
+    def _judged(self, command, days, *, may_fail=False, may_stop=False, **facts):
+        night, before = self._night, self._night.heard()
+        code, printed = night.command(*command, "--package", "declared")
+        if code == STOPPED and may_stop:
+            self._take_all(before)
+            return
+        if code:
+            night.ended = printed
+            if not may_fail:
+                night.faults.append(f"{command} ended with {code}: {printed}")
+            return
+        if command[0] == "refresh" and self._world.unsure and "published " not in printed:
+            return  # the ledger had none
+        runs = {}
+        for day in days:
+            runs[day] = Run(self._world, self._drawn.looks, self._vendor.epoch, **facts)
+            night.published[day] = runs[day].rows(self._drawn.days[day])
+        night.faults += Judge(night).judge_runs(runs, before)
+        self._world.seen = Counter(self._vendor.seen)
+
+    def _take_all(self, before):
+        """Keep what the vendor heard of a command that asks some keys."""
+        for look in self._drawn.looks:
+            if look.kind in IN_SQL or look.error_ttl:  # nobody heard of all that it stored
+                self._world.unsure.add(look.name)
+            for (name, key), count in self._vendor.seen.items():
+                if name == look.name and count > before.seen[name, key]:
+                    self._take(look, key, count, count - before.seen[name, key])
+        self._world.seen = Counter(self._vendor.seen)
+
+    def _take(self, look, key, count, calls):
+        """Keep what a key's last request brought, of so many in all and calls of the command."""
+        what = reaction(look.mood(key), count - 1)
+        is_open = what in THROTTLED or (what in PASSING and calls <= look.retries)
+        if look.kind == "batch" or (look.repair and status_of(look, key, what) == "error"):
+            self._world.unsure.add(look.name)
+        if is_open and not look.idempotent:
+            self._world.keep(look, key, "500", self._vendor.epoch)
+        elif not is_open:
+            self._world.keep(look, key, what, self._vendor.epoch)
