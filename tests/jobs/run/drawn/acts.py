@@ -18,9 +18,10 @@ from tests.jobs.run.drawn.expected import (
     text_of,
 )
 from tests.jobs.run.drawn.judging import Judge
+from tests.jobs.run.drawn.money import most_of_call
 from tests.jobs.run.drawn.natures import MEMBERS, canonical, reaction
 
-CHANGES = ("price", "version", "judges", "required", "column", "error ttl")
+CHANGES = ("price", "version", "judges", "required", "column", "error ttl", "budget")
 STOPPED = 3  # exit status
 
 
@@ -30,6 +31,7 @@ class Acts:
     def __init__(self, night):
         self._night, self._drawn, self._world = night, night.drawn, night.world
         self._vendor, self._draws, self._all_days = night.vendor, night.draws, [*night.drawn.days]
+        self._unbudgeted = Counter()  # USD by lookup
 
     def act(self, name):
         self._vendor.epoch += 1
@@ -45,6 +47,10 @@ class Acts:
             changed["version"] = look.version + 1
         elif name == "price":
             changed["prices"] = tuple((f"{2 * Decimal(one)}", unit) for one, unit in look.prices)
+            if 0 < look.budget < 2 * most_of_call(look):
+                changed["budget"] = 2 * look.budget
+        elif name == "budget":
+            changed["budget"] = 20 * look.budget
         elif name == "judges" and look.kind in BY_PATHS:
             changed["judges"] = not look.judges
         elif name == "required" and look.kind in ("http", "body", "batch"):
@@ -82,6 +88,8 @@ class Acts:
             self._judged(("remap", "drawn", "--from", first), days, may_fail=True, **facts)
 
     def _replay(self, _look):
+        if not self._night.published:  # a budget stopped the first run
+            return
         day, letters = self._draws.choice(sorted(self._night.published)), 0
         for row in self._night.published[day]:
             for look in self._drawn.looks:
@@ -95,7 +103,8 @@ class Acts:
             self._judged(command, [day], may_fail=True, ignores_ttl=True)
 
     def _expire(self, look, of):
-        self._world.forget(look, lambda key, kept: key == of and kept.what != "mark")
+        if look.idempotent:  # a replay repeats no other call
+            self._world.forget(look, lambda key, _kept: key == of)
 
     def _refresh(self, look):
         outcome = self._draws.choice(("ok", "miss"))
@@ -154,6 +163,8 @@ class Acts:
             if code not in (0, 1, STOPPED):
                 self._night.faults.append(f"{command} ended with {code}: {printed}")
             self._take_all(before)
+            for name, bill in self._vendor.bills.items():  # no budget counts it
+                self._unbudgeted[name] += bill - before.bills.get(name, Decimal(0))
 
     def _capped(self, _look):
         day = self._draws.choice(self._all_days)
@@ -172,8 +183,10 @@ class Acts:
     def _judged(self, command, days, *, may_fail=False, may_stop=False, **facts):
         night, before = self._night, self._night.heard()
         code, printed = night.command(*command, "--package", "declared")
-        if code == STOPPED and may_stop:
+        is_spent = self._judge_budgets()
+        if code == STOPPED and (may_stop or is_spent):
             self._take_all(before)
+            night.ended = "" if command[0] == "run" and len(days) == 1 else printed
             return
         if code:
             night.ended = printed
@@ -188,6 +201,22 @@ class Acts:
             night.published[day] = runs[day].rows(self._drawn.days[day])
         night.faults += Judge(night).judge_runs(runs, before)
         self._world.seen = Counter(self._vendor.seen)
+
+    def _judge_budgets(self):
+        """Note a budget that is exceeded; return whether any may be at its end."""
+        is_spent = False
+        for look in self._drawn.looks:
+            if not look.budget:
+                continue
+            spent = self._vendor.bills[look.name] - self._unbudgeted[look.name]
+            is_renewed = self._drawn.auth[look.service].startswith("oauth")  # a 401 is repeated
+            if spent > look.budget and not is_renewed:
+                self._night.faults.append(
+                    f"{look.name} ({look.kind}) cost {spent}, with a budget of {look.budget}"
+                )
+            is_exact = not (look.bills_use or look.kind == "pages")
+            is_spent |= not is_exact or spent + most_of_call(look) > look.budget
+        return is_spent
 
     def _take_all(self, before):
         """Keep what the vendor heard of a command that asks some keys."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.jobs.run.drawn.money import most_of_call, most_units, with_money
 from tests.jobs.run.drawn.natures import MEMBERS, ONCE, Look
 
 OF_HTTP = (
@@ -37,7 +38,7 @@ BY_PATHS = ("http", "body", "pages", "batch")
 AUTHS = ("", "", "", "oauth header", "oauth body", "bearer", "basic", "header", "query")
 ACTS = (
     "run", "run", "days", "capped", "replay", "remap", "refresh", "try", "forget", "forget",
-    "price", "version", "judges", "required", "column", "error ttl",
+    "price", "version", "judges", "required", "column", "error ttl", "budget",
 )  # fmt: skip
 TEXTS = (
     "", "a", "a/b", "..", "ä", "a\u0308", "漢字", "😀", " padded ", "1e5", "null", "?x=1&y", "%2F",
@@ -187,14 +188,33 @@ def _service_of(look: Look, url: str, auth: str) -> Call:
             client_secret=secret, client_auth=how or "header",
         ),
     }  # fmt: skip
+    return call(
+        "Service", name=look.service, url=f"{url}/{look.service}", prices=_prices_of(look),
+        max_concurrency=1 + len(look.moods) % 6, outage=PATIENT, auth=auths.get(kind),
+        budget=_budgets_of(look),
+    )  # fmt: skip
+
+
+def _prices_of(look: Look) -> list[Call]:
     prices = []
     for amount, unit in look.prices:
-        most = {"at_most": 400} if unit in ("token", "hit") else {}
-        prices.append(call("Price", f"{amount} USD", per=unit, **most))
-    return call(
-        "Service", name=look.service, url=f"{url}/{look.service}", prices=prices,
-        max_concurrency=1 + len(look.moods) % 6, outage=PATIENT, auth=auths.get(kind),
-    )  # fmt: skip
+        named: dict[str, Any] = {"per": unit}
+        if unit in ("token", "hit"):
+            named["at_most"] = most_units(look, unit)
+        if look.has_older_prices:
+            prices.append(call("Price", "3 USD", **named))
+            prices.append(call("Price", "7 USD", since="2090-01-01", **named))
+            named["since"] = "2020-01-01"
+        prices.append(call("Price", f"{amount} USD", **named))
+    return prices
+
+
+def _budgets_of(look: Look) -> list[Call]:
+    if not look.budget:
+        return []
+    most = {"at_most": f"{most_of_call(look)} USD"} if look.kind == "pages" else {}
+    amounts = {"day": look.budget, "month": 3 * look.budget}
+    return [call("Budget", f"{amount} USD", per=per, **most) for per, amount in amounts.items()]
 
 
 # -- drawing ---------------------------------------------------------------------------------------
@@ -280,7 +300,7 @@ def _draw_look(draws: random.Random, seed: int, name: str, before: list[Look]) -
     if kind not in IN_SQL:
         others = [member for member in MEMBERS if member != "n"]
         found["members"] += tuple(draws.sample(others, draws.randint(0, 3)))
-    if found["has_cache"] and draws.random() < 0.12:
+    if found["has_cache"] and draws.random() < 0.25:
         found |= {"idempotent": False, "retries": 0}
     found |= _draw_keys(draws, kind, before)
     pauses = {"initial_delay": 0.005, "max_delay": 0.01, "multiplier": 1.5, "jitter": 0.5}
@@ -300,7 +320,7 @@ def _draw_look(draws: random.Random, seed: int, name: str, before: list[Look]) -
     else:
         found |= {"service": f"s{name}", "prices": _draw_prices(draws, kind)}
     look = Look(name=name, seed=seed, kind=kind, fields=fields, **found)
-    return _with_request(draws, look) if kind in BY_PATHS else look
+    return with_money(_with_request(draws, look) if kind in BY_PATHS else look, seed)
 
 
 def _draw_keys(draws: random.Random, kind: str, before: list[Look]) -> dict[str, Any]:
@@ -389,6 +409,10 @@ def _with_request(draws: random.Random, look: Look) -> Look:
         if look.idempotent and look.has_cache and draws.random() < 0.4:
             facts["repair"] = fields["repair"] = 1
             fields["body"]["again"] = "again{repair}"
+    if look.kind in ("http", "body") and "repair" not in facts and draws.random() < 0.25:
+        # a call that may be repeated, because the vendor recognizes it
+        facts |= {"has_header": True, "idempotent": True}
+        fields |= {"idempotency_header": "X-Call", "idempotent": False}
     elif look.kind == "batch":
         fields["miss_when"] = ["$.none == true"]
         facts |= _draw_batch(draws, item, fields)
@@ -398,8 +422,9 @@ def _with_request(draws: random.Random, look: Look) -> Look:
 
 
 def _draw_batch(draws: random.Random, item: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    most = draws.randint(1, 7)
     batch = call(
-        "Batch", max_items=draws.randint(1, 7), max_wait=0.01, body={"items": "{items}"},
+        "Batch", max_items=most, max_wait=0.01, body={"items": "{items}"},
         answers="$.answers", item=item,
     )  # fmt: skip
     match, left_out = draws.choice(("match", "position", "")), "error"
@@ -409,7 +434,7 @@ def _draw_batch(draws: random.Random, item: Any, fields: dict[str, Any]) -> dict
     elif match:
         batch.named["position"] = "$.place"
     fields["batch"] = batch
-    return {"batch_match": match, "left_out": left_out}
+    return {"batch_match": match, "left_out": left_out, "max_items": most}
 
 
 def _draw_pages(draws: random.Random, fields: dict[str, Any]) -> dict[str, Any]:

@@ -108,6 +108,10 @@ class Look:
         accept: The condition of its answers, as `accepts` decides it.
         judges: It has an error_when.
         policies: on_miss and on_error.
+        max_items: Of a batch.
+        budget: In USD, for the day; 0 for none.
+        has_older_prices: It declares prices of other days beside those in force.
+        has_header: Its vendor recognizes a repeated call by a header.
     """
 
     name: str
@@ -141,6 +145,10 @@ class Look:
     accept: str = ""
     spills: tuple[str, ...] = ()
     policies: dict[str, str] = field(default_factory=dict)
+    max_items: int = 1
+    budget: Decimal = Decimal(0)
+    has_older_prices: bool = False
+    has_header: bool = False
 
     @property
     def bills_hits(self) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import importlib
 import io
+import os
 import random
 import sqlite3
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from jobs.commands.costs import list_costs
+from jobs.limits.store_url import LIMITS_URL
 from tests.jobs.run.drawn.acts import Acts
 from tests.jobs.run.drawn.declarations import IN_SQL, draw, table_of
 from tests.jobs.run.drawn.expected import World, key_of, text_of
@@ -54,6 +56,10 @@ class Night:
         self.published, self.faults, self.outputs, self.ended = {}, [], [], ""
         self._url, self.draws = service.url, random.Random(f"acts:{seed}")
         VENDOR[:] = [self.vendor]
+        if any(look.budget for look in self.drawn.looks):
+            os.environ.pop(LIMITS_URL, None)
+        else:
+            os.environ[LIMITS_URL] = "off"
         self.vendor.looks = {look.name: look for look in self.drawn.looks}
         self.vendor.auth = self.drawn.auth
         self._write()

@@ -5,7 +5,7 @@ Further ones: `python -m tests.jobs.run.drawn FROM:TO`, or a single seed, with a
 
 import pytest
 
-from jobs.limits.store_url import STATE_HOME
+from jobs.limits.store_url import LIMITS_URL, STATE_HOME
 from jobs.process.spark_submit import SparkSubmit
 from jobs.run.engines.engine import ENGINE, LOCAL
 from tests.jobs.run.drawn.nights import VARIABLES, Night
@@ -17,7 +17,8 @@ from tests.support.variants import first_of
 def test_a_drawn_declaration_asks_pays_and_publishes_what_a_model_expects(
     seed, tmp_path, service, monkeypatch
 ):
-    for name, value in {STATE_HOME: f"{tmp_path}/state", ENGINE: LOCAL, **VARIABLES}.items():
+    places = {STATE_HOME: f"{tmp_path}/state", LIMITS_URL: "off", ENGINE: LOCAL}
+    for name, value in (places | VARIABLES).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(SparkSubmit, "started", in_this_session)
     monkeypatch.chdir(tmp_path)

@@ -42,6 +42,7 @@ class DrawnVendor:
         self.bills = defaultdict(Decimal)
         self.faults = []
         self._tokens, self._used = [], Counter()
+        self._values, self._calls = {}, {}  # of a header, by call; and the reverse
 
     async def _answer_or_note(self, request):
         try:
@@ -62,6 +63,8 @@ class DrawnVendor:
         self._bill(look, "request", 1)
         if request.query.get("page", "0") == "0":
             self._bill(look, "item", len(keys))
+        if look.has_header:
+            self._recognize((look.name, look.version, keys[0]), request.headers.get("X-Call"))
         if not self._is_known(request, service):
             return web.json_response({"error": "who are you"}, status=401)
         if look.kind == "batch":
@@ -74,6 +77,13 @@ class DrawnVendor:
             return [json.dumps([unquote(part) for part in parts])]
         items = body["items"] if look.kind == "batch" else [body]
         return [json.dumps([canonical(item[name]) for name in look.keys]) for item in items]
+
+    def _recognize(self, call, value):
+        """Note that a call, and nothing else, has this value in its header."""
+        if self._values.setdefault(call, value) != value or not value:
+            self.faults.append(f"{call} is named {self._values[call]!r}, then {value!r}")
+        if self._calls.setdefault(value, call) != call:
+            self.faults.append(f"{call} has the name of {self._calls[value]}: {value!r}")
 
     # -- who asks ----------------------------------------------------------------------------------
     async def _token(self, request):
