@@ -104,7 +104,7 @@ class Acts:
 
     def _expire(self, look, of):
         if look.idempotent:  # a replay repeats no other call
-            self._world.forget(look, lambda key, _kept: key == of)
+            self._world.forget(look, {of})
 
     def _refresh(self, look):
         outcome = self._draws.choice(("ok", "miss"))
@@ -113,9 +113,10 @@ class Acts:
             raw = "ok" if kept.what in RAW else status_of(look, key, kept.what)
             return raw == outcome
 
-        keys = self._world.forget(look, is_meant)
+        keys = self._world.keys(look, is_meant)
         days = [day for day in sorted(self._night.published) if self._has(day, look, keys)]
         if days:
+            self._world.forget(look, keys)
             where = ("--where", f"stored.outcome = '{outcome}'", "--run")
             is_unsure = bool(self._world.unsure)
             self._judged(("refresh", look.name, *where), days, may_fail=is_unsure, ignores_ttl=True)

@@ -72,16 +72,18 @@ class World:
         elif look.error_ttl and (what != "302" or not look.idempotent):
             self.kept[place] = Kept(what, epoch)
 
-    def forget(self, look: Look, is_meant: Callable[[str, Kept], bool]) -> set[str]:
-        """Drop what is kept of a lookup's keys; return the keys."""
-        meant = [
-            place
-            for place, kept in self.kept.items()
-            if place[:2] == (look.name, look.version) and is_meant(place[2], kept)
-        ]
-        for place in meant:
-            del self.kept[place]
-        return {key for _, _, key in meant}
+    def keys(self, look: Look, is_meant: Callable[[str, Kept], bool]) -> set[str]:
+        """The keys of a lookup whose kept answer is meant."""
+        return {
+            key
+            for (*place, key), kept in self.kept.items()
+            if place == [look.name, look.version] and is_meant(key, kept)
+        }
+
+    def forget(self, look: Look, keys: set[str]) -> None:
+        """Drop what is kept of a lookup's keys."""
+        for key in keys:
+            self.kept.pop((look.name, look.version, key), None)
 
 
 def is_judged(look: Look, what: str) -> bool:

@@ -112,7 +112,7 @@ class Judge:
             return status in ("skipped", "ok")
         key = text_of(values)
         self.world.unsure.add(look.name)
-        self.world.forget(look, lambda one, _kept: one == key)
+        self.world.forget(look, {key})
         for epoch in range(self.vendor.epoch + 1) if status == "ok" else ():
             for what in ("answer", "lacks", "wrong", "202"):
                 found = outcome_of(look, key, what, epoch)
