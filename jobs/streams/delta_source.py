@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
+
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.input.day import InputDay, of_table
@@ -20,7 +22,6 @@ from jobs.storage import durable
 from jobs.streams.published_sources import PublishedSources
 from jobs.streams.stream_files import files_before, files_of_batch
 from jobs.streams.stream_sources import Batch, Watched
-from jobs.tables.delta.type_check import published_columns, published_table
 from jobs.tables.records.published_runs import last_published
 
 NONE_BEFORE = -1  # version before the first batch
@@ -116,9 +117,8 @@ class _DeltaBatch:
         self._require_there(new, day)
         return new
 
-    def rows_of(self, files: Sequence[Path]) -> InputDay:
-        columns = published_columns(published_table(self.enrichment))
-        return of_table(files, self.table, columns, self.enrichment.output.path)
+    def rows_of(self, files: Sequence[Path], published: pa.Schema | None) -> InputDay:
+        return of_table(files, self.table, published, self.enrichment.output.path)
 
     def _after(self, version: int) -> list[Commit]:
         versions = range(version + 1, self.table.version + 1)

@@ -21,6 +21,7 @@ from jobs.streams.stream_files import query_id
 from jobs.streams.stream_sources import FolderSource, StreamSource
 from jobs.streams.stream_watermark import StreamWatermark
 from jobs.tables.delta.delta_log import kept_open
+from jobs.tables.delta.type_check import published_columns, published_table
 from jobs.tables.leases.day_leases import Lease, leased
 from jobs.tables.records import run_records
 
@@ -107,7 +108,7 @@ class MicroBatches:
     def _has_new_rows(self, batch: MicroBatch) -> bool:
         new = self.source.batch(batch.number)
         files = (file for day in new.days for file in new.new_files(day) if file.exists())
-        return any(new.rows_of([file]).rows for file in files)
+        return any(new.rows_of([file], None).rows for file in files)
 
     def _do(self, batch: MicroBatch) -> None:
         with ExitStack() as held:
@@ -139,8 +140,9 @@ class MicroBatches:
                 held.enter_context(leased(enrichment.output.path, day, run_id, wait=self._wait))
             )
             files = new.new_files(day)
-            if files and (rows := new.rows_of(files)).rows:
-                check_input(enrichment, rows, day)
+            published = published_table(enrichment)
+            if files and (rows := new.rows_of(files, published_columns(published))).rows:
+                check_input(enrichment, rows, day, published)
                 found.append((day, run_id, rows))
         return found
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
+
 from jobs.declare.enrichment import Enrichment
 from jobs.input.day import InputDay, of_files
 from jobs.streams.published_sources import PublishedSources
 from jobs.streams.stream_files import by_day, files_of_batch
-from jobs.tables.delta.type_check import published_columns, published_table
 
 PARQUET = "*.[pP][aA][rR][qQ][uU][eE][tT]"
 
@@ -32,8 +33,8 @@ class Batch(Protocol):
     def new_files(self, day: str) -> Sequence[Path]:
         """Returns the files that readers do not see yet; the caller has the day's lease."""
 
-    def rows_of(self, files: Sequence[Path]) -> InputDay:
-        """Returns the rows of these files, in the types of the table; it may have no rows."""
+    def rows_of(self, files: Sequence[Path], published: pa.Schema | None) -> InputDay:
+        """Returns the rows of these files, in the types of the published table; maybe none."""
 
 
 class StreamSource(Protocol):
@@ -52,21 +53,16 @@ class FolderSource:
     """Parquet files in folders of days."""
 
     def __init__(self, enrichment: Enrichment, checkpoint: Path) -> None:
-        self._enrichment, self._declared, self._checkpoint = (
-            enrichment,
-            enrichment.input,
-            checkpoint,
-        )
+        self._enrichment, self._checkpoint = enrichment, checkpoint
         self._published = PublishedSources(enrichment)
 
     def watched(self) -> Watched:
         """Returns the folders of all days: the files in them, without subfolders."""
-        return Watched(
-            f"{Path(self._declared.path).absolute()}/{self._declared.partition}=*", PARQUET
-        )
+        declared = self._enrichment.input
+        return Watched(f"{Path(declared.path).absolute()}/{declared.partition}=*", PARQUET)
 
     def batch(self, number: int) -> Batch:
-        files = by_day(files_of_batch(self._checkpoint, number), self._declared)
+        files = by_day(files_of_batch(self._checkpoint, number), self._enrichment.input)
         return _FolderBatch(self._enrichment, files, self._published)
 
 
@@ -83,6 +79,5 @@ class _FolderBatch:
     def new_files(self, day: str) -> Sequence[Path]:
         return self.published.without(self.files[day], day)
 
-    def rows_of(self, files: Sequence[Path]) -> InputDay:
-        columns = published_columns(published_table(self.enrichment))
-        return of_files(files, columns, table=self.enrichment.output.path)
+    def rows_of(self, files: Sequence[Path], published: pa.Schema | None) -> InputDay:
+        return of_files(files, published, table=self.enrichment.output.path)

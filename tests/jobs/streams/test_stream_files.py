@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 from jobs.errors import DeclarationError
 from jobs.streams.micro_batches import open_source
 from jobs.streams.stream_files import check_streamable
-from jobs.tables.delta.type_check import check_types
+from jobs.tables.delta.type_check import check_types, published_columns, published_table
 from tests.jobs.streams.test_published_sources import DAY, MOODS, publish
 
 FOLDER = f"data/raw/date={DAY}"
@@ -62,6 +62,6 @@ def test_a_batch_is_read_with_the_types_of_the_table_as_a_day_is(tmp_path, monke
     Path("checkpoint/sources/0/0").write_text(f"v1\n{entry}")
     Path("checkpoint/offsets/0").write_text('v1\n{}\n{"logOffset": 0}')
     batch = open_source(MOODS, Path("checkpoint")).batch(0)
-    rows = batch.rows_of([file])
+    rows = batch.rows_of([file], published_columns(published_table(MOODS)))
     assert rows.schema.field("id").type == pa.int64()
     check_types(MOODS, rows)
