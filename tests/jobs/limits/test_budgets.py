@@ -304,24 +304,25 @@ def test_a_run_that_needs_less_than_the_budget_ends_well_and_leaves_the_rest_to_
     assert billing.bill == 30
 
 
-@pytest.mark.usefixtures("given_back_soon")
-def test_limits_shows_what_is_spent_of_a_budget_in_its_currency(url, service, capsys):
+@pytest.fixture
+def spent_budget(url, service, given_back_soon):
+    """A budget of 6 USD that a run has spent."""
     service.answer = Billing("1.00")
     run = Run(url, priced(service.url, "1.50 USD", Budget("6 USD", per="day")), "a run", tasks=1)
     run.start(lambda: batches(100))
     in_time(run.join)
+
+
+@pytest.mark.usefixtures("spent_budget")
+def test_limits_shows_what_is_spent_of_a_budget_in_its_currency(capsys):
     assert main(["limits"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if "USD" in line]
     (line,) = [line[line.index("USD") :] for line in lines]
     assert line[:6] == ["USD", "on", "2026-11-25", "ended", "runs", "6.00"]
 
 
-@pytest.mark.usefixtures("given_back_soon")
-def test_what_is_spent_of_a_budget_is_json_for_programs_and_never_ends(url, service, capsys):
-    service.answer = Billing("1.00")
-    run = Run(url, priced(service.url, "1.50 USD", Budget("6 USD", per="day")), "a run", tasks=1)
-    run.start(lambda: batches(100))
-    in_time(run.join)
+@pytest.mark.usefixtures("spent_budget")
+def test_what_is_spent_of_a_budget_is_json_for_programs_and_never_ends(capsys):
     assert main(["limits", "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     holders = [one for service in found["services"] for one in service["holders"]]
