@@ -72,7 +72,7 @@ class KeyRows:
             keys = keys.append_column(
                 name, values if isinstance(values, pa.ChunkedArray) else pa.array(values)
             )
-        return DriverKeys(self, keys)
+        return DriverKeys(self.prepared, self.names, self.parts, keys)
 
 
 def read_rows(
@@ -93,23 +93,29 @@ def collect_rows(prepared: DataFrame, names: Sequence[str], task: Column) -> Key
 
 @dataclass(frozen=True)
 class DriverKeys:
-    """Distinct keys in the driver's memory. wanted: as `of.rows`, with TEXT and ROWS."""
+    """Distinct keys in the driver's memory, without the rows that have them.
 
-    of: KeyRows
+    Attributes:
+        wanted: As `KeyRows.rows`, with TEXT and ROWS.
+    """
+
+    prepared: DataFrame | LocalRows
+    names: tuple[str, ...]
+    parts: Parts
     wanted: pa.Table
 
     def located(self, keys: pa.Table) -> pa.Table:
         """Returns lines of `wanted` with TASK, SOURCE_FILE and SOURCE_ROW."""
         if TASK in keys.column_names:
             return keys
-        tasks, sources = find_tasks(self.of.parts, keys[FILE].to_numpy(), keys[ROW].to_numpy())
+        tasks, sources = find_tasks(self.parts, keys[FILE].to_numpy(), keys[ROW].to_numpy())
         located = keys.append_column(TASK, pa.array(tasks)).append_column(SOURCE_FILE, sources)
         return located.append_column(SOURCE_ROW, keys[ROW])
 
     @functools.cached_property
     def types(self) -> T.StructType:
         """Types of the columns of `table` and `frame`."""
-        types = {name: self.of.prepared.schema[name].dataType for name in self.of.names}
+        types = {name: self.prepared.schema[name].dataType for name in self.names}
         types |= {ROWS: T.LongType(), TEXT: T.StringType()} | _LOCATION
         return T.StructType([T.StructField(name, kind) for name, kind in types.items()])
 
@@ -119,8 +125,8 @@ class DriverKeys:
 
     def frame(self, keys: pa.Table) -> DataFrame:
         """Returns lines of `wanted` as Spark has them."""
-        assert not isinstance(self.of.prepared, LocalRows)  # their keys go as a table
-        return self.of.prepared.sparkSession.createDataFrame(self.table(keys), self.types)
+        assert not isinstance(self.prepared, LocalRows)  # their keys go as a table
+        return self.prepared.sparkSession.createDataFrame(self.table(keys), self.types)
 
     def drop(self) -> None:
         """Does nothing: only the driver keeps these keys."""
