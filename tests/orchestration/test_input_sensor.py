@@ -39,6 +39,7 @@ class Sensor:
         self.readers = readers or (DECLARED,)
         self.cursor: str | None = None
         self.events: list[dg.AssetMaterialization] = []
+        self.keys: set[str] = set()
 
     def look(self, now: dt.datetime = NOW) -> list[tuple[str, str]]:
         """The runs that are asked for: job and day."""
@@ -49,7 +50,10 @@ class Sensor:
         )
         result = sensor(context)
         self.cursor, self.events = result.cursor, result.asset_events
-        return [(request.job_name, request.partition_key) for request in result.run_requests]
+        # Dagster starts a single run for each key
+        new = [one for one in result.run_requests if one.run_key not in self.keys]
+        self.keys |= {request.run_key for request in new}
+        return [(request.job_name, request.partition_key) for request in new]
 
 
 @pytest.fixture
@@ -73,13 +77,12 @@ def write(
     os.utime(path, ((NOW - ago).timestamp(),) * 2)
 
 
-def was_run(day: str, of: Declared = DECLARED) -> None:
+def was_run(day: str, of: Declared = DECLARED, ago: dt.timedelta = NIGHT) -> None:
     """A run that read the files that are there now."""
     version = version_of(files_in(of.enrichment.input, day))
-    began = (NOW - NIGHT).isoformat()
-    facts = DayFacts(
-        of.facts, day, f"run of {day}", (), (), "", (), (), began, "", files_version=version
-    )
+    began = (NOW - ago).isoformat()
+    run_id = f"run of {day}, {ago} before"
+    facts = DayFacts(of.facts, day, run_id, (), (), "", (), (), began, "", files_version=version)
     run_records.save(DayRecord(facts, DayMetrics(0, 0, 0, ()), state="published"))
 
 
@@ -122,6 +125,20 @@ def test_a_file_replaced_by_an_older_file_is_run(sensor):
     write("2026-11-15", ago=dt.timedelta(hours=30), text="of another delivery")
     assert sensor.look() == [("flights_enriched_nightly", "2026-11-15")]
     assert sensor.look() == []
+
+
+def test_a_day_is_run_each_time_that_a_wrong_file_comes_or_goes(sensor):
+    day, wrong = "2026-11-15", "of_another_day.parquet"
+    write(day)
+    assert sensor.look() == [("flights_enriched_nightly", day)]
+    for hours in range(4, 0, -2):
+        was_run(day, ago=dt.timedelta(hours=hours))
+        write(day, name=wrong)
+        assert sensor.look() == [("flights_enriched_nightly", day)]
+        was_run(day, ago=dt.timedelta(hours=hours - 1))
+        Path(f"data/raw/flights/date={day}/{wrong}").unlink()
+        assert sensor.look() == [("flights_enriched_nightly", day)]
+        assert sensor.look() == []
 
 
 def test_a_text_file_that_is_moved_in_with_its_old_time_is_run(sensor):

@@ -120,15 +120,16 @@ class InputScan:
             )
         )
         for one in readers:
-            if self._wants_run(one, day, found):
-                key = f"{one.name} {day} {found.version}"
+            began, version = _last_begun(one, day)
+            was_read = version == found.version if version else began >= found.newest
+            if not was_read and self._may_run(one, day):
+                # files may become again as they were before the last run, which starts with others
+                key = f"{one.name} {day} {found.version} after {began}"
                 self.requests.append(dg.RunRequest(key, job_name=one.job_name, partition_key=day))
         return True
 
-    def _wants_run(self, reader: Declared, day: str, found: DayFiles) -> bool:
+    def _may_run(self, reader: Declared, day: str) -> bool:
         if not run_records.any_run(reader.name):
-            return False
-        if _was_begun(reader, day, found):
             return False
         if reader.enrichment.schedule is None or day != yesterday(reader.enrichment, self._now):
             return True
@@ -136,14 +137,12 @@ class InputScan:
         return bool(self._instance.get_runs(of_day, limit=1))
 
 
-def _was_begun(reader: Declared, day: str, found: DayFiles) -> bool:
-    """Returns whether the day's last run read these files, also if it failed on them."""
+def _last_begun(reader: Declared, day: str) -> tuple[float, str]:
+    """Returns when the day's last run began, also one that failed, and the version of its files."""
     runs: list[DayFacts | UnwrittenRun] = [*run_records.unwritten(reader.name, day)]
     runs += [record.facts for record in run_records.load(reader.name, day)]
     begun = [
         (dt.datetime.fromisoformat(run.started_at).timestamp(), run.files_version) for run in runs
     ]
-    if versions := [one for one in begun if one[1]]:
-        return max(versions)[1] == found.version
-    # runs of older versions, and runs that ended before they looked at the files
-    return max(begun, default=(0.0, ""))[0] >= found.newest
+    # without a version: runs of older versions, and runs that ended before they looked at the files
+    return max([one for one in begun if one[1]] or begun, default=(0.0, ""))
