@@ -62,8 +62,8 @@ def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefi
         context: dg.ScheduleEvaluationContext,
     ) -> dg.RunRequest | list[dg.RunRequest] | dg.SkipReason:
         if not isinstance(every, str):
-            # each tick requests the same names again
-            tick = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
+            # each tick requests the same names again; with its offset, when clocks go back too
+            tick = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M%z}"
             return [
                 dg.RunRequest(f"{name} {tick}", partition_key=name, tags=NIGHT_FIRST)
                 for name in every

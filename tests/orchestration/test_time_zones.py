@@ -106,6 +106,22 @@ def test_the_nights_of_a_changed_clock_have_23_and_25_hours_each_once():
     assert partitions == sorted(partitions)
 
 
+def test_named_partitions_are_asked_for_in_both_hours_that_a_changed_clock_shows_alike():
+    named = dataclasses.replace(
+        BERLIN, input=dataclasses.replace(BERLIN.input, every=["eu"]), publish_by=None
+    )
+    declared = Declared("a:one", named)
+    schedule = nightly_schedule(declared, "5 * * * *", day_job(declared))
+    ticks = [
+        utc(moment).astimezone(ZoneInfo("Europe/Berlin"))
+        for moment in ("2026-10-25T00:05", "2026-10-25T01:05")
+    ]
+    assert len({f"{tick:%H:%M}" for tick in ticks}) == 1
+    contexts = [dg.build_schedule_context(scheduled_execution_time=tick) for tick in ticks]
+    keys = {request.run_key for context in contexts for request in schedule(context)}
+    assert len(keys) == len(ticks)
+
+
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/St_Johns", "Europe/Berlin"])
 def test_the_hours_of_a_zone_with_half_an_hour_are_partitions_up_to_the_last_that_a_run_takes(zone):
     table = dataclasses.replace(HOURLY, zone=zone, start="2026-10-01", end="2026-10-03")
