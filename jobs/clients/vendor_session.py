@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.client import CallFailed, Throttled, Unclear
 from jobs.clients.coroutine import Asking, CoroutineClient, Requests
 from jobs.clients.http.http_session import ServiceSession
 from jobs.clients.http.refusals import StatusFailed
@@ -60,6 +60,10 @@ class InDoubt(Exception):  # noqa: N818  # what happened
 
 class NotNow(Exception):  # noqa: N818  # what happened
     """A look at a job failed; nothing is lost, and a later look may succeed."""
+
+
+class Unread(NotNow):
+    """The vendor gave an answer that cannot be read, such as results that are paid for."""
 
 
 class JobClient(CoroutineClient):
@@ -231,6 +235,8 @@ class VendorSession:
         if isinstance(error, TidegateError | NotNow):
             return error
         reason = self._words(error)
+        if isinstance(error, Unclear):
+            return Unread(reason)
         if isinstance(error, Throttled | OSError | CallFailed):
             return NotNow(reason)
         return self.wrong(reason)

@@ -1,11 +1,12 @@
 """Bodies that do not fit in memory: lines of JSON to send, and responses read into a file."""
 
-import gzip
+import io
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 import aiohttp
+import pyarrow as pa
 
 from jobs.clients.client import CallFailed, Unclear
 from jobs.clients.http.answer_body import is_sized
@@ -13,6 +14,9 @@ from jobs.declare.answers.json_text import read_json
 from jobs.declare.values.templates import as_json, dumped
 
 PIECE = 1 << 16  # bytes read at once
+PLAIN = ("", "identity", "none")
+# by Content-Encoding, as stores give what was uploaded so: what Arrow calls it
+PACKINGS = {"gzip": "gzip", "x-gzip": "gzip", "br": "brotli", "zstd": "zstd"}
 
 
 class BodyFile(NamedTuple):
@@ -20,13 +24,13 @@ class BodyFile(NamedTuple):
 
     Attributes:
         file: The bytes as they came.
-        is_sized: HTTP, or gzip, marks its end.
-        is_packed: It is in gzip.
+        is_sized: HTTP, or its packing, marks its end.
+        packing: Arrow's word for its packing; None if it is plain.
     """
 
     file: IO[bytes]
     is_sized: bool
-    is_packed: bool
+    packing: str | None
 
 
 def spooled_lines(lines: Iterable[Any]) -> IO[bytes]:
@@ -54,9 +58,12 @@ def multipart(file: IO[bytes], *, field: str, name: str, fields: Mapping[str, st
 async def read_to_file(response: aiohttp.ClientResponse) -> BodyFile:
     """Return the body; an interrupted body raises aiohttp's error if HTTP marks its end."""
     coding = response.headers.get("Content-Encoding", "").strip().lower()
-    is_packed = coding in ("gzip", "x-gzip")  # as stores give what was uploaded so
-    if coding not in ("", "identity") and not is_packed:
-        raise Unclear(f"the answer is coded as {coding[:40]}, and was requested without coding")
+    packing = PACKINGS.get(coding)
+    if packing is None and coding not in PLAIN:
+        raise Unclear(
+            f"the answer has the Content-Encoding {coding[:40]!r}, and was requested without any; "
+            f"only {', '.join(PACKINGS)} are read"
+        )
     file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
     try:
         async for piece in response.content.iter_chunked(PIECE):
@@ -65,7 +72,7 @@ async def read_to_file(response: aiohttp.ClientResponse) -> BodyFile:
         file.close()
         raise
     file.seek(0)
-    return BodyFile(file, is_packed or is_sized(response), is_packed)
+    return BodyFile(file, packing is not None or is_sized(response), packing)
 
 
 def json_lines(body: BodyFile) -> Iterator[Any]:
@@ -76,8 +83,7 @@ def json_lines(body: BodyFile) -> Iterator[Any]:
         CallFailed: The connection cut the last line.
         ValueError: Any other line is not JSON.
     """
-    with body.file as packed:
-        file = gzip.GzipFile(fileobj=packed) if body.is_packed else packed
+    with _unpacked(body) as file:
         for line in _lines(file):
             if not line.strip():
                 continue
@@ -87,18 +93,25 @@ def json_lines(body: BodyFile) -> Iterator[Any]:
                 if line.endswith(b"\n"):
                     raise
                 if not body.is_sized:
-                    raise _broken_off(file) from error
+                    raise _broken_off(file, error) from error
                 return
             yield value
 
 
-def _lines(file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
-    """Yield the lines of a file. Raises CallFailed if its gzip has no end."""
+def _unpacked(body: BodyFile) -> IO[bytes] | io.BufferedReader:
+    if body.packing is None:
+        return body.file
+    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(body.file, "r"), body.packing))
+
+
+def _lines(file: IO[bytes] | io.BufferedReader) -> Iterator[bytes]:
+    """Yield the lines of a file. Raises CallFailed if its packing has no end, or is damaged."""
     try:
         yield from file
-    except EOFError as error:
-        raise _broken_off(file) from error
+    except OSError as error:
+        raise _broken_off(file, error) from error
 
 
-def _broken_off(file: IO[bytes] | gzip.GzipFile) -> CallFailed:
-    return CallFailed(f"the answer broke off after {file.tell():,} bytes", passing=True)
+def _broken_off(file: IO[bytes] | io.BufferedReader, error: Exception) -> CallFailed:
+    why = f": {error}" if isinstance(error, OSError) else ""
+    return CallFailed(f"the answer broke off after {file.tell():,} bytes{why}", passing=True)

@@ -2,13 +2,16 @@
 
 import gzip
 import json
+import zlib
 
+import pyarrow as pa
 import pytest
 from aiohttp import web
 
 from jobs.errors import TidegateError
 from tests.support.job_steps import Steps
 
+HOUR = 3600.0
 TEXTS = ["text 1", "text 2", "text 3"]
 
 
@@ -73,6 +76,9 @@ def test_results_under_ids_of_no_item_are_not_paid_again(steps):
     [
         (gzip.compress, {"Content-Encoding": "gzip"}),
         (lambda text: gzip.compress(text[:80]) + gzip.compress(text[80:]), {"Content-Encoding": "x-gzip"}),
+        (lambda text: pa.compress(text, "brotli", asbytes=True), {"Content-Encoding": "br"}),
+        (lambda text: pa.compress(text, "zstd", asbytes=True), {"Content-Encoding": "ZSTD"}),
+        (bytes, {"Content-Encoding": "none"}),
         (lambda text: b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n\r\n"), {}),
     ],
 )  # fmt: skip
@@ -93,3 +99,32 @@ def test_packed_results_without_their_end_are_read_again(steps):
     vendor.odd = cut
     check_answered_and_paid_once(steps)
     assert not cuts
+
+
+def test_results_that_tidegate_cannot_decode_are_kept_beyond_give_up(steps):
+    vendor = steps.reviews.vendor
+    vendor.odd = send(Body(vendor, zlib.compress), **{"Content-Encoding": "deflate"})
+    for _ in range(3):
+        sentence = steps.run().sentence
+    assert "has the Content-Encoding 'deflate', and was requested without any" in sentence
+    steps.now += 2.5 * HOUR  # give_up, and the hour of grace
+    with pytest.raises(TidegateError, match=r"`tidegate jobs forget \w+` lets go of its results"):
+        steps.run()
+    vendor.odd = None
+    check_answered_and_paid_once(steps)
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_results_of_no_item_of_a_completed_job_are_read_again(steps, given_up):
+    vendor = steps.reviews.vendor
+    vendor.mangle = lambda _: []
+    for _ in range(3):
+        sentence = steps.run().sentence
+    assert "it ended (completed), and its results have none of its 3 items" in sentence
+    if given_up:
+        steps.now += 2.5 * HOUR
+        assert steps.run().outcomes == {"error": 3}
+        assert set(vendor.submits.values()) == {1}
+        return
+    vendor.mangle = lambda lines: lines
+    check_answered_and_paid_once(steps)

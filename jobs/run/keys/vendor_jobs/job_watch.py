@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobs.clients.vendor_session import NotNow, Reading, VendorSession
+from jobs.clients.vendor_session import NotNow, Reading, Unread, VendorSession
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.values.prices import reported_units
 from jobs.declare.vendor_jobs import Failed, JobLookup, Over, Refused, Running
@@ -26,6 +26,7 @@ from jobs.wording import counted, one_line
 PART_RESULTS = 10_000
 PART_BYTES = 8 << 20  # of their answers
 GIVEN_UP = "given up"
+SUCCESSES = ("completed", "ended", "succeeded")
 
 _log = logging.getLogger("tidegate.jobs")
 
@@ -168,12 +169,16 @@ class JobWatch:
         except TidegateError as error:  # of the class: a corrected one can read what is paid for
             if self.clock() < until + self.lookup.grace:
                 raise
-            raise TidegateError(
-                f"{error} give_up has passed: if it cannot be corrected, `tidegate jobs forget "
-                f"{job.token}` lets go of its results, and its keys are submitted again."
-            ) from error
+            raise self._kept(job, error) from error
         found.taken += 1
         return refused
+
+    def _kept(self, job: Job, error: TidegateError) -> TidegateError:
+        """Return the error of results that stay paid for and unread."""
+        return TidegateError(
+            f"{error} give_up has passed: if it cannot be corrected, `tidegate jobs forget "
+            f"{job.token}` lets go of its results, and its keys are submitted again."
+        )
 
     def _refusal(self, job: Job, intent: Intent, reason: str) -> str:
         return (
@@ -236,7 +241,7 @@ class JobWatch:
     async def _take(self, job: Job, intent: Intent, reason: str) -> None:
         """Store the results of a job that is over, then mark it done.
 
-        Raises ItemsMissing for results that the connection may have cut.
+        Raises ItemsMissing for results that the connection may have cut, NotNow for none at all.
         """
         results = _Results({item_id(key): key for key in intent.keys[KEY].to_pylist()})
         reading = await self._read(job, intent, results)
@@ -246,6 +251,12 @@ class JobWatch:
                 f"results gave {counted(results.unknown, 'id')}, and none is the id of an item"
             )
         missing = [key for item, key in results.keys.items() if item not in results.read]
+        if 1 < len(missing) == len(results.keys) and reason.lower() in SUCCESSES:
+            # its results may come later; sent again, the items would be paid again
+            raise NotNow(
+                f"it ended ({one_line(reason)}), and its results have none of its "
+                f"{len(missing):,} items"
+            )
         if missing and not reading.is_whole:
             # the vendor may have answered and billed these items, so they must not go again
             raise ItemsMissing(missing, len(results.keys))
@@ -346,10 +357,12 @@ class JobWatch:
         """Let go of a job that takes too long: its items count as billed.
 
         last: Why the last look failed. Items that it read keep their results; all others become
-        errors.
+        errors. Raises TidegateError if it gave what cannot be read, and may be paid for.
         """
         if not self.files.job(job.token).is_open:  # another run has read all results meanwhile
             return
+        if isinstance(last, Unread):
+            raise self._kept(job, self.vendor.wrong(str(last))) from last
         hours = self.lookup.give_up.total_seconds() / 3600
         why = (
             f"job {job.id} did not give all its results within {hours:g} h (give_up): {last}"
