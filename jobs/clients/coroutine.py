@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping
+from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, Self
 
@@ -19,7 +20,12 @@ from jobs.clients.client import (
     failed_by_cancel,
     failed_by_user,
 )
-from jobs.clients.http.http_session import NO_HEADERS, Read, ServiceSession
+from jobs.clients.http.http_session import (
+    NO_HEADERS,
+    Read,
+    ServiceSession,
+    ask_renewing,
+)
 from jobs.clients.http.refusals import StatusFailed
 from jobs.clients.http.session_client import SessionClient
 from jobs.clients.http.streamed_bodies import (
@@ -138,6 +144,7 @@ class Requests:
         self._priced = priced
         self.billed: Counter[str] = Counter()
         self.have_lost, self.are_billed = False, True
+        self._has_answer = False
         self._unasked = Unasked(1)  # counts the run's key once
         self.about_all: Throttled | RunStopped | None = None
         # requests, and the task that awaits each
@@ -375,11 +382,15 @@ class Requests:
         if body is not None and not isinstance(body, bytes | FormData):
             headers = {"Content-Type": NDJSON, **headers}
         is_refused = False
+        ask = partial(
+            self._session.request, method, url, body=body, misses=miss, items=self._unasked,
+            keys=self._keys, headers=headers, read=read,
+        )  # fmt: skip
+        # a file cannot be sent again
+        is_paid = self._has_answer and isinstance(body, bytes | None)
         try:
-            response = await self._session.request(
-                method, url, body=body, misses=miss, items=self._unasked, keys=self._keys,
-                headers=headers, read=read,
-            )  # fmt: skip
+            response = await ask_renewing(ask, is_paid=is_paid)
+            self._has_answer = True
         except (Throttled, RunStopped) as message:
             is_refused, self.about_all = True, message
             raise

@@ -36,6 +36,22 @@ LARGE_BODY = 1 << 20  # bytes
 Read = Callable[[aiohttp.ClientResponse], Awaitable[Any]]
 
 
+class TokenRefused(Throttled):
+    """The service no longer accepts the token; the next request has a new one."""
+
+
+async def ask_renewing(ask: Callable[[], Awaitable[Response]], *, is_paid: bool) -> Response:
+    """Send a request; if its token is refused, again with a new one, where the call has paid for
+    earlier requests, which a new call would repeat.
+    """
+    try:
+        return await ask()
+    except TokenRefused:
+        if not is_paid:
+            raise
+    return await ask()
+
+
 class ServiceSession:
     """An aiohttp session with a connection per allowed call in flight.
 
@@ -252,7 +268,7 @@ class ServiceSession:
                 if status in misses or status >= 300:
                     LEAVING.get().used = NOTHING  # services do not bill it, unless its text tells
                 if status == 401 and self._authorizer.refused(headers):
-                    raise Throttled(
+                    raise TokenRefused(
                         "401: the token is no longer accepted and will be renewed", 0.0, 401
                     )
                 if status not in misses and (not 200 <= status < 300 or status in self._refused):

@@ -4,13 +4,14 @@ import asyncio
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from multidict import MultiMapping
 from yarl import URL
 
 from jobs.clients.client import CallFailed, Unclear
-from jobs.clients.http.http_session import ServiceSession
+from jobs.clients.http.http_session import ServiceSession, ask_renewing
 from jobs.clients.http.responses import Response
 from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.batch import LINK, Pages
@@ -97,14 +98,12 @@ class PageReader:
                 )
             asked.append(following)
             received = sum(page.size for page in pages)
-            page = await self._session.request(
-                "GET",
-                following,
-                misses=() if pages else misses,
-                received=received,
-                items=0 if pages else 1,
+            ask = partial(
+                self._session.request, "GET", following,
+                misses=() if pages else misses, received=received, items=0 if pages else 1,
                 keys=keys,
-            )
+            )  # fmt: skip
+            page = await ask_renewing(ask, is_paid=bool(pages))
             pages.append(page)
             if page.is_miss:
                 return

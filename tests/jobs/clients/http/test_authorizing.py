@@ -18,9 +18,11 @@ from aiohttp import web
 from pyspark import cloudpickle
 
 from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.coroutine import CoroutineClient
 from jobs.clients.http import token_headers
 from jobs.clients.http.authorizing import authorizer
 from jobs.clients.http.http_client import HttpClient
+from jobs.clients.http.http_session import TokenRefused
 from jobs.clients.http.secret_texts import without_secrets
 from jobs.clients.http.token_headers import _TOKENS
 from jobs.declare.values.fingerprint import plain
@@ -39,9 +41,13 @@ from tidegate import (
     Input,
     OAuth2ClientCredentials,
     Output,
+    Pages,
     Retry,
     Service,
 )  # fmt: skip
+from tidegate import (
+    lookup as coroutine,
+)
 
 SECRET = "s3cr3t-Zq9:/x%20+"  # as it may be: with what URLs and forms escape
 
@@ -318,10 +324,61 @@ def test_a_401_has_the_token_renewed_once_for_all_and_uses_up_no_retry():
 
     api = Api(valid=lambda message: message == "Bearer token-2")
     refused, taken = asking(api, oauth2, revoked)
-    assert {type(error) for error in refused} == {Throttled}
+    assert {type(error) for error in refused} == {TokenRefused}
     assert {error.seconds for error in refused} == {0.0}
     assert taken == [{"score": 1.0}] * 5
     assert len(api.token_requests) == 2
+
+
+class PagedApi(Api):
+    """Three pages, of which the second refuses the first token."""
+
+    def __init__(self):
+        super().__init__(valid=lambda token: token != "Bearer token-1" or len(self.seen) != 2)
+        self.paid = []
+
+    async def value(self, request):
+        answer = await super().value(request)
+        if answer.status != 200:
+            return answer
+        self.paid.append(int(request.query.get("page", "1")))
+        following = self.paid[-1] + 1
+        return web.json_response({"score": 1.0, "next": following if following < 4 else None})
+
+
+def paged(url):
+    pages = Pages(next="$.next", parameter="page", max_pages=5)
+    return HttpClient(dataclasses.replace(lookup(url, oauth2(url)), pages=pages), 4)
+
+
+def asking_thrice(url):
+    service = Service(name="moods", url=url, max_concurrency=4, auth=oauth2(url))
+
+    @coroutine(service=service, keys={"k": "k"}, returns="score DOUBLE", timeout=10.0)
+    async def mood(_, http):
+        for page in (1, 2, 3):
+            answer = await http.get("/v1/a", params={"page": page})
+        return answer
+
+    return CoroutineClient(mood, 4)
+
+
+@pytest.mark.parametrize("made", [paged, asking_thrice])
+def test_a_401_after_paid_requests_of_a_call_repeats_none_of_them(made):
+    async def main():
+        api = PagedApi()
+        async with api.running():
+            client = made(api.url)
+            await client.open()
+            try:
+                await client.call(("a",))
+            finally:
+                await client.close()
+        return api
+
+    api = asyncio.run(main())
+    assert api.paid == [1, 2, 3]
+    assert api.seen == [*2 * ["Bearer token-1"], *2 * ["Bearer token-2"]]
 
 
 def test_a_second_401_in_a_row_stops_the_run():
@@ -350,7 +407,9 @@ def test_after_a_token_was_taken_a_401_is_worth_another_one():
 
     api = Api(valid=lambda message: message in accepted)
     answer = {"score": 1.0}
-    assert asking(api, oauth2, script) == [answer, Throttled, answer, Throttled, answer]
+    assert asking(api, oauth2, script) == [
+        answer, TokenRefused, answer, TokenRefused, answer,
+    ]  # fmt: skip
 
 
 def test_a_refused_client_stops_the_run_with_the_servers_code_and_no_secret():
