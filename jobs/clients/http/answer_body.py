@@ -141,20 +141,21 @@ def _is_utf(charset: str) -> bool:
     return name.startswith(("utf-8", "utf8", "utf-16", "utf-32"))
 
 
-async def error_text(response: aiohttp.ClientResponse) -> str:
-    """Return the start of an error's body without HTML tags; empty if none arrives in time.
+async def error_text(response: aiohttp.ClientResponse, most: int = READ_BYTES) -> str:
+    """Return the first `most` bytes of an error's body without HTML tags; empty if none arrives in
+    time.
 
     A cut text ends with "...", by which secrets that are cut too are found (without_secrets).
     """
     body, content = bytearray(), response.content
     with suppress(aiohttp.ClientError, TimeoutError):
         async with asyncio.timeout(ERROR_BODY_TIMEOUT):
-            while len(body) < READ_BYTES and not content.at_eof():
+            while len(body) < most and not content.at_eof():
                 body += await content.readany()
     coding = response.headers.get("Content-Encoding", "")
-    start = decoded_start(bytes(body), coding, READ_BYTES + 1)
-    is_cut = len(start) > READ_BYTES or not content.at_eof()
-    start = start[:READ_BYTES]
+    start = decoded_start(bytes(body), coding, most + 1)
+    is_cut = len(start) > most or not content.at_eof()
+    start = start[:most]
     try:
         text = start.decode(response.charset or "utf-8", "replace")
     except (LookupError, ValueError):  # an unknown codec, or Python's "undefined"

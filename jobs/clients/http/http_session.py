@@ -13,7 +13,7 @@ from yarl import URL
 from jobs.clients.client import CallFailed, Throttled, Unclear
 from jobs.clients.exchanges import EXCHANGES, Exchange, note, trace
 from jobs.clients.http import throttling
-from jobs.clients.http.answer_body import BrokenOff, error_text, loaded, read_body
+from jobs.clients.http.answer_body import READ_BYTES, BrokenOff, error_text, loaded, read_body
 from jobs.clients.http.authorizing import authorizer
 from jobs.clients.http.connections import WatchedConnector
 from jobs.clients.http.decoding import CODINGS
@@ -314,7 +314,9 @@ class ServiceSession:
         self, response: aiohttp.ClientResponse, exchange: Exchange | None
     ) -> Exception:
         """Return the error for a status that is neither an answer nor a miss."""
-        text = await error_text(response)
+        # what it reports may stand at its end
+        most = READ_BYTES if self._usage is None else max(READ_BYTES, self._max_answer_bytes)
+        text = await error_text(response, most)
         with suppress(ValueError):
             LEAVING.get().used = self._used(read_json(text), is_refused=True) or NOTHING
         shown = self._refusals.shown_text(response, text)

@@ -218,6 +218,20 @@ def test_a_request_that_takes_over_a_connection_is_not_in_flight_beside_the_one_
     assert counts.most_at_once == service.highest_in_flight == 1
 
 
+def test_an_error_with_a_long_body_costs_what_its_end_reports(service):
+    async def refused(_):
+        answer = {"error": 20_000 * "x", "usage": {"tokens": 30}}
+        return web.json_response(answer, status=400)
+
+    service.answer = refused
+    prices = [Price("2.50 USD", per="1000 tokens", at_most=100)]
+    priced = Service(name="geo", url=service.url, max_concurrency=2, prices=prices)
+    asked = over_http(service.url, service=priced, bill={"tokens": "$.usage.tokens"})
+    counts = counted(asked, "a")
+    assert {unit: days.total() for unit, days in counts.units.items()} == {"token": 30}
+    assert counts.unknown_use == 0
+
+
 def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
     message = {}
 
