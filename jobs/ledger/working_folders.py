@@ -26,6 +26,8 @@ from jobs.storage.stored_files import error_text
 RUNS = "runs"  # <folder>/runs/<run_id>/: working files of a run
 BEAT = "run.json"
 DEAD_AFTER = 30.0  # s without a heartbeat or a renewal
+# s without a heartbeat, after which a run counts as killed; longer than two machines' clocks differ
+QUIET = 600.0
 ABANDONED = timedelta(days=2)  # without a heartbeat, which a living run writes every few seconds
 
 
@@ -92,6 +94,18 @@ def remove_gone(
     for run_id in gone:
         remove_run(folder, run_id)
     return registered - gone
+
+
+def runs_at_work(folder: LedgerFolder, now_us: int) -> set[str]:
+    """Return the runs that may still call. Raises LedgerError."""
+    files = folder.files(RUNS)
+    registered, names = remove_gone(folder, files), by_run(folder, files)
+    beats = {run: names[run][BEAT] for run in registered}
+    return {
+        run
+        for run, beat in beats.items()
+        if beat is None or now_us / 1e6 - beat.timestamp() < QUIET
+    }
 
 
 def _is_gone(folder: LedgerFolder, run_id: str) -> bool:

@@ -21,6 +21,7 @@ from jobs.ledger.changes.compaction import open_compacted
 from jobs.ledger.generations import COMPACTED, contents
 from jobs.ledger.scan import read_parts
 from jobs.ledger.selection import select
+from jobs.ledger.working_folders import runs_at_work
 from jobs.tables.delta.asked_keys import KeysOf, days_that_asked
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: use the days' other answers at any age
 ROWS_AT_ONCE = 10_000
+MARK = "asked"
 TRIES = 5  # while compactions delete files
 
 
@@ -52,7 +54,8 @@ def find(kept: Kept, where: str, *, first: str | None = None, last: str | None =
 
     Args:
         kept: The lookup's ledger.
-        where: The condition.
+        where: The condition. Where it names 'asked', marks whose answer was lost may meet it too,
+            but not those of runs that may still call.
         first: The first day (UTC) of the answers.
         last: The last day (UTC) of the answers, included.
 
@@ -60,11 +63,12 @@ def find(kept: Kept, where: str, *, first: str | None = None, last: str | None =
         DeclarationError: The condition is invalid.
         LedgerError: The ledger cannot be read.
     """
-    condition = Condition(kept.lookup, where)
+    condition, now_us = Condition(kept.lookup, where), time.time_ns() // 1000
+    outcomes = (*ANSWERS, MARK) if f"'{MARK}'" in where else ANSWERS
     since = 0 if first is None else _us(first)
     until = 1 << 62 if last is None else _us(last, dt.timedelta(days=1))
     candidates: set[str] = set()
-    for answers in _answers(kept, since, until):
+    for answers in _answers(kept, outcomes, since, until):
         holds = condition.holds_for(as_answers(answers))
         candidates.update(
             key for key, true in zip(answers["key"].to_pylist(), holds, strict=True) if true
@@ -72,10 +76,14 @@ def find(kept: Kept, where: str, *, first: str | None = None, last: str | None =
     selected = select(
         kept.folder,
         pa.array(sorted(candidates), pa.string()),
-        now_us=time.time_ns() // 1000,
+        now_us=now_us,
         ttl=FOR_EVER,
     )
-    newest = _between(_answered(selected.answers), since, until)
+    newest = _between(_of(selected.answers, outcomes), since, until)
+    if MARK in outcomes:
+        at_work = pa.array(sorted(runs_at_work(kept.folder, now_us)), pa.string())
+        may_end = pc.is_in(newest["run_id"], at_work)
+        newest = newest.filter(pc.invert(pc.and_(pc.equal(newest["outcome"], MARK), may_end)))
     holds = condition.holds_for(as_answers(newest))  # a newer answer may not meet the condition
     keys = tuple(key for key, true in zip(newest["key"].to_pylist(), holds, strict=True) if true)
     void = tuple(selected.refreshed.to_pylist())
@@ -96,11 +104,11 @@ def expire(kept: Kept, matched: Matched) -> int:
     return mark_expired(kept.folder, matched.keys)
 
 
-def _answers(kept: Kept, since: int, until: int) -> Iterator[pa.Table]:
+def _answers(kept: Kept, outcomes: Sequence[str], since: int, until: int) -> Iterator[pa.Table]:
     for _ in range(TRIES):
         try:
             for table in _tables(kept):
-                answers = _between(_answered(table), since, until)
+                answers = _between(_of(table, outcomes), since, until)
                 for start in range(0, len(answers), ROWS_AT_ONCE):
                     yield answers.slice(start, ROWS_AT_ONCE)
         except FileNotFoundError:  # start again; duplicates do not matter
@@ -124,8 +132,8 @@ def _tables(kept: Kept) -> Iterator[pa.Table]:
     yield from (table for _, table in read_parts(kept.folder, there.parts) if table is not None)
 
 
-def _answered(records: pa.Table) -> pa.Table:
-    return records.filter(pc.is_in(records["outcome"], pa.array(ANSWERS)))
+def _of(records: pa.Table, outcomes: Sequence[str]) -> pa.Table:
+    return records.filter(pc.is_in(records["outcome"], pa.array(outcomes)))
 
 
 def _between(answers: pa.Table, since: int, until: int) -> pa.Table:

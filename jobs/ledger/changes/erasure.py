@@ -23,13 +23,11 @@ from jobs.ledger.journal import JOURNAL
 from jobs.ledger.plan import OF_KEYS
 from jobs.ledger.scan import KeySet
 from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder
-from jobs.ledger.working_folders import BEAT, RUNS, by_run, remove_gone
+from jobs.ledger.working_folders import RUNS, runs_at_work
 from jobs.storage.durable import DRAFT
 from jobs.storage.stored_files import error_text
 
 AT_MOST = 5  # times that another change may be first
-# s without a heartbeat, after which a run counts as killed; longer than two machines' clocks differ
-QUIET = 600.0
 INDEX = "index"  # prefix of the names of files with a run's answers; its other files hold no key
 
 
@@ -119,7 +117,7 @@ class _Forgetting:
 
     def run(self, now_us: int) -> None:
         """Forget the keys. Raises Overtaken if another change was first."""
-        self._at_work, self.files = self._runs_at_work(now_us), 0
+        self._at_work, self.files = runs_at_work(self._folder, now_us), 0
         there = contents(self._folder)
         new = NewFiles(self._folder, there.generation)
         kept = self._without_keys(there.generation, new)
@@ -131,16 +129,6 @@ class _Forgetting:
         self.files += len(torn)
         sweep(self._folder, None, now_us)
         self._forget_runs()
-
-    def _runs_at_work(self, now_us: int) -> set[str]:
-        files = self._folder.files(RUNS)
-        registered, names = remove_gone(self._folder, files), by_run(self._folder, files)
-        beats = {run: names[run][BEAT] for run in registered}
-        return {
-            run
-            for run, beat in beats.items()
-            if beat is None or now_us / 1e6 - beat.timestamp() < QUIET
-        }
 
     def _without(self, table: pa.Table) -> pa.Table | None:
         places = self._wanted.places(table["key"])

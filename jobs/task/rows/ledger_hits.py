@@ -170,7 +170,8 @@ def map_stored_answer(caller: Client, stored: StoredAnswer) -> Reply:
             "unknown",
             error=f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is "
             "lost; "
-            f"{NOT_REPEATED} (idempotent=False)",
+            f"{NOT_REPEATED} (idempotent=False), unless `tidegate refresh` with "
+            "stored.outcome = 'asked' lets it",
         )
     try:
         message = None if stored.response is None else load(stored.response)

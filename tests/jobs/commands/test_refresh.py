@@ -11,8 +11,10 @@ from deltalake import DeltaTable
 from jobs.commands import ledgers
 from jobs.commands.replaying import refresh
 from jobs.errors import DeclarationError
+from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.keys import key_text
+from jobs.ledger.working_folders import announce
 from tests.support.places import everywhere
 from tidegate.__main__ import main
 
@@ -98,6 +100,20 @@ def test_marked_answers_are_marked_once_and_their_days_are_still_told_after_a_cr
     # asked anew since
     stored.store({1: {"temp_c": 1.0}, 4: {"temp_c": 2.0}}, at=dt.datetime.now(dt.UTC).isoformat())
     assert found(stored, "answer.temp_c = 0") == ([], [])
+
+
+@everywhere("towns", on_store=pytest.mark.proof)
+def test_a_condition_that_names_marks_finds_the_calls_whose_answers_were_lost(stored):
+    now = round(dt.datetime.now(dt.UTC).timestamp() * 1e6)
+    announce(stored.folder, "at work")
+    for number, run in ((5, "killed"), (6, "at work")):
+        mark = StoredAnswer(key(number), "asked", None, now, run)
+        stored.folder.write_part(run, f"0-0-{number}", [mark])
+    stored.publish("2013-01-12", [2, 5, 6], statuses={5: "unknown", 6: "unknown"})
+    assert found(stored, "answer.temp_c IS NULL") == ([key(3)], [SECOND])
+    assert found(stored, "stored.outcome = 'asked'") == ([key(5)], ["2013-01-12"])
+    refresh.expire(kept(stored), refresh.find(kept(stored), "stored.outcome = 'asked'"))
+    assert found(stored, "stored.outcome = 'asked'")[0] == []
 
 
 def test_without_run_it_is_said_and_nothing_changes(stored, capsys):
