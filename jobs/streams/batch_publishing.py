@@ -61,7 +61,7 @@ def complete_records(
     enrichment: Enrichment, batch: MicroBatch, now: Clock = lambda: dt.datetime.now(dt.UTC)
 ) -> list[DayRecord]:
     """Returns a published batch's records; saves as published those that a kill left as written."""
-    runs = runs_in_table(enrichment)
+    runs, _ = runs_in_table(enrichment)
     found = [
         run_records.of_run(enrichment.name, day, run)
         for day, run in runs

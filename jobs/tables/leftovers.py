@@ -10,7 +10,7 @@ from jobs.storage.stored_files import is_there
 from jobs.storage.urls import absolute, below
 from jobs.tables import audit, dead_letters
 from jobs.tables.delta import by_run
-from jobs.tables.delta.asked_keys import days_without_runs, runs_in_table
+from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.delta.delta_log import LOG, sync_log, table_at
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.records import run_records
@@ -27,7 +27,7 @@ def delete_what_crashes_left(enrichment: Enrichment) -> None:
     """
     table = enrichment.output.path
     with storing(table), alone_with(table):
-        published, unknown = runs_in_table(enrichment), days_without_runs(enrichment)
+        published, unknown = runs_in_table(enrichment)
         for beside in (audit.table_of(table), dead_letters.table_of(table)):
             by_run.keep_published(beside, enrichment.input.partition, published, unknown)
 

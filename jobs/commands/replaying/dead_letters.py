@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from jobs.arrow_values import readable_rows
 from jobs.commands.replaying.replay import held_back_letters, removed_letters
 from jobs.errors import DeclarationError
@@ -19,7 +22,7 @@ from jobs.schema.columns import RUN_ID
 from jobs.schema.facts import Facts
 from jobs.schema.personal import HIDDEN, http_status
 from jobs.tables import dead_letters
-from jobs.tables.delta.asked_keys import days_without_runs, runs_in_table
+from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.records import run_records
 
 if TYPE_CHECKING:
@@ -85,16 +88,18 @@ def find_dead_letters(
         )
     found = []
     # rows of several batches of a stream have letters of several runs
-    seen, unknown = runs_in_table(enrichment), days_without_runs(enrichment)
+    has_letters = any(one.state != "held back" and one.dead_letters for one in last.values())
+    published, unknown = runs_in_table(enrichment) if has_letters else (set(), set())
     for of, record in last.items():
         rows: list[dict[str, Any]] = []
         if record.state == "held back":
             rows = [row for batch in held_back_letters(record) for row in readable_rows(batch)]
         elif record.dead_letters:
             table = dead_letters.of_day(output, enrichment.input.partition, of)
-            rows = [
-                row for row in readable_rows(table) if of in unknown or (of, row[RUN_ID]) in seen
-            ]
+            if of not in unknown:  # killed tries have letters too
+                runs = pa.array([run for day, run in published if day == of], pa.string())
+                table = table.filter(pc.is_in(table[RUN_ID], runs))
+            rows = list(readable_rows(table))
         removed = record.dead_letters if record.state == "held back" and not rows else 0
         if removed and day is not None:
             raise DeclarationError(f"{name}: {removed_letters(record)}")

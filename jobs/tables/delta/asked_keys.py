@@ -45,8 +45,8 @@ def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
     """Returns the published days with a row of any of these keys, and those with a file of another
     program, which does not tell its keys.
     """
-    found = {day for day, file in files_of_days(enrichment) if asks(file, keys)}
-    return sorted(found | days_without_runs(enrichment))
+    files = files_of_days(enrichment)
+    return sorted({day for day, file in files if not _has_run(file) or asks(file, keys)})
 
 
 def asks(file: str, keys: KeysOf) -> bool:
@@ -74,20 +74,24 @@ def partly_deleted(enrichment: Enrichment) -> list[str]:
     return [] if opened is None else files_with_vectors(opened)
 
 
-def runs_in_table(enrichment: Enrichment) -> set[tuple[str, str]]:
-    """Returns day and run id of each published file: its folder is named after the run."""
-    return {(day, PurePosixPath(file).parent.name) for day, file in files_of_days(enrichment)}
+def runs_in_table(enrichment: Enrichment) -> tuple[set[tuple[str, str]], set[str]]:
+    """Returns day and run id of each published file, whose folder is named after the run; and the
+    days with a file that another program wrote, as OPTIMIZE does: no run's folder has it.
+    """
+    files = list(files_of_days(enrichment))
+    return (
+        {(day, PurePosixPath(file).parent.name) for day, file in files},
+        {day for day, file in files if not _has_run(file)},
+    )
 
 
 def days_without_runs(enrichment: Enrichment) -> set[str]:
-    """Returns days with a file that another program wrote, as OPTIMIZE does: no run's folder has
-    it.
-    """
-    return {
-        day
-        for day, file in files_of_days(enrichment)
-        if PurePosixPath(file).parent.parent.name != RUNS
-    }
+    """Returns the days with a file that another program wrote."""
+    return runs_in_table(enrichment)[1]
+
+
+def _has_run(file: str) -> bool:
+    return PurePosixPath(file).parent.parent.name == RUNS
 
 
 def asked(rows: pa.RecordBatch | pa.Table, keys: KeysOf) -> list[bool]:
