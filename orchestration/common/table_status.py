@@ -227,7 +227,8 @@ def _due(enrichment: Enrichment, day: str) -> dt.datetime | None:
     if not is_day(day):
         return None
     if by is None:
-        by = f"{hour:0>2}:{minute:0>2}" if minute.isdigit() and hour.isdigit() else "23:59"
+        is_daily = minute.isdigit() and hour.isdigit()
+        by = f"{int(hour):02}:{int(minute):02}" if is_daily else "23:59"
     return deadline(replace(enrichment, publish_by=by), day)
 
 

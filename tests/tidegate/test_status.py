@@ -167,6 +167,13 @@ def test_hours_of_a_zone_are_wanted_between_its_days_and_once_they_are_due(towns
     )
 
 
+def test_a_day_of_a_schedule_with_more_zeros_is_due_at_its_time(towns):
+    padded = dataclasses.replace(towns.enrichment, schedule="005 002 * * *", publish_by=None)
+    for minute, state in ((4, "waiting"), (6, "missing")):
+        at = dt.datetime(2013, 1, 20, 2, minute, tzinfo=dt.UTC)
+        assert read_table(padded, 2, at).last.state == state
+
+
 def test_a_run_that_ends_while_its_costs_are_read_counts_once(towns, monkeypatch):
     day, load = "2013-01-19", run_records.load
     bills = [RunBill("towns", day, "r", "2013-01-20T00:00:00+00:00", (), "")]
