@@ -29,7 +29,7 @@ class PricedPlan(Facts):
         enrichment: Its name.
         day: The day.
         where: The reason of the letters of a replay; empty for a run.
-        calls: Requests, without those that repeat a failed one.
+        calls: A call for each key, without those that repeat a failed one.
         price: As `0.20 USD`, or `free`.
         capped: Whether the person named the price, in place of the planned cost.
     """
@@ -65,10 +65,10 @@ def price_plan(
     asked = []
     if where:
         for chosen in choose_letters(enrichment, where, day):
-            asked += [(one.lookup, one.requests, one.cost) for one in chosen.priced]
+            asked += [(one.lookup, one.calls, one.cost) for one in chosen.priced]
     else:
         asked += [
-            (one.name, one.requests + one.unknown, one.cost_at_most or one.cost)
+            (one.name, one.calls + one.unknown, one.cost_at_most or one.cost)
             for one in plan(enrichment, [day]).lookups
         ]
     if max_cost is None:
@@ -78,22 +78,18 @@ def price_plan(
         price = f"{most.amount:f} {most.currency}"
     content = [enrichment.facts().to_json(), day, where, asked, price]
     digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
-    calls = sum(requests for _, requests, _ in asked)
+    calls = sum(calls for _, calls, _ in asked)
     return PricedPlan(digest, enrichment.name, day, where, calls, price, max_cost is not None)
 
 
 def _price(enrichment: Enrichment, asked: list[tuple[str, int, str | None]]) -> str:
     prices = {lookup.name: lookup.prices for lookup in enrichment.lookups}
-    spent = []
-    for name, requests, cost in asked:
-        if not prices[name] or not requests:
-            continue
-        if cost is None:
-            raise DeclarationError(
-                f"lookup {name}: its cost is not known before its answers; give --max-cost."
-            )
-        spent.append((prices[name][0].currency, Decimal(cost)))
-    costs = sum_by_currency(spent)
+    billed = [(name, cost) for name, calls, cost in asked if prices[name] and calls]
+    if unknown := [name for name, cost in billed if cost is None]:
+        raise DeclarationError(
+            f"lookup {unknown[0]}: its cost is not known before its answers; give --max-cost."
+        )
+    costs = sum_by_currency((prices[name][0].currency, Decimal(cost or 0)) for name, cost in billed)
     if len(costs) > 1:
         raise DeclarationError(f"the cost has several currencies: {', '.join(costs)}.")
     return next((f"{cost:f} {currency}" for currency, cost in costs.items()), FREE)
