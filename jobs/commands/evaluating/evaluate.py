@@ -194,7 +194,9 @@ class _Side:
         )
 
     def _mean_cost(self) -> Decimal | None:
-        """Return what a stored answer cost on average at the prices of today; None if unknown."""
+        """Return what a stored answer cost on average at the prices of today, in full batches; None
+        if unknown.
+        """
         folder, lookup = declared_folder(self.enrichment, self.lookup), self.lookup
         texts = asked_texts(
             self.asked.rows[schema.key(lookup.name)].combine_chunks(),
@@ -206,7 +208,8 @@ class _Side:
         prices = in_force(lookup.prices, dt.datetime.now(dt.UTC).date().isoformat())
         usage = UsageReader(lookup.bill)
         costs = [
-            cost_of(prices, {**used, "request": 1, "item": 1})
+            cost_of(prices, {**used, "item": 1})
+            + cost_of(prices, {"request": 1}) / lookup.batch_size
             for one in as_answers(stored)
             if one.response is not None and (used := usage.read(load(one.response))) is not None
         ]

@@ -12,6 +12,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from aiohttp import web
 
 from jobs.commands.costs import list_costs
 from jobs.limits.store_url import LIMITS_URL, STATE_HOME
@@ -211,3 +212,28 @@ def test_rows_are_matched_by_a_row_id_spelled_in_another_case(local_days, capsys
     assert main(["eval", "towns", "--package", "declared", *options]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["row"] for row in found["differing"]] == [{"Number": 1}]
+
+
+IN_BATCHES = """
+from tidegate import Batch, Enrichment, HttpLookup, Input, Ledger, Output, Price, Service
+
+label = HttpLookup(
+    name="label", request="POST /label", keys={{"k": "k"}}, returns="x INT", timeout=20.0,
+    service=Service(name="together", url="{url}", max_concurrency=2, prices=Price("0.05 USD", per="request")),
+    batch=Batch(max_items=5, max_wait=1.0, item={{"id": "{{id}}", "k": "{{k}}"}}, match="$.id"),
+)
+reviews = Enrichment(name="reviews", input=Input(path="raw"), lookups=[label], output=Output(path="out"),
+                     ledger=Ledger("ledger"))
+"""
+
+
+def test_stored_answers_of_full_batches_cost_what_their_calls_did(project, service, capsys):
+    async def answer(request):
+        return web.json_response([{**item, "x": 1} for item in await request.json()])
+
+    service.answer = answer
+    project.declare(IN_BATCHES.format(url=service.url))
+    project.write(DAY, {"k": [f"k{number}" for number in range(10)]})
+    asked, stored = (json.loads(evaluate(capsys, "--json"))["variants"][0] for _ in range(2))
+    assert (asked["calls"], asked["paid"], stored["calls"]) == (10, "0.10 USD", 0)
+    assert asked["cost_of_1000"] == stored["cost_of_1000"] == "10.0000 USD"
