@@ -160,8 +160,8 @@ class TidegateDay(BaseOperator):
             raise AirflowFailException(
                 'No day is named: give a partition key, or {"day": "2013-01-10"} as conf.'
             )
-        command = self._command(context["params"], day)
         began = context["dag_run"].start_date
+        command = self._command(context["params"], day, began)
         crashes = Crashes(context["task_state_store"], began)
         crashes.begin()
         results, status = self._run(command)
@@ -204,7 +204,7 @@ class TidegateDay(BaseOperator):
         except subprocess.TimeoutExpired:
             process.kill()
 
-    def _command(self, params: Mapping[str, Any], day: str) -> list[str]:
+    def _command(self, params: Mapping[str, Any], day: str, began: dt.datetime) -> list[str]:
         mode = params.get("mode") or "nightly"
         if mode not in self.enrichment["modes"]:
             raise AirflowFailException(
@@ -221,6 +221,9 @@ class TidegateDay(BaseOperator):
                 "--where",
                 str(params.get("where")),
                 "--run",
+                # a later try leaves out what an earlier one was answered, and paid
+                "--answered-before",
+                began.isoformat(),
             ],
         }[mode]
         if mode == "refresh":

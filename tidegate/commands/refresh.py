@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from jobs.commands.replaying.refresh import Matched
 
 
+def moment(text: str) -> dt.datetime:
+    """Return a moment, in UTC if the text names no zone. argparse tells errors by its name."""
+    return at if (at := dt.datetime.fromisoformat(text)).tzinfo else at.replace(tzinfo=dt.UTC)
+
+
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lookup", metavar="LOOKUP")
     parser.add_argument(
@@ -32,6 +38,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--answered-to", metavar="YYYY-MM-DD", help="last day of the answers, UTC; it too"
+    )
+    parser.add_argument(
+        "--answered-before",
+        type=moment,
+        metavar="MOMENT",
+        help="answers before it, such as 2013-01-19T05:00Z: a repeated command leaves new ones out",
     )
     parser.add_argument(
         "--run",
@@ -53,7 +65,9 @@ def _run(options: argparse.Namespace) -> int:
     last = options.answered_to and require_day(options.answered_to, "--answered-to")
     status = RIGHT
     for kept in ledgers.named(discover(options.package), options.lookup):
-        matched = refresh.find(kept, options.where, first=first, last=last)
+        matched = refresh.find(
+            kept, options.where, first=first, last=last, before=options.answered_before
+        )
         _say(options.lookup, matched, words(options))
         if not options.do:
             continue

@@ -49,7 +49,14 @@ class Matched:
     days: tuple[tuple[str, Enrichment, tuple[str, ...]], ...]
 
 
-def find(kept: Kept, where: str, *, first: str | None = None, last: str | None = None) -> Matched:
+def find(
+    kept: Kept,
+    where: str,
+    *,
+    first: str | None = None,
+    last: str | None = None,
+    before: dt.datetime | None = None,
+) -> Matched:
     """Find stored answers that meet a condition, and days that use them; change nothing.
 
     Args:
@@ -58,6 +65,7 @@ def find(kept: Kept, where: str, *, first: str | None = None, last: str | None =
             but not those of runs that may still call.
         first: The first day (UTC) of the answers.
         last: The last day (UTC) of the answers, included.
+        before: The end of the answers' time, excluded.
 
     Raises:
         DeclarationError: The condition is invalid.
@@ -66,7 +74,10 @@ def find(kept: Kept, where: str, *, first: str | None = None, last: str | None =
     condition, now_us = Condition(kept.lookup, where), time.time_ns() // 1000
     outcomes = (*ANSWERS, MARK) if f"'{MARK}'" in where else ANSWERS
     since = 0 if first is None else _us(first)
-    until = 1 << 62 if last is None else _us(last, dt.timedelta(days=1))
+    until = min(
+        1 << 62 if last is None else _us(last, dt.timedelta(days=1)),
+        1 << 62 if before is None else int(before.timestamp() * 1e6),
+    )
     candidates: set[str] = set()
     for answers in _answers(kept, outcomes, since, until):
         holds = condition.holds_for(as_answers(answers))

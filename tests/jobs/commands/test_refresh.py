@@ -164,3 +164,19 @@ def test_a_day_whose_input_is_gone_keeps_no_other_day_from_its_refresh(local_day
     assert main([*command, "--package", "declared"]) == 2
     assert sorted(town for _, town, _ in local_days.calls) == ["town-2", "town-3", "town-4"]
     assert f"{FIRST}  no input " in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_refresh_that_is_tried_again_asks_for_no_answer_twice(local_days):
+    for day, towns in {FIRST: ["town-1", "town-2"], SECOND: ["town-3", "town-4"]}.items():
+        local_days.write_input(day, towns)
+    assert local_days.run(FIRST, SECOND) == 0
+    local_days.calls.clear()
+    command = ["refresh", "weather", "--where", "answer.temp_c >= 0", "--run"]
+    command += ["--answered-before", dt.datetime.now(dt.UTC).isoformat(), "--package", "declared"]
+    local_days.fails = {"town-3": 500}
+    assert main(command) == 1
+    local_days.fails = {}
+    assert main(command) == 0
+    assert main(command) == 0
+    asked = [town for _, town, _ in local_days.calls]
+    assert sorted(asked) == ["town-1", "town-2", "town-3", "town-3", "town-4"]

@@ -129,6 +129,8 @@ def ended(tmp_path_factory):
         (says / day).write_text("\t".join(said(state, day) for state in states))
     (says / "2026-02-01").write_text(said("stopped: service", "2026-02-01"))
     (says / "2026-02-02").write_text(said("published", "2026-02-02"))
+    stopped = [said(state, "2026-03-01") for state in ("stopped: service", "published")]
+    (says / "2026-03-01").write_text("\n".join(stopped))
     command = root / "command"
     command.write_text(
         COMMAND.format(python=sys.executable, asked=str(root / "asked"), folder=str(says))
@@ -148,6 +150,7 @@ def ended(tmp_path_factory):
         ("towns", {"day": "2026-02-02"} | refresh | {"where": None}),
         ("towns", {"day": "2026-02-02", "answered_from": "2026-02-02"} | refresh),
         ("unhurried", {"day": "2026-02-01"}),
+        ("towns", {"day": "2026-03-01", "answered_from": "2026-03-01"} | refresh),
     ]
     for number in range(3, 3 + len(REFRESHES)):
         day = f"2026-02-{number:02}"
@@ -165,6 +168,7 @@ def ended(tmp_path_factory):
         "a refresh without its condition",
         "a refresh",
         "down, and nothing to publish by",
+        "a refresh tried again",
         *REFRESHES,
         "deadlines",
     ]
@@ -225,14 +229,23 @@ def test_the_conf_chooses_the_command_and_what_it_lacks_fails_the_task_before_an
     assert f"run declared.towns:towns --day {day_of('published')} --json" in asked
     assert f"replay declared.towns:towns --day {day_of('without letters')} --json" in asked
     words = (
-        "refresh weather --where answer.temp_c = 0 --run --package declared --answered-from "
-        "2026-02-02 --json"
+        r"refresh weather --where answer.temp_c = 0 --run --answered-before \S+ --package declared "
+        "--answered-from 2026-02-02 --json"
     )
-    assert words in asked
+    assert any(re.fullmatch(words, line) for line in asked)
     assert results["a refresh"]["state"] == "success"
     assert (
         results["no day named"]["state"]
         == results["a refresh without its condition"]["state"]
         == "failed"
     )
-    assert len(asked) == sum(len(states) for states, _, _ in DAYS.values()) + 2 + len(REFRESHES)
+    assert len(asked) == sum(len(states) for states, _, _ in DAYS.values()) + 4 + len(REFRESHES)
+
+
+def test_a_refresh_that_is_tried_again_leaves_out_answers_since_its_run_began(ended):
+    results, asked, _ = ended
+    assert results["a refresh tried again"]["state"] == "success"
+    first, second = (line for line in asked if "--answered-from 2026-03-01" in line)
+    assert first == second
+    before = re.search(r"--answered-before (\S+)", first)[1]
+    assert dt.timedelta() < dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(before)
