@@ -80,7 +80,7 @@ class Enrichment(dg.Component):
         context: dg.ComponentLoadContext,
     ) -> "Enrichment":
         # the Spark program reads the attributes from the file, so they are read from there
-        file = _relative(context.path / FILE)
+        file = Path(os.path.relpath(context.path / FILE))
         from_yaml(file)  # its errors name this file
         # the definitions that come with a file are not those of its table
         if "post_processing" in yaml.safe_load(file.read_text(encoding="utf-8")):
@@ -104,7 +104,3 @@ class Enrichment(dg.Component):
                 raise DeclarationError(f"{file}: {message}")
             declared.append(found)
         return build_definitions([Declared(*one) for one in declared], spark_program())
-
-
-def _relative(path: Path) -> Path:
-    return Path(os.path.relpath(path))

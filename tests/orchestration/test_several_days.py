@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import dagster as dg
 import pytest
 from dagster import MAX_RUNTIME_SECONDS_TAG, DagsterEventType, DagsterRunStatus
+from dagster._core.storage.tags import RESUME_RETRY_TAG, RETRY_NUMBER_TAG
 from dagster._core.test_utils import create_run_for_test
 from deltalake import DeltaTable
 
@@ -227,6 +228,35 @@ def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(p
     script.begun.clear()
     three_days(project, script, code=KILLED)
     assert script.begun[0] == DAYS[0]  # another run
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("retried_once")
+def test_a_run_that_a_person_executes_again_runs_its_published_days_unless_from_failure(
+    project, monkeypatch
+):
+    script, create = Script(written, no_input, written), dg.DagsterInstance.create_run_for_job
+    definitions = build_definitions([DECLARED], scripted(flights, script))
+    first = run_range(definitions, JOB, DAYS[0], DAYS[2], project).run_id
+    assert script.begun == [*DAYS]
+
+    def again(parent, **tags):
+        """As the buttons of a run's page. Returns the run's id."""
+        script.begun.clear()
+        of = {"parent_run_id": parent, "root_run_id": first}
+        monkeypatch.setattr(
+            dg.DagsterInstance,
+            "create_run_for_job",
+            lambda *given, **named: create(*given, **{**named, **of}),
+        )
+        return run_range(definitions, JOB, DAYS[0], DAYS[2], project, **tags).run_id
+
+    again(first, **{RESUME_RETRY_TAG: "true"})
+    assert script.begun == [DAYS[1]]
+    whole = again(first)
+    assert script.begun == [*DAYS]
+    again(whole, **{RETRY_NUMBER_TAG: "1"})
+    assert script.begun == [DAYS[1]]
 
 
 @pytest.mark.process

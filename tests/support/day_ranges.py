@@ -12,10 +12,15 @@ def range_tags(first: str, last: str) -> dict[str, str]:
 
 
 def run_range(
-    definitions: dg.Definitions, job: str, first: str, last: str, instance: dg.DagsterInstance
+    definitions: dg.Definitions,
+    job: str,
+    first: str,
+    last: str,
+    instance: dg.DagsterInstance,
+    **tags: str,
 ) -> dg.ExecuteInProcessResult:
     return definitions.resolve_job_def(job).execute_in_process(
-        tags=range_tags(first, last), instance=instance, raise_on_error=False
+        tags=range_tags(first, last) | tags, instance=instance, raise_on_error=False
     )
 
 

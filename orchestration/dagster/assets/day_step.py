@@ -24,6 +24,7 @@ from orchestration.dagster.assets.checks import (
     withdraw_planned_by_ended_runs,
 )
 from orchestration.dagster.assets.day_config import MODE
+from orchestration.dagster.assets.day_status import tries_of
 from orchestration.dagster.assets.days_reporter import DaysReporter, Event
 from orchestration.dagster.assets.days_to_run import choose_days
 from orchestration.dagster.declared import Declared
@@ -100,9 +101,9 @@ class _DayStep:
     def _run_days(self) -> Iterator[Event]:
         context, tally = self._context, self._reporter.tally
         several = len(tally.days) > 1
-        # a re-execution has its own run id, and its first run as root
-        tries = {context.run_id, context.run.root_run_id or context.run_id}
-        chosen = choose_days(self._declared, self._mode, tally.days, tries)
+        chosen = choose_days(
+            self._declared, self._mode, tally.days, tries_of(context.instance, context.run)
+        )
         tally.red |= chosen.refused
         for record in chosen.unchanged.values():
             yield from self._reporter.report_unchanged(record)

@@ -38,7 +38,7 @@ def choose_days(declared: Declared, mode: Mode, days: Sequence[str], tries: set[
         declared: Their enrichment.
         mode: Of the run.
         days: All days of the run.
-        tries: Ids of the run and of the run that it repeats. A single day is always run again.
+        tries: Ids of the run and of the runs that it repeats. A single day is always run again.
     """
     chosen = ChosenDays()
     for day in days:
@@ -63,12 +63,15 @@ def _is_published_by(tries: set[str], enrichment: str, day: str) -> bool:
 
 def _choose_by_answers(chosen: ChosenDays, enrichment: Enrichment, day: str, mode: Mode) -> None:
     """Chooses a day that is replayed or remapped. Raises TidegateError if it cannot be replayed."""
+    from jobs.commands.replaying.replay import last_run, prepare
+
     if enrichment.ledger is None:
         chosen.refused[day] = Red(
             "the enrichment keeps no ledger: every row would be called.", "Run the nightly job."
         )
         return
-    record = _record_without_dead_letters(enrichment, day) if mode is Mode.replay else None
+    has_letters = mode is Mode.remap or prepare(enrichment, day)
+    record = None if has_letters else last_run(enrichment, day)
     if record is None:
         chosen.to_run.append(day)
     elif record.state == PUBLISHED:
@@ -76,10 +79,3 @@ def _choose_by_answers(chosen: ChosenDays, enrichment: Enrichment, day: str, mod
     else:
         reason = f"the last run was held back, and not for its dead letters: {record.reason}"
         chosen.refused[day] = Red(reason, next_step(record))
-
-
-def _record_without_dead_letters(enrichment: Enrichment, day: str) -> DayRecord | None:
-    """Returns the record of the day's last run if it left nothing to replay."""
-    from jobs.commands.replaying.replay import last_run, prepare
-
-    return None if prepare(enrichment, day) else last_run(enrichment, day)
