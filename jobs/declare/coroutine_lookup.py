@@ -15,7 +15,7 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import dataclass, field, fields
-from types import MappingProxyType
+from types import CodeType, MappingProxyType
 from typing import Any, Protocol
 
 from jobs.declare.answers.conditions import Conditions
@@ -306,7 +306,15 @@ class CoroutineLookup(Lookup):
 
     @property
     def trusts(self) -> str | None:
-        if not reported_units(self.prices) or self.version > 1 or self.fingerprint:
+        reported = reported_units(self.prices)
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        if reported and code is not None and not _names(code, "bill"):
+            return (
+                f"http.bill: its service has a price per {reported[0]}, and its function does not "
+                "call http.bill itself; answers that it does not bill count 0 in costs, budgets "
+                "and caps"
+            )
+        if not reported or self.version > 1 or self.fingerprint:
             return None
         return (
             "version: it counts by its name, so that a changed prompt, model or parameter of its "
@@ -322,6 +330,12 @@ class CoroutineLookup(Lookup):
         declared_fields = {one.name: getattr(self, one.name) for one in fields(self)}
         # cloudpickle takes the function with its code
         return _restored, (type(self), declared_fields)
+
+
+def _names(code: CodeType, name: str) -> bool:
+    """Return whether code, or a function in it, has this attribute or variable."""
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    return name in code.co_names or any(_names(one, name) for one in inner)
 
 
 def declared(module: str, name: str) -> CoroutineLookup:

@@ -23,9 +23,11 @@ def over_http(prices=(), rate=(), **fields):
     )  # fmt: skip
 
 
-def coroutine(prices=PRICES, **fields):
-    async def label(row, http): ...
+async def label(row, http):
+    http.bill(tokens=1)
 
+
+def coroutine(prices=PRICES, label=label, **fields):
     service = Service(name="model", url="http://a", max_concurrency=1, prices=prices)
     usual = {"model": "small"} if prices else {}
     return lookup(
@@ -90,6 +92,22 @@ def test_a_price_or_a_bill_repeats_no_call_and_a_prompt_does():
     assert request_fingerprint(over_http(PRICES, bill={"tokens": "$.usage.total"})) == plain
     changed = {"body": {"model": "small", "text": "Label: {k}"}}
     assert request_fingerprint(over_http(**changed)) != plain
+
+
+def test_check_names_a_coroutine_that_bills_no_unit_of_its_prices():
+    async def unbilled(row, http):
+        return await http.get("/bill")
+
+    async def billed_inside(row, http):
+        async def ask():
+            http.bill(tokens=1)
+
+        return await ask()
+
+    trusted = [coroutine(label=one, version=2).trusts for one in (unbilled, billed_inside)]
+    assert trusted[0].startswith("http.bill: its service has a price per token, and its function")
+    assert trusted[1] is None
+    assert coroutine(label=unbilled, prices=()).trusts is None
 
 
 def test_a_coroutine_asks_anew_what_its_named_prompt_changed_and_check_says_where_none_is_named():
