@@ -67,6 +67,12 @@ class Waterfall:
                     f"of: lookup {vendor.name} returns {vendor.returns!r}, and lookup {first.name} "
                     f"{first.returns!r}; all must return the same columns, in the same order."
                 )
+        for vendor in self.of[:-1]:
+            if vendor.cache is None:
+                raise DeclarationError(
+                    f"of: lookup {vendor.name} has cache=None, and the next vendor is asked by its "
+                    "answer, of which a key then has several. Leave its cache on."
+                )
         for outcome in self.spill_on:
             if outcome not in SPILLS:
                 raise DeclarationError(

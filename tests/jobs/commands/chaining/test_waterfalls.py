@@ -160,6 +160,10 @@ REFUSED = {
         "spill_on = ['throttled']",
         "spill_on has 'throttled'; it can have 'timeout', 'error', 'outage'",
     ),
+    "no cache": (
+        "of = [replace(a, cache=None), b]",
+        "waterfall firm: of: lookup a has cache=None, and the next vendor is asked by its answer",
+    ),
     "another column": (
         "accept = 'number > 1'",
         "accept reads 'number', which is no column of an answer",
