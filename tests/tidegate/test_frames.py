@@ -412,6 +412,10 @@ def test_keys_of_a_spark_frame_are_evaluated_in_utc_in_any_session(towns, servic
         ("'v' AS _source_file, 1L AS _source_row", "is a column that Tidegate writes"),
         ("'v' AS __key_0_0", "means something else to a run"),
         ("INTERVAL '1' YEAR AS a", "'a' is interval year, which no Python worker of Spark reads"),
+        (
+            "array(struct()) AS a",
+            "'a' is array<struct<>>, and Parquet has no struct without fields",
+        ),
         ("array() AS a", "'a' is array<void>, which no Python worker of Spark reads"),
     ],
 )

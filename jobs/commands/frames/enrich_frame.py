@@ -271,6 +271,11 @@ def _check_types(frame: DataFrame) -> None:
                 f"frame: {field.name!r} is {field.dataType.simpleString()}, which no Python worker "
                 "of Spark reads. Cast it, or leave it out."
             ) from error
+        if "struct<>" in field.dataType.simpleString():
+            raise DeclarationError(
+                f"frame: {field.name!r} is {field.dataType.simpleString()}, and Parquet has no "
+                "struct without fields. Cast it, or leave it out."
+            )
 
 
 # -- both ------------------------------------------------------------------------------------------
