@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.arrow_values import readable_values
+from jobs.arrow_values import Flags, readable_values
 from jobs.commands.evaluating.sampled_rows import Labels, identities, read_labels, sample_rows
 from jobs.commands.frames.enrich_frame import AskedRows, ask_rows, check_rows
 from jobs.declare.answers.answer_json import load
 from jobs.declare.answers.usage import UsageReader
 from jobs.declare.chains import with_lookups_read
-from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import cost_of, in_force
 from jobs.declare.waterfall import with_variant
@@ -29,7 +27,7 @@ from jobs.errors import DeclarationError
 from jobs.ledger.answers import as_answers
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.keys import asked_texts
-from jobs.ledger.selection import select
+from jobs.ledger.scan import records_of
 from jobs.run.plan.preflight import preflight
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
@@ -180,7 +178,7 @@ class _Side:
         facts = self.lookup.facts()
         currency = facts.prices[0].currency if facts.prices else ""
         paid, calls = self.asked.costs.get(name, Decimal(0)), int(called.sum())
-        each = paid / calls if calls else self._mean_cost()
+        stored = self._stored_costs(called)
         return Variant(
             self.name,
             dict(Counter(rows[schema.status(name)].to_pylist()).most_common()),
@@ -188,14 +186,16 @@ class _Side:
             all_as_labelled,
             calls,
             f"{paid:f} {currency}" if currency else "",
-            f"{1000 * each:.4f} {currency}" if currency and each is not None else "",
+            f"{1000 * (paid + sum(stored)) / (calls + len(stored)):.4f} {currency}"
+            if currency and calls + len(stored)
+            else "",
             p50,
             p99,
         )
 
-    def _mean_cost(self) -> Decimal | None:
-        """Return what a stored answer cost on average at the prices of today, in full batches; None
-        if unknown.
+    def _stored_costs(self, called: Flags) -> list[Decimal]:
+        """Return what the stored answers cost at the prices of today, in full batches, each with an
+        answer that it repaired. called: The rows whose answers are not of before.
         """
         folder, lookup = declared_folder(self.enrichment, self.lookup), self.lookup
         texts = asked_texts(
@@ -203,17 +203,19 @@ class _Side:
             hidden=self.enrichment.has_personal_key(lookup),
         )
         assert folder is not None
-        wanted = pa.array([text for text in texts if text is not None], pa.string())
-        stored = select(folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers
+        asked = {text for text, is_called in zip(texts, called, strict=True) if is_called}
+        wanted = [text for text in {*texts} - asked if text is not None]
         prices = in_force(lookup.prices, dt.datetime.now(dt.UTC).date().isoformat())
-        usage = UsageReader(lookup.bill)
-        costs = [
-            cost_of(prices, {**used, "item": 1})
-            + cost_of(prices, {"request": 1}) / lookup.batch_size
-            for one in as_answers(stored)
-            if one.response is not None and (used := usage.read(load(one.response))) is not None
-        ]
-        return sum(costs, Decimal(0)) / len(costs) if costs else None
+        usage, costs = UsageReader(lookup.bill), dict[tuple[str, str], Decimal]()
+        for one in as_answers(records_of(folder, wanted)):  # oldest first
+            used = usage.read(load(one.response)) if one.response else None
+            if one.outcome == "ok" and used is not None:
+                costs[one.key, one.run_id] = (
+                    costs.pop((one.key, one.run_id), Decimal(0))
+                    + cost_of(prices, {**used, "item": 1})
+                    + cost_of(prices, {"request": 1}) / lookup.batch_size
+                )
+        return [*{key: cost for (key, _), cost in costs.items()}.values()]
 
 
 def _declared_with(enrichment: Enrichment, variant: Lookup) -> Enrichment:

@@ -214,6 +214,21 @@ def test_rows_are_matched_by_a_row_id_spelled_in_another_case(local_days, capsys
     assert [row["row"] for row in found["differing"]] == [{"Number": 1}]
 
 
+@pytest.mark.parametrize("weights", [{"fits": 8, "misfit": 4}, {"fits": 8, "refused": 2}])
+def test_a_stored_answer_costs_as_much_as_when_it_was_called(vendor, capsys, weights):
+    """With the first answer to a repair; and where another row calls, as after a refusal."""
+    vendor.weights, paid = weights, {}
+    for _ in range(2):
+        begun = len(vendor.billed)
+        (found,) = json.loads(evaluate(capsys, "--sample", "50", "--json"))["variants"]
+        last = Counter()
+        for _, review, cost in vendor.billed[begun:]:
+            last[review] += cost
+        paid |= last
+        assert found["cost_of_1000"] == f"{1000 * sum(paid.values()) / 50:.4f} USD"
+    assert found["calls"] == len(last) < 50
+
+
 IN_BATCHES = """
 from tidegate import Batch, Enrichment, HttpLookup, Input, Ledger, Output, Price, Service
 
