@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.jobs.run.drawn.money import most_of_call, most_units, with_money
-from tests.jobs.run.drawn.natures import MEMBERS, ONCE, Look
+from tests.jobs.run.drawn.natures import MEMBERS, ONCE, PATIENCE, Look
 
 OF_HTTP = (
     "missing", "refused", "broken", "flaky", "dropped", "throttled", "busy", "misfit", "lacks",
@@ -34,6 +34,7 @@ KINDS = (
     "select",
 )  # fmt: skip
 IN_SQL = ("table", "select")
+HANGING = ("http", "body", "pages", "coroutine")
 BY_PATHS = ("http", "body", "pages", "batch")
 AUTHS = ("", "", "", "oauth header", "oauth body", "bearer", "basic", "header", "query")
 ACTS = (
@@ -320,7 +321,19 @@ def _draw_look(draws: random.Random, seed: int, name: str, before: list[Look]) -
     else:
         found |= {"service": f"s{name}", "prices": _draw_prices(draws, kind)}
     look = Look(name=name, seed=seed, kind=kind, fields=fields, **found)
-    return with_money(_with_request(draws, look) if kind in BY_PATHS else look, seed)
+    if kind in BY_PATHS:
+        look = _with_request(draws, look)
+    return _with_hangs(with_money(look, seed), seed)
+
+
+def _with_hangs(look: Look, seed: int) -> Look:
+    """The lookup, possibly of a vendor that leaves some requests without an answer."""
+    draws = random.Random(f"hangs:{seed}:{look.name}")
+    if look.kind not in HANGING or draws.random() > 0.25:
+        return look
+    mood = draws.choice(("hangs", "stuck")) if look.has_cache else "stuck"
+    fields = look.fields | {"attempt_timeout": PATIENCE}
+    return replace(look, moods=(*look.moods, mood), fields=fields)
 
 
 def _draw_keys(draws: random.Random, kind: str, before: list[Look]) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from typing import Any
 from tests.jobs.run.drawn.natures import Look, canonical, reaction
 
 FAILED = ("error", "timeout", "unknown", "not_asked")
-THROTTLED, PASSING = ("429", "503"), ("500", "drop")
+THROTTLED, PASSING = ("429", "503"), ("500", "drop", "hang")
 OF_WHOLE_BATCH = (*THROTTLED, "500", "400", "left out")
 RAW = ("answer", "lacks", "wrong", "misfit", "202")  # answers that the ledger has as they came
 # of a call that must not be repeated: these do not tell what became of it
-UNSETTLED = ("500", "drop", "garbage", "twice", "large", "204", "202", "two")
+UNSETTLED = ("500", "drop", "hang", "garbage", "twice", "large", "204", "202", "two")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class World:
             self.kept[place] = Kept(what, epoch)
         elif not look.idempotent and (what in UNSETTLED or look.ends_too_long(key, what)):
             self.kept[place] = Kept("mark", epoch)
-        elif look.error_ttl and (what != "302" or not look.idempotent):
+        elif look.error_ttl and what != "hang" and (what != "302" or not look.idempotent):
             self.kept[place] = Kept(what, epoch)
 
     def keys(self, look: Look, is_meant: Callable[[str, Kept], bool]) -> set[str]:
@@ -241,7 +241,7 @@ class Run:
             what = reaction(mood, self.world.seen[name])
             self.world.seen[name] += 1
             asked.keys[key] += 1
-            asked.requests += 1 if what in (*THROTTLED, "404") else look.pages_asked(key)
+            asked.requests += 1 if what in (*THROTTLED, "404", "hang") else look.pages_asked(key)
             if look.kind == "batch" and what in OF_WHOLE_BATCH:
                 self.world.unsure.add(look.name)
             is_unfit = what == "misfit" or (what == "lacks" and "n" in look.required)

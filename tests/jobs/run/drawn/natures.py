@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+PATIENCE = 2.0  # s, of an attempt at a vendor that may hang
 ODD_TEXTS = ("", "ß", "e\u0301", "漢字", "😀", '"quoted"', "a\\b", "\u2028", " padded ", "\x7f")
 
 
@@ -205,7 +206,7 @@ class Look:
 # what becomes of the n-th request for a key (from 0) of a mood: an answer, or a fault
 ONCE = {
     "flaky": "500", "dropped": "drop", "throttled": "429", "busy": "503", "mended": "misfit",
-    "found": "404",
+    "found": "404", "hangs": "hang",
 }  # fmt: skip
 
 
@@ -215,5 +216,5 @@ def reaction(mood: str, earlier: int) -> str:
         return "answer" if earlier else ONCE[mood]
     return {
         "ok": "answer", "long": "answer", "missing": "404", "refused": "400", "broken": "500",
-        "moved": "302", "empty": "204", "later": "202",
+        "moved": "302", "empty": "204", "later": "202", "stuck": "hang",
     }.get(mood, mood)  # fmt: skip

@@ -1,5 +1,6 @@
 """A real HTTP vendor of the drawn lookups, with its bill and its record of requests."""
 
+import asyncio
 import base64
 import json
 from collections import Counter, defaultdict
@@ -8,7 +9,7 @@ from urllib.parse import parse_qs, unquote
 
 from aiohttp import web
 
-from tests.jobs.run.drawn.natures import Look, canonical, reaction
+from tests.jobs.run.drawn.natures import PATIENCE, Look, canonical, reaction
 
 PAUSE = "0.02"  # s, in Retry-After
 SECRET = "s3cr%et ü/+"  # of nobody
@@ -69,7 +70,7 @@ class DrawnVendor:
             return web.json_response({"error": "who are you"}, status=401)
         if look.kind == "batch":
             return self._batch(look, body["items"], keys)
-        return self._single(look, keys[0], request)
+        return await self._single(look, keys[0], request)
 
     @staticmethod
     def _keys(look, parts, body):
@@ -119,14 +120,14 @@ class DrawnVendor:
 
     def _bill_use(self, look, key, what):
         """An answer's use, where that is what is billed."""
-        if look.bills_use and what in (*UNTOLD, "drop"):
+        if look.bills_use and what in (*UNTOLD, "drop", "hang"):
             self.silent[look.name] += 1
         elif what != "202" or look.takes_202 or not look.bills_hits:
             self._bill(look, "token", look.tokens(key))
             self._bill(look, "hit", 1)
 
     # -- answers -----------------------------------------------------------------------------------
-    def _single(self, look, key, request):
+    async def _single(self, look, key, request):
         page, pages = int(request.query.get("page", "0")), look.pages_of(key)
         what = reaction(look.mood(key), self.seen[look.name, key] - bool(page))
         self.seen[look.name, key] += not page
@@ -137,6 +138,8 @@ class DrawnVendor:
         if what in STATUSES:
             return self._refused(what)
         self._bill_use(look, key, what)
+        if what == "hang":
+            await asyncio.sleep(2 * PATIENCE)
         if what == "drop":
             request.transport.abort()
             return web.Response()
