@@ -67,7 +67,7 @@ PLACE = "data/published"
 @pytest.fixture(autouse=True)
 def project(tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(globals(), "PLACE", place_of(request, PLACE))
+    monkeypatch.setitem(globals(), "PLACE", place_of(request, PLACE, in_spark=True))
 
 
 def declared(*windows):
