@@ -4,6 +4,7 @@ wrote them.
 
 import datetime as dt
 import random
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,20 +14,20 @@ from jobs.run.engines.engine import SparkEngine
 from jobs.run.windows.window_rows import END, START, WindowedDay, aggregated
 from jobs.schema import columns as schema
 from jobs.schema.records import DeclaredFacts, EventTimeFacts, WindowFacts
+from jobs.task.windows.arrival import read_arrived
+from tests.support.sources import ROOT
 from tests.support.variants import first_of
 from tests.support.window_model import Model
 from tidegate import Session, Sliding, Tumbling, Window
 
 pytestmark = pytest.mark.spark
 
-# in China, where the source's events are; a multiple of every size
+PAGE = (ROOT / "docs" / "windows.md").read_text()
+
+# a multiple of every size
 NOON = dt.datetime(2020, 5, 24, 4, tzinfo=dt.UTC)
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MS = dt.timedelta(milliseconds=1)
-SOURCE_EVENTS = [
-    ("pv", 0), ("cart", 1000), ("pv", 4000), ("pv", 5000), ("buy", 7000), ("buy", 3000),
-    ("cart", 6000), ("buy", 8000), ("pv", 9000),
-]  # fmt: skip
 KINDS = (Tumbling(1000 * MS), Sliding(1000 * MS, 400 * MS), Session(300 * MS))
 CASES = [
     {"of": of, "lateness": lateness, "panes": panes, "key": key}
@@ -125,19 +126,30 @@ def drawn_files(seed, files=3, rows=60):
     return found
 
 
-def test_the_worked_example_gives_the_five_windows_of_the_source_and_its_late_event(
-    spark, tmp_path
-):
-    windows, dropped = made(
-        day_of(spark, tmp_path, [SOURCE_EVENTS], 0), window(of=Tumbling(5000 * MS)).facts()
-    )
+def test_the_page_shows_the_windows_and_watermarks_of_the_worked_example(spark, tmp_path):
+    (page,) = re.findall(r"^## A worked example$(.*?)^## ", PAGE, re.MULTILINE | re.DOTALL)
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")]
+    told = lines[2:]
+    day = day_of(spark, tmp_path, [[(one[1], 1000 * int(one[2])) for one in told]], 0)
+    windows, dropped = made(day, window(of=Tumbling(5000 * MS)).facts())
     assert table_of(windows, "last") == [
         ("buy", 5000, 10000, 2), ("cart", 0, 5000, 1), ("cart", 5000, 10000, 1), ("pv", 0, 5000, 2),
         ("pv", 5000, 10000, 2),
     ]  # fmt: skip
     (late,) = dropped
     assert (late["action"], millis(late["at"]), millis(late["window_end"])) == ("buy", 3000, 5000)
-    assert millis(late["watermark"]) == 6999
+    assert [one[0] for one in told if one[3] == "dropped"] == ["3"]
+    assert told[0][4:] == ["none", "none"]
+    theirs, ours = ([float(one[place]) for one in told[1:]] for place in (4, 5))
+    assert [round(1000 * (one - other)) for one, other in zip(theirs, ours, strict=True)] == [1] * 8
+    assert watermarks(day)[1:] == [round(1000 * one) for one in ours]
+
+
+def watermarks(day):
+    """In force as each row arrived, in ms from NOON, in the order of the input."""
+    arrived = [read_arrived(one) for one in day.arrivals]
+    rows = [pair for one in arrived for pair in zip(one.rows, one.watermarks, strict=True)]
+    return [int(at) - (NOON - EPOCH) // MS for _, at in sorted(rows)]
 
 
 @pytest.mark.parametrize("case", first_of([*CASES[::4], *CASES[1:4], *CASES[5:8]], 3), ids=str)
