@@ -75,8 +75,8 @@ def write_day(folder, *, rows, keys, stored):
 
 def measure(spark, root, day, way, runs):
     """Seconds of each run: all of it, and of that finding the keys."""
-    key, day_keys.ROWS_AT_DRIVER = WAYS[way]
-    day_keys.ROWS_COLLECTED = day_keys.ROWS_AT_DRIVER
+    key, day_keys.MOST_ROWS = WAYS[way]
+    day_keys.ROWS_COLLECTED = day_keys.MOST_ROWS
     declared = enrichment(root, key)
     found = []
     for _ in range(runs + 1):  # the first is cold

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.arrow_values import conform, is_unambiguous, one_chunk
+from jobs.input.keys.arrow_expressions import KINDS
 from jobs.input.keys.key_values import Values, read_by
 from jobs.storage.parquet_files import has_old_calendar, open_parquet
 
@@ -16,11 +17,10 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
 
 FILE, ROW = "__key_file", "__key_row"  # place of the file in the day; place of the row in the file
-# equal in Arrow where equal in Spark; not so -0.0, NaN, strings with a collation, what holds them
-COMPARABLE = {
-    "boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp",
-    "timestamp_ntz"
-}  # fmt: skip
+MOST_ROWS = 5_000_000  # of a day, for which the driver can hold the keys
+# types of keys that are equal in Arrow where they are equal in Spark, with the same text; not so
+# -0.0, NaN, strings with a collation, what holds them
+COMPARABLE = {*KINDS, pa.binary()}
 
 
 def read_keys(day: InputDay, keys: Mapping[str, Values]) -> pa.Table | None:

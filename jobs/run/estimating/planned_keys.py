@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from jobs.declare.chains import levels
 from jobs.input.keys.arrow_expressions import arrow_keys
-from jobs.input.keys.key_columns import read_keys
+from jobs.input.keys.key_columns import COMPARABLE, MOST_ROWS, read_keys
 from jobs.input.keys.key_values import read_by
 from jobs.run.keys.key_texts import ROWS, TEXT, key_texts
 
@@ -27,19 +27,7 @@ if TYPE_CHECKING:
     from jobs.task.plan import PartitionPlan
 
 CALLS = "__key_calls"  # long: calls that a key takes over all days, without a stored answer
-ROWS_BY_ARROW = 5_000_000  # of a day
 _DAY = "__key_day"
-# values that are equal are equal in Arrow and in Spark, and have the same text
-SAME_TO_BOTH = (
-    *(
-        pa.types.is_boolean,
-        pa.types.is_signed_integer,
-        pa.types.is_string,
-        pa.types.is_binary,
-        pa.types.is_date32,
-    ),
-    pa.types.is_timestamp,
-)
 
 
 @dataclass(frozen=True)
@@ -110,10 +98,10 @@ class PlannedKeys:
         hidden = self.enrichment.has_personal_key(lookup)
         found = []
         for day in self.days:
-            keys = _keys_in(day, lookup, hidden=hidden)
-            if keys is None:
+            rows = key_rows(day, lookup)
+            if rows is None:
                 return None
-            found.append(keys)
+            found.append(_counted(rows, part_names(lookup), hidden=hidden))
         return found
 
     @functools.cached_property
@@ -143,21 +131,24 @@ class PlannedKeys:
         return together.agg(F.sum(ROWS).alias(ROWS), calls.cast("bigint").alias(CALLS)).toArrow()
 
 
-def _keys_in(day: InputDay, lookup: Lookup, *, hidden: bool) -> pa.Table | None:
-    """Returns TEXT and ROWS of each key of a day; None if Arrow may see other keys than Spark."""
-    parts = [f"__part_{place}" for place in range(len(lookup.keys))]
-    values = arrow_keys(lookup, parts, day.schema)
-    if values is None or day.rows > ROWS_BY_ARROW:
+def key_rows(day: InputDay, lookup: Lookup) -> pa.Table | None:
+    """Returns the keys of a day's rows, a column per part, with FILE and ROW; None if Arrow may see
+    other keys than Spark.
+    """
+    values = arrow_keys(lookup, part_names(lookup), day.schema)
+    if values is None or day.rows > MOST_ROWS:
         return None
     read = read_by(values.values())
     by_spark = any(column.spark_field for column in day.columns if column.name in read)
     spark_knows_more = by_spark and day.only_in_spark
-    if spark_knows_more or not all(_is_same_to_both(value.kind) for value in values.values()):
+    if spark_knows_more or any(value.kind not in COMPARABLE for value in values.values()):
         return None
-    rows = read_keys(day, values)
-    if rows is None:
-        return None
-    return _counted(rows.select(parts), parts, hidden=hidden)
+    return read_keys(day, values)
+
+
+def part_names(lookup: Lookup) -> list[str]:
+    """Returns the columns of `key_rows` with the parts of the key."""
+    return [f"__part_{place}" for place in range(len(lookup.keys))]
 
 
 def _counted(keys: pa.Table, parts: Sequence[str], *, hidden: bool) -> pa.Table:
@@ -169,7 +160,3 @@ def _counted(keys: pa.Table, parts: Sequence[str], *, hidden: bool) -> pa.Table:
     )
     texts = [key_texts(batch, parts, hidden=hidden) for batch in once.to_batches()]
     return pa.table([pa.chunked_array(texts, pa.string()), once[f"{ROWS}_sum"]], [TEXT, ROWS])
-
-
-def _is_same_to_both(kind: pa.DataType) -> bool:
-    return any(is_kind(kind) for is_kind in SAME_TO_BOTH)

@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 from jobs.clients.registry import client_for
 from jobs.declare.answers.answer_json import load
 from jobs.declare.values.prices import cost_of, in_force, reported_units
-from jobs.input.keys.arrow_expressions import arrow_keys, evaluate
-from jobs.input.keys.key_columns import FILE, ROW, read_keys
+from jobs.input.keys.arrow_expressions import evaluate
+from jobs.input.keys.key_columns import FILE, ROW
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.selection import select
 from jobs.run.estimating.figures import Rung, WaterfallEstimate
 from jobs.run.estimating.forecast import FEWEST, read_latest
+from jobs.run.estimating.planned_keys import key_rows, part_names
 from jobs.run.keys.hits import open_folder
 from jobs.run.keys.judged_answers import needing_no_call
 from jobs.run.keys.key_texts import key_texts
@@ -153,11 +154,9 @@ class _Forecast:
 
     def _texts(self, lookup: Lookup) -> pa.Array | None:
         """Return the vendor's key in each row, null without a key; None if only Spark knows it."""
-        written, hidden = lookup.as_written, self.enrichment.has_personal_key(lookup)
-        parts, found = [f"__part_{n}" for n in range(len(written.keys))], []
+        hidden, parts, found = self.enrichment.has_personal_key(lookup), part_names(lookup), []
         for day in self.days:
-            values = arrow_keys(written, parts, day.schema)
-            rows = None if values is None else read_keys(day, values)
+            rows = key_rows(day, lookup.as_written)
             if rows is None:
                 return None
             ends = np.cumsum([0, *map(sum, day.groups)])

@@ -1,7 +1,7 @@
 """Finds a day's distinct keys, each with its number of rows and a row of it.
 
 If Arrow and Spark agree on the types of a key's parts, the driver evaluates the keys of up to
-ROWS_AT_DRIVER rows by Arrow, or those of up to ROWS_COLLECTED rows that a Spark job collects. More
+MOST_ROWS rows by Arrow, or those of up to ROWS_COLLECTED rows that a Spark job collects. More
 rows, and keys of other types, stay in Spark. benchmarks/hits.py measures both.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,10 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 
 from jobs.input.dealing import Parts
 from jobs.input.keys.arrow_expressions import arrow_keys
-from jobs.input.keys.key_columns import COMPARABLE
+from jobs.input.keys.key_columns import MOST_ROWS
 from jobs.run.keys.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT, is_whole, with_texts
-from jobs.run.rows.local_rows import CURE, MOST_ROWS, LocalRows, NeedsSpark
+from jobs.run.rows.local_rows import CURE, LocalRows, NeedsSpark
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
@@ -33,8 +33,12 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
 
 _DRAWN = "__key_drawn"
-ROWS_AT_DRIVER = MOST_ROWS
 ROWS_COLLECTED = 500_000  # by a Spark job, for keys or files that Arrow may read differently
+# those of key_columns.py, as Spark names them: of strings only those without a collation
+COMPARABLE = {
+    "boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp",
+    "timestamp_ntz"
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,7 @@ class KeySource:
     def _in_driver(self) -> KeyRows | None:
         if self.chained is not None:
             return self.chained
-        if (
-            self.day is None
-            or self.day.rows > ROWS_AT_DRIVER
-            or not self._are_comparable(self.names)
-        ):
+        if self.day is None or self.day.rows > MOST_ROWS or not self._are_comparable:
             return None
         found, keys = None, arrow_keys(self.lookup, self.names, self.day.schema)
         if keys is not None and self.parts is not None:
@@ -106,9 +106,10 @@ class KeySource:
             found = collect_rows(self._frame, self.names, self._task)
         return found
 
-    def _are_comparable(self, names: Iterable[str]) -> bool:
-        fields = [self.prepared.schema[name] for name in names]
-        return all(field.dataType.simpleString() in COMPARABLE for field in fields)
+    @property
+    def _are_comparable(self) -> bool:
+        kinds = [self.prepared.schema[name].dataType for name in self.names]
+        return all(kind.simpleString() in COMPARABLE for kind in kinds)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from jobs.arrow_values import may_be_old
 from jobs.errors import DeclarationError
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
-from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.input.keys.key_values import Values
 from jobs.run.engines.spark_facts import count_slots, is_remote
-from jobs.run.rows.chained_keys import key_expressions
+from jobs.run.rows.chained_keys import compile_keys
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.storage.urls import is_url
 from jobs.task.input_files import rows_in_tasks
@@ -77,15 +76,12 @@ def file_rows(
         or not _is_plain(prepared, day)
     ):
         return None
+    # tasks make those of chained lookups once the answers are known
     keys: dict[str, Values] = {}
-    for place in range(len(enrichment.lookups)):
-        if layout.chained and layout.chained[place]:  # tasks make them once the answers are known
-            continue
-        for name, text in key_expressions(enrichment, layout, place).items():
-            values = arrow_expression(text, day.schema)
-            if values is None:
-                return None
-            keys[name] = values
+    for key in compile_keys(enrichment, layout, day.schema):
+        if key.values is None:
+            return None
+        keys[key.name] = key.values
     if pa.schema([(name, key.kind) for name, key in keys.items()]) != _types(prepared, keys):
         return None
     return FileRows(deal(day, at_most), day.schema, keys, day.row_bytes)

@@ -6,18 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobs.declare.chains import levels
 from jobs.errors import DeclarationError
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
-from jobs.input.keys.arrow_expressions import arrow_expression
-from jobs.run.rows.chained_keys import (
-    CURE,
-    compile_chained,
-    declared_text,
-    key_expressions,
-    key_fields,
-)
+from jobs.input.keys.key_columns import MOST_ROWS
+from jobs.run.rows.chained_keys import CURE, compile_chained, compile_keys, declared_text
 from jobs.run.rows.keyed_rows import lay_out_batch
 from jobs.schema.columns import SOURCE_IDENTITY
 from jobs.task.plan import PartitionPlan
@@ -26,8 +19,6 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.input.day import InputDay
     from jobs.ledger.plan import LedgerPlan
-
-MOST_ROWS = 5_000_000  # for which the driver can hold the keys
 
 
 def plan_of_answers(
@@ -42,12 +33,8 @@ def plan_of_answers(
     """
     layout = lay_out_batch(enrichment, [*day.names, *SOURCE_IDENTITY])
     layout = replace(layout, chained=compile_chained(enrichment, layout, day.schema))
-    keys = {}
-    for place in range(len(enrichment.lookups)):
-        for name, text in key_expressions(enrichment, layout, place).items():
-            values = None if layout.chained[place] else arrow_expression(text, day.schema)
-            if values is not None:
-                keys[name] = values
+    found = compile_keys(enrichment, layout, day.schema)
+    keys = {key.name: key.values for key in found if key.values is not None}
     lookups = tuple(enrichment.lookups)
     return PartitionPlan(
         lookups=lookups,
@@ -80,14 +67,11 @@ def require_arrow_keys(enrichment: Enrichment, day: InputDay) -> None:
             "another type."
         )
     layout = lay_out_batch(enrichment, [*day.names, *SOURCE_IDENTITY])
-    of_level = levels(enrichment.lookups)
-    for place, lookup in enumerate(enrichment.lookups):
-        columns = key_expressions(enrichment, layout, place)
-        # not strict: `when`, the last field, has a column only where it is needed
-        for text, field in zip(columns.values(), key_fields(lookup), strict=False):
-            if of_level[place] == 0 and arrow_expression(text, day.schema) is None:
-                raise DeclarationError(
-                    f"{name}: lookup {lookup.name}: {field}: {declared_text(lookup, field)!r} "
-                    f"needs Spark, and other lookups of {name} read answers. {CURE}"
-                )
+    for key in compile_keys(enrichment, layout, day.schema):
+        if key.values is None:
+            text = declared_text(key.lookup, key.field)
+            raise DeclarationError(
+                f"{name}: lookup {key.lookup.name}: {key.field}: {text!r} needs Spark, and other "
+                f"lookups of {name} read answers. {CURE}"
+            )
     compile_chained(enrichment, layout, day.schema)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
@@ -37,6 +37,37 @@ def key_expressions(enrichment: Enrichment, layout: BatchLayout, place: int) -> 
         conditions += [f"{status} NOT IN ({failed})" for status in below]
         found[wanted] = " AND ".join(conditions)
     return found
+
+
+class CompiledKey(NamedTuple):
+    """A column of a key that reads only the input.
+
+    Attributes:
+        lookup: Whose key it is.
+        field: Of the declaration.
+        name: Of the column.
+        text: Spark SQL.
+        values: None where only Spark can evaluate it.
+    """
+
+    lookup: Lookup
+    field: str
+    name: str
+    text: str
+    values: Values | None
+
+
+def compile_keys(
+    enrichment: Enrichment, layout: BatchLayout, types: pa.Schema
+) -> Iterator[CompiledKey]:
+    """Yields the key columns of the lookups that read no answer. types: of the input's columns."""
+    of_level = levels(enrichment.lookups)
+    for place, lookup in enumerate(enrichment.lookups):
+        if not of_level[place]:
+            expressions = key_expressions(enrichment, layout, place)
+            # not strict: `when`, the last field, has a column only where it is needed
+            for (name, text), field in zip(expressions.items(), key_fields(lookup), strict=False):
+                yield CompiledKey(lookup, field, name, text, arrow_expression(text, types))
 
 
 def compile_chained(
@@ -84,8 +115,8 @@ def _compile(
                 f"{where}: {declared_text(lookup, field)!r} cannot be evaluated beside the "
                 f"answers of lookup {below}. {CURE}"
             )
-        kind = from_arrow_type(values.kind).simpleString()
-        if kind not in COMPARABLE:
+        if values.kind not in COMPARABLE:
+            kind = from_arrow_type(values.kind).simpleString()
             raise DeclarationError(
                 f"{where}: {declared_text(lookup, field)!r} is {kind}, which a key made of answers "
                 "cannot be. Use another column, such as an id."

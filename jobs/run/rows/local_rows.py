@@ -13,17 +13,11 @@ from jobs.declare.values.key_expressions import columns_in
 from jobs.errors import DeclarationError
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
-from jobs.input.keys.arrow_expressions import arrow_expression
-from jobs.input.keys.key_columns import COMPARABLE
+from jobs.input.keys.key_columns import COMPARABLE, MOST_ROWS
 from jobs.input.keys.key_values import Values
 from jobs.input.same_values import refuse_old_dates
 from jobs.run.engines.engine import Engine, LocalEngine, SparkEngine
-from jobs.run.rows.chained_keys import (
-    compile_chained,
-    declared_text,
-    key_expressions,
-    key_fields,
-)
+from jobs.run.rows.chained_keys import compile_chained, compile_keys, declared_text
 from jobs.run.rows.keyed_rows import check_key_types, lay_out_batch
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 
@@ -34,7 +28,6 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
     from jobs.task.rows.arrow_batches import BatchLayout
 
-MOST_ROWS = 5_000_000  # for which the driver can hold the keys
 CURE = "Run it on Spark, the default engine."
 
 
@@ -118,19 +111,14 @@ def refuse_what_needs_spark(enrichment: Enrichment) -> None:
 
 def _keys(enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> dict[str, Values]:
     keys = {}
-    for place, lookup in enumerate(enrichment.lookups):
-        if layout.chained and layout.chained[place]:
-            continue
-        columns = key_expressions(enrichment, layout, place)
-        for (name, text), field in zip(columns.items(), key_fields(lookup), strict=False):
-            key = arrow_expression(text, day.schema)
-            if key is None or from_arrow_type(key.kind).simpleString() not in COMPARABLE:
-                raise DeclarationError(
-                    f"{enrichment.name}: lookup {lookup.name}: {field}: "
-                    f"{declared_text(lookup, field)!r} needs Spark "
-                    f"(docs/inputs.md lists what does not). {CURE}{_cure_for_fractions(text, day)}"
-                )
-            keys[name] = key
+    for key in compile_keys(enrichment, layout, day.schema):
+        if key.values is None or key.values.kind not in COMPARABLE:
+            text = declared_text(key.lookup, key.field)
+            raise DeclarationError(
+                f"{enrichment.name}: lookup {key.lookup.name}: {key.field}: {text!r} needs Spark "
+                f"(docs/inputs.md lists what does not). {CURE}{_cure_for_fractions(key.text, day)}"
+            )
+        keys[key.name] = key.values
     return keys
 
 

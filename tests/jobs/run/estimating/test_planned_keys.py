@@ -82,7 +82,7 @@ def test_plain_columns_are_counted_without_spark_as_spark_counts_them(
         enrichment = declare(keys, cache=cache, pii=[name.strip("`").lower() for name in pii])
         by_arrow = counted(enrichment, no_spark, has_ledger=has_ledger)
         with monkeypatch.context() as patch:
-            patch.setattr(planned_keys, "ROWS_BY_ARROW", -1)
+            patch.setattr(planned_keys, "MOST_ROWS", -1)
             assert by_arrow == counted(enrichment, lambda: spark, has_ledger=has_ledger)
         assert by_arrow
 

@@ -127,7 +127,7 @@ def test_keys_that_arrow_compares_in_its_own_way_are_left_to_spark(spark, day, k
 
 
 def test_a_day_of_many_rows_is_left_to_spark(spark, day, monkeypatch):
-    monkeypatch.setattr(day_keys, "ROWS_AT_DRIVER", 899)
+    monkeypatch.setattr(day_keys, "MOST_ROWS", 899)
     source = source_of(spark, day, ("byte",))
     keys = source.distinct(hidden=False, seed=1)
     assert isinstance(keys, SparkKeys)
