@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.run.day_run import DayRun, Report, ignore_event
+from jobs.run.engines.engine import (
+    LOCAL,
+    LocalEngine,
+    SparkEngine,
+    chosen_engine,
+    is_elsewhere,
+)
 from jobs.run.engines.spark_session import session
+from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import preflight, require_new_run
 from jobs.schema.records import DayRecord
@@ -59,18 +67,14 @@ def run_day(
         LedgerError: Answers cannot be stored.
     """
     on_store = is_url(enrichment.output.path) or is_url(enrichment.input.path)
-    elsewhere = on_store and _is_elsewhere(engine)
+    elsewhere = on_store and is_elsewhere(engine)
     calls = rules is None or rules.may_call or bool(rules.only)
     input_day = preflight(enrichment, day, elsewhere=elsewhere, calls=calls)
     require_new_run(enrichment, run_id)
     changed = None
     if enrichment.input.only_changed:
         # they import deltalake, which definitions load without
-        from jobs.run.changes.changed_rows import (
-            find_changes,
-            taken_over,
-        )
-        from jobs.run.engines.engine import SparkEngine
+        from jobs.run.changes.changed_rows import find_changes, taken_over
 
         changed = taken_over(compared / day, input_day) if compared is not None else None
         if changed is None:
@@ -122,11 +126,6 @@ def run_files(
         report: Gets the run's events.
         clock: Seconds, monotonic.
     """
-    # import Spark only after the declaration is checked
-    from jobs.run.engines.engine import LOCAL, LocalEngine, SparkEngine, chosen_engine
-    from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
-    from jobs.run.request_metrics import RequestMetricsCollector
-
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
     name = f"{enrichment.name} {day}"
     is_local = spark is None and chosen_engine(engine) == LOCAL
@@ -134,12 +133,5 @@ def run_files(
         LocalEngine(name) if is_local else SparkEngine(spark or session(name)),
         enrichment, input_day, day, run_id, whole_day=whole_day, changed=changed,
         rules=rules or RunOptions(), checks=checks, report=report, clock=clock,
-        sent=RequestMetricsCollector(), waits=Waits(WaitingDay(enrichment.name, day)),
+        sent=[], waits=Waits(WaitingDay(enrichment.name, day)),
     ).run()  # fmt: skip
-
-
-def _is_elsewhere(engine: str | None) -> bool:
-    # imports Spark; only a store needs it this early
-    from jobs.run.engines.engine import is_elsewhere
-
-    return is_elsewhere(engine)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.run.checks_hook import import_meanwhile, named, require_expectations
 from jobs.run.coordinator.run_leases import end_run
+from jobs.run.engines.engine import ROWS_IN_DRIVER, SparkEngine
 from jobs.run.engines.spark_failures import own_words
+from jobs.run.engines.stages import SparkStage
 from jobs.run.metrics.limiting_factor import with_limits
 from jobs.run.metrics.progress import RunProgress
 from jobs.run.plan.options import RunOptions
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from jobs.run.engines.engine import Engine
     from jobs.run.keys.vendor_jobs.waits import Waits
     from jobs.run.plan.planner import DayPlan
-    from jobs.run.request_metrics import RequestMetricsCollector
+    from jobs.task.output_files import TaskResult
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -55,7 +57,7 @@ class DayRun:
     checks: str | None
     report: Report
     clock: Callable[[], float]
-    sent: RequestMetricsCollector  # of its tasks
+    sent: list[TaskResult]  # of its tasks: what they counted
     waits: Waits  # for jobs of vendors
 
     def run(self) -> DayRecord:
@@ -121,7 +123,6 @@ class DayRun:
     def _is_here(self, plan: DayPlan, *, calls: bool) -> bool:
         """Whether this process runs the rows, with or without calls."""
         from jobs.run.engines.driver_task import is_for_driver
-        from jobs.run.engines.engine import SparkEngine
 
         if not isinstance(self.engine, SparkEngine):
             return True
@@ -162,7 +163,6 @@ class DayRun:
         """Have tasks write windows, rows that stay, and on a store or of a large day the rows of
         the tables beside the published one, which publishing then only commits.
         """
-        from jobs.run.engines.engine import ROWS_IN_DRIVER, SparkEngine
         from jobs.run.windows.window_rows import write_windows
         from jobs.tables.delivery import write_beside
 
@@ -179,13 +179,15 @@ class DayRun:
 
     def _counted(self, plan: DayPlan, facts: DayFacts, *, job_s: float) -> DayRecord:
         from jobs.run.metrics import run_metrics as metrics
+        from jobs.run.request_metrics import add_requests
 
         rows_in, lookups = self.input_day.rows, facts.declared.lookups
         stage = self.engine.file_stage(facts.files, rows_in)
         figures = metrics.count(
             facts.files, facts.declared, rows_in=rows_in, job_s=job_s, stage=stage
         )
-        figures = self.sent.in_figures(metrics.with_stored(figures, plan.tasks), facts.declared)
+        figures = metrics.with_stored(figures, plan.tasks)
+        figures = add_requests(figures, facts.declared, self.sent)
         figures = run_bills.with_bill(figures, plan.tasks.meters, lookups)
         if self.waits.done:
             from jobs.run.keys.vendor_jobs.job_bills import with_job_bills
@@ -204,8 +206,6 @@ class DayRun:
     def _judged(self, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
         """Returns the record with the verdicts; the checks read the rows' stored answers."""
         from jobs.input.keys.arrow_expressions import evaluate
-        from jobs.run.engines.engine import ROWS_IN_DRIVER, SparkEngine
-        from jobs.run.engines.stages import SparkStage
         from jobs.run.written_answers import StoredAnswers
 
         facts, rows = record.facts, record.figures.rows_out

@@ -25,7 +25,6 @@ from jobs.task.runner import run_partition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.schema.records import ShareGiven, WrittenFile
     from jobs.task.link.driver_link import TaskFacts
 
@@ -50,7 +49,7 @@ def write_out(
     prepared: DataFrame | LocalRows,
     plan: PartitionPlan,
     folder: str,
-    sent: RequestMetricsCollector | None = None,
+    sent: list[TaskResult] | None = None,
     *,
     here: bool = False,
 ) -> WrittenRows:
@@ -61,8 +60,8 @@ def write_out(
         prepared: The rows.
         plan: What each task needs to know.
         folder: Gets the files.
-        sent: Receives the requests; without it no check sees answers in doubt, and they fail their
-            task.
+        sent: Receives what tasks counted; without it no check sees answers in doubt, and they fail
+            their task.
         here: Run in this process, if `is_for_driver` allows it.
 
     Raises:
@@ -96,7 +95,7 @@ def write_out(
     finally:
         coordinator.end(plan.driver)
     if sent is not None:
-        sent.add(results)
+        sent.extend(results)
     facts, attempts = (
         tuple(result.file for result in results),
         tuple(result.attempt for result in results),
@@ -113,7 +112,7 @@ def write_keys(
     *,
     engine: Engine,
     run: RunOfKeys,
-    sent: RequestMetricsCollector | None = None,
+    sent: list[TaskResult] | None = None,
     certain: bool = False,
 ) -> tuple[pa.Table, Sequence[TaskResult]]:
     """Runs the plan over keys, and returns these columns of all keys, and what the tasks counted.
@@ -129,7 +128,7 @@ def write_keys(
         columns: The columns to return.
         engine: Runs the tasks.
         run: Runs the keys of a task.
-        sent: Receives the requests.
+        sent: Receives what tasks counted.
         certain: Whether answers in doubt fail their task, although a check sees the rows.
     """
     plan = _with_address(engine, plan)
@@ -153,7 +152,7 @@ def write_keys(
     finally:
         engine.coordinator.end(plan.driver)
     if sent is not None:
-        sent.add(results)
+        sent.extend(results)
     tables = []
     for result in results:
         with open_parquet(result.file.place) as file:
@@ -162,7 +161,7 @@ def write_keys(
 
 
 def _checked(
-    sent: RequestMetricsCollector | None,
+    sent: list[TaskResult] | None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Returns what a task does with its rows: without `sent`, answers in doubt fail it.
 

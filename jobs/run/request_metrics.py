@@ -5,7 +5,7 @@ the calls whose answers it found.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from jobs.clients.request_counter import RequestCounts
@@ -21,30 +21,25 @@ from jobs.tables.records import run_bills
 from jobs.task.output_files import TaskResult
 
 
-class RequestMetricsCollector:
-    def __init__(self) -> None:
-        self._results: list[TaskResult] = []
+def add_requests(
+    figures: DayMetrics, declared: DeclaredFacts, results: Sequence[TaskResult]
+) -> DayMetrics:
+    """Returns the figures with the sent requests, and with the calls of lost attempts.
 
-    def add(self, results: Iterable[TaskResult]) -> None:
-        self._results.extend(results)
-
-    def in_figures(self, figures: DayMetrics, declared: DeclaredFacts) -> DayMetrics:
-        """Returns the figures with the sent requests, and with the calls of lost attempts.
-
-        A lookup without a count of requests has none; nor has a function, whose counts hold only
-        its second calls.
-        """
-        lookups = []
-        for facts, of_files in zip(declared.lookups, figures.lookups, strict=True):
-            lost = sum(result.earlier.get(facts.name, 0) for result in self._results)
-            lookup = replace(of_files, calls=of_files.calls + lost)
-            reported = [
-                (result.task, result.requests[facts.name])
-                for result in self._results
-                if facts.name in result.requests and facts.kind != "function"
-            ]
-            lookups.append(_with_requests(facts, lookup, reported) if reported else lookup)
-        return replace(figures, lookups=tuple(lookups))
+    A lookup without a count of requests has none; nor has a function, whose counts hold only its
+    second calls.
+    """
+    lookups = []
+    for facts, of_files in zip(declared.lookups, figures.lookups, strict=True):
+        lost = sum(result.earlier.get(facts.name, 0) for result in results)
+        lookup = replace(of_files, calls=of_files.calls + lost)
+        reported = [
+            (result.task, result.requests[facts.name])
+            for result in results
+            if facts.name in result.requests and facts.kind != "function"
+        ]
+        lookups.append(_with_requests(facts, lookup, reported) if reported else lookup)
+    return replace(figures, lookups=tuple(lookups))
 
 
 def _with_requests(

@@ -16,7 +16,7 @@ from jobs.errors import TidegateError
 from jobs.limits.store_url import LIMITS_URL, OFF
 from jobs.run.enrich import write_out
 from jobs.run.keys.ledger_session import prepare_ledger
-from jobs.run.request_metrics import RequestMetricsCollector
+from jobs.task.output_files import TaskResult
 from tests.simulation import night_at_work
 from tests.simulation.commands import Commands
 from tests.simulation.day_plans import bill_of, draw_rows, frame_of, plan_of
@@ -103,7 +103,7 @@ class Stage:
             rows = rows[: max(1, int(len(rows) * act.share))]
         bill = self.scheduler.bills[name] = bill_of(self.night, name, act, str(folder / "meters"))
         try:
-            sent = RequestMetricsCollector()
+            sent: list[TaskResult] = []
             frame = frame_of(rows, self.night, spark)
             plan = plan_of(self.night, name, act, bill)
             scratch, files = str(folder / "scratch"), str(folder / "files")

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jobs.errors import ServiceDown
 from jobs.ledger.answers import StoredAnswer
-from jobs.run.request_metrics import RequestMetricsCollector
+from jobs.task.output_files import TaskResult
 from tests.simulation.declared import is_marked
 from tests.simulation.limit_rules import LimitRules
 from tests.simulation.night_at_work import scheduler
@@ -228,10 +228,9 @@ class Rules:
             scheduler().fail(f"stopped by a vendor that another one follows: {error}")
 
     def check_requests(
-        self, run: str, workers: Sequence[Process], counted: RequestMetricsCollector
+        self, run: str, workers: Sequence[Process], results: Sequence[TaskResult]
     ) -> None:
         """The run knows each request that the vendor took, unless a task died with its counts."""
-        results = counted._results  # of the attempts that brought one
         if len(results) != len(workers):
             return
         for lookup in self._night.lookups:

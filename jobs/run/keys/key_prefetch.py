@@ -26,7 +26,6 @@ from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.hits import Hits, run_of_keys, with_index, with_own_answers
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT, rows_without
 from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
-from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.schema import columns as schema
 from jobs.schema.columns import arrow_schema
 from jobs.storage.urls import below
@@ -73,7 +72,7 @@ def prefetch_keys(
     alone: bool,
     seed: int,
     scratch: str,
-    sent: RequestMetricsCollector | None = None,
+    sent: list[TaskResult] | None = None,
     certain: bool = False,
 ) -> PartitionPlan:
     """Calls for these keys once, all lookups side by side; returns the plan for the rows, which
@@ -87,7 +86,7 @@ def prefetch_keys(
         alone: Whether this run found no other run when it began.
         seed: Of this run, which gives it a different order of calls.
         scratch: A folder for the results of the keys; the rows need it.
-        sent: Receives the requests.
+        sent: Receives what tasks counted.
         certain: Fail a task with answers in doubt, because keys of other lookups are made of them.
 
     Raises:

@@ -34,9 +34,9 @@ from jobs.run.keys.vendor_jobs.item_limit import ItemLimit
 from jobs.run.keys.vendor_jobs.job_step import settle_by_jobs
 from jobs.run.keys.vendor_jobs.waits import Waits
 from jobs.run.plan.caps import divided_by_need
-from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.run.rows.local_rows import LocalRows, engine_for
 from jobs.storage.removal import remove_folder
+from jobs.task.output_files import TaskResult
 from jobs.task.plan import PartitionPlan
 
 FEW_KEYS = 10_000  # of a lookup
@@ -65,7 +65,7 @@ def prepare_ledger(
     day: InputDay | None = None,
     here: bool = False,
     asking: Callable[[int | None], object] = lambda _: None,
-    sent: RequestMetricsCollector | None = None,
+    sent: list[TaskResult] | None = None,
     only: Mapping[str, Sequence[str]] = NO_KEYS,
     draw: Callable[[int], int] = secrets.randbits,
     waits: Waits | None = None,
@@ -81,7 +81,7 @@ def prepare_ledger(
         day: The files from which `prepared` is read directly, if it is.
         here: Call in this process, if `is_for_driver` allows it.
         asking: Called with the number of keys before they are called, and with None afterwards.
-        sent: Receives the requests.
+        sent: Receives what tasks counted.
         only: As in RunOptions.
         draw: Draws random bits.
         waits: The day of the run, which may wait for jobs of vendors.

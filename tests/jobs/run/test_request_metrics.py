@@ -16,7 +16,7 @@ from aiohttp import web
 from jobs.clients.request_counter import DAY as SECONDS
 from jobs.clients.request_counter import RequestCounts
 from jobs.run.day import run_day
-from jobs.run.request_metrics import RequestMetricsCollector
+from jobs.run.request_metrics import add_requests
 from jobs.schema.records import Billed, BilledUnit, DayMetrics, LookupMetrics
 from jobs.tables.records import run_bills, run_records
 from jobs.task.output_files import TaskResult
@@ -109,10 +109,9 @@ def test_batches_are_counted_and_paid_as_they_were_sent(two_tasks, service):
 
 def test_calls_of_a_lost_attempt_are_calls_of_the_day():
     facts = declare("http://127.0.0.1:1").facts()
-    sent = RequestMetricsCollector()
-    sent.add([TaskResult("", 0, {}, 5, {"location": 7}), TaskResult("", 1, {}, 6, {"location": 0})])
+    sent = [TaskResult("", 0, {}, 5, {"location": 7}), TaskResult("", 1, {}, 6, {"location": 0})]
     before = LookupMetrics("location", {}, 20, 0, 0.0, 0.0, None, None, answered=20)
-    (lookup,) = sent.in_figures(DayMetrics(0, 0, 0, (before,)), facts).lookups
+    (lookup,) = add_requests(DayMetrics(0, 0, 0, (before,)), facts, sent).lookups
     assert (lookup.calls, lookup.answered, lookup.requests) == (27, 20, None)
 
 
@@ -133,10 +132,11 @@ def test_a_run_of_which_no_call_reports_the_priced_units_warns(token, answered, 
 def test_second_calls_of_a_function_are_no_requests():
     facts = declare("http://geo").facts()
     function = replace(facts.lookups[0], kind="function")
-    sent = RequestMetricsCollector()
-    sent.add([TaskResult("", 0, {"location": RequestCounts(repeated=3)})])
+    sent = [TaskResult("", 0, {"location": RequestCounts(repeated=3)})]
     before = LookupMetrics("location", {}, 20, 0, 0.0, 0.0, None, None, answered=20)
-    figures = sent.in_figures(DayMetrics(0, 0, 0, (before,)), replace(facts, lookups=(function,)))
+    figures = add_requests(
+        DayMetrics(0, 0, 0, (before,)), replace(facts, lookups=(function,)), sent
+    )
     assert figures.lookups[0].requests is None
 
 
@@ -159,9 +159,8 @@ def test_what_was_sent_is_paid_by_the_price_of_its_day(per, billed):
         sent=Counter({november: 4, november + 1: 1}), items=Counter({november: 20}), answered=4,
         units={"token": Counter({november: 800, november + 1: 100})}, lost=Counter(token=200),
     )  # fmt: skip
-    sent = RequestMetricsCollector()
     more = RequestCounts(items=Counter({november + 1: 10}))
-    sent.add([TaskResult("", 0, {"location": counts}), TaskResult("", 1, {"location": more})])
+    sent = [TaskResult("", 0, {"location": counts}), TaskResult("", 1, {"location": more})]
     before = LookupMetrics(
         "location",
         {},
@@ -174,6 +173,6 @@ def test_what_was_sent_is_paid_by_the_price_of_its_day(per, billed):
         answered=26,
         billed=Billed(0, 0, per, "0", "USD"),
     )
-    figures = sent.in_figures(DayMetrics(0, 0, 0, (before,)), facts)
+    figures = add_requests(DayMetrics(0, 0, 0, (before,)), facts, sent)
     units, lost, cost = billed
     assert figures.lookups[0].billed == Billed(units, lost, per, cost, "USD")

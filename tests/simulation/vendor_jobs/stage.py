@@ -20,7 +20,7 @@ from jobs.run.enrich import write_out
 from jobs.run.keys.ledger_session import prepare_ledger
 from jobs.run.keys.vendor_jobs.waiting_days import look_again
 from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
-from jobs.run.request_metrics import RequestMetricsCollector
+from jobs.task.output_files import TaskResult
 from tests.simulation import clock, night_at_work
 from tests.simulation.outcome import Outcome, Over
 from tests.simulation.play import LONGEST_COMMAND, LONGEST_RUN, NIGHTS_PER_COLLECTION
@@ -64,7 +64,7 @@ class Stage:
         world, texts = self.world, self.world.texts[day]
         spark = Spark(name, world.faults, 1, world.rules.task_begins)
         world.sparks[self.scheduler.me().process] = spark
-        folder, sent = world.folder / name, RequestMetricsCollector()
+        folder, sent = world.folder / name, list[TaskResult]()
         plan = plan_of(self.night, name, str(folder / "meters"), clock.utc_now().isoformat())
         waits = Waits(WaitingDay("reviews", f"day{day}"))
         try:
