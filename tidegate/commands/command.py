@@ -92,6 +92,18 @@ def named_day(options: argparse.Namespace, enrichment: Enrichment) -> str | None
     return day and require_day(day, option, enrichment.input.every)
 
 
+def given_day(options: argparse.Namespace, enrichment: Enrichment) -> str | None:
+    """Return the day of --day; None without one. Raises DeclarationError."""
+    return options.day and require_day(options.day, "--day", enrichment.input.every)
+
+
+def given_or_last_day(options: argparse.Namespace, enrichment: Enrichment) -> str:
+    """Return the day of --day, or else the last one of the input. Raises DeclarationError."""
+    from jobs.input.day import last_day  # imports Arrow
+
+    return given_day(options, enrichment) or last_day(enrichment.input)
+
+
 def add_days(parser: argparse.ArgumentParser) -> None:
     """Add --day, and --from with --to; read them with `days_of`."""
     parser.add_argument("--day", metavar="YYYY-MM-DD")

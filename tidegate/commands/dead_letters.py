@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.declare.finding.discovery import discover
-from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
 from jobs.schema.facts import Facts
 from jobs.wording import counted, listed, one_line
@@ -22,6 +21,7 @@ from tidegate.commands.command import (
     Command,
     add_enrichment,
     add_json_object,
+    given_day,
     named,
     print_json,
 )
@@ -87,8 +87,7 @@ def _tell(options: argparse.Namespace, enrichment: Enrichment) -> None:
         shown_letter,
     )
 
-    day = options.day and require_day(options.day, "--day", enrichment.input.every)
-    found = find_dead_letters(enrichment, day, options.where or "")
+    found = find_dead_letters(enrichment, given_day(options, enrichment), options.where or "")
     if options.csv is not None:
         _write_csv(options.csv, [row for day in found for row in day.rows])
     if options.json:

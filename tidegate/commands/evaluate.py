@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import (
     Command,
     add_enrichment,
     add_json_object,
+    given_or_last_day,
     named,
     print_found,
 )
@@ -52,18 +52,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands.evaluating.evaluate import evaluate
-    from jobs.input.day import last_day
 
     found = named(options)
     declared = found.enrichment
     if options.sample < 1:
         raise DeclarationError(f"--sample is {options.sample}; it must be at least 1.")
     variants = _variants(found, options)
-    day = (
-        require_day(options.day, "--day", declared.input.every)
-        if options.day
-        else last_day(declared.input)
-    )
+    day = given_or_last_day(options, declared)
     progress = _Progress()
     evaluation = evaluate(
         declared, variants, day, sample=options.sample, against=options.against,

@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
 from jobs.wording import counted, one_line
 from tidegate.commands.command import (
     Command,
     add_enrichment,
     add_json_object,
+    given_day,
     named,
     print_found,
 )
@@ -62,7 +62,7 @@ def _run(options: argparse.Namespace) -> int:
         enrichment,
         row,
         column=options.column,
-        day=options.day and require_day(options.day, "--day", enrichment.input.every),
+        day=given_day(options, enrichment),
         show_personal=options.show_personal,
     )
     return print_found(options, found, _lines(found))

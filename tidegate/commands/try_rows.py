@@ -1,13 +1,29 @@
 """`tidegate try`: shows requests and answers of real calls for a day's first rows."""
 
+from __future__ import annotations
+
 import argparse
 import shutil
 import sys
 from functools import partial
+from typing import TYPE_CHECKING
 
-from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
-from tidegate.commands.command import FAILED, RIGHT, Command, add_enrichment, named
+from tidegate.commands.command import (
+    FAILED,
+    RIGHT,
+    Command,
+    add_enrichment,
+    given_or_last_day,
+    named,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jobs.commands.previewing.preview import PreviewRow
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.lookup import Lookup
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +44,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show keys made of columns declared as pii too",
     )
-
     parser.add_argument(
         "--discard",
         action="store_true",
@@ -37,18 +52,43 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.clients.request_counter import counts_of
-    from jobs.commands.previewing import preview_text
-    from jobs.commands.previewing.preview import first_rows, preview_rows, with_answers
+    from jobs.commands.previewing.preview import first_rows, with_answers
     from jobs.commands.previewing.preview_keys import evaluate_keys
     from jobs.declare.chains import levels
-    from jobs.declare.vendor_jobs import refuse_jobs
-    from jobs.input.day import last_day
     from jobs.run.plan.preflight import preflight
 
     enrichment = named(options).enrichment
     if options.rows < 1:
         raise DeclarationError(f"--rows is {options.rows}; it must be at least 1.")
+    lookups = _chosen(options, enrichment)
+    day = given_or_last_day(options, enrichment)
+    rows = first_rows(preflight(enrichment, day), options.rows)
+    of_level = levels(enrichment.lookups)
+    is_late = {one.name: of_level[place] > 0 for place, one in enumerate(enrichment.lookups)}
+    if options.lookup and is_late[options.lookup]:
+        raise DeclarationError(
+            f"lookup {options.lookup} reads answers of other lookups, which must be asked first. "
+            "Leave out --lookup."
+        )
+    evaluate = partial(evaluate_keys, enrichment, tell=_tell, show_personal=options.show_personal)
+    # before the first call
+    at_once = [lookup for lookup in lookups if not is_late[lookup.name]]
+    keys = dict(zip([one.name for one in at_once], evaluate(at_once, rows), strict=True))
+    right = True
+    for lookup in lookups:
+        if is_late[lookup.name]:
+            (keys[lookup.name],) = evaluate([lookup], rows)
+        done = _try(options, enrichment, lookup, keys[lookup.name], day)
+        if not options.lookup:
+            rows = with_answers(rows, lookup, done)
+        right &= all(row.status in ("ok", "miss", "skipped", "fallback") for row in done)
+    return RIGHT if right else FAILED
+
+
+def _chosen(options: argparse.Namespace, enrichment: Enrichment) -> list[Lookup]:
+    """Return the lookups to try. Raises DeclarationError for one that must not be called here."""
+    from jobs.declare.vendor_jobs import refuse_jobs
+
     lookups = [lookup for lookup in enrichment.lookups if options.lookup in (None, lookup.name)]
     if not lookups:
         known = ", ".join(lookup.name for lookup in enrichment.lookups)
@@ -63,53 +103,33 @@ def _run(options: argparse.Namespace) -> int:
             "are made here, and would make them again. Try the others with --lookup, and this one "
             "at a service for tests, declared idempotent."
         )
-    day = (
-        require_day(options.day, "--day", enrichment.input.every)
-        if options.day
-        else last_day(enrichment.input)
-    )
-    rows = first_rows(preflight(enrichment, day), options.rows)
-    names = [lookup.name for lookup in enrichment.lookups]
-    of_level = dict(zip(names, levels(enrichment.lookups), strict=True))
-    if options.lookup and of_level[options.lookup]:
-        raise DeclarationError(
-            f"lookup {options.lookup} reads answers of other lookups, which must be asked first. "
-            "Leave out --lookup."
-        )
-    evaluate = partial(evaluate_keys, enrichment, tell=_tell, show_personal=options.show_personal)
-    # before the first call
-    at_once = [lookup for lookup in lookups if not of_level[lookup.name]]
-    keys = dict(zip([one.name for one in at_once], evaluate(at_once, rows), strict=True))
+    return lookups
+
+
+def _try(
+    options: argparse.Namespace, enrichment: Enrichment, lookup: Lookup, keys: list[pa.Array],
+    day: str,
+) -> list[PreviewRow]:  # fmt: skip
+    """Call a lookup for these keys, and print each row as it is answered. Returns the rows."""
+    from jobs.clients.request_counter import counts_of
+    from jobs.commands.previewing import preview_text
+    from jobs.commands.previewing.preview import preview_rows
+
+    count = len(keys[0])
+    print(preview_text.heading(lookup.name, lookup.service_name, lookup.address, count, day))
     width = shutil.get_terminal_size((120, 24)).columns
-    right = True
-    for lookup in lookups:
-        if of_level[lookup.name]:
-            (keys[lookup.name],) = evaluate([lookup], rows)
-        print(
-            preview_text.heading(
-                lookup.name, lookup.service_name, lookup.address, rows.num_rows, day
-            )
-        )
-        hidden = enrichment.has_personal_key(lookup) and not options.show_personal
-        done, masked = [], preview_text.mask(lookup)
-        for row in preview_rows(enrichment, lookup, keys[lookup.name], discard=options.discard):
-            done.append(row)
-            for line in preview_text.reported(
-                row,
-                width,
-                together=lookup.batch_size > 1,
-                hidden=hidden,
-                conditional=lookup.when is not None,
-            ):
-                print(masked(line), flush=True)
-        print(f"      {preview_text.summary(lookup, done)}")
-        print(
-            f"      {preview_text.bill(lookup, counts_of(lookup.name))}\n" if lookup.prices else ""
-        )
-        if not options.lookup:
-            rows = with_answers(rows, lookup, done)
-        right &= all(row.status in ("ok", "miss", "skipped", "fallback") for row in done)
-    return RIGHT if right else FAILED
+    hidden = enrichment.has_personal_key(lookup) and not options.show_personal
+    done, masked = [], preview_text.mask(lookup)
+    for row in preview_rows(enrichment, lookup, keys, discard=options.discard):
+        done.append(row)
+        for line in preview_text.reported(
+            row, width, together=lookup.batch_size > 1, hidden=hidden,
+            conditional=lookup.when is not None,
+        ):  # fmt: skip
+            print(masked(line), flush=True)
+    print(f"      {preview_text.summary(lookup, done)}")
+    print(f"      {preview_text.bill(lookup, counts_of(lookup.name))}\n" if lookup.prices else "")
+    return done
 
 
 def _tell(line: str) -> None:
