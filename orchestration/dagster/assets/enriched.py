@@ -185,19 +185,15 @@ def window_asset(declared: Declared, window: Window) -> dg.AssetsDefinition:
         from jobs.tables.derived.window_tables import publish_windows
         from jobs.tables.records.published_runs import last_published
 
-        for day in context.partition_keys:
-            table = declared.enrichment.output.path
-            record = last_published(declared.name, day, table=table)
+        def publish(day: str) -> int:
+            record = last_published(declared.name, day, table=declared.enrichment.output.path)
             if record is None:
                 raise dg.Failure(
                     f"{declared.name}: no run has published {day} here; run the day first."
                 )
-            try:
-                rows = publish_windows(declared.enrichment, window, record)
-            except TidegateError as error:
-                raise dg.Failure(str(error), allow_retries=False) from error
-            context.add_asset_metadata({"dagster/row_count": rows}, partition_key=day)
-        return dg.MaterializeResult()
+            return publish_windows(declared.enrichment, window, record)
+
+        return _publish_days(context, publish)
 
     return windowed
 
@@ -215,12 +211,19 @@ def summary_asset(declared: Declared, summary: Summary) -> dg.AssetsDefinition:
     def summarized(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         from jobs.tables.derived.summaries import summarize
 
-        for day in context.partition_keys:
-            try:
-                rows = summarize(declared.enrichment, summary, day)
-            except TidegateError as error:
-                raise dg.Failure(str(error), allow_retries=False) from error
-            context.add_asset_metadata({"dagster/row_count": rows}, partition_key=day)
-        return dg.MaterializeResult()
+        return _publish_days(context, lambda day: summarize(declared.enrichment, summary, day))
 
     return summarized
+
+
+def _publish_days(
+    context: dg.AssetExecutionContext, publish: Callable[[str], int]
+) -> dg.MaterializeResult[None]:
+    """Publishes the days of the step one after the other; `publish` returns the rows of a day."""
+    for day in context.partition_keys:
+        try:
+            rows = publish(day)
+        except TidegateError as error:
+            raise dg.Failure(str(error), allow_retries=False) from error
+        context.add_asset_metadata({"dagster/row_count": rows}, partition_key=day)
+    return dg.MaterializeResult()
