@@ -1,7 +1,6 @@
 """The calls of a task that wait for their lease."""
 
 import asyncio
-from typing import Any
 
 
 class WaitingLine:
@@ -9,19 +8,15 @@ class WaitingLine:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._turns: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}
+        self._turns: dict[asyncio.Future[None], None] = {}
 
     def __len__(self) -> int:
         return len(self._turns)
 
-    def has(self, task: asyncio.Task[Any]) -> bool:
-        """Whether this task's call waits."""
-        return task in self._turns.values()
-
     def join(self) -> asyncio.Future[None]:
-        """Return a future that is done when the current task's call may look again."""
+        """Return a future that is done when the call that joins may look again."""
         turn = self._loop.create_future()
-        self._turns[turn] = asyncio.current_task(self._loop)
+        self._turns[turn] = None
         return turn
 
     def leave(self, turn: asyncio.Future[None]) -> None:
