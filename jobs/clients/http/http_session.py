@@ -15,7 +15,7 @@ from jobs.clients.exchanges import EXCHANGES, Exchange, note, trace
 from jobs.clients.http import throttling
 from jobs.clients.http.answer_body import READ_BYTES, BrokenOff, error_text, loaded, read_body
 from jobs.clients.http.authorizing import authorizer
-from jobs.clients.http.connections import WatchedConnector
+from jobs.clients.http.connections import HEADS, WatchedConnector
 from jobs.clients.http.decoding import CODINGS
 from jobs.clients.http.refusals import Refusals
 from jobs.clients.http.responses import Response
@@ -31,7 +31,7 @@ from jobs.declare.values.addresses import path_secrets, with_parameter
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 NOTHING: Mapping[str, int] = MappingProxyType({})  # used
-LARGE_BODY = 1 << 20  # bytes
+LARGE_BODY = 1 << 20  # bytes; aiohttp sends bytes in one piece, and files in several
 
 Read = Callable[[aiohttp.ClientResponse], Awaitable[Any]]
 
@@ -131,6 +131,7 @@ class ServiceSession:
             auto_decompress=False,  # otherwise an undecodable body looks like a lost connection
             # a cookie from a row's answer would be sent with other rows
             cookie_jar=aiohttp.DummyCookieJar(),
+            **HEADS,
             **self._transport.options_for(self.base_url),
         )
         await self._authorizer.open()
@@ -260,7 +261,11 @@ class ServiceSession:
             url = with_parameter(url, *self._authorizer.parameter)
         try:
             response = await self._session.request(
-                method, url, data=_in_pieces(body), headers=sent, allow_redirects=False
+                method,
+                url,
+                data=io.BytesIO(body) if is_json and len(body) > LARGE_BODY else body,
+                headers=sent,
+                allow_redirects=False,
             )
             try:
                 note(exchange, response.status)
@@ -357,8 +362,3 @@ class ServiceSession:
             else text
         )
         return without_secrets(self._authorizer.masked(shown), self._secrets)
-
-
-def _in_pieces(body: Any) -> Any:
-    """Return the body as a file if it is large: aiohttp would send its bytes in one piece."""
-    return io.BytesIO(body) if isinstance(body, bytes) and len(body) > LARGE_BODY else body

@@ -11,7 +11,7 @@ import aiohttp
 
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http import throttling
-from jobs.clients.http.connections import WatchedConnector
+from jobs.clients.http.connections import HEADS, WatchedConnector
 from jobs.clients.http.secret_texts import base64_text, read_secret
 from jobs.clients.http.transport import Transport
 from jobs.clients.http.watched_connection import QUIET_AT_LEAST, WatchedConnection
@@ -105,6 +105,7 @@ class TokenRequest:
         async with aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=TOKEN_TIMEOUT),
             connector=connector,
+            **HEADS,
             **({} if transport is None else transport.options_for(self._url)),
         ) as session:
             async with session.post(

@@ -181,6 +181,19 @@ def test_a_redirect_now_and_then_is_an_error_of_its_row(service):
     )
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [{"Content-Security-Policy": "x" * 30_000}, {f"X-{number}": "x" for number in range(500)}],
+)
+def test_long_and_many_headers_are_read(service, headers):
+    replies(
+        service,
+        lambda: web.json_response({"temp_c": 3.9, "wind": {"speed": 5.1}}, headers=headers),
+    )
+    assert ask(lookup(service.url), ("JFK",)) == [(3.9, 5.1)]
+    assert len(service.log) == 1
+
+
 @pytest.mark.parametrize("charset", ["iso-8859-1", "windows-1252", "utf-16", "UTF-8", "utf-8-sig"])
 def test_the_charset_of_the_content_type_is_honoured(service, charset):
     body = json.dumps({"temp_c": 1.0, "name": "Zürich"}, ensure_ascii=False).encode(charset)
