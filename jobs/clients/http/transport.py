@@ -2,6 +2,7 @@
 
 import ipaddress
 import ssl
+from contextlib import suppress
 from typing import Any
 from urllib.request import getproxies_environment, proxy_bypass
 
@@ -10,6 +11,8 @@ from yarl import URL
 from jobs.declare.services import Service
 from jobs.declare.values.env import Env, resolve
 from jobs.errors import DeclarationError
+
+LOOPBACK = "127.0.0.0/8,::1,"
 
 
 class Transport:
@@ -30,7 +33,9 @@ class Transport:
         address = URL(url)
         named = getproxies_environment()
         host = address.host or ""
-        if address.scheme not in named or _is_loopback(host) or proxy_bypass(host):
+        if address.scheme not in named or host == "localhost":
+            return None
+        if proxy_bypass(f"{host}:{address.port}") or _is_in(host, LOOPBACK + named.get("no", "")):
             return None
         return self._address(named[address.scheme])
 
@@ -84,8 +89,10 @@ def _refuse_password() -> str:
     raise ValueError("its key has a password, which nobody can type here")
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _is_in(host: str, networks: str) -> bool:
+    """Return whether a host is an address in one of these networks, which urllib does not read."""
+    for network in networks.split(","):
+        with suppress(ValueError):  # a name
+            if ipaddress.ip_address(host) in ipaddress.ip_network(network.strip(), strict=False):
+                return True
+    return False

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from jobs.clients.client import CallFailed
 from jobs.clients.http.token_headers import _TOKENS
+from jobs.clients.http.transport import Transport
 from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import AccessRefused, DeclarationError
 from jobs.run.plan.service_checks import check_service
@@ -210,6 +211,25 @@ def test_the_proxies_of_the_environment_are_used_as_other_programs_use_them(
     (failure,) = ask(of(f"http://{HOST}"), ("JFK",))
     assert str(failure).startswith("cannot connect: ")
     assert (len(proxy.log), len(plain_proxy.log)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("exceptions", "url", "is_used"),
+    [
+        ("api.test:8443", "https://api.test:8443", False),
+        ("api.test:8443", "https://api.test", True),
+        ("10.0.0.0/8, fd00::/8", "http://10.1.2.3", False),
+        ("10.0.0.0/8, fd00::/8", "http://[fd00::1]:8080", False),
+        ("10.0.0.0/8", "http://11.1.2.3", True),
+        ("fd00::1", "http://[fd00::1]:8080", False),
+    ],
+)
+def test_no_proxy_takes_ports_and_networks(monkeypatch, exceptions, url, is_used):
+    monkeypatch.setenv("http_proxy", "http://proxy.test:3128")
+    monkeypatch.setenv("https_proxy", "http://proxy.test:3128")
+    monkeypatch.setenv("no_proxy", exceptions)
+    found = Transport(Service(name="weather", url=url, max_concurrency=1)).proxy_for(url)
+    assert (found is not None) is is_used
 
 
 def test_a_proxy_that_is_not_there_is_said_to_be_the_proxy(start, closed):
