@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from jobs.clients.client import CallFailed, Unclear
-from jobs.clients.http.decoding import TooLong, decoded, decoded_start, is_coded
+from jobs.clients.http.decoding import TooLong, coding_of, decoded, decoded_start
 from jobs.declare.answers.json_text import read_json
 
 CODING_ADDS = 1_024  # highest number of bytes by which a coding lengthens a body
@@ -50,7 +50,7 @@ async def read_body(
         CallFailed: The body breaks off inside its coding, or is too large.
         NotDecodable: The body is not in its coding.
     """
-    coding = response.headers.get("Content-Encoding", "")
+    coding = coding_of(response.headers.get("Content-Encoding", ""))
     largest, content = most - received, response.content
     at_most = largest + (CODING_ADDS if coding else 0)
     arrived = content.read_nowait()  # data that came with the headers, often the whole answer
@@ -58,14 +58,14 @@ async def read_body(
         arrived = await _read_on(content, arrived, at_most)
     if len(arrived) > at_most:
         raise AnswerTooLarge(most)
-    if not arrived or not is_coded(coding):  # no coding marks the end of this body
+    if not arrived or not coding:  # no coding marks the end of this body
         return arrived, is_sized(response)
     try:
         body, has_end = decoded(arrived, coding, largest)
     except TooLong:
         raise AnswerTooLarge(most) from None
     if not has_end:
-        where = f"inside its {coding[:40]} after {len(arrived):,} bytes"
+        where = f"inside its {coding} after {len(arrived):,} bytes"
         raise CallFailed(f"the answer broke off {where}", passing=True)
     return body, True
 
@@ -80,9 +80,9 @@ async def _read_on(content: aiohttp.StreamReader, begin: bytes, at_most: int) ->
 
 def is_sized(response: aiohttp.ClientResponse) -> bool:
     """Return whether HTTP marks the body's end. If not, a broken connection looks like the end."""
-    headers = response.headers
-    sized = "Content-Length" in headers or "chunked" in headers.get("Transfer-Encoding", "").lower()
-    return sized or response.status == 204  # which has no body
+    coding = response.headers.get("Transfer-Encoding", "").lower()
+    # a 204 has no body
+    return "Content-Length" in response.headers or "chunked" in coding or response.status == 204
 
 
 def loaded(body: bytes, charset: str | None = None, *, ambiguous: bool = False) -> Any:
@@ -152,7 +152,7 @@ async def error_text(response: aiohttp.ClientResponse, most: int = READ_BYTES) -
         async with asyncio.timeout(ERROR_BODY_TIMEOUT):
             while len(body) < most and not content.at_eof():
                 body += await content.readany()
-    coding = response.headers.get("Content-Encoding", "")
+    coding = coding_of(response.headers.get("Content-Encoding", ""))
     start = decoded_start(bytes(body), coding, most + 1)
     is_cut = len(start) > most or not content.at_eof()
     start = start[:most]

@@ -5,6 +5,11 @@ from typing import Any
 
 GZIP, DEFLATE, RAW_DEFLATE = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 CODINGS = "gzip, deflate"  # for Accept-Encoding
+# the registered codings; other words, such as utf-8, none or aws-chunked, change no body
+REGISTERED = {
+    "aes128gcm", "br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip",
+    "x-compress", "x-gzip", "zstd",
+}  # fmt: skip
 
 
 class NotDecodable(ValueError):  # noqa: N818  # says what is wrong with it
@@ -15,9 +20,10 @@ class TooLong(Exception):  # noqa: N818  # says what is wrong with it
     """The decoded body is longer than allowed."""
 
 
-def is_coded(coding: str) -> bool:
-    """Return whether a Content-Encoding of this value changes the body."""
-    return coding.strip().lower() not in ("", "identity")
+def coding_of(header: str) -> str:
+    """Return the codings in the value of Content-Encoding that change a body, in lower case."""
+    named = (word.strip().lower() for word in header.split(","))
+    return ", ".join(word for word in named if word in REGISTERED)
 
 
 def decoded(body: bytes, coding: str, largest: int) -> tuple[bytes, bool]:
@@ -25,7 +31,7 @@ def decoded(body: bytes, coding: str, largest: int) -> tuple[bytes, bool]:
 
     Args:
         body: The body as it arrived.
-        coding: The value of Content-Encoding; empty without the header.
+        coding: From `coding_of`.
         largest: Highest allowed number of bytes of the decoded body.
 
     Raises:
@@ -43,11 +49,11 @@ def decoded(body: bytes, coding: str, largest: int) -> tuple[bytes, bool]:
                 raise TooLong
             if not decoder.eof:
                 return bytes(found), False
-            rest = decoder.unused_data.lstrip(b"\0")  # another member of gzip, or padding
+            rest = decoder.unused_data.lstrip(b"\0")  # padding
+            if not rest.startswith(b"\x1f\x8b"):  # no other member; other clients ignore it too
+                break
     except zlib.error as error:
-        raise NotDecodable(
-            f"it is not in its Content-Encoding, {coding[:40]!r}: {error}"
-        ) from error
+        raise NotDecodable(f"it is not in its Content-Encoding, {coding!r}: {error}") from error
     return bytes(found), True
 
 
@@ -61,12 +67,11 @@ def decoded_start(body: bytes, coding: str, most: int) -> bytes:
 
 
 def _decoder(coding: str, body: bytes) -> Any:
-    if not is_coded(coding):
+    if not coding:
         return None
-    name = coding.strip().lower()
-    if name in ("gzip", "x-gzip"):
+    if coding in ("gzip", "x-gzip"):
         return zlib.decompressobj(GZIP)
-    if name == "deflate":
+    if coding == "deflate":
         return zlib.decompressobj(
             DEFLATE if body[:1] and body[0] & 0xF == zlib.DEFLATED else RAW_DEFLATE
         )

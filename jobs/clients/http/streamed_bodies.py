@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from jobs.clients.client import CallFailed, Unclear
 from jobs.clients.http.answer_body import is_sized
+from jobs.clients.http.decoding import coding_of
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.values.templates import as_json, dumped
 
 PIECE = 1 << 16  # bytes read at once
-PLAIN = ("", "identity", "none")
 # by Content-Encoding, as stores give what was uploaded so: what Arrow calls it
 PACKINGS = {"gzip": "gzip", "x-gzip": "gzip", "br": "brotli", "zstd": "zstd"}
 
@@ -57,9 +57,9 @@ def multipart(file: IO[bytes], *, field: str, name: str, fields: Mapping[str, st
 
 async def read_to_file(response: aiohttp.ClientResponse) -> BodyFile:
     """Return the body; an interrupted body raises aiohttp's error if HTTP marks its end."""
-    coding = response.headers.get("Content-Encoding", "").strip().lower()
+    coding = coding_of(response.headers.get("Content-Encoding", ""))
     packing = PACKINGS.get(coding)
-    if packing is None and coding not in PLAIN:
+    if coding and packing is None:
         raise Unclear(
             f"the answer has the Content-Encoding {coding[:40]!r}, and was requested without any; "
             f"only {', '.join(PACKINGS)} are read"

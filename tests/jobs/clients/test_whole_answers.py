@@ -64,9 +64,25 @@ def test_a_whole_body_that_cannot_be_decoded_is_final(service, coding, body):
         ("deflate", zlib.compress(BODY)),
         ("deflate", raw_deflate(BODY)),
         ("identity", BODY),
+        ("gzip", gzip.compress(BODY, mtime=0) + b"\r\n"),
+        ("deflate", zlib.compress(BODY) + b"end"),
     ],
 )
 def test_codings_that_requests_accept_are_read(service, coding, body):
+    answer(service, body, Content_Encoding=coding)
+    assert ask(lookup(service.url), ("JFK",)) == [(1.5, 3.25)]
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("UTF-8", BODY),
+        ("none", BODY),
+        ("aws-chunked", BODY),
+        ("gzip,aws-chunked", gzip.compress(BODY, mtime=0)),
+    ],
+)
+def test_a_word_that_is_no_content_coding_changes_no_body(service, coding, body):
     answer(service, body, Content_Encoding=coding)
     assert ask(lookup(service.url), ("JFK",)) == [(1.5, 3.25)]
 
