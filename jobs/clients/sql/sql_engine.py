@@ -32,6 +32,8 @@ MISFIT = "invalid input for query argument $"
 USELESS = (
     sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ValueError,
 )  # fmt: skip
+# SQLAlchemy's class: the statement was prepared before its table changed; the next try prepares it
+VOID_PLAN = "InvalidCachedStatementError"
 INTERRUPTED_EVERY = 0.02  # s
 LOCKED = 5.0  # s; SQLite's longest wait for a lock
 UNDECODABLE = "Could not decode to UTF-8"  # sqlite3's message, for want of a code
@@ -212,7 +214,8 @@ def sql_state(error: Exception) -> str | None:
 
 def may_pass(error: Exception) -> bool:
     state = sql_state(error)
-    if isinstance(error, OSError) or getattr(error, "connection_invalidated", False):
+    is_void = type(getattr(error, "orig", None)).__name__ == VOID_PLAN
+    if is_void or isinstance(error, OSError) or getattr(error, "connection_invalidated", False):
         return True
     if state is not None:
         return state.startswith(PASSING)

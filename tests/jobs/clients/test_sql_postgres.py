@@ -5,6 +5,7 @@ wrong.
 import asyncio
 import datetime as dt
 import decimal
+import itertools
 import os
 import socket
 
@@ -365,6 +366,26 @@ def test_a_connection_that_the_server_ends_may_pass_and_the_next_call_has_a_new_
     assert isinstance(answers[1], CallFailed)
     assert answers[1].passing
     assert ask(lookup(batch_size=batch_size), ("N3",)) == [(3,)]
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_a_query_whose_plan_a_changed_table_made_void_may_pass(lookup, postgres, batch_size):
+    database = postgres.new_database()
+    postgres.execute("CREATE TABLE valid (k INT, v INT); INSERT INTO valid VALUES (1, 2)", database)
+    kinds = itertools.cycle(("bigint", "int"))
+
+    def change():
+        postgres.execute(f"ALTER TABLE valid ALTER COLUMN v TYPE {next(kinds)}", database)
+
+    declared = lookup(
+        postgres.url(database), table="valid", keys={"k": "k"}, returns="v INT",
+        batch_size=batch_size,
+    )  # fmt: skip
+    first, second, third = ask(declared, (1,), (1,), (1,), share=1, between=change)
+    assert first == (2,)
+    assert isinstance(second, CallFailed)
+    assert second.passing
+    assert third == (2,)
 
 
 ASLEEP = "SELECT 1 AS seats, pg_sleep(20) FROM fleet.planes WHERE tailnum = :tailnum"
