@@ -137,7 +137,8 @@ class ColumnTypes:
         fitting = (SQLITE_KEYS_OF if self._dialect == "sqlite" else KEYS_OF)[kind]
         if key in fitting:
             return None
-        cure = f'"cast({self._lookup.keys[column]} as {_castable(fitting[0])})"'
+        kind = fitting[0].replace("decimal", "decimal(38, 10)")
+        cure = f'"cast({self._lookup.keys[column]} as {kind})"'
         return (
             f"keys.{column}: the key is {key}, and the column {column} of {self._lookup.table} is "
             f"{self.types[column]}; they are not compared, because a database would match values "
@@ -173,10 +174,6 @@ class ColumnTypes:
         if kind in ("single", "double"):
             return _single if kind == "single" else _double
         return _finite_date if kind == "date" else _as_it_is
-
-
-def _castable(kind: str) -> str:
-    return "decimal(38, 10)" if kind == "decimal" else kind
 
 
 def _as_it_is(value: Any) -> Any:

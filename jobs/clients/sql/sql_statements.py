@@ -72,13 +72,16 @@ def _same_storage_class(column: Any, value: Any) -> Any:
 
 
 def columns_of_times(lookup: SqlLookup, dialect: str) -> list[str]:
-    """Return columns in which PostgreSQL may have an infinite time, read as the year 9999."""
+    """Return columns in which PostgreSQL may have an infinite time, read as the year 9999.
+
+    A STRUCT or MAP comes from JSON, in which a time is text.
+    """
     if dialect != "postgresql":
         return []
     return [
         column.name
         for column in lookup.columns
-        if "DATE" in column.spark_type or "TIME" in column.spark_type
+        if column.spark_type.replace("ARRAY<", "").rstrip(">") in ("DATE", "TIMESTAMP")
     ]
 
 

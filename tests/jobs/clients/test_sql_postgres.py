@@ -558,3 +558,24 @@ def test_an_infinite_date_or_time_is_an_error_of_its_row_and_the_year_9999_is_no
         for name in ("day", "at", "days")
     ]
     assert not any(one.passing for one in infinite)
+
+
+@pytest.mark.parametrize("batch_size", [1, 9])
+def test_the_word_infinity_in_json_is_no_infinite_time(lookup, postgres, batch_size):
+    database = postgres.new_database()
+    postgres.execute(
+        """
+        CREATE TABLE hotels (k INT, doc JSONB);
+        INSERT INTO hotels VALUES
+            (1, '{"name": "infinity pool", "at": "2013-01-10"}'), (2, '{"name": "b", "at": "infinity"}')
+        """,
+        database,
+    )
+    declared = lookup(
+        postgres.url(database), table="hotels", keys={"k": "k"}, batch_size=batch_size,
+        returns="doc STRUCT<name: STRING, at: TIMESTAMP>",
+    )  # fmt: skip
+    pool, infinite = ask(declared, (1,), (2,))
+    at = dt.datetime(2013, 1, 10, tzinfo=dt.UTC)
+    assert pool == ({"name": "infinity pool", "at": at},)
+    assert "got 'infinity'" in str(infinite)
