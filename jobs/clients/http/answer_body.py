@@ -90,7 +90,8 @@ def loaded(body: bytes, charset: str | None = None, *, ambiguous: bool = False) 
 
     Args:
         body: The bytes.
-        charset: From Content-Type; without it the first bytes tell, as in RFC 4627.
+        charset: From Content-Type; without it, or if it does not exist, the first bytes tell, as in
+            RFC 4627.
         ambiguous: Whether an object may name a member twice, as in `read_json`.
 
     Raises:
@@ -129,10 +130,8 @@ def _text(body: bytes, charset: str | None) -> str:
         if error.reason in INCOMPLETE:
             raise BrokenOff(str(error)) from error
         raise
-    except (LookupError, ValueError) as error:  # an unknown codec, or Python's "undefined"
-        raise ValueError(
-            f"its Content-Type names the charset {charset!r}, which does not exist"
-        ) from error
+    except (LookupError, ValueError):  # an unknown codec, or Python's "undefined"
+        return _text(body, None)
 
 
 @functools.lru_cache

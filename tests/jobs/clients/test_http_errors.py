@@ -202,14 +202,17 @@ def test_the_charset_of_the_content_type_is_honoured(service, charset):
     assert ask(lookup(service.url, returns="name STRING", paths={}), ("ZRH",)) == [("Zürich",)]
 
 
-def test_a_charset_that_does_not_exist_is_named(service):
-    headers = {"Content-Type": "application/json; charset=latin-99"}
-    replies(service, lambda: web.Response(body=b"{}", headers=headers))
-    (failure,) = ask(lookup(service.url), ("ZRH",))
-    assert str(failure) == (
-        "the answer is not JSON: its Content-Type names the charset 'latin-99', "
-        "which does not exist"
-    )
+@pytest.mark.parametrize("charset", ["latin-99", "None", "binary", "undefined", "base64"])
+def test_a_charset_that_does_not_exist_is_ignored(service, charset):
+    body = json.dumps({"temp_c": 1.0, "name": "Zürich"}, ensure_ascii=False)
+    headers = {"Content-Type": f"application/json; charset={charset}"}
+    declared = lookup(service.url, returns="name STRING", paths={})
+    replies(service, lambda: web.Response(body=body.encode(), headers=headers))
+    assert ask(declared, ("ZRH",)) == [("Zürich",)]
+    replies(service, lambda: web.Response(body=body.encode("iso-8859-1"), headers=headers))
+    (failure,) = ask(declared, ("ZRH",))
+    assert str(failure).startswith("the answer is not JSON: 'utf-8' codec can't decode byte 0xfc")
+    assert not failure.passing
 
 
 def test_an_empty_answer_is_said_to_be_one(service):
