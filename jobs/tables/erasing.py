@@ -42,19 +42,7 @@ def without_rows(
     facts = record.facts
     folder = Path(work_folder(facts.declared.table), "runs", run_id).resolve()
     folder.mkdir(parents=True)
-
-    def others(rows: pa.RecordBatch) -> pa.Array:
-        return pa.array([not one for one in asked(rows, keys)], pa.bool_())
-
-    files, kept, gone = [], 0, 0
-    for number, source in enumerate(sorted(sources)):
-        target = folder / f"part-{number:05}.parquet"
-        rows = copy_rows(source, target, others)
-        kept, gone = kept + rows, gone + pq.read_metadata(parquet_source(source)).num_rows - rows
-        if rows:
-            files.append(str(target))
-        else:
-            target.unlink()
+    files, kept, gone = _copy_others(sources, folder, keys)
     figures = dataclasses.replace(
         record.figures, rows_out=kept, lookups=tuple(map(_without_calls, record.figures.lookups))
     )
@@ -62,7 +50,7 @@ def without_rows(
         facts,
         run_id=run_id,
         folder=str(folder),
-        files=tuple(files),
+        files=files,
         windows=(),
         changes=None,
         kept_files=(),
@@ -82,6 +70,30 @@ def without_rows(
     # first, so that a kill after the commit leaves readers' rows with a record
     publishing.publish(run_records.save(written), lease)
     return gone
+
+
+def _copy_others(
+    sources: Iterable[str], folder: Path, keys: KeysOf
+) -> tuple[tuple[str, ...], int, int]:
+    """Copies the rows of other keys to the folder.
+
+    Returns:
+        The files, and the numbers of copied rows and of rows left out.
+    """
+
+    def others(rows: pa.RecordBatch) -> pa.Array:
+        return pa.array([not one for one in asked(rows, keys)], pa.bool_())
+
+    files, kept, gone = [], 0, 0
+    for number, source in enumerate(sorted(sources)):
+        target = folder / f"part-{number:05}.parquet"
+        rows = copy_rows(source, target, others)
+        kept, gone = kept + rows, gone + pq.read_metadata(parquet_source(source)).num_rows - rows
+        if rows:
+            files.append(str(target))
+        else:
+            target.unlink()
+    return tuple(files), kept, gone
 
 
 def _without_calls(lookup: LookupMetrics) -> LookupMetrics:

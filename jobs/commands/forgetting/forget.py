@@ -94,8 +94,7 @@ def forget(
     """Remove the keys of a lookup from all data of Tidegate.
 
     Keys of other lookups that are made of the answers to these keys are removed from the ledger
-    too, unless other rows have them. After a crash, run it again; a second run
-    finds nothing.
+    too, unless other rows have them. After a crash, run it again; a second run finds nothing.
 
     Args:
         ledgers: The lookup's ledgers.
@@ -128,18 +127,8 @@ def forget(
     for enrichment in readers:
         run_records.fetch(enrichment.name, enrichment.output.path)
         _require_rewritable_days(enrichment)
-    stored: set[tuple[str, ...]] = set()
-    files = forget_derived(readers, declared, wanted)
-    for folder in {found for kept in ledgers for found in versions(kept.folder)}:
-        recorded = in_order(keys, parts, _recorded_order(folder))
-        key_by_text = {
-            text: key
-            for key, ordered in zip(keys, recorded, strict=True)
-            for text in possible_texts([ordered])
-        }
-        done = forget_in_ledger(folder, key_by_text)
-        stored.update(key_by_text[text] for text in done.keys)
-        files += done.files
+    derived_files = forget_derived(readers, declared, wanted)
+    stored, files = _forget_answers(ledgers, keys)
     tables = tuple(
         _forget_rows(enrichment, wanted, quality, had[enrichment.output.path])
         for enrichment in readers
@@ -150,7 +139,29 @@ def forget(
     former = former_places(name, readers)
     downstream = find_downstream(readers, [enrichment for _, enrichment in declared])
     names = tuple(enrichment.name for enrichment in downstream)
-    return Certificate(name, len(keys), len(stored), files, tables, former, names)
+    return Certificate(name, len(keys), stored, derived_files + files, tables, former, names)
+
+
+def _forget_answers(ledgers: Sequence[Kept], keys: Sequence[tuple[str, ...]]) -> tuple[int, int]:
+    """Removes the keys from all versions of the lookup's ledgers.
+
+    Returns:
+        How many keys were stored, and the number of files that were rewritten or deleted.
+    """
+    parts = tuple(ledgers[0].lookup.keys)
+    stored: set[tuple[str, ...]] = set()
+    files = 0
+    for folder in {found for kept in ledgers for found in versions(kept.folder)}:
+        recorded = in_order(keys, parts, _recorded_order(folder))
+        key_by_text = {
+            text: key
+            for key, ordered in zip(keys, recorded, strict=True)
+            for text in possible_texts([ordered])
+        }
+        done = forget_in_ledger(folder, key_by_text)
+        stored.update(key_by_text[text] for text in done.keys)
+        files += done.files
+    return len(stored), files
 
 
 def _require_rewritable_days(enrichment: Enrichment) -> None:
