@@ -43,7 +43,8 @@ def last_runs(enrichment: str) -> dict[str, LastRun]:
     """Returns by lookup the last run that called it."""
     found: dict[str, LastRun] = {}
     for record in sorted(run_records.load(enrichment), key=lambda record: record.order):
-        pairs = zip(record.figures.lookups, record.facts.declared.lookups, strict=True)
+        # after the lookups of a stream's batch come those that the day had before
+        pairs = zip(record.figures.lookups, record.facts.declared.lookups, strict=False)
         found |= {
             figures.name: LastRun(figures, declared.max_concurrency)
             for figures, declared in pairs

@@ -15,6 +15,7 @@ from jobs.commands.costs import list_costs
 from jobs.commands.replaying.dead_letters import find_dead_letters
 from jobs.errors import PublishConflict, TidegateError
 from jobs.ledger.keys import key_text
+from jobs.run.estimating.last_run import last_runs
 from jobs.schema import columns as schema
 from jobs.schema.records import Billed, BilledUnit, LookupFacts, LookupMetrics, RowChanges
 from jobs.streams import batch_publishing
@@ -170,6 +171,22 @@ def test_the_bills_and_calls_of_two_batches_with_any_prices_are_all_kept(new):
     assert [record.state for record in records] == ["published"] * len(records)
     figures = run_records.of_run("flights", FIRST, "query-1-a").figures
     assert (figures.rows_out, figures.calls) == (2, 2)
+
+
+def test_a_plan_has_the_last_calls_of_a_day_whose_batches_had_different_lookups():
+    for number, name in enumerate(["weather", "rating"]):
+        record = run(f"query-{number}-a", FIRST, [number])
+        called = LookupMetrics(name, {}, 1, 0, 0.0, 0.0, None, None, rows_called=1)
+        record = replace(record, figures=replace(record.figures, lookups=(called,)))
+        declared = replace(
+            record.facts.declared, lookups=(replace(RATING, name=name, dead_letters=()),)
+        )
+        record = replace(record, facts=replace(record.facts, declared=declared))
+        with leased(TABLE, FIRST, f"query-{number}-a") as lease:
+            publish_batch([run_records.save(record)], MicroBatch("query", number), [lease])
+    (record,) = run_records.load("flights")
+    assert {one.name for one in record.figures.lookups} == {"weather", "rating"}
+    assert last_runs("flights")["rating"].concurrency == RATING.max_concurrency
 
 
 def test_each_batch_of_a_day_counts_in_the_month_in_which_it_ran():
