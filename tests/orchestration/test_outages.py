@@ -354,8 +354,9 @@ def test_a_deadline_that_passes_without_a_run_is_reported(instance, webhook):
 
 
 def test_a_deadline_that_passes_after_a_run_that_failed_without_a_word_says_so_and_links_it(
-    instance, webhook
+    instance, webhook, monkeypatch
 ):
+    monkeypatch.setenv("TIDEGATE_UI_URL", "")  # as if it were not set
     looking = Looking(instance)
     looking.at("02:00")
     tags = RUN_OF | {"dagster/partition": DAY}  # of a run that could not load the declarations, say

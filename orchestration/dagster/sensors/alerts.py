@@ -231,5 +231,6 @@ def _page(declared: Declared, day: str) -> str:
 def _message(
     text: str, state: str, cause: str, declared: Declared, *, day: str, page: str
 ) -> Message:
-    url = f"{os.environ.get(UI_URL, 'http://127.0.0.1:3000').rstrip('/')}/{page}"
+    place = os.environ.get(UI_URL) or "http://127.0.0.1:3000"
+    url = f"{place.rstrip('/')}/{page}"
     return Message(f"{text} {url}", state, cause, declared.name, day, url)
