@@ -1,5 +1,6 @@
 """Bodies that do not fit in memory: lines of JSON to send, and responses read into a file."""
 
+import gzip
 import io
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +18,8 @@ from jobs.declare.values.templates import as_json, dumped
 PIECE = 1 << 16  # bytes read at once
 # by Content-Encoding, as stores give what was uploaded so: what Arrow calls it
 PACKINGS = {"gzip": "gzip", "x-gzip": "gzip", "br": "brotli", "zstd": "zstd"}
+
+Unpacked = IO[bytes] | gzip.GzipFile | io.BufferedReader
 
 
 class BodyFile(NamedTuple):
@@ -83,7 +86,8 @@ def json_lines(body: BodyFile) -> Iterator[Any]:
         CallFailed: The connection cut the last line.
         ValueError: Any other line is not JSON.
     """
-    with _unpacked(body) as file:
+    with body.file as packed:
+        file = _unpacked(packed, body.packing)
         for line in _lines(file):
             if not line.strip():
                 continue
@@ -98,20 +102,21 @@ def json_lines(body: BodyFile) -> Iterator[Any]:
             yield value
 
 
-def _unpacked(body: BodyFile) -> IO[bytes] | io.BufferedReader:
-    if body.packing is None:
-        return body.file
-    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(body.file, "r"), body.packing))
+def _unpacked(file: IO[bytes], packing: str | None) -> Unpacked:
+    if packing is None:
+        return file
+    if packing == "gzip":  # Arrow reads none that is padded
+        return gzip.GzipFile(fileobj=file)
+    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), packing))
 
 
-def _lines(file: IO[bytes] | io.BufferedReader) -> Iterator[bytes]:
+def _lines(file: Unpacked) -> Iterator[bytes]:
     """Yield the lines of a file. Raises CallFailed if its packing has no end, or is damaged."""
     try:
         yield from file
-    except OSError as error:
+    except (OSError, EOFError) as error:
         raise _broken_off(file, error) from error
 
 
-def _broken_off(file: IO[bytes] | io.BufferedReader, error: Exception) -> CallFailed:
-    why = f": {error}" if isinstance(error, OSError) else ""
-    return CallFailed(f"the answer broke off after {file.tell():,} bytes{why}", passing=True)
+def _broken_off(file: Unpacked, error: Exception) -> CallFailed:
+    return CallFailed(f"the answer broke off after {file.tell():,} bytes: {error}", passing=True)

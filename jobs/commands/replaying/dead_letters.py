@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.arrow_values import readable_rows
 from jobs.commands.replaying.replay import held_back_letters, removed_letters
@@ -96,10 +95,11 @@ def find_dead_letters(
             rows = [row for batch in held_back_letters(record) for row in readable_rows(batch)]
         elif record.dead_letters:
             table = dead_letters.of_day(output, enrichment.input.partition, of)
-            if of not in unknown:  # killed tries have letters too
-                runs = pa.array([run for day, run in published if day == of], pa.string())
-                table = table.filter(pc.is_in(table[RUN_ID], runs))
-            rows = list(readable_rows(table))
+            # killed tries have letters too
+            are_shown = [
+                of in unknown or (of, run) in published for run in table[RUN_ID].to_pylist()
+            ]
+            rows = readable_rows(table.filter(pa.array(are_shown, pa.bool_())))
         removed = record.dead_letters if record.state == "held back" and not rows else 0
         if removed and day is not None:
             raise DeclarationError(f"{name}: {removed_letters(record)}")

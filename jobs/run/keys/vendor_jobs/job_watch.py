@@ -32,12 +32,12 @@ _log = logging.getLogger("tidegate.jobs")
 
 
 class ItemsMissing(NotNow):
-    """Results lack items, which the connection may have cut. keys: the keys of these items."""
+    """Results lack items, which may be cut or come later. keys: the keys of these items."""
 
     def __init__(self, keys: Sequence[str], items: int) -> None:
         super().__init__(
             f"{counted(len(keys), 'item')} of {items:,} are missing from its "
-            "results, which the connection may have cut"
+            "results, which the connection may have cut, or which come later"
         )
         self.keys = keys
 
@@ -241,7 +241,7 @@ class JobWatch:
     async def _take(self, job: Job, intent: Intent, reason: str) -> None:
         """Store the results of a job that is over, then mark it done.
 
-        Raises ItemsMissing for results that the connection may have cut, NotNow for none at all.
+        Raises ItemsMissing for results that the connection may have cut, and for none at all.
         """
         results = _Results({item_id(key): key for key in intent.keys[KEY].to_pylist()})
         reading = await self._read(job, intent, results)
@@ -251,13 +251,8 @@ class JobWatch:
                 f"results gave {counted(results.unknown, 'id')}, and none is the id of an item"
             )
         missing = [key for item, key in results.keys.items() if item not in results.read]
-        if 1 < len(missing) == len(results.keys) and reason.lower() in SUCCESSES:
-            # its results may come later; sent again, the items would be paid again
-            raise NotNow(
-                f"it ended ({one_line(reason)}), and its results have none of its "
-                f"{len(missing):,} items"
-            )
-        if missing and not reading.is_whole:
+        is_early = 1 < len(missing) == len(results.keys) and reason.lower() in SUCCESSES
+        if missing and (is_early or not reading.is_whole):
             # the vendor may have answered and billed these items, so they must not go again
             raise ItemsMissing(missing, len(results.keys))
         why = f"job {job.id} ended ({one_line(reason)}) without this item"
