@@ -152,7 +152,8 @@ class VendorConnection(MemoryTransport):
         lines = world.vendor.lines(job)
         if parts[0] == "pages":
             at = int(parts[1]) * PAGE
-            lines = sorted(lines, key=lambda one: str(one["id"]))
+            # two of an item too, or a line stands in two pages and another in none
+            lines = sorted(lines, key=lambda one: (str(one["id"]), json.dumps(one)))
             return 200, {"rows": lines[at : at + PAGE], "more": at + PAGE < len(lines)}
         if parts[1:]:  # a file of two
             is_wanted = parts[1] == "errors"
