@@ -143,7 +143,7 @@ class Vendor:
         if draws.random() >= self._fails:
             fate = "fine"
         if fate == "throttled":
-            return web.json_response({}, status=429, headers={"Retry-After": "0"})
+            return web.json_response({}, status=429, headers={"Retry-After": "0.01"})
         if fate == "failed":
             self.most_told += one.most * bool(one.requests and one.per_token)
             return web.json_response({}, status=500)

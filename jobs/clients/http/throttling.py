@@ -43,11 +43,15 @@ def is_throttled(
 
 
 def pause(headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)) -> float:
-    """Return the seconds to wait: Retry-After, else until a used-up limit's reset, else UNSAID."""
+    """Return the seconds to wait: Retry-After, else until a used-up limit's reset, else UNSAID.
+
+    0 and a moment that is past, as by a wrong clock, are UNSAID too: without a pause all other
+    calls would go on, and be throttled.
+    """
     seconds = _seconds_to(headers.get("Retry-After", ""), now)
     if seconds is None:
         seconds = until_reset(headers, now)
-    return UNSAID if seconds is None else max(0.0, seconds)
+    return seconds if seconds is not None and seconds > 0 else UNSAID
 
 
 def until_reset(

@@ -76,7 +76,7 @@ def test_batches_are_counted_and_paid_as_they_were_sent(two_tasks, service):
         if number % 5 == 0:
             return web.Response(status=500)
         if number % 7 == 0:
-            return web.Response(status=429, headers={"Retry-After": "0"})
+            return web.Response(status=429, headers={"Retry-After": "0.01"})
         return web.json_response([{"id": item["id"], "lat": item["k"]} for item in items])
 
     service.answer = answer

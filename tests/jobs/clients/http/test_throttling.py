@@ -52,7 +52,7 @@ def drawn(draw):
         throttled, seconds = True, float(wait)
     elif draw.random() < 0.2:
         headers["Retry-After"] = draw.choice(("soon", "", "nan", "inf"))
-    return CIMultiDict(headers), throttled, seconds
+    return CIMultiDict(headers), throttled, seconds or throttling.UNSAID
 
 
 def test_a_denial_that_says_when_to_come_again_is_throttling():
@@ -104,7 +104,7 @@ def test_a_403_that_is_declared_an_error_stays_one(service):
     ("header", "seconds"),
     [
         (email.utils.format_datetime(NOW + dt.timedelta(seconds=30), usegmt=True), 30.0),
-        (email.utils.format_datetime(NOW - dt.timedelta(days=1), usegmt=True), 0.0),
+        (email.utils.format_datetime(NOW - dt.timedelta(days=1), usegmt=True), throttling.UNSAID),
         ("Thu, 26 Nov 2026 12:00:30 -0000", 30.0),  # UTC of unknown origin
         ("Wed, 99 Foo 2015 07:28:00 GMT", throttling.UNSAID),
         ("Mon, 01 Jan 2024 00:00:00 +99999999999999999999", throttling.UNSAID),
@@ -112,6 +112,12 @@ def test_a_403_that_is_declared_an_error_stays_one(service):
 )
 def test_retry_after_may_be_a_date(header, seconds):
     assert throttling.pause({"Retry-After": header}, lambda: NOW) == seconds
+
+
+@pytest.mark.parametrize("headers", [{"Retry-After": "0"}, {"Retry-After": "-3"}, {
+    "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "0"}])  # fmt: skip
+def test_throttling_without_a_time_to_wait_is_no_leave_to_go_on(headers):
+    assert throttling.pause(headers, lambda: NOW) == throttling.UNSAID
 
 
 VENDORS = {  # seconds until the reset -> the headers of an answer with which nothing is left

@@ -56,7 +56,7 @@ def test_the_record_counts_what_was_throttled_what_the_ledger_saved_and_how_old_
     async def not_at_first(request):
         reported.append(request.path)
         return (
-            web.Response(status=429, headers={"Retry-After": "0"})
+            web.Response(status=429, headers={"Retry-After": "0.01"})
             if len(reported) == 1
             else await weather(request)
         )

@@ -452,7 +452,7 @@ def test_a_refusal_of_us_and_a_not_now_are_never_stored(folder, service):
     async def moody(request):
         turn = next(turns)
         if turn == 0:
-            return web.Response(status=429, headers={"Retry-After": "0"})
+            return web.Response(status=429, headers={"Retry-After": "0.01"})
         return web.json_response({"first_x": 5}) if turn < 10 else web.Response(status=401)
 
     service.answer = moody
@@ -468,7 +468,7 @@ def test_not_now_takes_the_mark_back_and_the_call_is_made(folder, service):
 
     async def busy(request):
         if next(turns) % 2 == 0:
-            return web.Response(status=429, headers={"Retry-After": "0"})
+            return web.Response(status=429, headers={"Retry-After": "0.01"})
         return web.json_response({"first_x": 5})
 
     service.answer = busy
