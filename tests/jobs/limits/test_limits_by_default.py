@@ -86,11 +86,11 @@ def test_a_killed_run_leaves_its_part_to_the_others_and_the_limit_is_never_excee
     with runs(service, count, rows=100_000, state=tmp_path) as started:
         wait_for(lambda: vendor.answered > 200, seconds=60)
         started[0].kill()
+        time.sleep(1)  # its calls end at the vendor, and its lease holds their slots
+        assert vendor.peak <= LIMIT
         vendor.peak = 0
-        time.sleep(20)  # its calls may take 2 s, and its lease 10 s more
-        before = vendor.answered
+        wait_for(lambda: vendor.peak == LIMIT, seconds=60)  # the others use what it held
         time.sleep(5)
-        assert vendor.answered - before > 0.8 * 5 * LIMIT / 0.1, "the others use what it held"
     assert vendor.peak <= LIMIT
 
 
