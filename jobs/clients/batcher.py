@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from jobs.clients.client import CallFailed, Send, Throttled
+from jobs.clients.client import CallFailed, NotSent, Send, Throttled
 from jobs.clients.request_counter import RequestCounts
 from jobs.declare.lookup import Key
 from jobs.errors import TidegateError
@@ -181,7 +181,6 @@ class Batching:
         for item in items:
             item.request = request
         self.sent += 1
-        self.repeated += self._asks_again(items)
         self._requests.add(request)
         self._at_service.add(request)
         request.task.add_done_callback(partial(self._ended, request))
@@ -194,7 +193,7 @@ class Batching:
             if len(items) > 1:
                 middle = len(items) // 2
                 self._halves.extend((items[:middle], items[middle:]))
-                self._remember(items)
+                self._note_sent(items, items)
                 return
             outcomes = [refused]
         except Exception as error:  # noqa: BLE001  # each waiting caller raises it
@@ -206,7 +205,8 @@ class Batching:
             outcomes = [wrong] * len(items)
         judged = zip(items, outcomes, strict=True)
         failed = {item: outcome for item, outcome in judged if isinstance(outcome, Exception)}
-        self._remember(failed)
+        if not any(isinstance(error, NotSent) for error in failed.values()):
+            self._note_sent(items, failed)
         self._closed_until = max(self._closed_until, _closed_until(failed.values()))
         # such an error ends the run
         if not any(isinstance(error, TidegateError) for error in failed.values()):
@@ -214,17 +214,16 @@ class Batching:
         for item, outcome in zip(items, outcomes, strict=True):
             self._settle(item, outcome)
 
-    def _remember(self, unanswered: Iterable[_Item]) -> None:
+    def _note_sent(self, items: Sequence[_Item], unanswered: Iterable[_Item]) -> None:
+        """Count a request that asked a key again, and remember its keys without an answer."""
+        before = len(self._unanswered)
+        for item in items if before else ():
+            self._unanswered.pop(repr(item.key), None)
+        self.repeated += len(self._unanswered) < before
         for item in unanswered:
             self._unanswered[repr(item.key)] = None
         while len(self._unanswered) > REMEMBERED:
             del self._unanswered[next(iter(self._unanswered))]
-
-    def _asks_again(self, items: Sequence[_Item]) -> bool:
-        before = len(self._unanswered)
-        for item in items if before else ():
-            self._unanswered.pop(repr(item.key), None)
-        return len(self._unanswered) < before
 
     async def _let_next_go(self, request: _Request) -> None:
         sent = self.sent
@@ -242,10 +241,12 @@ class Batching:
             item.outcome.set_result(outcome)
 
     def _ended(self, request: _Request, task: asyncio.Task[None]) -> None:
+        is_noted = request not in self._at_service  # its answers let the next request go
         self._requests.discard(request)
         self._at_service.discard(request)
         if task.cancelled():
-            self._remember(request.items)
+            if not is_noted:
+                self._note_sent(request.items, request.items)
             failure: BaseException | None = CallFailed("the request was cancelled", passing=True)
         else:
             failure = task.exception()  # of outcomes that no caller can get, such as None for all

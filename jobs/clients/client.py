@@ -160,3 +160,10 @@ class Throttled(Exception):  # noqa: N818  # reads as what happened
     def __init__(self, reason: str, seconds: float, status: int = 0) -> None:
         super().__init__(reason)
         self.seconds, self.status = seconds, status
+
+
+class NotSent(Throttled):
+    """A pause of the service began before the call left: no request was made."""
+
+    def __init__(self) -> None:
+        super().__init__("a pause of the service began before the call left", 0.0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from asyncio_core import Gate
-from jobs.clients.client import Send, Throttled
+from jobs.clients.client import NotSent, Send
 from jobs.declare.lookup import Key
 from jobs.declare.services import Outage
 from jobs.errors import AccessRefused, RunStopped, ServiceDown
@@ -91,12 +91,12 @@ class CircuitBreaker:
         return self._now_us() < self._paused_until_us
 
     def refuse_in_pause(self) -> None:
-        """Raise Throttled if a pause began while a call waited to leave."""
+        """Raise NotSent if a pause began while a call waited to leave."""
         if self.wants_no_call:
-            raise Throttled("a pause of the service began before the call left", 0.0)
+            raise NotSent
 
     async def unless_paused(self, send: Send, keys: Sequence[Key]) -> Sequence[Any]:
-        """Send a request. Raises Throttled if a pause began while the request waited to leave."""
+        """Send a request. Raises NotSent if a pause began while the request waited to leave."""
         self.refuse_in_pause()
         return await send(keys)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asyncio_core.testing import run_virtual
 from jobs.clients.batcher import Batching, BatchRefused
-from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.client import CallFailed, NotSent, Throttled
 from jobs.errors import RunStopped, TidegateError
 from tests.support.examples import examples
 
@@ -207,6 +207,27 @@ def test_a_request_that_nobody_waits_for_is_cancelled_and_gives_its_place_back()
     ]
     assert service.ended == ["cancelled", "answered"]
     assert service.requests[1] == (pytest.approx(1.0), [5, 6])
+
+
+def test_a_key_of_a_request_that_a_pause_held_back_is_no_repeat():
+    async def main():
+        found = [NotSent(), [CallFailed("busy", passing=True)], ["an answer"]]
+
+        async def send(_keys):
+            outcome = found.pop(0)
+            if isinstance(outcome, NotSent):
+                raise outcome
+            return outcome
+
+        batching = Batching(send, max_items=1, max_wait=0.0, max_requests=1)
+        counts = []
+        for _ in range(3):
+            await message(batching, 1)
+            counts.append(batching.repeated)
+        await batching.close()
+        return counts
+
+    assert run_virtual(main()) == [0, 0, 1]
 
 
 def test_a_key_of_a_cancelled_request_that_goes_again_is_a_repeat():

@@ -19,7 +19,6 @@ from aiohttp import web
 from deltalake import DeltaTable
 
 from jobs.process.spark_submit import SparkSubmit
-from jobs.run.engines import engine as engines
 from jobs.run.engines.engine import SparkEngine
 from jobs.storage import objects
 from jobs.tables.records import run_records
@@ -171,7 +170,7 @@ def test_a_day_of_3000_calls_in_tasks_elsewhere_asks_at_most_200_requests(
 ):
     """Its input is on the store too: two tasks, 3,000 keys, then the same day again."""
     monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
-    monkeypatch.setattr(engines, "is_elsewhere", lambda _option: True)
+    monkeypatch.setattr("jobs.run.day.is_elsewhere", lambda _option: True)
     declared = Path("declared/scored.py")
     text = declared.read_text().replace('path="raw"', f'path="{s3.bucket}/raw"')
     declared.write_text(text.replace(f"max_concurrency={IN_FLIGHT}", "max_concurrency=64"))

@@ -19,7 +19,6 @@ from deltalake import DeltaTable
 from jobs.errors import DeclarationError
 from jobs.process.before_spark import BeforeSpark
 from jobs.run.day import run_day
-from jobs.run.engines import engine as engines
 from jobs.run.engines.engine import SparkEngine
 from jobs.run.plan import shared_places
 from jobs.schema import columns as schema
@@ -95,7 +94,7 @@ def place(s3, spark, service, tmp_path, monkeypatch):
 @pytest.fixture
 def elsewhere(monkeypatch):
     monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
-    monkeypatch.setattr(engines, "is_elsewhere", lambda _option: True)
+    monkeypatch.setattr("jobs.run.day.is_elsewhere", lambda _option: True)
 
 
 def declare(service, root, *, key="town", mode="ordered", raw=None, **more):
@@ -178,7 +177,7 @@ def test_a_day_on_a_store_alone_has_the_values_of_a_day_in_a_folder(
         path.unlink()
     asked = len(service.log)
     monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
-    monkeypatch.setattr(engines, "is_elsewhere", lambda _option: True)
+    monkeypatch.setattr("jobs.run.day.is_elsewhere", lambda _option: True)
     on_store = declare(service, place, mode=mode, key=key, event_time=event_time)
     found = [run_day(on_store, DAY, run_id, checks=CHECKS) for run_id in ("unknown", "known")]
     assert len(service.log) == 2 * asked
@@ -319,7 +318,7 @@ def test_windows_on_a_store_alone_are_those_of_a_folder(
 ):
     in_folder = run_day(declare(service, ".", **draw_windows(seed)), DAY, "r1", checks=CHECKS)
     monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
-    monkeypatch.setattr(engines, "is_elsewhere", lambda _option: True)
+    monkeypatch.setattr("jobs.run.day.is_elsewhere", lambda _option: True)
     there = files_of_runs(tmp_path)
     declared = declare(service, place, **draw_windows(seed))
     on_store = run_day(declared, DAY, "r1", checks=CHECKS)
@@ -353,7 +352,7 @@ def test_changed_rows_on_a_store_alone_are_those_of_a_folder(
     for root in (".", place):
         if root == place:
             monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
-            monkeypatch.setattr(engines, "is_elsewhere", lambda _option: True)
+            monkeypatch.setattr("jobs.run.day.is_elsewhere", lambda _option: True)
             there, asked = files_of_runs(tmp_path), len(service.log)
         raw = Input(
             path=f"{root}/all", partition="part", every=["all"], row_id=["n"], rows="changed"

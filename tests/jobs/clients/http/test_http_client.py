@@ -239,13 +239,13 @@ def test_a_status_that_means_no_such_key_is_a_miss(service):
     ("header", "least", "most"),
     [
         ("7", 7, 7),
-        ("0", 0, 0),
+        ("0", 1, 1),
         ("1.5", 1.5, 1.5),
         (None, 1, 1),
         ("soon", 1, 1),
         ("inf", 1, 1),
         ("nan", 1, 1),
-        ("-3", 0, 0),
+        ("-3", 1, 1),
     ],
 )
 def test_a_throttled_answer_says_how_long_nobody_is_to_ask(service, code, header, least, most):
