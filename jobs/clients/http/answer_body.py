@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from jobs.clients.client import CallFailed, Unclear
-from jobs.clients.http.decoding import TooLong, coding_of, decoded, decoded_start
+from jobs.clients.http.decoding import TooLong, decoded, decoded_start, read_coding
 from jobs.declare.answers.json_text import read_json
 
 CODING_ADDS = 1_024  # highest number of bytes by which a coding lengthens a body
@@ -50,7 +50,7 @@ async def read_body(
         CallFailed: The body breaks off inside its coding, or is too large.
         NotDecodable: The body is not in its coding.
     """
-    coding = coding_of(response.headers.get("Content-Encoding", ""))
+    coding = read_coding(response.headers.get("Content-Encoding", ""))
     largest, content = most - received, response.content
     at_most = largest + (CODING_ADDS if coding else 0)
     arrived = content.read_nowait()  # data that came with the headers, often the whole answer
@@ -151,7 +151,7 @@ async def error_text(response: aiohttp.ClientResponse, most: int = READ_BYTES) -
         async with asyncio.timeout(ERROR_BODY_TIMEOUT):
             while len(body) < most and not content.at_eof():
                 body += await content.readany()
-    coding = coding_of(response.headers.get("Content-Encoding", ""))
+    coding = read_coding(response.headers.get("Content-Encoding", ""))
     start = decoded_start(bytes(body), coding, most + 1)
     is_cut = len(start) > most or not content.at_eof()
     start = start[:most]

@@ -20,7 +20,7 @@ class TooLong(Exception):  # noqa: N818  # says what is wrong with it
     """The decoded body is longer than allowed."""
 
 
-def coding_of(header: str) -> str:
+def read_coding(header: str) -> str:
     """Return the codings in the value of Content-Encoding that change a body, in lower case."""
     named = (word.strip().lower() for word in header.split(","))
     return ", ".join(word for word in named if word in REGISTERED)
@@ -31,7 +31,7 @@ def decoded(body: bytes, coding: str, largest: int) -> tuple[bytes, bool]:
 
     Args:
         body: The body as it arrived.
-        coding: From `coding_of`.
+        coding: From `read_coding`.
         largest: Highest allowed number of bytes of the decoded body.
 
     Raises:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from jobs.clients.client import CallFailed, Unclear
 from jobs.clients.http.answer_body import is_sized
-from jobs.clients.http.decoding import coding_of
+from jobs.clients.http.decoding import read_coding
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.values.templates import as_json, dumped
 
@@ -60,7 +60,7 @@ def multipart(file: IO[bytes], *, field: str, name: str, fields: Mapping[str, st
 
 async def read_to_file(response: aiohttp.ClientResponse) -> BodyFile:
     """Return the body; an interrupted body raises aiohttp's error if HTTP marks its end."""
-    coding = coding_of(response.headers.get("Content-Encoding", ""))
+    coding = read_coding(response.headers.get("Content-Encoding", ""))
     packing = PACKINGS.get(coding)
     if coding and packing is None:
         raise Unclear(

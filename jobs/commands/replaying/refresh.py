@@ -90,7 +90,7 @@ def find(
         now_us=now_us,
         ttl=FOR_EVER,
     )
-    newest = _between(_of(selected.answers, outcomes), since, until)
+    newest = _between(_keep_outcomes(selected.answers, outcomes), since, until)
     if MARK in outcomes:
         at_work = pa.array(sorted(runs_at_work(kept.folder, now_us)), pa.string())
         may_end = pc.is_in(newest["run_id"], at_work)
@@ -119,7 +119,7 @@ def _answers(kept: Kept, outcomes: Sequence[str], since: int, until: int) -> Ite
     for _ in range(TRIES):
         try:
             for table in _tables(kept):
-                answers = _between(_of(table, outcomes), since, until)
+                answers = _between(_keep_outcomes(table, outcomes), since, until)
                 for start in range(0, len(answers), ROWS_AT_ONCE):
                     yield answers.slice(start, ROWS_AT_ONCE)
         except FileNotFoundError:  # start again; duplicates do not matter
@@ -143,7 +143,7 @@ def _tables(kept: Kept) -> Iterator[pa.Table]:
     yield from (table for _, table in read_parts(kept.folder, there.parts) if table is not None)
 
 
-def _of(records: pa.Table, outcomes: Sequence[str]) -> pa.Table:
+def _keep_outcomes(records: pa.Table, outcomes: Sequence[str]) -> pa.Table:
     return records.filter(pc.is_in(records["outcome"], pa.array(outcomes)))
 
 

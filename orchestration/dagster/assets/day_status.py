@@ -114,13 +114,13 @@ def days_of_run(declared: Declared, run: dg.DagsterRun) -> list[str]:
     return [*declared.days.get_partition_keys_in_range(dg.PartitionKeyRange(first, last))]
 
 
-def tries_of(instance: DagsterInstance, run: dg.DagsterRun) -> set[str]:
+def list_tries(instance: DagsterInstance, run: dg.DagsterRun) -> set[str]:
     """Returns the run, and those that it repeats for Dagster, or for a person "from failure". A run
     that a person repeats as a whole is another: its days may have a new declaration or input.
     """
     goes_on = run.tags.keys() & {RETRY_NUMBER_TAG, RESUME_RETRY_TAG}
     before = instance.get_run_by_id(run.parent_run_id) if goes_on and run.parent_run_id else None
-    return {run.run_id, *(() if before is None else tries_of(instance, before))}
+    return {run.run_id, *(() if before is None else list_tries(instance, before))}
 
 
 def _runs(

@@ -24,7 +24,7 @@ from orchestration.dagster.assets.checks import (
     withdraw_planned_by_ended_runs,
 )
 from orchestration.dagster.assets.day_config import MODE
-from orchestration.dagster.assets.day_status import tries_of
+from orchestration.dagster.assets.day_status import list_tries
 from orchestration.dagster.assets.days_reporter import DaysReporter, Event
 from orchestration.dagster.assets.days_to_run import choose_days
 from orchestration.dagster.declared import Declared
@@ -102,7 +102,7 @@ class _DayStep:
         context, tally = self._context, self._reporter.tally
         several = len(tally.days) > 1
         chosen = choose_days(
-            self._declared, self._mode, tally.days, tries_of(context.instance, context.run)
+            self._declared, self._mode, tally.days, list_tries(context.instance, context.run)
         )
         tally.red |= chosen.refused
         for record in chosen.unchanged.values():
