@@ -34,5 +34,5 @@ def write_enriched(
 ) -> None:
     """day: the files that the frame is read straight from, as a day's run knows them."""
     prepared, plan = plan_tasks(frame, declared, run_id=uuid.uuid4().hex, day=day)
-    with prepare_ledger(prepared, plan, scratch=Path(f"{out}-keys"), day=day) as run:
+    with prepare_ledger(prepared, plan, scratch=f"{out}-keys", day=day) as run:
         write_out(prepared, run.plan, str(out))
