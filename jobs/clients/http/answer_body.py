@@ -21,6 +21,8 @@ TAG = re.compile(r"<(?:style|script)[^<>]*>[^<]*|<[^<>]*>", re.IGNORECASE)
 BEGUN_ESCAPE = re.compile(r"\\?u?[0-9a-fA-F]{0,4}")
 BEGUN_NUMBER = re.compile(r"-?\d+(?:\.|(?:\.\d+)?[eE][-+]?)")
 OF_NUMBERS = "+-.0123456789eE"
+# labels that servers put on UTF-8; a text of theirs, beyond ASCII, is hardly ever valid UTF-8
+WESTERN = {"iso-8859-1", "latin1", "latin-1", "windows-1252", "cp1252", "us-ascii", "ascii"}
 # reasons of Python's codecs for an incomplete last character
 INCOMPLETE = {"unexpected end of data", "truncated data", "incomplete multibyte sequence"}
 
@@ -91,7 +93,7 @@ def loaded(body: bytes, charset: str | None = None, *, ambiguous: bool = False) 
     Args:
         body: The bytes.
         charset: From Content-Type; without it, or if it does not exist, the first bytes tell, as in
-            RFC 4627.
+            RFC 4627. UTF-8 under a Western label is UTF-8.
         ambiguous: Whether an object may name a member twice, as in `read_json`.
 
     Raises:
@@ -122,8 +124,10 @@ def _is_broken_off(text: str, error: json.JSONDecodeError) -> bool:
 
 
 def _text(body: bytes, charset: str | None) -> str:
-    # the bytes tell better which UTF it is: servers name utf-16 without its byte order
-    encoding = json.detect_encoding(body) if charset is None or _is_utf(charset) else charset
+    encoding = charset if charset and not _is_utf(charset) else json.detect_encoding(body)
+    if encoding.lower() in WESTERN:
+        with suppress(UnicodeDecodeError):
+            return body.decode("utf-8-sig")
     try:
         return body.decode(encoding, "surrogatepass" if encoding.startswith("utf") else "strict")
     except UnicodeDecodeError as error:
@@ -136,6 +140,7 @@ def _text(body: bytes, charset: str | None) -> str:
 
 @functools.lru_cache
 def _is_utf(charset: str) -> bool:
+    """Return whether the bytes tell which UTF it is: servers name utf-16 without its byte order."""
     name = charset.lower().replace("_", "-")
     return name.startswith(("utf-8", "utf8", "utf-16", "utf-32"))
 

@@ -202,6 +202,23 @@ def test_the_charset_of_the_content_type_is_honoured(service, charset):
     assert ask(lookup(service.url, returns="name STRING", paths={}), ("ZRH",)) == [("Zürich",)]
 
 
+@pytest.mark.parametrize("charset", ["iso-8859-1", "Latin1", "windows-1252", "us-ascii"])
+def test_utf8_that_is_labelled_as_western_is_read_as_utf8(service, charset):
+    body = json.dumps({"temp_c": 1.0, "name": "Zürich 東"}, ensure_ascii=False).encode()
+    headers = {"Content-Type": f"application/json; charset={charset}"}
+    replies(service, lambda: web.Response(body=body, headers=headers))
+    assert ask(lookup(service.url, returns="name STRING", paths={}), ("ZRH",)) == [("Zürich 東",)]
+
+
+def test_another_charset_is_honoured_also_where_its_bytes_could_be_utf8(service):
+    for charset, name in (("gbk", "模"), ("windows-1251", "КІ"), ("iso-2022-jp", "東京")):
+        body = json.dumps({"temp_c": 1.0, "name": name}, ensure_ascii=False).encode(charset)
+        body.decode()  # valid UTF-8, of another text
+        headers = {"Content-Type": f"application/json; charset={charset}"}
+        replies(service, lambda body=body, to=headers: web.Response(body=body, headers=to))
+        assert ask(lookup(service.url, returns="name STRING", paths={}), ("ZRH",)) == [(name,)]
+
+
 @pytest.mark.parametrize("charset", ["latin-99", "None", "binary", "undefined", "base64"])
 def test_a_charset_that_does_not_exist_is_ignored(service, charset):
     body = json.dumps({"temp_c": 1.0, "name": "Zürich"}, ensure_ascii=False)
