@@ -52,7 +52,7 @@ def rated(url):
 def plain(url):
     return HttpLookup(
         name="first", service=Service(name="geo", url=url, max_concurrency=LIMIT), keys={"k": "k"},
-        request="GET /{k}", returns="first_x BIGINT", timeout=60.0,
+        request="GET /{k}", returns="first_x BIGINT", timeout=60.0, attempt_timeout=2.0,
     )  # fmt: skip
 
 
