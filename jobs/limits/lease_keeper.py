@@ -25,6 +25,7 @@ EVERY = 1.0  # s between heartbeats
 EVERY_WAITING = 0.25  # s, while other runs still hold a part of this run's target
 # s, the shortest time between heartbeats, if something is to be returned or requested
 SOONEST = 0.1
+TOGETHER = 0.01  # s before a first heartbeat: it asks for all tasks that begin together
 SLACK = 10.0  # s after the last answered heartbeat in which calls may still start
 WAIT_SAID_AFTER, WAIT_SAID_AGAIN = 10.0, 60.0  # s in which other runs hold all of a limit
 TTL_OF_TASKS = 30.0  # s, time to live of a task's part without a store
@@ -39,7 +40,8 @@ class LeaseKeeper:
     name: str
     store: LimitStore | None
     clock: Callable[[], float]
-    on_change: Callable[[], None] = lambda: None  # the tasks should send a heartbeat
+    # called in any thread when the tasks should send a heartbeat, as its answer would be another
+    listeners: set[Callable[[], None]] = field(default_factory=set)
     lost_since: float | None = None
     lost_by: str = ""  # the error of the store
     waits: str = ""  # why no call may start, in words; empty if calls may start
@@ -137,7 +139,7 @@ class LeaseKeeper:
         with self._lock:
             self.tasks.leave(task, now=self.clock())
             urgent = self._is_urgent()
-        self.on_change()
+        self._inform()
         if urgent:
             self.hurry()
 
@@ -154,7 +156,7 @@ class LeaseKeeper:
             if self._closed is None or now + seconds > self._closed[0]:
                 self._closed = now + seconds, reason
             self._opened = False
-        self.on_change()
+        self._inform()
         self.hurry()
 
     def probed(self, task: str) -> None:
@@ -162,8 +164,12 @@ class LeaseKeeper:
             opened = self.tasks.open_gate(task)
             self._opened |= opened
         if opened:
-            self.on_change()
+            self._inform()
             self.hurry()
+
+    def _inform(self) -> None:
+        for listener in tuple(self.listeners):
+            listener()
 
     def _is_urgent(self) -> bool:
         """Return whether there is something to return, or more to request."""
@@ -190,6 +196,7 @@ class LeaseKeeper:
             # the first task that wants a part gets it without the pause after a heartbeat
             if self._is_idle():
                 await self._soon.wait()
+                await asyncio.sleep(TOGETHER)
             while True:
                 self._soon.clear()
                 await self.beat()
@@ -241,8 +248,21 @@ class LeaseKeeper:
             self._lose(error, asked_at)
             return
         self.lost_since = None
+        before = self._usable
         self._take(answer, asked_at, closed, opened)
-        self.on_change()
+        if self._usable != before:
+            self._inform()
+
+    @property
+    def _usable(self) -> tuple[int, bool | None]:
+        """The calls in flight of all tasks, and whether a pause goes on or ends by a probe. Of a
+        window nothing: tasks that wait for it ask again by themselves.
+        """
+        with self._lock:
+            now = self.clock()
+            pause = self.tasks.pause(now)
+            calls = self._may_use(CALLS, now) if CALLS in self.declared.limits else 0
+            return calls, None if pause is None else pause[0] > 0
 
     def _lose(self, error: Exception, at: float) -> None:
         """Note that the store failed."""

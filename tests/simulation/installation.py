@@ -119,7 +119,7 @@ REPLACED: dict[int, Any] = {
     id(uuid): stand_in(uuid, uuid4=clock.uuid4),
     id(socket): stand_in(
         socket, socket=sockets.SimulatedSocket, create_connection=sockets.create_connection,
-        gethostname=_host_name
+        gethostname=_host_name, socketpair=sockets.socketpair,
     ),
     id(select): stand_in(select, poll=http_service.Poll),
     id(selectors): stand_in(selectors, DefaultSelector=sockets.Selector),

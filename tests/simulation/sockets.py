@@ -224,6 +224,22 @@ def create_connection(address: tuple[str, int], timeout: float | None = None) ->
     return here
 
 
+class PairedSocket(SimulatedSocket):
+    """An end of a pair within a process: what is sent has arrived."""
+
+    def send(self, data: bytes, flags: int = 0) -> int:
+        assert self.peer is not None
+        self.peer.inbox += data
+        self.peer.notify()
+        return len(data)
+
+
+def socketpair() -> tuple[PairedSocket, PairedSocket]:
+    here, there = PairedSocket(), PairedSocket()
+    here.peer, there.peer = there, here
+    return here, there
+
+
 class Selector:
     """selectors.DefaultSelector for simulated sockets, for reading only."""
 

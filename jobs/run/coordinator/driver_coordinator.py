@@ -117,8 +117,8 @@ class DriverCoordinator:
         }
         self._server: LinkServer[_Task] = LinkServer(
             bind_host, self._secret,
-            on_message=self._on_message, on_close=self._on_close, on_look=self._tick, ports=ports,
-            clock=clock, sleep=sleep,
+            on_message=self._on_message, on_close=self._on_close, on_look=self._tick,
+            on_wake=self._ask_all, ports=ports, clock=clock, sleep=sleep,
         )  # fmt: skip
         self._server.start()
 
@@ -143,6 +143,8 @@ class DriverCoordinator:
             The address for its tasks.
         """
         number, self._registered = self._registered, self._registered + 1
+        for keeper in keepers.values():
+            keeper.listeners.add(self._server.wake)
         self._jobs[number] = _Job(CallShares(totals, tasks) if totals else None, progress, keepers)
         return DriverAddress(
             self._host,
@@ -273,6 +275,12 @@ class DriverCoordinator:
         for name in job.shares.to_ask() if job.shares is not None else ():
             if name in job.tasks:
                 self._send(job.tasks[name], ASK)
+
+    def _ask_all(self) -> None:
+        """Asks the tasks with leases for a heartbeat, as what they may use has changed."""
+        for job in list(self._jobs.values()):
+            for task in list(job.tasks.values()) if job.keepers else ():
+                self._send(task, ASK)
 
     def _on_pause(self, sender: _Task, message: dict[str, Any]) -> None:
         """Pauses all other tasks after a task was throttled or found the service down."""

@@ -64,7 +64,7 @@ class LinkServer(Generic[Sender]):
     """Serves connections in a thread, on the first free port. secret: their first line.
 
     on_message: any error of it closes the connection. on_close: of an accepted connection. on_look:
-    called every LOOK_EVERY s.
+    called every LOOK_EVERY s. on_wake: called after `wake`.
     """
 
     def __init__(
@@ -75,12 +75,14 @@ class LinkServer(Generic[Sender]):
         on_message: Callable[[Connection[Sender], dict[str, Any]], None],
         on_close: Callable[[Sender], None],
         on_look: Callable[[], None],
+        on_wake: Callable[[], None],
         ports: Sequence[int] = ANY_PORT,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._secret = secret.encode() + b"\n"
-        self._on_message, self._on_close, self._on_look = on_message, on_close, on_look
+        self._on_message, self._on_close = on_message, on_close
+        self._on_look, self._on_wake = on_look, on_wake
         self._clock, self._sleep = clock, sleep
         self._unaccepted: dict[Connection[Sender], None] = {}  # the oldest first
         self._ending: dict[Connection[Sender], None] = {}  # after their last message
@@ -88,6 +90,9 @@ class LinkServer(Generic[Sender]):
         self._selector = selectors.DefaultSelector()
         self._listening = _listening_on(bind_host, ports)
         self._selector.register(self._listening, selectors.EVENT_READ)
+        self._wakes, self._woken = socket.socketpair()
+        self._wakes.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
 
     @property
     def port(self) -> int:
@@ -95,6 +100,11 @@ class LinkServer(Generic[Sender]):
 
     def start(self) -> None:
         threading.Thread(target=self._serve, name="driver-coordinator", daemon=True).start()
+
+    def wake(self) -> None:
+        """Has the thread call on_wake soon. Callable from any thread."""
+        with suppress(BlockingIOError):  # then it is to wake already
+            self._wakes.send(b"\n")
 
     def accept(self, connection: Connection[Sender], sender: Sender) -> None:
         del self._unaccepted[connection]
@@ -156,8 +166,12 @@ class LinkServer(Generic[Sender]):
                 self._sleep(LOOK_EVERY)  # otherwise a repeated error could use a whole core
 
     def _serve_once(self) -> None:
-        connected = len(self._selector.get_map()) > 1
+        connected = len(self._selector.get_map()) > 2  # besides what accepts and what wakes
         for key, events in self._selector.select(LOOK_EVERY if connected else None):
+            if key.fileobj is self._woken:
+                self._woken.recv(LONGEST_READ)
+                self._on_wake()
+                continue
             if key.data is None:
                 self._connect()
                 continue

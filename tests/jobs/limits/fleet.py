@@ -7,7 +7,7 @@ import json
 import random
 from dataclasses import dataclass, field
 
-from jobs.limits.lease_book import CLOSED, OPEN, PROBE, LeaseBook, Limit
+from jobs.limits.lease_book import CLOSED, PROBE, LeaseBook, Limit
 from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import ServiceLimits
@@ -165,9 +165,8 @@ class Run:
         self.name, self.alive, self.frozen_until = name, True, 0.0
         declared = ServiceLimits("geo", {"calls": Limit(limit)}, CALL_LIMIT)
         self._loop = asyncio.get_running_loop()
-        self.keeper = LeaseKeeper(
-            declared, name, name, Way(self, store), self._loop.time, on_change=self.changed
-        )
+        self.keeper = LeaseKeeper(declared, name, name, Way(self, store), self._loop.time)
+        self.keeper.listeners.add(self.changed)
         self.tasks = [Task(number, self, service, wants) for number in range(tasks)]
         self._told = False
         self._keeping = self._loop.create_task(self.keeper.run())
@@ -181,14 +180,7 @@ class Run:
     def tell(self):
         self._told = False
         for task in self.tasks:
-            share, book = task.holder.shares.get("calls"), self.keeper.tasks
-            moves = (
-                share is None
-                or share.has != share.target
-                or book.held("calls") < book.amount("calls")
-            )
-            if moves or task.holder.gate != OPEN or book.pause(self._loop.time()) is not None:
-                task.beat()
+            task.beat()
 
     def kill(self):
         self.alive = False

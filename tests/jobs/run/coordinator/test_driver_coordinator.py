@@ -2,6 +2,7 @@
 and connections that are no task's.
 """
 
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -15,6 +16,10 @@ from types import SimpleNamespace
 import pytest
 
 from jobs.errors import BudgetExhausted, DeclarationError, RowFailed, RunStopped, TaskFailed
+from jobs.limits.file_store import FileStore
+from jobs.limits.lease_book import Claim, Limit
+from jobs.limits.lease_keeper import LeaseKeeper
+from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.run.coordinator import driver_coordinator as coordinating
 from jobs.run.coordinator import link_server
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
@@ -115,6 +120,38 @@ def test_a_job_that_is_over_stops_and_refuses_tasks_of_a_stage_never_seen(driver
         assert run.reason == "Spark wants this stage no more"
     with pytest.raises(TaskFailed, match="the job of this task has ended"):
         connected(over, run, partition=1, stage=8)
+
+
+@pytest.mark.parametrize("change", ["the store grants more", "another run pauses the service"])
+def test_tasks_are_asked_once_what_they_may_use_of_a_lease_changes(
+    driver, tmp_path, wait_for, change
+):
+    now = 0.0
+    store = FileStore(str(tmp_path / "limits.sqlite"), patience=5.0, clock=lambda: now)
+    limits = ServiceLimits("geo", {CALLS: Limit(4)}, longest_call=5.0)
+    keeper = LeaseKeeper(limits, "run", "run", store, lambda: now)
+    keeper.heartbeat("task", {CALLS: Claim(Limit(4), 0, 4)})
+    tasks, other = [Run(), Run()], Run()
+    address, without_leases = driver.register(keepers={"geo": keeper}), driver.register()
+    links = [connected(address, task, partition=0, stage=7) for task in tasks]
+    links.append(connected(without_leases, other, partition=0, stage=7))
+
+    async def beats():
+        await keeper.beat()
+        if change == "another run pauses the service":
+            wait_for(lambda: all(task.asked == 1 for task in tasks))
+            await store.step("geo", lambda book, now: book.close_gate(9.0, "429", now=now))
+            await keeper.beat()
+        await keeper.beat()  # nothing has changed
+        await store.close()
+
+    asyncio.run(beats())
+    many = 1 if change == "the store grants more" else 2
+    wait_for(lambda: all(task.asked == many for task in tasks))
+    still_serves(driver.register())
+    assert [task.asked for task in [*tasks, other]] == [many, many, 0]
+    for link in links:
+        link.close()
 
 
 @pytest.mark.parametrize(
@@ -569,6 +606,7 @@ def test_a_task_that_reads_late_gets_every_message_in_order_and_stays(seed, cloc
         on_message=fill,
         on_close=lambda _: None,
         on_look=lambda: None,
+        on_wake=lambda: None,
         clock=clock,
     )
     server.start()
@@ -716,7 +754,7 @@ def test_the_lease_of_a_lost_task_is_given_back_once_its_calls_have_ended(
     left = []
     driver = DriverCoordinator("127.0.0.1", "127.0.0.1", stages, clock=clock)
     address = driver.register(
-        keepers={"credit": SimpleNamespace(leave=left.append, lost_since=None)}
+        keepers={"credit": SimpleNamespace(leave=left.append, lost_since=None, listeners=set())}
     )
     dies, other = (connection(address) for _ in range(2))
     for number, one in enumerate((dies, other)):
@@ -736,7 +774,9 @@ def test_the_lease_of_a_lost_task_is_given_back_once_its_calls_have_ended(
 def test_the_lease_of_a_lost_task_is_given_back_also_after_its_job(stages, clock, looks, wait_for):
     left = []
     driver = DriverCoordinator("127.0.0.1", "127.0.0.1", stages, clock=clock)
-    keeper = SimpleNamespace(leave=left.append, lost_since=None, release=lambda: None)
+    keeper = SimpleNamespace(
+        leave=left.append, lost_since=None, listeners=set(), release=lambda: None
+    )
     address = driver.register(keepers={"credit": keeper})
     dies = connection(address)
     dies.sendall(hello(address, partition=0))
