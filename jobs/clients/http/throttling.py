@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 UNSAID = 1.0  # s, for a throttled answer without a time
+IN_MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")
 PARTS = ("requests", "tokens", "input-tokens", "output-tokens")  # of vendors of language models
 # names of the headers with what is left of a limit, and of those with the time of its reset
 LIMITS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
@@ -37,18 +38,17 @@ def is_throttled(
     status: int, headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)
 ) -> bool:
     """Return whether a denial is about the rate: a 403 that names a time to retry."""
-    return status == 403 and (
-        _seconds_to(headers.get("Retry-After", ""), now) is not None or bool(_resets(headers, now))
-    )
+    return status == 403 and (_retry_after(headers, now) is not None or bool(_resets(headers, now)))
 
 
 def pause(headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)) -> float:
-    """Return the seconds to wait: Retry-After, else until a used-up limit's reset, else UNSAID.
+    """Return the seconds to wait: Retry-After, also in ms, else until a used-up limit's reset, else
+    UNSAID.
 
     0 and a moment that is past, as by a wrong clock, are UNSAID too: without a pause all other
     calls would go on, and be throttled.
     """
-    seconds = _seconds_to(headers.get("Retry-After", ""), now)
+    seconds = _retry_after(headers, now)
     if seconds is None:
         seconds = until_reset(headers, now)
     return seconds if seconds is not None and seconds > 0 else UNSAID
@@ -76,6 +76,12 @@ def _resets(headers: Mapping[str, str], now: Now) -> list[float | None]:
             text = next((headers[name] for name in reset if name in headers), "")
             found.append(_seconds_to(text, now))
     return found
+
+
+def _retry_after(headers: Mapping[str, str], now: Now) -> float | None:
+    """Return the named seconds to wait: in milliseconds, which some vendors add, they are exact."""
+    exact = next(filter(None, (_number(headers.get(name, "")) for name in IN_MILLISECONDS)), None)
+    return exact / 1000 if exact else _seconds_to(headers.get("Retry-After", ""), now)
 
 
 def _seconds_to(moment: str, now: Now) -> float | None:

@@ -114,7 +114,16 @@ def test_retry_after_may_be_a_date(header, seconds):
     assert throttling.pause({"Retry-After": header}, lambda: NOW) == seconds
 
 
-@pytest.mark.parametrize("headers", [{"Retry-After": "0"}, {"Retry-After": "-3"}, {
+@pytest.mark.parametrize("name", ["retry-after-ms", "x-ms-retry-after-ms"])
+def test_a_time_to_wait_in_milliseconds_counts_before_one_in_seconds(name):
+    exact = CIMultiDict({name: "2250"})
+    for headers in (exact, CIMultiDict({name: "2250", "Retry-After": "3"})):
+        assert throttling.pause(headers, lambda: NOW) == 2.25
+    assert throttling.is_throttled(403, exact)
+    assert throttling.pause(CIMultiDict({name: "soon", "Retry-After": "3"}), lambda: NOW) == 3
+
+
+@pytest.mark.parametrize("headers", [{"Retry-After": "0"}, {"retry-after-ms": "-3"}, {
     "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "0"}])  # fmt: skip
 def test_throttling_without_a_time_to_wait_is_no_leave_to_go_on(headers):
     assert throttling.pause(headers, lambda: NOW) == throttling.UNSAID
