@@ -3,6 +3,7 @@
 import gzip
 import io
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
@@ -11,13 +12,13 @@ import pyarrow as pa
 
 from jobs.clients.client import CallFailed, Unclear
 from jobs.clients.http.answer_body import is_sized
-from jobs.clients.http.decoding import read_coding
+from jobs.clients.http.decoding import NotDecodable, decoder_of, read_coding
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.values.templates import as_json, dumped
 
 PIECE = 1 << 16  # bytes read at once
-# by Content-Encoding, as stores give what was uploaded so: what Arrow calls it
-PACKINGS = {"gzip": "gzip", "x-gzip": "gzip", "br": "brotli", "zstd": "zstd"}
+# by Content-Encoding, as stores give what was uploaded so: what Arrow calls it, if it reads it
+PACKINGS = {"gzip": "gzip", "x-gzip": "gzip", "br": "brotli", "zstd": "zstd", "deflate": None}
 
 Unpacked = IO[bytes] | gzip.GzipFile | io.BufferedReader
 
@@ -26,9 +27,9 @@ class BodyFile(NamedTuple):
     """A body in a file, which is at its start.
 
     Attributes:
-        file: The bytes as they came.
+        file: The bytes as they came, but inflated if they were deflated.
         is_sized: HTTP, or its packing, marks its end.
-        packing: Arrow's word for its packing; None if it is plain.
+        packing: Arrow's word for its packing; None if it is plain or unpacked.
     """
 
     file: IO[bytes]
@@ -61,21 +62,27 @@ def multipart(file: IO[bytes], *, field: str, name: str, fields: Mapping[str, st
 async def read_to_file(response: aiohttp.ClientResponse) -> BodyFile:
     """Return the body; an interrupted body raises aiohttp's error if HTTP marks its end."""
     coding = read_coding(response.headers.get("Content-Encoding", ""))
-    packing = PACKINGS.get(coding)
-    if coding and packing is None:
+    if coding and coding not in PACKINGS:
         raise Unclear(
             f"the answer has the Content-Encoding {coding[:40]!r}, and was requested without any; "
             f"only {', '.join(PACKINGS)} are read"
         )
     file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+    packing, inflated = PACKINGS.get(coding), None
     try:
         async for piece in response.content.iter_chunked(PIECE):
-            file.write(piece)
+            if coding == "deflate":
+                inflated = inflated or decoder_of(coding, piece)
+            file.write(piece if inflated is None else inflated.decompress(piece))
+    except zlib.error as error:
+        file.close()
+        raise NotDecodable(f"it is not in its Content-Encoding, {coding!r}: {error}") from error
     except BaseException:
         file.close()
         raise
     file.seek(0)
-    return BodyFile(file, packing is not None or is_sized(response), packing)
+    has_end = packing is not None or is_sized(response)
+    return BodyFile(file, has_end if inflated is None else inflated.eof, packing)
 
 
 def json_lines(body: BodyFile) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """Results that name items twice or by other ids, or come packed: nothing is paid twice or lost."""
 
+import bz2
 import gzip
 import json
 import zlib
@@ -20,9 +21,9 @@ def steps(reviews):
     return Steps(reviews, TEXTS)
 
 
-def check_answered_and_paid_once(steps):
+def check_answered_and_paid_once(steps, items=3):
     reviews = steps.reviews
-    assert steps.run_until_over().outcomes == {"ok": 3}
+    assert steps.run_until_over().outcomes == {"ok": items}
     assert set(reviews.vendor.submits.values()) == {1}
     assert reviews.bill == reviews.vendor.invoice
 
@@ -79,6 +80,8 @@ def test_results_under_ids_of_no_item_are_not_paid_again(steps):
         (lambda text: gzip.compress(text) + bytes(20), {"Content-Encoding": "gzip"}),
         (lambda text: pa.compress(text, "brotli", asbytes=True), {"Content-Encoding": "br"}),
         (lambda text: pa.compress(text, "zstd", asbytes=True), {"Content-Encoding": "ZSTD"}),
+        (zlib.compress, {"Content-Encoding": "deflate"}),
+        (lambda text: zlib.compress(text, wbits=-15), {"Content-Encoding": "Deflate"}),
         (bytes, {"Content-Encoding": "none"}),
         (lambda text: b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n\r\n"), {}),
     ],
@@ -90,24 +93,32 @@ def test_packed_and_marked_results_are_read(steps, change, headers):
     check_answered_and_paid_once(steps)
 
 
-def test_packed_results_without_their_end_are_read_again(steps):
+@pytest.mark.parametrize(("pack", "coding"), [(gzip.compress, "gzip"), (zlib.compress, "deflate")])
+def test_packed_results_without_their_end_are_read_again(steps, pack, coding):
     vendor = steps.reviews.vendor
     cuts = [-1, -9, -30]
     cut = send(
-        Body(vendor, lambda text: gzip.compress(text)[: cuts.pop() if cuts else None]),
-        **{"Content-Encoding": "gzip"},
+        Body(vendor, lambda text: pack(text)[: cuts.pop() if cuts else None]),
+        **{"Content-Encoding": coding},
     )
     vendor.odd = cut
     check_answered_and_paid_once(steps)
     assert not cuts
 
 
-def test_results_that_tidegate_cannot_decode_are_kept_beyond_give_up(steps):
+@pytest.mark.parametrize(
+    ("coding", "message"),
+    [
+        ("compress", "has the Content-Encoding 'compress', and was requested without any"),
+        ("deflate", "the answer cannot be decoded: it is not in its Content-Encoding, 'deflate'"),
+    ],
+)
+def test_results_that_tidegate_cannot_decode_are_kept_beyond_give_up(steps, coding, message):
     vendor = steps.reviews.vendor
-    vendor.odd = send(Body(vendor, zlib.compress), **{"Content-Encoding": "deflate"})
+    vendor.odd = send(Body(vendor, bz2.compress), **{"Content-Encoding": coding})
     for _ in range(3):
         sentence = steps.run().sentence
-    assert "has the Content-Encoding 'deflate', and was requested without any" in sentence
+    assert message in sentence
     steps.now += 2.5 * HOUR  # give_up, and the hour of grace
     with pytest.raises(TidegateError, match=r"`tidegate jobs forget \w+` lets go of its results"):
         steps.run()
@@ -116,16 +127,17 @@ def test_results_that_tidegate_cannot_decode_are_kept_beyond_give_up(steps):
 
 
 @pytest.mark.parametrize("given_up", [False, True])
-def test_results_of_no_item_of_a_completed_job_are_read_again(steps, given_up):
-    vendor = steps.reviews.vendor
+@pytest.mark.parametrize(("items", "missing"), [(1, "1 item of 1 is"), (3, "3 items of 3 are")])
+def test_results_of_no_item_of_a_completed_job_are_read_again(reviews, items, missing, given_up):
+    steps, vendor = Steps(reviews, TEXTS[:items]), reviews.vendor
     vendor.mangle = lambda _: []
     for _ in range(3):
         sentence = steps.run().sentence
-    assert "3 items of 3 are missing from its results" in sentence
+    assert f"{missing} missing from its results" in sentence
     if given_up:
         steps.now += 2.5 * HOUR
-        assert steps.run().outcomes == {"error": 3}
+        assert steps.run().outcomes == {"error": items}
         assert set(vendor.submits.values()) == {1}
         return
     vendor.mangle = lambda lines: lines
-    check_answered_and_paid_once(steps)
+    check_answered_and_paid_once(steps, items)

@@ -36,8 +36,8 @@ class ItemsMissing(NotNow):
 
     def __init__(self, keys: Sequence[str], items: int) -> None:
         super().__init__(
-            f"{counted(len(keys), 'item')} of {items:,} are missing from its "
-            "results, which the connection may have cut, or which come later"
+            f"{counted(len(keys), 'item')} of {items:,} {'is' if len(keys) == 1 else 'are'} missing"
+            " from its results, which the connection may have cut, or which come later"
         )
         self.keys = keys
 
@@ -251,7 +251,7 @@ class JobWatch:
                 f"results gave {counted(results.unknown, 'id')}, and none is the id of an item"
             )
         missing = [key for item, key in results.keys.items() if item not in results.read]
-        is_early = 1 < len(missing) == len(results.keys) and reason.lower() in SUCCESSES
+        is_early = len(missing) == len(results.keys) and reason.lower() in SUCCESSES
         if missing and (is_early or not reading.is_whole):
             # the vendor may have answered and billed these items, so they must not go again
             raise ItemsMissing(missing, len(results.keys))
