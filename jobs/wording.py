@@ -74,7 +74,10 @@ def one_line(text: str, longest: int = LONGEST) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` for a terminal, with control characters escaped as in Python, except tabs and line
-    feeds.
+    """`text` for a terminal, with control characters escaped, except tabs and line feeds.
+
+    As in Python up to U+001F, which JSON escapes itself, then as in JSON, which so stays JSON.
     """
-    return COMMANDING.sub(lambda found: ascii(found[0])[1:-1], text)
+    return COMMANDING.sub(
+        lambda found: ascii(found[0])[1:-1] if found[0] < " " else f"\\u{ord(found[0]):04x}", text
+    )

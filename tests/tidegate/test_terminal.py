@@ -2,7 +2,9 @@
 characters escaped.
 """
 
+import ast
 import contextlib
+import json
 import os
 import pty
 import random
@@ -85,10 +87,19 @@ def test_every_control_character_is_escaped_and_no_letter_changes():
     for number in (*range(0x3100), *range(0xD800, 0xE000)):
         letter, kind = chr(number), unicodedata.category(chr(number))
         if kind in ("Cc", "Cs") and letter not in "\t\n":
-            assert printable(f"a{letter}b") == f"a{ascii(letter)[1:-1]}b"
+            escaped = printable(f"a{letter}b")
+            assert escaped.isascii()
+            assert ast.literal_eval(f'"{escaped}"') == f"a{letter}b"
         elif kind[0] in "LMNPS" or kind == "Zs":
             assert printable(letter) == letter
     assert printable("Zoë 日本 \t ok\n") == "Zoë 日本 \t ok\n"
+
+
+def test_json_that_is_printed_stays_json(capsys):
+    texts = [chr(number) for number in range(0x3100)]
+    with printable_output():
+        print(json.dumps(texts, ensure_ascii=False))
+    assert json.loads(capsys.readouterr().out) == texts
 
 
 def test_the_line_of_a_running_day_is_still_updated_in_place(capsys):
