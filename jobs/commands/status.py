@@ -13,7 +13,7 @@ from jobs.errors import NoInput
 from jobs.schema.records import DayRecord, RunBill, UnwrittenRun
 from jobs.storage.urls import absolute, is_url
 from jobs.tables.records import run_records
-from jobs.tables.records.killed_runs import unended_runs
+from jobs.tables.records.killed_runs import unended_runs, with_costs
 
 CLOCKS_DIFFER = dt.timedelta(days=1)  # of the disk and of runs; at most
 
@@ -73,9 +73,13 @@ def recent_runs(
 
 
 def runs_of_day(enrichment: Enrichment, day: str) -> tuple[list[DayRecord], list[UnwrittenRun]]:
-    """Return a day's runs that wrote files, and the others, at work too. Raises TidegateError."""
+    """Return a day's runs that wrote files, and the others with their costs, at work too.
+
+    Raises TidegateError.
+    """
     run_records.fetch(enrichment.name, enrichment.output.path)
-    return _runs_of_day(enrichment, day)
+    written, ended = _runs_of_day(enrichment, day)
+    return written, with_costs(ended)
 
 
 def _runs_of_day(enrichment: Enrichment, day: str) -> tuple[list[DayRecord], list[UnwrittenRun]]:

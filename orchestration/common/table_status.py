@@ -15,6 +15,7 @@ from jobs.errors import DeclarationError, TidegateError
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.facts import Facts
 from jobs.schema.records import DayRecord
+from jobs.tables.records import run_records
 from jobs.tables.records.run_bills import charges_so_far
 from orchestration.common.day_results import figures
 from orchestration.common.deadlines import deadline
@@ -162,7 +163,11 @@ def read_table(enrichment: Enrichment, count: int, now: dt.datetime) -> TableSta
 def _work(runs: RecentRuns, since: dt.datetime) -> Work:
     begin = since.isoformat()
     known = {one.facts.run_id: one for one in (*runs.records, *runs.others)}
-    records = [one for one in known.values() if one.facts.started_at >= begin]
+    records = [
+        one
+        for one in known.values()
+        if one.facts.started_at >= begin and not one.facts.run_id.startswith(run_records.FORGET)
+    ]
     before = [figures(known[one.counts_too]) for one in records if one.counts_too in known]
     bills = [bill for bill in runs.bills if bill.started_at >= begin]
     counts = [figures(record) for record in records]

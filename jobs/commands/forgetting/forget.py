@@ -259,7 +259,7 @@ def _note_days_to_do(enrichment: Enrichment, days: Iterable[str]) -> list[str]:
 
 
 def _erase(enrichment: Enrichment, day: str, keys: KeysOf, had: dict[str, str]) -> int:
-    run_id = f"forget-{uuid.uuid4().hex}"
+    run_id = f"{run_records.FORGET}{uuid.uuid4().hex}"
     with leased(enrichment.output.path, day, run_id) as lease:
         _refuse_if_run_meanwhile(enrichment, day, lease.before, had)
         had[day] = run_id

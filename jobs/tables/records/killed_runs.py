@@ -86,8 +86,7 @@ def with_costs(runs: Sequence[UnwrittenRun]) -> list[UnwrittenRun]:
 
 
 def _cost(run: UnwrittenRun) -> str:
-    bill = run_records.bill_of(run.run_id, run.enrichment, run.day)
-    charges = {} if bill is None else run_bills.charges(bill)
+    charges = run_bills.charges_so_far(run_records.bill_of(run.run_id, run.enrichment, run.day))
     return ", ".join(f"{one.cost} {one.currency}" for one in charges.values())
 
 

@@ -20,7 +20,7 @@ from jobs.tables.records import record_copies
 
 ROOT = Path("data/runs")
 UNWRITTEN = ".unwritten"  # suffix of the file of a run that wrote no files
-
+FORGET = "forget-"  # begins the id of a copy of a run without forgotten rows
 BILL = ".bill"  # suffix of the file with the bill of a run without a record
 
 Record = TypeVar("Record", DayRecord, UnwrittenRun, RunBill)

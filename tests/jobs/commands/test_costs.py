@@ -100,7 +100,7 @@ def test_a_run_that_ends_while_the_costs_are_read_counts_once(monkeypatch, read,
     assert list_costs("2026-11").totals() == {"USD": Decimal("0.0200")}
 
 
-def test_a_forget_adds_nothing_to_the_costs(local_days):
+def test_a_forget_adds_nothing_to_what_runs_did_and_cost(local_days):
     local_days.towns.declare_too(
         "from tidegate import Price",
         "priced = replace(weather.service, prices=[Price('1 USD')])",
@@ -113,7 +113,27 @@ def test_a_forget_adds_nothing_to_the_costs(local_days):
         main(["forget", "weather", "--package", "declared", "--key", f"town={town}"])
         assert list_costs(month).totals() == {"USD": Decimal(3)}
         work = read_table(local_days.towns.enrichment, 14, dt.datetime.now(dt.UTC)).this_month
-        assert (work.calls, work.cost) == (3, {"USD": 3.0})
+        assert (work.runs, work.rows, work.calls, work.cost) == (1, 3, 3, {"USD": 3.0})
+
+
+def test_a_day_is_shown_with_what_its_stopped_runs_cost(local_days, capsys):
+    local_days.towns.declare_too(
+        "from tidegate import Price",
+        "priced = replace(weather.service, prices=[Price('1 USD'), Price('2 USD', per='request')])",
+        "towns = replace(towns, summaries=[], lookups=[replace(weather, service=priced)])",
+    )
+    local_days.write_input("2013-01-10", ["a", "b", "c"])
+    assert local_days.run("2013-01-10", options=["--max-calls", "2"]) == 3
+    assert local_days.run("2013-01-10") == 0
+    capsys.readouterr()
+    command = ["show", "towns", "2013-01-10", "--package", "declared"]
+    assert main([*command, "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["cost"] for run in runs] == ["6 USD", "3 USD"]
+    assert main(command) == 0
+    assert [line.split()[-2:] for line in capsys.readouterr().out.splitlines() if " USD" in line] == [
+        ["6.00", "USD"], ["3.00", "USD"]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("every", ["day", "hour"])
