@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 import sqlalchemy as sa
@@ -62,8 +63,8 @@ def engine_for(
         {} if is_pooled else {"pool_reset_on_return": None, "isolation_level": "AUTOCOMMIT"}
     )
     try:
-        url = sa.make_url(resolve(lookup.url))
-        arguments = _waiting(url, lookup) | _statements(url, is_pooled=is_pooled)
+        url, arguments = _for_asyncpg(sa.make_url(resolve(lookup.url)))
+        arguments |= _waiting(url, lookup) | _statements(url, is_pooled=is_pooled)
         if url.get_backend_name() == "postgresql":
             alone["json_deserializer"] = read_json  # by default numbers of JSON lose digits
         return create_async_engine(url, **bound, **alone, connect_args=arguments)
@@ -76,6 +77,21 @@ def engine_for(
         ) from None
     except USELESS as error:
         raise unusable_url(lookup.name, error) from None
+
+
+def _for_asyncpg(url: sa.URL) -> tuple[sa.URL, dict[str, Any]]:
+    """Return an address of PostgreSQL as SQLAlchemy needs it, and asyncpg's option with its words
+    of encryption, such as sslmode, which asyncpg reads in an address only.
+    """
+    if url.drivername in ("postgresql", "postgres"):  # as in the addresses that providers show
+        url = url.set(drivername="postgresql+asyncpg")
+    words = {
+        name: url.query[name] for name in url.query if name.startswith("ssl") and name != "ssl"
+    }
+    if not words or url.get_driver_name() != "asyncpg":
+        return url, {}
+    dsn = f"postgresql://?{urlencode(words, doseq=True)}"
+    return url.difference_update_query(words), {"dsn": dsn}
 
 
 def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, Any]:

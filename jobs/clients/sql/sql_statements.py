@@ -14,7 +14,7 @@ from jobs.declare.sql_lookup import SqlLookup
 
 # LIMIT of a query for many keys; a query that reaches it is repeated key by key (SqlClient)
 ROWS_PER_KEY = 3
-PLAIN = (str, int, float, decimal.Decimal, dt.date, bytes, list, dict)
+PLAIN = (str, int, float, decimal.Decimal, dt.date, bytes, dict)
 ADDRESSES = (
     ipaddress.IPv4Address,
     ipaddress.IPv6Address,
@@ -193,6 +193,8 @@ def quoted_table(lookup: SqlLookup, quote: Callable[[str], str]) -> str:
 
 def plain(value: Any) -> Any:
     """Return a driver's value as an answer's value. Raises ValueError for an unsupported type."""
+    if isinstance(value, list):
+        return [plain(one) for one in value]
     if value is None or isinstance(value, PLAIN):
         return value
     if isinstance(value, TEXT):

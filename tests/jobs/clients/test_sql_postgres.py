@@ -158,6 +158,43 @@ def test_an_answer_that_the_ledger_kept_gives_the_same_columns(lookup):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
+def test_an_array_of_a_type_that_becomes_text_is_an_array_of_texts(lookup, postgres, batch_size):
+    database = postgres.new_database()
+    postgres.execute(
+        "CREATE TABLE opening (k INT, clocks TIME[], ids UUID[], nets CIDR[]); "
+        "INSERT INTO opening VALUES (1, '{08:00,NULL,17:30:00.25}', "
+        "'{7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11}', '{10.0.0.0/8}')",
+        database,
+    )
+    declared = lookup(
+        postgres.url(database), table="opening", keys={"k": "k"}, batch_size=batch_size,
+        returns="clocks ARRAY<STRING>, ids ARRAY<STRING>, nets ARRAY<STRING>",
+    )  # fmt: skip
+    assert ask(declared, (1,)) == [
+        (
+            ["08:00:00", None, "17:30:00.250000"],
+            ["7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11"],
+            ["10.0.0.0/8"],
+        )
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["postgresql+asyncpg", "postgresql", "postgres"])
+def test_an_address_may_be_as_providers_of_postgresql_write_it(lookup, postgres, database, scheme):
+    address = postgres.url(database).replace("postgresql+asyncpg", scheme)
+    for mode in ("disable", "prefer"):
+        assert ask(
+            lookup(f"{address}?sslmode={mode}&ssl_min_protocol_version=TLSv1.3"), ("N149",)
+        ) == [(149,)]
+    for url, message in (
+        (f"{address}?sslmode=require", "rejected SSL upgrade"),
+        (f"{address}?sslmode=verify-full&sslrootcert=/no/ca.pem", "No such file"),
+    ):
+        (failure,) = ask(lookup(url), ("N149",))
+        assert message in str(failure)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
 def test_a_type_that_no_answer_has_is_said_so_with_the_cure(lookup, batch_size):
     declared = lookup(
         table="every", keys={"at": "at"}, returns="span STRING", batch_size=batch_size
