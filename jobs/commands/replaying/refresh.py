@@ -61,8 +61,8 @@ def find(
 
     Args:
         kept: The lookup's ledger.
-        where: The condition. Where it names 'asked', marks whose answer was lost may meet it too,
-            but not those of runs that may still call.
+        where: The condition. Marks whose answer was lost meet it only by their outcome, and only
+            those of runs that no longer call.
         first: The first day (UTC) of the answers.
         last: The last day (UTC) of the answers, included.
         before: The end of the answers' time, excluded.
@@ -72,31 +72,25 @@ def find(
         LedgerError: The ledger cannot be read.
     """
     condition, now_us = Condition(kept.lookup, where), time.time_ns() // 1000
-    outcomes = (*ANSWERS, MARK) if f"'{MARK}'" in where else ANSWERS
     since = 0 if first is None else _us(first)
     until = min(
         1 << 62 if last is None else _us(last, dt.timedelta(days=1)),
         1 << 62 if before is None else int(before.timestamp() * 1e6),
     )
     candidates: set[str] = set()
-    for answers in _answers(kept, outcomes, since, until):
-        holds = condition.holds_for(as_answers(answers))
-        candidates.update(
-            key for key, true in zip(answers["key"].to_pylist(), holds, strict=True) if true
-        )
+    for answers in _answers(kept, since, until):
+        candidates.update(_keys_that_meet(condition, answers))
     selected = select(
         kept.folder,
         pa.array(sorted(candidates), pa.string()),
         now_us=now_us,
         ttl=FOR_EVER,
     )
-    newest = _between(_keep_outcomes(selected.answers, outcomes), since, until)
-    if MARK in outcomes:
-        at_work = pa.array(sorted(runs_at_work(kept.folder, now_us)), pa.string())
-        may_end = pc.is_in(newest["run_id"], at_work)
-        newest = newest.filter(pc.invert(pc.and_(pc.equal(newest["outcome"], MARK), may_end)))
-    holds = condition.holds_for(as_answers(newest))  # a newer answer may not meet the condition
-    keys = tuple(key for key, true in zip(newest["key"].to_pylist(), holds, strict=True) if true)
+    newest = _between(_keep_outcomes(selected.answers), since, until)
+    at_work = pa.array(sorted(runs_at_work(kept.folder, now_us)), pa.string())
+    may_end = pc.is_in(newest["run_id"], at_work)
+    newest = newest.filter(pc.invert(pc.and_(pc.equal(newest["outcome"], MARK), may_end)))
+    keys = tuple(_keys_that_meet(condition, newest))  # a newer answer may not meet the condition
     void = tuple(selected.refreshed.to_pylist())
     wanted = KeysOf(kept.lookup.name, tuple(kept.lookup.keys), {*keys, *void})
     days = tuple(
@@ -115,11 +109,23 @@ def expire(kept: Kept, matched: Matched) -> int:
     return mark_expired(kept.folder, matched.keys)
 
 
-def _answers(kept: Kept, outcomes: Sequence[str], since: int, until: int) -> Iterator[pa.Table]:
+def _keys_that_meet(condition: Condition, records: pa.Table) -> list[str]:
+    """Return the keys whose records meet the condition; of marks only those that would not meet it
+    with another outcome, because a mark has no answer that could be wrong.
+    """
+    answers = as_answers(records)
+    met = [one for one, true in zip(answers, condition.holds_for(answers), strict=True) if true]
+    marks = [one for one in met if one.outcome == MARK]
+    anyway = condition.holds_for([one._replace(outcome="") for one in marks])  # type: ignore[arg-type]
+    useless = {one for one, true in zip(marks, anyway, strict=True) if true}
+    return [one.key for one in met if one not in useless]
+
+
+def _answers(kept: Kept, since: int, until: int) -> Iterator[pa.Table]:
     for _ in range(TRIES):
         try:
             for table in _tables(kept):
-                answers = _between(_keep_outcomes(table, outcomes), since, until)
+                answers = _between(_keep_outcomes(table), since, until)
                 for start in range(0, len(answers), ROWS_AT_ONCE):
                     yield answers.slice(start, ROWS_AT_ONCE)
         except FileNotFoundError:  # start again; duplicates do not matter
@@ -143,8 +149,8 @@ def _tables(kept: Kept) -> Iterator[pa.Table]:
     yield from (table for _, table in read_parts(kept.folder, there.parts) if table is not None)
 
 
-def _keep_outcomes(records: pa.Table, outcomes: Sequence[str]) -> pa.Table:
-    return records.filter(pc.is_in(records["outcome"], pa.array(outcomes)))
+def _keep_outcomes(records: pa.Table) -> pa.Table:
+    return records.filter(pc.is_in(records["outcome"], pa.array((*ANSWERS, MARK))))
 
 
 def _between(answers: pa.Table, since: int, until: int) -> pa.Table:

@@ -4,6 +4,7 @@ here.
 
 import datetime as dt
 import shutil
+import time
 
 import pytest
 from deltalake import DeltaTable
@@ -114,6 +115,24 @@ def test_a_condition_that_names_marks_finds_the_calls_whose_answers_were_lost(st
     assert found(stored, "stored.outcome = 'asked'") == ([key(5)], ["2013-01-12"])
     refresh.expire(kept(stored), refresh.find(kept(stored), "stored.outcome = 'asked'"))
     assert found(stored, "stored.outcome = 'asked'")[0] == []
+
+
+@pytest.mark.parametrize(
+    ("where", "finds_marks"),
+    [
+        ('stored.outcome IN ("asked", "timeout")', True),
+        ("stored.outcome = 'as' || 'ked'", True),
+        ("stored.answered_at < '9' AND stored.outcome LIKE 'ask%'", True),
+        ("stored.outcome <> 'ok'", False),
+        ("answer.temp_c IS NULL OR stored.run_id = 'asked'", False),
+    ],
+)
+def test_a_mark_meets_a_condition_only_if_it_would_not_under_another_outcome(
+    stored, where, finds_marks
+):
+    mark = StoredAnswer(key(5), "asked", None, round(time.time() * 1e6), "killed")
+    stored.folder.write_part("killed", "0-0-5", [mark])
+    assert (key(5) in refresh.find(kept(stored), where).keys) is finds_marks
 
 
 def test_without_run_it_is_said_and_nothing_changes(stored, capsys):
