@@ -4,6 +4,7 @@ import contextlib
 import csv
 import itertools
 import json
+import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,11 +75,12 @@ def possible_texts(keys: Iterable[tuple[str, ...]]) -> set[str]:
 
 def _readings(part: str) -> list[Any]:
     readings: list[Any] = [part]
-    # OverflowError: a whole number beyond all floats, which no answer has as a float
+    # OverflowError: a number beyond all floats, or beyond those of 32 bits
     with contextlib.suppress(ValueError, OverflowError, RecursionError):
         value = json.loads(part)
         if isinstance(value, bool | int | float | list | dict):
             readings.append(value)
-            if isinstance(value, int) and not isinstance(value, bool):
+            if isinstance(value, int | float) and not isinstance(value, bool):
                 readings.append(float(value))
+                readings += struct.unpack("f", struct.pack("f", value))  # of a FLOAT
     return readings

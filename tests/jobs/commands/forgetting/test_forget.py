@@ -499,6 +499,12 @@ def test_a_part_that_reads_as_a_number_is_looked_for_as_one_too():
     assert key_text(("NaN",)) in forgotten_keys.possible_texts([("NaN",)])
 
 
+def test_a_part_with_a_fraction_is_looked_for_in_a_key_of_float_too():
+    (held,) = pa.array([0.1], pa.float32()).to_pylist()
+    assert forgotten_keys.possible_texts([("0.1",)]) >= {key_text((0.1,)), key_text((held,))}
+    assert key_text((1e300,)) in forgotten_keys.possible_texts([("1e300",)])
+
+
 def test_a_part_that_is_an_array_or_a_struct_is_given_as_json():
     given = ('{"born": "1980-01-02", "age": null}', "[1, 2]")
     assert key_text(
