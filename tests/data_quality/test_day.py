@@ -164,6 +164,22 @@ def test_the_users_own_expectations_are_judged_with_the_rest(spark, tmp_path):
     }
 
 
+def test_an_expectation_whose_result_is_no_json_is_judged_with_the_rest(spark, tmp_path):
+    ranges = {"quantiles": [0.5], "value_ranges": [[0, 1]]}
+    expectations = (
+        ExpectationFacts(
+            "expect_column_quantile_values_to_be_between",
+            {"column": "distance", "quantile_ranges": ranges},
+        ),
+    )
+    day = honest_day(
+        tmp_path, event_time=False, sizes=(200,), lookups=(PLANE,), expectations=expectations
+    )
+    found = judge(spark, day.write()[0])
+    assert found.pop("expect_column_quantile_values_to_be_between__distance").status == "failed"
+    assert found["every_row_once"].status == "passed"
+
+
 def keep(day: str, *, rows: int, misses: int, state: str = "published") -> None:
     from pathlib import Path
 
