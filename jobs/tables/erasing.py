@@ -1,12 +1,14 @@
 """Removes rows from a published day: writes the day again without them and publishes the result."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.schema import columns as schema
 from jobs.schema.records import DayRecord, LookupMetrics
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.work_folders import work_folder
@@ -43,9 +45,8 @@ def without_rows(
     folder = Path(work_folder(facts.declared.table), "runs", run_id).resolve()
     folder.mkdir(parents=True)
     files, kept, gone = _copy_others(sources, folder, keys)
-    figures = dataclasses.replace(
-        record.figures, rows_out=kept, lookups=tuple(map(_without_calls, record.figures.lookups))
-    )
+    lookups = tuple(_without_calls(lookup, files) for lookup in record.figures.lookups)
+    figures = dataclasses.replace(record.figures, rows_out=kept, lookups=lookups)
     new_facts = dataclasses.replace(
         facts,
         run_id=run_id,
@@ -96,9 +97,15 @@ def _copy_others(
     return tuple(files), kept, gone
 
 
-def _without_calls(lookup: LookupMetrics) -> LookupMetrics:
+def _without_calls(lookup: LookupMetrics, files: Iterable[str]) -> LookupMetrics:
     """Returns the figures of rows that a run published again: it called and paid nothing."""
+    counts: Counter[str] = Counter()
+    for file in files:
+        for column in pq.ParquetFile(file).read([schema.status(lookup.name)]).columns:
+            counts += Counter(
+                {one["values"]: one["counts"] for one in column.value_counts().to_pylist()}
+            )
+    outcomes = {outcome: counts[outcome] for outcome in lookup.outcomes}
     return LookupMetrics(
-        lookup.name, lookup.outcomes, 0, 0, 0.0, 0.0, None, None,
-        oldest_answer_at=lookup.oldest_answer_at,
-    )  # fmt: skip
+        lookup.name, outcomes, 0, 0, 0.0, 0.0, None, None, oldest_answer_at=lookup.oldest_answer_at
+    )

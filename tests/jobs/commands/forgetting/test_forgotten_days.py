@@ -55,6 +55,24 @@ def test_status_shows_the_run_that_readers_see_after_a_forget(local_days, capsys
             assert of_report.record.figures.rows_out == of_report.shown.figures.rows_out == 2
 
 
+def test_the_figures_of_a_day_count_no_forgotten_row(local_days, capsys):
+    local_days.towns.declare_too(
+        "towns = replace(towns, summaries=[], tolerance=Tolerance(error=1.0),",
+        "    lookups=[replace(weather, on_error='dead_letter')])",
+    )
+    local_days.fails = {"c": 500, "d": 500}
+    local_days.write_input(DAY, ["a", "b", "c", "d"])
+    local_days.run(DAY)
+    assert forget("c") == forget("a") == 0
+    capsys.readouterr()
+    main(["status", "towns", "--package", "declared", "--json"])
+    day = json.loads(capsys.readouterr().out)["tables"][0]["days"][-1]
+    assert (day["rows"], day["dead_letters"]) == (2, 1)
+    main(["show", "towns", DAY, "--package", "declared", "--json"])
+    outcomes = json.loads(capsys.readouterr().out)["lookups"][0]["outcomes"]
+    assert {outcome: rows for outcome, rows in outcomes.items() if rows} == {"ok": 1, "error": 1}
+
+
 def test_a_forget_names_the_places_of_earlier_declarations(local_days, capsys):
     """What was declared first -> what the certificate of a forget names."""
     local_days.write_input(DAY, ["ann"])
