@@ -66,16 +66,21 @@ class Finding:
         return asdict(self)
 
 
+def personal_columns(declared: DeclaredFacts) -> set[str]:
+    """Returns the columns with personal values and errors that may repeat one, in lower case."""
+    hidden = [lookup.name for lookup in declared.lookups if lookup.hidden_key]
+    return {*declared.personal, *(of(name) for name in hidden for of in (schema.key, schema.error))}
+
+
 def without_personal(row: Mapping[str, Any], declared: DeclaredFacts) -> dict[str, Any]:
     """Returns the row with personal values hidden, and of errors that may repeat one the status."""
-    hidden = [lookup.name for lookup in declared.lookups if lookup.hidden_key]
-    errors = {schema.error(name) for name in hidden}
-    personal = {*declared.personal, *(schema.key(name) for name in hidden)}
+    personal = personal_columns(declared)
+    errors = {schema.error(lookup.name) for lookup in declared.lookups}
 
     def shown(name: str, value: Any) -> Any:
-        if name in errors:
-            return http_status(value) or None
-        return HIDDEN if name.lower() in personal and value is not None else value
+        if name.lower() not in personal or value is None:
+            return value
+        return http_status(value) or None if name in errors else HIDDEN
 
     return {name: shown(name, value) for name, value in row.items()}
 

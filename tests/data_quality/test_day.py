@@ -180,6 +180,33 @@ def test_an_expectation_whose_result_is_no_json_is_judged_with_the_rest(spark, t
     assert found["every_row_once"].status == "passed"
 
 
+def test_an_expectation_shows_no_personal_key(spark, tmp_path):
+    columns = ["_plane_key", "_PLANE_error", "_plane_status"]
+    day = honest_day(
+        tmp_path, event_time=False, sizes=(200,), lookups=(replace(PLANE, hidden_key=True),),
+        expectations=tuple(
+            ExpectationFacts("expect_column_values_to_be_null", {"column": name})
+            for name in columns
+        ),
+    )  # fmt: skip
+    found = judge(spark, day.write()[0])
+    shown = [bool(found[f"expect_column_values_to_be_null__{name}"].evidence) for name in columns]
+    assert shown == [False, False, True]
+
+
+def test_a_personal_value_is_not_in_the_reason_why_an_expectation_could_not_run(spark, tmp_path):
+    of_texts = {"column": "carrier", "value_set": [1]}  # which Spark casts to numbers
+    day = honest_day(
+        tmp_path, event_time=False, sizes=(200,), lookups=(PLANE,), personal=("carrier",),
+        expectations=(ExpectationFacts("expect_column_values_to_be_in_set", of_texts),),
+    )  # fmt: skip
+    facts = day.write()[0]
+    not_run = judge(spark, facts)["expect_column_values_to_be_in_set__carrier"]
+    texts = day.inputs["part-00000.parquet"]["carrier"].drop_null().to_pylist()
+    assert not_run.status == "not_run"
+    assert not any(text in not_run.sentence for text in texts)
+
+
 def keep(day: str, *, rows: int, misses: int, state: str = "published") -> None:
     from pathlib import Path
 
