@@ -235,6 +235,19 @@ def test_a_summary_that_was_not_made_of_what_is_published_now_is_not_told(towns,
     assert sensor.materialized(dg.AssetKey("by_town")) == set()
 
 
+def test_a_summary_without_rows_of_a_day_is_materialized_once_it_was_made(towns, sensor):
+    by_town, key = towns.enrichment.summaries[0], dg.AssetKey("by_town")
+    towns.publish(DAY, range(0))
+    summarize(towns.enrichment, by_town, DAY)  # which makes its table
+    towns.publish(NEXT, range(0))
+    assert sensor.days() == [(DAY, 0), (NEXT, 1)]
+    assert sensor.materialized(key) == {DAY}
+    towns.publish(NEXT, range(0), run_id="another")
+    summarize(towns.enrichment, by_town, NEXT)
+    assert sensor.days() == [(NEXT, 2)]
+    assert sensor.materialized(key) == {DAY, NEXT}
+
+
 def test_a_run_at_work_is_waited_for_and_one_that_was_killed_after_its_commit_is_reported(
     towns, sensor
 ):

@@ -18,10 +18,11 @@ from orchestration.dagster.assets.enriched import window_asset
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
+from orchestration.dagster.sensors.reports_days import reports_days
 from tests.jobs.commands.conftest import towns_in
 from tidegate import EventTime, Output, Tumbling, Window
 
-DAY, NEXT = "2013-01-10", "2013-01-11"
+DAY, NEXT, LAST = "2013-01-10", "2013-01-11", "2013-01-12"
 BY_HOUR = Window("by_hour", of=Tumbling(dt.timedelta(hours=1)), key=["town"], sql="count(*) AS n")
 START = dt.datetime(2013, 1, 10, 7, tzinfo=dt.UTC)
 
@@ -62,6 +63,16 @@ def test_the_windows_are_an_asset_behind_the_days_and_in_their_nightly_job(decla
     )
     assert windows.metadata["path"].endswith("data/published/by_hour")
     assert windows.metadata["rows_in_no_window"].endswith("data/published/by_hour__dropped")
+
+
+def test_a_day_without_windows_that_a_command_published_is_materialized(towns, declared):
+    none = WrittenWindows("by_hour", (), (), 0, 0, 0, 0)
+    towns.publish(DAY, range(0), windows=(none,))
+    towns.publish(NEXT, range(3), windows=(made_by_a_run(),))  # killed before it wrote them
+    towns.publish(LAST, range(0), files=())  # as without rows on a store
+    with dg.DagsterInstance.ephemeral() as instance:
+        reports_days([declared])(dg.build_sensor_context(instance=instance))
+        assert instance.get_materialized_partitions(dg.AssetKey("by_hour")) == {DAY, LAST}
 
 
 def test_windows_of_a_day_of_an_earlier_table_are_not_materialized(towns, declared):

@@ -57,9 +57,11 @@ def format_mark() -> Transaction:
     return Transaction(FORMAT_NAME, FORMAT)
 
 
-def saying_format() -> CommitProperties:
-    """Returns the properties of a commit that makes a table, with only the format mark."""
-    return CommitProperties(app_transactions=[format_mark()])
+def saying_format(metadata: dict[str, str] | None = None) -> CommitProperties:
+    """Returns the properties of a commit that makes a table, with only the format mark, and this
+    metadata.
+    """
+    return CommitProperties(custom_metadata=metadata, app_transactions=[format_mark()])
 
 
 def day_type(every: Every) -> PrimitiveType:

@@ -4,13 +4,14 @@ import datetime as dt
 from collections.abc import Callable
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import CommitProperties, write_deltalake
 
 from jobs.tables.delta.by_run import NO_STATISTICS
 from jobs.tables.delta.delta_log import checkpoint_settings, lasting, saying_format, table_at
 from jobs.tables.delta.published_files import facts_by_day
 from jobs.tables.delta.publishers import again_if_taken, alone_with, storing
 
+DAY = "tidegate.day"  # of a commit
 Rows = Callable[[], pa.Table | pa.RecordBatchReader]
 
 
@@ -26,7 +27,7 @@ def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> N
     Raises:
         TidegateError: The disk fails.
     """
-    of_day = f"\"{by[-1]}\" = '{day}'"
+    of_day, named = f"\"{by[-1]}\" = '{day}'", {DAY: day}
     with storing(target), alone_with(target), lasting(target):
         table = table_at(target)
         if rows is None:
@@ -36,18 +37,24 @@ def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> N
             write_deltalake(
                 target, rows(), mode="append", partition_by=by,
                 configuration=NO_STATISTICS | checkpoint_settings(target),
-                commit_properties=saying_format(),
+                commit_properties=saying_format(named),
             )  # fmt: skip
         else:
             again_if_taken(
                 lambda: write_deltalake(
-                    target, rows(), mode="overwrite", schema_mode="merge", predicate=of_day
+                    target,
+                    rows(),
+                    mode="overwrite",
+                    schema_mode="merge",
+                    predicate=of_day,
+                    commit_properties=CommitProperties(custom_metadata=named),
                 )
             )
 
 
 def made_at(target: str, column: str, day: str) -> dt.datetime | None:
-    """Returns when the table's rows of the day were made; None without rows.
+    """Returns when the table's rows of the day were made, or were found to be none; None if the
+    table does not tell.
 
     Args:
         target: Path of the table.
@@ -55,6 +62,10 @@ def made_at(target: str, column: str, day: str) -> dt.datetime | None:
         day: The day.
     """
     table = table_at(target)
-    files = [] if table is None else facts_by_day(table, column, "modification_time")
+    if table is None:
+        return None
+    files = facts_by_day(table, column, "modification_time")
     times = [at for of, at in files if of == day]
+    if not times:  # no file tells of no rows, but the commit that found none
+        times = [one["timestamp"] for one in table.history() if one.get(DAY) == day]
     return dt.datetime.fromtimestamp(max(times) / 1e3, dt.UTC) if times else None

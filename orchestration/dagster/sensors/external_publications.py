@@ -169,10 +169,12 @@ def reported(
         metadata=events.published(record, figures),
         tags={DATA_VERSION_TAG: data_version(record).value},
     )
-    yield from _made_of_day(declared, publication)
+    yield from _made_of_day(declared, publication, record)
 
 
-def _made_of_day(declared: Declared, publication: Publication) -> Iterator[dg.AssetMaterialization]:
+def _made_of_day(
+    declared: Declared, publication: Publication, record: DayRecord
+) -> Iterator[dg.AssetMaterialization]:
     from jobs.tables.derived import derived_tables, summaries, window_tables
 
     enrichment, day = declared.enrichment, publication.day
@@ -183,9 +185,12 @@ def _made_of_day(declared: Declared, publication: Publication) -> Iterator[dg.As
         one.name: (summaries.table_of(enrichment, one), enrichment.input.partition)
         for one in enrichment.summaries
     }
+    many = {one.name: one.windows for one in record.facts.windows}
+    empty = [one.name for one in enrichment.windows if not many.get(one.name, record.facts.files)]
     for name, (table, column) in tables.items():
         made = derived_tables.made_at(table, column, day)
-        if made is not None and made >= publication.at:
+        # a day without windows leaves no trace in their table
+        if (made is None and name in empty) or (made is not None and made >= publication.at):
             yield dg.AssetMaterialization(declared.beside(name), partition=day)
 
 
