@@ -36,6 +36,7 @@ import contenders
 import pyarrow as pa
 import pyarrow.parquet as pq
 import uneven_service
+from contenders import Batches
 from whole_run import session, write_enriched
 
 from demo import data, weather_service
@@ -99,7 +100,7 @@ def enrichment(
     )  # fmt: skip
     return Enrichment(
         name="bench", input=Input(path="in", row_id=["origin", "hour"]), lookups=[weather],
-        output=Output(path="out"), mode=mode, ledger=ledger,
+        output=Output(path="out"), mode=mode, ledger=ledger,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -227,9 +228,7 @@ class Bench:
 
         return run
 
-    def in_arrow(
-        self, work: Workload, contender: Callable[[str], contenders.Batches], records: int
-    ) -> Work:
+    def in_arrow(self, work: Workload, contender: Callable[[str], Batches], records: int) -> Work:
         def run(url: str, out: Path) -> None:
             self.frame(work, records).mapInArrow(contender(url), contenders.RETURNED).write.parquet(
                 str(out)

@@ -60,7 +60,7 @@ def cost(arguments, report) -> None:
     for name, options in MODES.items():
         for capacity in CAPACITIES:
             contenders[f"asyncio_core {name}, {capacity}"] = (
-                functools.partial(operator, capacity=capacity, **options),
+                functools.partial(operator, capacity=capacity, **options),  # type: ignore[arg-type]
                 records,
             )
     for title, function in FUNCTIONS.items():

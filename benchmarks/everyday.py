@@ -30,7 +30,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,7 +72,7 @@ SEED = 0
 
 def function_lookup() -> Lookup:
     return AsyncFunctionLookup(
-        name="f", function=AtOnce, keys={"key": "key"}, returns="temp_c DOUBLE, station STRING",
+        name="f", function=AtOnce, keys={"key": "key"}, returns="temp_c DOUBLE, station STRING",  # type: ignore[arg-type]
         timeout=60.0, max_concurrency=IN_FLIGHT,
     )  # fmt: skip
 
@@ -206,10 +206,10 @@ class Bench:
         joined.select(*columns).write.parquet(str(self.out()))
 
     def enrichment(self, lookup: Lookup, mode: str, ledger: Path | None = None) -> Enrichment:
-        key = {"key": ["a"]} if mode == "key_ordered" else {}
+        key: dict[str, Any] = {"key": ["a"]} if mode == "key_ordered" else {}
         return Enrichment(
             name="bench", input=Input(path="in", row_id=["id"]), lookups=[lookup],
-            output=Output(path="out"), mode=mode,
+            output=Output(path="out"), mode=mode,  # type: ignore[arg-type]
             ledger=None if ledger is None else Ledger(str(ledger)), event_time=self.event_time,
             **key,
         )  # fmt: skip
@@ -268,9 +268,7 @@ def contenders(
     }
     for name, work in ours.items():
         if not options.only or name in options.only:
-            found |= {
-                f"{name}, {mode}": lambda work=work, mode=mode: work(mode) for mode in options.modes
-            }
+            found |= {f"{name}, {mode}": partial(work, mode) for mode in options.modes}
     if not options.only or "few-unknown" in options.only:
         found["calls alone"] = partial(bench.calls_alone, url, processes)
     return found

@@ -46,7 +46,7 @@ class NeverAsked:
 def enrichment(root, key):
     lookup = AsyncFunctionLookup(
         name="f",
-        function=NeverAsked,
+        function=NeverAsked,  # type: ignore[arg-type]
         keys={"k": key},
         returns="x DOUBLE",
         timeout=1.0,
@@ -114,7 +114,7 @@ def main():
         day = of_files(sorted((root / "day").iterdir()))
         declared = enrichment(root / "ledger", "k")
         folder = open_folder(
-            options.plan_ledger(declared, declared.lookups[0], "r", options.RunOptions())
+            options.plan_ledger(declared, declared.lookups[0], "r", options.RunOptions())  # type: ignore[arg-type]
         )
         print(
             f"{asked.keys:,} keys of {asked.rows:,} rows among {asked.stored:,} stored",

@@ -36,7 +36,7 @@ def run(spark, folder, *, cache, ledger):
 
 def compared(message, spark, folder, *, cache, turns):
     """Print each turn, and what the ledger adds in the median."""
-    found = {False: [], True: []}
+    found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for ledger in found:  # cold
         run(spark, folder, cache=cache, ledger=ledger)
     for turn in range(turns):

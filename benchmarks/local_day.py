@@ -67,7 +67,12 @@ def main():
                 os.environ | surroundings.environment(service.url) | {"PYTHONPATH": str(ROOT)}
             )
             environment.pop("PYTHONDONTWRITEBYTECODE", None)
-            figures = {"first night": [], "all known": [], "try, six rows": [], "imports alone": []}
+            figures: dict[str, list[tuple[float, float]]] = {
+                "first night": [],
+                "all known": [],
+                "try, six rows": [],
+                "imports alone": [],
+            }
             leasts = []
             for number in range(options.runs):
                 shutil.rmtree(folder / "data" / "ledger", ignore_errors=True)

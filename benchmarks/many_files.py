@@ -14,7 +14,6 @@ import socket
 import tempfile
 import time
 from email.utils import formatdate
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -111,7 +110,7 @@ def main() -> None:
             times, used = [time.perf_counter()], time.process_time()
             listed = days.files_in(declared, DAY)
             times.append(time.perf_counter())
-            files = staged(listed, declared, Path(folder), hidden=False)
+            files = staged(listed, declared, folder, hidden=False)
             times.append(time.perf_counter())
             found = days.of_files(files)
             times.append(time.perf_counter())

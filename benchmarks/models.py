@@ -98,7 +98,7 @@ def main():
     server = multiprocessing.Process(target=serve, args=(theirs, options.latency), daemon=True)
     server.start()
     url = f"http://127.0.0.1:{ours.recv()}"
-    figures = {"by hand": [], "tidegate": []}
+    figures: dict[str, list[tuple[float, ...]]] = {"by hand": [], "tidegate": []}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         prepare(folder, options.rows, url)

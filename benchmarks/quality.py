@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "data_quality"))  # honest_day
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-from honest_day import honest_day  # noqa: E402
+from honest_day import honest_day  # type: ignore[import-not-found]  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession, Window  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
 from pyspark.sql.types import ArrayType  # noqa: E402

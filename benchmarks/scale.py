@@ -45,7 +45,7 @@ class AtOnce:
 def enrichment(root):
     lookup = AsyncFunctionLookup(
         name="f",
-        function=AtOnce,
+        function=AtOnce,  # type: ignore[arg-type]
         keys={"k": "k"},
         returns="temp_dc INT",
         timeout=60.0,

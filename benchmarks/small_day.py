@@ -69,7 +69,7 @@ def run(folder, environment, days, by_dagster):
 def tell(began, wall, cpu, noted):
     noted.sort(key=lambda one: (one["began"], -one["ended"]))
     print(f"\n{'began':>7} {'took':>6}")
-    around = []
+    around: list[dict[str, float]] = []
     for one in noted:
         while around and around[-1]["ended"] < one["ended"]:
             around.pop()

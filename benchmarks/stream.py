@@ -38,10 +38,10 @@ from usage import cpu_s
 from whole_run import session
 
 from data_quality.day_quality import DayQuality
+from jobs.storage.urls import path_from_spark
 from jobs.streams.enrich_stream import Stream, Trigger
 from jobs.streams.micro_batches import MicroBatches, open_source
 from jobs.streams.stream_state import checkpoint_path
-from jobs.task.windows.arrival import path_of
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
 if TYPE_CHECKING:
@@ -205,7 +205,8 @@ def committed(table: Path) -> dict[str, float]:
             sources = pq.read_table(table / path, columns=["_source_file"], partitioning=None)[
                 "_source_file"
             ].unique()
-            found |= {path_of(source): entry.stat().st_mtime for source in sources.to_pylist()}
+            at = entry.stat().st_mtime
+            found |= {path_from_spark(source): at for source in sources.to_pylist()}
     return found
 
 

@@ -57,9 +57,9 @@ def enrichment(
     shared: bool = False,
     rate: Sequence[Rate] = (),
 ) -> Enrichment:
-    cache = {} if shared else {"cache": None}
+    cache: dict[str, Any] = {} if shared else {"cache": None}
     lookup = AsyncFunctionLookup(
-        name="f", function=AtOnce, keys={"id": "id"}, returns="x DOUBLE", timeout=60.0,
+        name="f", function=AtOnce, keys={"id": "id"}, returns="x DOUBLE", timeout=60.0,  # type: ignore[arg-type]
         max_concurrency=IN_FLIGHT, rate=rate, **cache,
     )  # fmt: skip
     return Enrichment(
@@ -67,7 +67,7 @@ def enrichment(
         input=Input(path="in"),
         lookups=[lookup],
         output=Output(path="out"),
-        mode=mode,
+        mode=mode,  # type: ignore[arg-type]
         ledger=ledger,
     )
 
