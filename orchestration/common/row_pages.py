@@ -17,11 +17,6 @@ from jobs.schema import columns as schema
 from jobs.schema.personal import HIDDEN
 
 DAY = "_day"  # in a query, beside the values of columns; no column of a table has this name
-SOURCES = {
-    "call": "by a call of this run",
-    "ledger": "from the ledger",
-    "shared": "by the call of an equal row",
-}
 
 
 def describe_row(enrichment: Enrichment, query: Mapping[str, str]) -> dict[str, Any]:
@@ -45,7 +40,6 @@ def describe_row(enrichment: Enrichment, query: Mapping[str, str]) -> dict[str, 
         "fields": [(name, query.get(name, "")) for name in asked],
         "day": day or (found.day if found else ""),
         "found": found,
-        "sources": SOURCES,
         "link": _link,
     }
 

@@ -77,19 +77,10 @@ def _lines(found: Explained) -> Iterator[str]:
         yield from entry(f"{'read from':{NAMES}}", place, 2)
     for lookup in found.lookups:
         yield ""
-        yield f"{lookup.lookup}  {_outcome(lookup)}"
+        yield f"{lookup.lookup}  {lookup.outcome_in_words}"
         for name, text in _entries(lookup):
             if text:
                 yield from entry(f"{name:{NAMES}}", text, 2)
-
-
-def _outcome(lookup: ExplainedLookup) -> str:
-    source = {
-        "call": ", by a call of this run",
-        "ledger": ", from the ledger",
-        "shared": ", by the call of an equal row",
-    }
-    return f"{lookup.outcome}{source.get(lookup.source or '', '')}"
 
 
 def _entries(lookup: ExplainedLookup) -> Iterator[tuple[str, str]]:

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
 
 OTHERS = 10  # rows that are named
+SOURCES = {
+    "call": ", by a call of this run",
+    "ledger": ", from the ledger",
+    "shared": ", by the call of an equal row",
+}
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,11 @@ class ExplainedLookup(Facts):
     stored: str  # a sentence: what the ledger holds of the answer
     used_by: int  # other rows of the day with this answer
     rows: tuple[dict[str, Any], ...]  # the first of them, by identity
+
+    @property
+    def outcome_in_words(self) -> str:
+        """The outcome, and what gave the answer."""
+        return self.outcome + SOURCES.get(self.source or "", "")
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,11 @@ def check_evaluations(
     instance: dg.DagsterInstance, declared: Declared, record: DayRecord, report: str
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yields the results of a day, for its last materialization."""
-    target = _last_materialization(instance, declared, record.facts.day)
+    last = last_materialization(instance, declared, record.facts.day)
+    # a result must name it to count in Dagster
+    target = last and TargetMaterialization(
+        storage_id=last.storage_id, run_id=last.run_id, timestamp=last.timestamp
+    )
     for verdict in judged(declared, record):
         yield dg.AssetCheckEvaluation(
             asset_key=declared.key,
@@ -85,17 +89,11 @@ def check_evaluations(
         )
 
 
-def _last_materialization(
+def last_materialization(
     instance: dg.DagsterInstance, declared: Declared, day: str
-) -> TargetMaterialization | None:
-    """Returns the day's last materialization, which a result must name to count in Dagster."""
+) -> dg.EventLogRecord | None:
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
-    found = instance.fetch_materializations(of_day, limit=1).records
-    if not found:
-        return None
-    return TargetMaterialization(
-        storage_id=found[0].storage_id, run_id=found[0].run_id, timestamp=found[0].timestamp
-    )
+    return next(iter(instance.fetch_materializations(of_day, limit=1).records), None)
 
 
 def withdraw_planned(

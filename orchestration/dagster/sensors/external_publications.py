@@ -21,6 +21,7 @@ from orchestration.dagster.assets import metadata
 from orchestration.dagster.assets.checks import (
     check_evaluations,
     judged,
+    last_materialization,
     withdraw_results_without_run,
 )
 from orchestration.dagster.assets.day_events import DATA_VERSION_TAG, DayEvents, data_version
@@ -213,8 +214,7 @@ def _is_reported(
 
 
 def _reported_version(instance: dg.DagsterInstance, declared: Declared, day: str) -> int:
-    of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
-    found = instance.fetch_materializations(of_day, limit=1).records
-    materialization = found[0].asset_materialization if found else None
+    last = last_materialization(instance, declared, day)
+    materialization = last.asset_materialization if last else None
     version = materialization.metadata.get("published_version") if materialization else None
     return version.value if version is not None and isinstance(version.value, int) else NOTHING_YET
