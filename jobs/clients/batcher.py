@@ -241,15 +241,13 @@ class Batching:
             item.outcome.set_result(outcome)
 
     def _ended(self, request: _Request, task: asyncio.Task[None]) -> None:
-        is_noted = request not in self._at_service  # its answers let the next request go
+        failure: BaseException | None = CallFailed("the request was cancelled", passing=True)
+        if not task.cancelled():
+            failure = task.exception()  # of outcomes that no caller can get, such as None for all
+        elif request in self._at_service:  # else it is noted, and has let the next request go
+            self._note_sent(request.items, request.items)
         self._requests.discard(request)
         self._at_service.discard(request)
-        if task.cancelled():
-            if not is_noted:
-                self._note_sent(request.items, request.items)
-            failure: BaseException | None = CallFailed("the request was cancelled", passing=True)
-        else:
-            failure = task.exception()  # of outcomes that no caller can get, such as None for all
         for item in request.items if failure else ():
             self._settle(item, failure)
         self._send_what_is_due()
