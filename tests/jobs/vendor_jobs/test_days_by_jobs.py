@@ -5,7 +5,6 @@ import json
 from decimal import Decimal
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
@@ -99,38 +98,13 @@ def test_spark_is_not_started_before_all_jobs_are_over(reviews, monkeypatch):
     assert reviews.bill == reviews.vendor.invoice > 0
 
 
-def has_key_of_spark(_file):
+@pytest.mark.process
+def test_a_day_whose_keys_only_spark_reads_goes_to_spark(reviews, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    reviews.write_input(DAY, TEXTS)
     declared = Path("declared/reviews.py")
     key = "\"text\": \"regexp_replace(review, 'a', 'b')\""
     declared.write_text(declared.read_text().replace('"text": "review"', key))
-
-
-def has_nested_column(file):
-    rows = pq.read_table(file)
-    pq.write_table(rows.append_column("nested", pa.array([{"a": 1}] * len(rows))), file)
-
-
-def has_old_date_in_a_key(file):
-    declared = Path("declared/reviews.py")
-    declared.write_text(declared.read_text().replace('"text": "review"', '"text": "day"'))
-    rows = pq.read_table(file)
-    old = pa.array([dt.date(1850, 1, 1)] * len(rows))
-    pq.write_table(rows.append_column("day", old), file)
-
-
-@pytest.mark.parametrize(
-    "only",
-    [
-        has_key_of_spark,
-        pytest.param(has_nested_column, marks=pytest.mark.proof),
-        pytest.param(has_old_date_in_a_key, marks=pytest.mark.proof),
-    ],
-)
-@pytest.mark.process
-def test_a_day_whose_keys_only_spark_reads_goes_to_spark(reviews, monkeypatch, only):
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    reviews.write_input(DAY, TEXTS)
-    only(Path("data/raw/reviews", f"date={DAY}", "part-0.parquet"))
     assert reviews.run_elsewhere(DAY, "-m", "tidegate", options=["--engine", "spark"]) == 1
     assert "Spark needs Java" in reviews.output
     assert not reviews.vendor.jobs
@@ -395,7 +369,6 @@ def test_no_file_of_jobs_has_a_personal_key(reviews):
     reviews.declare(pii=["review"])
     reviews.write_input(DAY, TEXTS)
     assert reviews.run(DAY) == WAITING
-    import pyarrow.parquet as pq
 
     for intent in Path("data/ledger").rglob("intent.parquet"):
         assert pq.read_table(intent).column_names == ["key"]
