@@ -363,7 +363,7 @@ class RequestMetrics(Facts):
     sent: int
     retried: int  # requests with a key that was sent before
     throttled: int  # requests that the service throttled
-    answered: int  # requests that brought an answer or a miss
+    answered: int  # requests that brought an answer or a miss, whether it fits or not
     items: int  # keys in them
     most_at_once: tuple[int, ...] = ()  # per task, by number: highest number in flight
     # answers that may be another key's, because their connection brought an extra one
@@ -390,13 +390,14 @@ class LookupMetrics(Facts):
     rows_called: int = 0
     # distinct keys of these rows; None: not counted, as without a cache
     keys_called: int | None = None
-    from_ledger: int = 0  # rows whose answer came from the ledger
+    from_ledger: int = 0  # rows whose answer, or error, came from the ledger
     keys_from_ledger: int = 0  # distinct keys of these rows; counted where a price is declared
-    shared: int = 0  # rows that shared the call of an equal row
+    shared: int = 0  # rows that shared the call of an equal row, also one that failed
     jobs: int = 0  # jobs of its vendor that the day submitted; `billed` has their cost
     answered: int = 0  # rows with an answer or a miss from their own call
     stored: int | None = None  # answers and misses that this run stored; None: no ledger
-    throttled: int = 0  # attempts that the service throttled
+    # attempts that used no retry: throttled, in a pause, with a refused token, or while it was down
+    throttled: int = 0
     oldest_answer_at: str | None = None  # ISO 8601, UTC, of the day's answers; None: it has none
     # None: not counted, as a user's function sends its own requests
     requests: RequestMetrics | None = None
