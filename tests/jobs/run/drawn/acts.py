@@ -17,6 +17,7 @@ from tests.jobs.run.drawn.expected import (
     status_of,
     text_of,
 )
+from tests.jobs.run.drawn.figures import Figures
 from tests.jobs.run.drawn.judging import Judge
 from tests.jobs.run.drawn.money import most_of_call
 from tests.jobs.run.drawn.natures import MEMBERS, canonical, reaction
@@ -31,7 +32,6 @@ class Acts:
     def __init__(self, night):
         self._night, self._drawn, self._world = night, night.drawn, night.world
         self._vendor, self._draws, self._all_days = night.vendor, night.draws, [*night.drawn.days]
-        self._unbudgeted = Counter()  # USD by lookup
 
     def act(self, name):
         self._vendor.epoch += 1
@@ -40,6 +40,8 @@ class Acts:
             self._change(name, look)
             name = "run" if name == "version" or self._draws.random() < 0.5 else "remap"
         getattr(self, f"_{name}")(look)
+        if not self._night.faults:
+            self._night.faults += Figures(self._night).judge_commands()
 
     def _change(self, name, look):
         changed = {}
@@ -74,6 +76,19 @@ class Acts:
         days = self._all_days
         self._judge_plan(days)
         self._judged(("run", "drawn", "--from", days[0], "--to", days[-1]), days)
+
+    def _repair(self, _look):
+        """A day's input is corrected, and the day runs again."""
+        day = self._draws.choice(self._all_days)
+        rows = self._drawn.days[day]
+        number = self._draws.randrange(len(rows))
+        if len(rows) > 1 and self._draws.random() < 0.5:
+            del rows[number]
+        else:
+            other = self._draws.choice(self._drawn.rows)
+            rows[number] = other | {"id": rows[number]["id"]}
+        self._night.write_day(day)
+        self._judged(("run", "drawn", "--day", day), [day])
 
     def _judge_plan(self, days):
         run = Run(self._world, self._drawn.looks, self._vendor.epoch)
@@ -165,7 +180,7 @@ class Acts:
                 self._night.faults.append(f"{command} ended with {code}: {printed}")
             self._take_all(before)
             for name, bill in self._vendor.bills.items():  # no budget counts it
-                self._unbudgeted[name] += bill - before.bills.get(name, Decimal(0))
+                self._night.tried[name] += bill - before.bills.get(name, Decimal(0))
 
     def _capped(self, _look):
         day = self._draws.choice(self._all_days)
@@ -201,6 +216,7 @@ class Acts:
             runs[day] = Run(self._world, self._drawn.looks, self._vendor.epoch, **facts)
             night.published[day] = runs[day].rows(self._drawn.days[day])
         night.faults += Judge(night).judge_runs(runs, before)
+        night.faults += Figures(night).judge_runs(runs, before, printed)
         self._world.seen = Counter(self._vendor.seen)
 
     def _judge_budgets(self):
@@ -209,7 +225,7 @@ class Acts:
         for look in self._drawn.looks:
             if not look.budget:
                 continue
-            spent = self._vendor.bills[look.name] - self._unbudgeted[look.name]
+            spent = self._vendor.bills[look.name] - self._night.tried[look.name]
             is_renewed = self._drawn.auth[look.service].startswith("oauth")  # a 401 is repeated
             if spent > look.budget and not is_renewed:
                 self._night.faults.append(

@@ -109,6 +109,7 @@ class Drawn:
     auth: dict[str, str]  # service -> how it knows its client
     mode: str
     acts: list[str]
+    bounds_itself: bool = False  # the budget is the enrichment's, not the service's
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -118,7 +119,12 @@ class Drawn:
     def text(self, url: str) -> str:
         """The module that declares it as `it`."""
         lookups: list[Call] = []
-        for look in self.looks:
+        budgets: list[Call] = []
+        for drawn in self.looks:
+            look = drawn
+            if self.bounds_itself:
+                budgets += _budgets_of(look)
+                look = replace(look, budget=Decimal(0))
             one = _declared(look, url, self.auth.get(look.service, ""))
             if not look.waterfall:
                 lookups.append(one)
@@ -134,7 +140,7 @@ class Drawn:
             "Enrichment", name="drawn", input=call("Input", path="raw", row_id=["id"]),
             lookups=lookups, output=call("Output", path="published"), mode=self.mode,
             ledger=call("Ledger", path="ledger"),
-            tolerance=call("Tolerance", error=1.0, timeout=1.0),
+            tolerance=call("Tolerance", error=1.0, timeout=1.0), budget=budgets,
         )  # fmt: skip
         return "\n\n".join([HEAD, *map(_function_of, self.looks), f"it = {it!r}\n"])
 
@@ -198,10 +204,16 @@ def _service_of(look: Look, url: str, auth: str) -> Call:
 
 def _prices_of(look: Look) -> list[Call]:
     prices = []
-    for amount, unit in look.prices:
-        named: dict[str, Any] = {"per": unit}
+    for each, unit in look.prices:
+        named: dict[str, Any] = {"per": f"1000 {unit}s" if look.in_thousands else unit}
+        amount = f"{1000 * Decimal(each)}" if look.in_thousands else each
         if unit in ("token", "hit"):
             named["at_most"] = most_units(look, unit)
+        if look.model:
+            prices.append(call("Price", "11 USD", **named, model="other"))
+        if look.model == "own":
+            prices.append(call("Price", "13 USD", **named))
+            named["model"] = "mine"
         if look.has_older_prices:
             prices.append(call("Price", "3 USD", **named))
             prices.append(call("Price", "7 USD", since="2090-01-01", **named))
@@ -234,10 +246,16 @@ def draw(seed: int) -> Drawn:
             # a token that is renewed within pages repeats them, and so what happens only once
             moods = tuple(mood for mood in look.moods if mood not in ONCE)
             looks[place] = replace(look, moods=moods)
-    return Drawn(
+    drawn = Drawn(
         looks, _draw_days(seed, rows), draws.choice((1, 1, 2, 3)), auth,
         draws.choice(("ordered", "unordered")), draws.choices(ACTS, k=draws.choice((2, 3, 4))),
     )  # fmt: skip
+    more = random.Random(f"more:{seed}")
+    is_alone = sum(bool(look.prices) for look in looks) == 1
+    drawn.bounds_itself = more.random() < 0.5 and is_alone
+    if more.random() < 0.3:
+        drawn.acts.insert(more.randint(0, len(drawn.acts)), "repair")
+    return drawn
 
 
 def _draw_rows(draws: random.Random) -> list[dict[str, Any]]:
@@ -323,7 +341,16 @@ def _draw_look(draws: random.Random, seed: int, name: str, before: list[Look]) -
     look = Look(name=name, seed=seed, kind=kind, fields=fields, **found)
     if kind in BY_PATHS:
         look = _with_request(draws, look)
-    return _with_hangs(with_money(look, seed), seed)
+    return _with_throttling(_with_hangs(with_money(look, seed), seed), seed)
+
+
+def _with_throttling(look: Look, seed: int) -> Look:
+    """The lookup, possibly of a vendor that throttles in answers of status 200."""
+    draws = random.Random(f"throttles:{seed}:{look.name}")
+    if look.kind not in ("http", "body") or not look.has_cache or draws.random() > 0.3:
+        return look
+    fields = look.fields | {"throttled_when": [429, 503, "$.over == true"]}
+    return replace(look, moods=(*look.moods, "over"), fields=fields)
 
 
 def _with_hangs(look: Look, seed: int) -> Look:

@@ -11,8 +11,9 @@ from typing import Any
 
 from tests.jobs.run.drawn.natures import Look, canonical, reaction
 
+ANSWERED = ("ok", "miss")
 FAILED = ("error", "timeout", "unknown", "not_asked")
-THROTTLED, PASSING = ("429", "503"), ("500", "drop", "hang")
+THROTTLED, PASSING = ("429", "503", "over"), ("500", "drop", "hang")
 OF_WHOLE_BATCH = (*THROTTLED, "500", "400", "left out")
 RAW = ("answer", "lacks", "wrong", "misfit", "202")  # answers that the ledger has as they came
 # of a call that must not be repeated: these do not tell what became of it
@@ -37,10 +38,14 @@ class Kept:
 
 @dataclass
 class Asked:
-    """What a run may have asked of a lookup: how often each key, and in how many requests."""
+    """What a run may have asked of a lookup: how often each key, in how many requests, and the
+    rows and calls that its figures count.
+    """
 
     keys: Counter[str] = field(default_factory=Counter)
     requests: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    from_ledger: set[str] = field(default_factory=set)  # keys
 
 
 @dataclass
@@ -60,8 +65,8 @@ class World:
     def find(self, look: Look, key: str) -> Kept | None:
         return self.kept.get((look.name, look.version, key))
 
-    def keep(self, look: Look, key: str, what: str, epoch: int) -> None:
-        """Keep what a call ended with, as far as the ledger does."""
+    def keep(self, look: Look, key: str, what: str, epoch: int) -> bool:
+        """Keep what a call ended with, as far as the ledger does; tell whether it is an answer."""
         place = look.name, look.version, key
         is_raw = what in RAW and (what != "202" or look.takes_202) and not look.is_too_long(key)
         is_miss = status_of(look, key, what) == "miss"
@@ -69,8 +74,9 @@ class World:
             self.kept[place] = Kept(what, epoch)
         elif not look.idempotent and (what in UNSETTLED or look.ends_too_long(key, what)):
             self.kept[place] = Kept("mark", epoch)
-        elif look.error_ttl and what != "hang" and (what != "302" or not look.idempotent):
+        elif look.error_ttl and (what != "302" or not look.idempotent):
             self.kept[place] = Kept(what, epoch)
+        return is_raw or is_miss
 
     def keys(self, look: Look, is_meant: Callable[[str, Kept], bool]) -> set[str]:
         """The keys of a lookup whose kept answer is meant."""
@@ -220,18 +226,30 @@ class Run:
         values = key_of(look, row) if is_asked else None
         if values is None:
             return Outcome("skipped")
-        key = text_of(values)
+        key, asked = text_of(values), self.asked[look.name]
         if self.is_free(look, key):
             kept = self.before[look.name, look.version, key]
-            return outcome_of(look, key, kept.what, kept.epoch)
+            outcome = outcome_of(look, key, kept.what, kept.epoch)
+            if outcome.status != "unknown":
+                asked.counts["from_ledger"] += 1
+                asked.from_ledger.add(key)
+            return outcome
         if not self.may_call:
             return Outcome("not_asked")
         if cannot_be_sent(look, values):
             self.world.keep(look, key, "unsent", self.epoch)
+            is_first = not look.has_cache or (look.name, key) not in self.outcomes
+            self.outcomes[look.name, key] = Outcome("error")
+            names = ("rows_called", "calls") if is_first else ("shared",)
+            asked.counts.update(names)
             return Outcome("error")
         if look.has_cache and (look.name, key) in self.outcomes:
-            return self.outcomes[look.name, key]
+            outcome = self.outcomes[look.name, key]
+            asked.counts["shared"] += outcome.status != "unknown"
+            return outcome
         outcome = self.outcomes[look.name, key] = self._called(look, key)
+        asked.counts["rows_called"] += 1
+        asked.counts["answered"] += outcome.status in ANSWERED
         return outcome
 
     def _called(self, look: Look, key: str) -> Outcome:
@@ -245,11 +263,15 @@ class Run:
             if look.kind == "batch" and what in OF_WHOLE_BATCH:
                 self.world.unsure.add(look.name)
             is_unfit = what == "misfit" or (what == "lacks" and "n" in look.required)
+            asked.counts["calls"] += not repairs or what in THROTTLED
+            asked.counts["throttled"] += what in THROTTLED
             if what in PASSING and tries < look.retries:
                 tries += 1
             elif is_unfit and repairs < look.repair:
                 repairs += 1
+                asked.counts["repaired"] += 1
             elif what not in THROTTLED:
                 break
-        self.world.keep(look, key, what, self.epoch)
+        is_stored = self.world.keep(look, key, what, self.epoch)
+        asked.counts["stored"] += repairs + is_stored
         return outcome_of(look, key, what, self.epoch)

@@ -39,7 +39,20 @@ class Judge:
                 self.faults.append(
                     f"plan of {look.name}: keys, stored, asked, calls {counted}, not {wanted}"
                 )
+            if not look.bills_use and look.kind in ("http", "body", "batch"):
+                self._judge_plan_of_cost(look, one)
         return self.faults
+
+    def _judge_plan_of_cost(self, look, one):
+        """Calls in full batches, at the price of today; each key asked anew has one reason."""
+        sent = {"item": one.calls, "request": math.ceil(one.calls / look.max_items)}
+        cost = sum(Decimal(amount) * sent[unit] for amount, unit in look.prices)
+        found = one.requests, Decimal(one.cost or 0), sum(keys for _, keys in one.because)
+        if found != (sent["request"], cost, one.asked):
+            self.faults.append(
+                f"plan of {look.name} ({look.kind}): requests, cost, reasons {found}, not "
+                f"{(sent['request'], cost, one.asked)}"
+            )
 
     def _keys_of(self, look, day):
         """The keys that a day asks, each with its rows."""

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from tests.jobs.run.drawn.natures import Look
 
+WITH_MODEL = ("http", "body", "pages", "batch", "coroutine")
 MOST_TOKENS = 400  # of a call; the vendor uses fewer
 
 
@@ -16,7 +17,13 @@ def with_money(look: Look, seed: int) -> Look:
     """The lookup with a budget or prices by day, where it is drawn so."""
     draws = random.Random(f"money:{seed}:{look.name}")
     budget = most_of_call(look) * draws.choice((0, 0, 0, 2, 8, 25))
-    return replace(look, budget=budget, has_older_prices=draws.random() < 0.3)
+    has_older_prices, in_thousands = draws.random() < 0.3, draws.random() < 0.3
+    model = draws.choice(("", "", "own", "any")) if look.kind in WITH_MODEL else ""
+    fields = look.fields | ({"model": "mine"} if model else {})
+    return replace(
+        look, budget=budget, has_older_prices=has_older_prices, in_thousands=in_thousands,
+        model=model, fields=fields,
+    )  # fmt: skip
 
 
 def most_units(look: Look, unit: str) -> int:

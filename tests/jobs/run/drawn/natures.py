@@ -113,6 +113,8 @@ class Look:
         budget: In USD, for the day; 0 for none.
         has_older_prices: It declares prices of other days beside those in force.
         has_header: Its vendor recognizes a repeated call by a header.
+        in_thousands: Its prices are of 1,000 units.
+        model: The model whose prices hold: `own` has prices of its own, `any` those of any model.
     """
 
     name: str
@@ -150,6 +152,8 @@ class Look:
     budget: Decimal = Decimal(0)
     has_older_prices: bool = False
     has_header: bool = False
+    in_thousands: bool = False
+    model: str = ""
 
     @property
     def bills_hits(self) -> bool:
@@ -206,7 +210,7 @@ class Look:
 # what becomes of the n-th request for a key (from 0) of a mood: an answer, or a fault
 ONCE = {
     "flaky": "500", "dropped": "drop", "throttled": "429", "busy": "503", "mended": "misfit",
-    "found": "404", "hangs": "hang",
+    "found": "404", "hangs": "hang", "over": "over",
 }  # fmt: skip
 
 

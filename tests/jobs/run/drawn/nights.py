@@ -38,12 +38,15 @@ class Heard:
     requests: Counter
     silent: Counter
     bills: dict
+    counts: Counter
 
 
 class Night:
     """The night of a seed, in the current folder.
 
     Attributes:
+        done: Rows, calls and answers of the ledger, of the runs that wrote a day.
+        tried: USD by lookup of `tidegate try`, which no budget and no day counts.
         published: Day -> its rows, as the model expects them in the table.
         draws: What is done, and with what.
         faults: What was not as expected, in sentences.
@@ -54,7 +57,9 @@ class Night:
     def __init__(self, seed, service):
         self.drawn, self.vendor, self.world = draw(seed), DrawnVendor(service), World()
         self.published, self.faults, self.outputs, self.ended = {}, [], [], ""
+        self.done, self.tried = Counter(), Counter()
         self._url, self.draws = service.url, random.Random(f"acts:{seed}")
+        self.draws_of_figures = random.Random(f"figures:{seed}")
         VENDOR[:] = [self.vendor]
         if any(look.budget for look in self.drawn.looks):
             os.environ.pop(LIMITS_URL, None)
@@ -67,19 +72,23 @@ class Night:
     def _write(self):
         Path("declared").mkdir()
         Path("declared/__init__.py").touch()
-        for day, rows in self.drawn.days.items():
-            folder, table = Path(f"raw/date={day}"), table_of(rows)
-            folder.mkdir(parents=True)
-            size = -(-table.num_rows // self.drawn.files)
-            for number in range(self.drawn.files):
-                part = table.slice(number * size, size)
-                pq.write_table(part, folder / f"{number}.parquet")
+        for day in self.drawn.days:
+            self.write_day(day)
         with contextlib.closing(sqlite3.connect("answers.db")) as base:
             for look in self.drawn.looks:
                 if look.kind in IN_SQL:
                     self._fill(base, look)
             base.commit()
         self._declare()
+
+    def write_day(self, day):
+        """Write the input of a day, in place of the one before."""
+        folder, table = Path(f"raw/date={day}"), table_of(self.drawn.days[day])
+        folder.mkdir(parents=True, exist_ok=True)
+        size = -(-table.num_rows // self.drawn.files)
+        for number in range(self.drawn.files):
+            part = table.slice(number * size, size)
+            pq.write_table(part, folder / f"{number}.parquet")
 
     def _declare(self):
         Path("declared/it.py").write_text(self.drawn.text(self._url))
@@ -135,7 +144,8 @@ class Night:
 
     def heard(self):
         vendor = self.vendor
+        vendor.most = Counter()
         return Heard(
             Counter(vendor.seen), Counter(vendor.requests), Counter(vendor.silent),
-            dict(vendor.bills),
+            dict(vendor.bills), Counter(vendor.counts),
         )  # fmt: skip

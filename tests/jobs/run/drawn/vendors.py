@@ -15,6 +15,8 @@ PAUSE = "0.02"  # s, in Retry-After
 SECRET = "s3cr%et ü/+"  # of nobody
 LARGE = "x" * 3000
 STATUSES = ("404", "400", "500", "429", "503")
+THROTTLED = ("429", "503", "over")
+ANSWERED = ("answer", "404", "none", "misfit", "lacks", "wrong")
 UNTOLD = ("garbage", "204", "large", "twice")  # answers that do not tell what they used
 LAST_PAGE = ("500", "drop", "400")  # faults of the last page; others are of the first one
 USES_OF_FIRST_TOKEN = 7  # before it is refused
@@ -31,6 +33,8 @@ class DrawnVendor:
         requests: All requests by lookup, also refused ones.
         bills: USD by lookup.
         silent: Requests by lookup whose answer does not tell what it cost.
+        counts: By lookup and name: requests answered and throttled, and units used.
+        most: By lookup, the most requests that it had at once since it was heard.
         faults: What it could not answer.
     """
 
@@ -40,8 +44,9 @@ class DrawnVendor:
         self.auth = {}
         self.epoch = 0
         self.seen, self.requests, self.silent = Counter(), Counter(), Counter()
-        self.bills = defaultdict(Decimal)
+        self.bills, self.counts = defaultdict(Decimal), Counter()
         self.faults = []
+        self.most, self._here = Counter(), Counter()
         self._tokens, self._used = [], Counter()
         self._values, self._calls = {}, {}  # of a header, by call; and the reverse
 
@@ -56,8 +61,17 @@ class DrawnVendor:
         service, *parts = request.raw_path.partition("?")[0].split("/")[1:]
         if service == "token":
             return await self._token(request)
-        look, body = self.looks[parts[0]], None
+        look = self.looks[parts[0]]
+        self._here[look.name] += 1
+        self.most[look.name] = max(self.most[look.name], self._here[look.name])
+        try:
+            return await self._asked(look, service, parts, request)
+        finally:
+            self._here[look.name] -= 1
+
+    async def _asked(self, look, service, parts, request):
         self.requests[look.name] += 1
+        body = None
         if request.method == "POST":
             body = json.loads(await request.text())
         keys = self._keys(look, parts[1:], body)
@@ -114,6 +128,7 @@ class DrawnVendor:
 
     # -- the bill ----------------------------------------------------------------------------------
     def _bill(self, look, unit, count):
+        self.counts[look.name, unit] += count
         for amount, per in look.prices:
             if per == unit:
                 self.bills[look.name] += Decimal(amount) * count
@@ -127,12 +142,19 @@ class DrawnVendor:
             self._bill(look, "hit", 1)
 
     # -- answers -----------------------------------------------------------------------------------
+    def _count(self, look, what):
+        """Count a request by what it brought: an answer or a miss, whether it fits or not."""
+        self.counts[look.name, "throttled"] += what in THROTTLED
+        is_answer = what in ANSWERED or (what == "202" and look.takes_202)
+        self.counts[look.name, "answered"] += is_answer
+
     async def _single(self, look, key, request):
         page, pages = int(request.query.get("page", "0")), look.pages_of(key)
         what = reaction(look.mood(key), self.seen[look.name, key] - bool(page))
         self.seen[look.name, key] += not page
         if (page < pages - 1 and what in LAST_PAGE) or (page and what not in LAST_PAGE):
             what = "answer"
+        self._count(look, what)
         if what == "302":
             return web.Response(status=302, headers={"Location": "/elsewhere"})
         if what in STATUSES:
@@ -147,7 +169,7 @@ class DrawnVendor:
             return web.Response(status=204)
         if what == "garbage":
             return web.Response(text="<html>", content_type="text/html")
-        headers = {}
+        headers = {"Retry-After": PAUSE} if what == "over" else {}
         if look.page_form == "Link" and page < pages - 1:
             address = request.raw_path.partition("?")[0]
             headers["Link"] = f'<{address}?page={page + 1}>; rel="next"'
@@ -166,7 +188,11 @@ class DrawnVendor:
         members = {name: truth.source for name, truth in look.truths(key, self.epoch).items()}
         if what == "lacks":
             del members["n"]
-        faults = {"misfit": {"n": '"many"'}, "wrong": {"state": '"FAILED"'}}
+        faults = {
+            "misfit": {"n": '"many"'},
+            "wrong": {"state": '"FAILED"'},
+            "over": {"over": "true"},
+        }
         return {"none": "true"} if what == "none" else members | faults.get(what, {})
 
     def _text(self, look, key, what, page):
@@ -189,7 +215,9 @@ class DrawnVendor:
         self.seen.update((look.name, key) for key in keys)
         for what in ("429", "503", "500", "400"):
             if what in whats:
+                self._count(look, what)
                 return self._refused(what)
+        self._count(look, "answer")
         answers, tokens = [], 0
         for place, (item, key, what) in enumerate(zip(items, keys, whats, strict=True)):
             if what == "left out":
