@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from jobs.commands.marks import mark_expired
 from jobs.commands.replaying.condition import Condition
 from jobs.declare.ledger_settings import FOR_EVER
-from jobs.errors import LedgerError
 from jobs.input.day import files_in
 from jobs.ledger.answers import ANSWERS, SCHEMA, as_answers
 from jobs.ledger.changes.compaction import open_compacted
-from jobs.ledger.generations import COMPACTED, contents
+from jobs.ledger.generations import COMPACTED, Contents, read_contents
 from jobs.ledger.scan import read_parts
 from jobs.ledger.selection import select
+from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import runs_at_work
 from jobs.tables.delta.asked_keys import KeysOf, days_that_asked
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: use the days' other answers at any age
 ROWS_AT_ONCE = 10_000
 MARK = "asked"
-TRIES = 5  # while compactions delete files
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,19 @@ def find(
         1 << 62 if last is None else _us(last, dt.timedelta(days=1)),
         1 << 62 if before is None else int(before.timestamp() * 1e6),
     )
-    candidates: set[str] = set()
-    for answers in _answers(kept, since, until):
-        candidates.update(_keys_that_meet(condition, answers))
+
+    def read(there: Contents) -> set[str]:
+        tables = (
+            _between(_keep_outcomes(one), since, until) for one in _tables(kept.folder, there)
+        )
+        slices = (
+            table.slice(start, ROWS_AT_ONCE)
+            for table in tables
+            for start in range(0, len(table), ROWS_AT_ONCE)
+        )
+        return {key for records in slices for key in _keys_that_meet(condition, records)}
+
+    candidates = read_contents(kept.folder, read)
     selected = select(
         kept.folder,
         pa.array(sorted(candidates), pa.string()),
@@ -121,32 +130,15 @@ def _keys_that_meet(condition: Condition, records: pa.Table) -> list[str]:
     return [one.key for one in met if one not in useless]
 
 
-def _answers(kept: Kept, since: int, until: int) -> Iterator[pa.Table]:
-    for _ in range(TRIES):
-        try:
-            for table in _tables(kept):
-                answers = _between(_keep_outcomes(table), since, until)
-                for start in range(0, len(answers), ROWS_AT_ONCE):
-                    yield answers.slice(start, ROWS_AT_ONCE)
-        except FileNotFoundError:  # start again; duplicates do not matter
-            continue
-        return
-    raise LedgerError(
-        f"ledger {kept.folder.root!r}: its files vanish while they are read; is it being deleted?"
-    )
-
-
-def _tables(kept: Kept) -> Iterator[pa.Table]:
-    there = contents(kept.folder)
+def _tables(folder: LedgerFolder, there: Contents) -> Iterator[pa.Table]:
     for file in there.generation.files if there.generation else ():
-        with open_compacted(kept.folder, file) as opened:
+        with open_compacted(folder, file) as opened:
             for number in range(opened.metadata.num_row_groups):
                 try:
-                    rows = opened.read_row_group(number, columns=SCHEMA.names).cast(SCHEMA)
+                    yield opened.read_row_group(number, columns=SCHEMA.names).cast(SCHEMA)
                 except (pa.ArrowException, OSError) as error:
-                    raise kept.folder.unreadable(f"{COMPACTED}/{file.name}", error) from error
-                yield rows
-    yield from (table for _, table in read_parts(kept.folder, there.parts) if table is not None)
+                    raise folder.unreadable(f"{COMPACTED}/{file.name}", error) from error
+    yield from (table for _, table in read_parts(folder, there.parts) if table is not None)
 
 
 def _keep_outcomes(records: pa.Table) -> pa.Table:
