@@ -50,7 +50,8 @@ class Lookup:
             "dead_letter": its answer is null, and the table's dead letters list the row with its
             reason; "fail": the run fails.
         on_timeout: The same for a row whose time limit expired.
-        on_error: The same for a row that ended as an error, as unknown, or was not asked.
+        on_error: The same for a row that ended as an error, as unknown, or was not asked, which
+            fails no run.
         ranges: Column -> (smallest, largest) of an answer that is a number, None for no bound.
         null_share: Column -> largest share of nulls among ok rows, 0 to 1. Like ranges, it is
             checked on the output, not during the run.

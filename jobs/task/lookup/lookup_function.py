@@ -378,9 +378,10 @@ class LookupFunction(AsyncFunction[Row, Row]):
         if asked.status == "skipped":
             raise RowFailed(null_key_text(self._lookup.name))
         reason = f" ({self._replies.shown(asked.error)})" if asked.error else ""
+        policy = "error" if asked.status == "unknown" else asked.status
         raise RowFailed(
             f"lookup {self._lookup.name}: a row ended as {asked.status}{reason}; "
-            f"on_{asked.status} is 'fail'."
+            f"on_{policy} is 'fail'."
         )
 
 
@@ -392,6 +393,6 @@ def fails_on(lookup: Lookup) -> frozenset[str]:
     """Return the outcomes of a row that fail the run."""
     policies = (
         ("miss", lookup.on_miss), ("timeout", lookup.on_timeout), ("error", lookup.on_error),
-        ("skipped", lookup.on_null_key),
+        ("unknown", lookup.on_error), ("skipped", lookup.on_null_key),
     )  # fmt: skip
     return frozenset(status for status, policy in policies if policy == "fail")

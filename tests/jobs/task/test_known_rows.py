@@ -307,6 +307,15 @@ def with_known(folder, keys, kind="ok"):
     [
         ("on_miss", "miss", "a row ended as miss; on_miss is 'fail'"),
         ("on_error", "error", "a row ended as error (no 5); on_error is 'fail'"),
+        (
+            "on_error",
+            "asked",
+            (
+                "a row ended as unknown (run before asked at 1970-01-01 00:00:00 UTC, and its answer is "
+                f"lost; {schema.NOT_REPEATED} (idempotent=False), unless `tidegate refresh` with "
+                "stored.outcome = 'asked' lets it); on_error is 'fail'"
+            ),
+        ),
         ("on_null_key", None, "a key is null, and on_null_key is 'fail'"),
     ],
 )
@@ -319,7 +328,10 @@ def test_a_known_row_fails_the_run_where_its_policy_says_so_and_is_named(
     )
     write_index(f"{tmp_path}/mixed.arrow", as_table(stored))
     ledger = dataclasses.replace(with_known(tmp_path, []), index=f"{tmp_path}/mixed.arrow")
-    planned = dataclasses.replace(plan(lookup(Function(), **{policy: "fail"})), ledgers=(ledger,))
+    retry, is_repeatable = Retry(retries=0), kind != "asked"
+    first = lookup(Function(), idempotent=is_repeatable, retry=retry, **{policy: "fail"})
+    ledger = dataclasses.replace(ledger, idempotent=first.idempotent)
+    planned = dataclasses.replace(plan(first), ledgers=(ledger,))
     number = keys.index(None if kind is None else 5)
     with pytest.raises(RowFailed) as failed:
         in_time(
