@@ -22,7 +22,7 @@ BEGUN_ESCAPE = re.compile(r"\\?u?[0-9a-fA-F]{0,4}")
 BEGUN_NUMBER = re.compile(r"-?\d+(?:\.|(?:\.\d+)?[eE][-+]?)")
 OF_NUMBERS = "+-.0123456789eE"
 # labels that servers put on UTF-8; a text of theirs, beyond ASCII, is hardly ever valid UTF-8
-WESTERN = {"iso-8859-1", "latin1", "latin-1", "windows-1252", "cp1252", "us-ascii", "ascii"}
+WESTERN = {"iso8859-1", "latin1", "latin-1", "windows-1252", "cp1252", "us-ascii", "ascii"}
 # reasons of Python's codecs for an incomplete last character
 INCOMPLETE = {"unexpected end of data", "truncated data", "incomplete multibyte sequence"}
 
@@ -125,7 +125,7 @@ def _is_broken_off(text: str, error: json.JSONDecodeError) -> bool:
 
 def _text(body: bytes, charset: str | None) -> str:
     encoding = charset if charset and not _is_utf(charset) else json.detect_encoding(body)
-    if encoding.lower() in WESTERN:
+    if encoding.lower().replace("_", "-").replace("iso-", "iso") in WESTERN:
         with suppress(UnicodeDecodeError):
             return body.decode("utf-8-sig")
     try:

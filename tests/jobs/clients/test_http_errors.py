@@ -202,7 +202,7 @@ def test_the_charset_of_the_content_type_is_honoured(service, charset):
     assert ask(lookup(service.url, returns="name STRING", paths={}), ("ZRH",)) == [("Zürich",)]
 
 
-@pytest.mark.parametrize("charset", ["iso-8859-1", "Latin1", "windows-1252", "us-ascii"])
+@pytest.mark.parametrize("charset", ["iso-8859-1", "ISO8859_1", "Latin1", "Cp1252", "us-ascii"])
 def test_utf8_that_is_labelled_as_western_is_read_as_utf8(service, charset):
     body = json.dumps({"temp_c": 1.0, "name": "Zürich 東"}, ensure_ascii=False).encode()
     headers = {"Content-Type": f"application/json; charset={charset}"}
