@@ -79,11 +79,6 @@ class Batching:
         self.sent = 0  # requests so far
         self.repeated = 0  # requests with a key that got no answer before
 
-    @property
-    def in_flight(self) -> int:
-        """Requests at the service."""
-        return len(self._at_service)
-
     def has_sent(self, key: Key) -> bool:
         """Return whether no call of this key waits to be sent."""
         return all(item.key != key for item in chain(self._waiting, *self._halves))

@@ -72,7 +72,7 @@ def ask(service, keys, *, every=0.0, max_items=5, max_wait=0.5, max_requests=2):
         found = await asyncio.gather(*asked)
         await asyncio.sleep(0)  # what a request leaves behind, it leaves after its outcomes
         assert batching.sent == len(service.requests) - earlier
-        assert batching.in_flight == 0
+        assert batching.leaving() == 0
         await batching.close()
         return found
 
@@ -286,7 +286,7 @@ def test_closing_cancels_what_is_in_flight_and_whoever_waits():
         await asyncio.sleep(1.0)
         await batching.close()
         assert all(one.done() for one in await settled(asked))
-        assert batching.in_flight == 0
+        assert batching.leaving() == 0
 
     async def settled(asked):
         await asyncio.wait(asked)
@@ -339,7 +339,7 @@ def test_those_who_stay_get_their_outcome_whoever_leaves_and_when(seed, bad, max
             await asyncio.sleep(draw.uniform(0.0, 0.1))
         await asyncio.wait(asked.values())
         await asyncio.sleep(10.0)
-        assert batching.in_flight == 0
+        assert batching.leaving() == 0
         await batching.close()
         return {
             key: None if task.cancelled() else str(task.result()) for key, task in asked.items()
