@@ -15,18 +15,16 @@ import argparse
 import asyncio
 import contextlib
 import errno
-import json
 import re
 import resource
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -274,10 +272,6 @@ class WeatherService:
 
     def calls(self) -> tuple[Call, ...]:
         return read(self.log_path) if self.log_path.exists() else ()
-
-    def stats(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self.url}/_stats", timeout=10) as response:  # noqa: S310 - our address
-            return cast("dict[str, Any]", json.load(response))
 
     def _end(self, number: signal.Signals) -> int:
         process = self._process
