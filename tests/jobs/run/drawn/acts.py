@@ -1,5 +1,6 @@
 """What is done with a drawn declaration: commands, each beside what the model expects of it."""
 
+import copy
 import csv
 from collections import Counter
 from dataclasses import replace
@@ -200,7 +201,12 @@ class Acts:
         night, before = self._night, self._night.heard()
         code, printed = night.command(*command, "--package", "declared")
         is_spent = self._judge_budgets()
+        must_stop, is_unsure = self._must_stop(days, facts)
+        may_stop |= must_stop or (is_unsure and self._may_stop())
+        if must_stop and not code:
+            night.faults.append(f"{command} stopped at no denied or failed call: {printed}")
         if code == STOPPED and (may_stop or is_spent):
+            night.has_stopped = True
             self._take_all(before)
             night.ended = "" if command[0] == "run" and len(days) == 1 else printed
             return
@@ -218,6 +224,22 @@ class Acts:
         night.faults += Judge(night).judge_runs(runs, before)
         night.faults += Figures(night).judge_runs(runs, before, printed)
         self._world.seen = Counter(self._vendor.seen)
+
+    def _may_stop(self):
+        looks = self._drawn.looks
+        return any("denied" in look.moods or look.policies["on_error"] == "fail" for look in looks)
+
+    def _must_stop(self, days, facts):
+        """Whether a day stops for sure, by a denied call or a row that fails by its policy; and
+        whether what else is in a batch decides it.
+        """
+        world = copy.deepcopy(self._world)
+        for day in days:
+            run = Run(world, self._drawn.looks, self._vendor.epoch, **facts)
+            run.rows(self._drawn.days[day])
+            if run.stops or world.unsure:
+                break
+        return run.stops and not world.unsure, bool(world.unsure)
 
     def _judge_budgets(self):
         """Note a budget that is exceeded; return whether any may be at its end."""
@@ -238,7 +260,8 @@ class Acts:
     def _take_all(self, before):
         """Keep what the vendor heard of a command that asks some keys."""
         for look in self._drawn.looks:
-            if look.kind in IN_SQL or look.error_ttl:  # nobody heard of all that it stored
+            is_cut = not look.idempotent and self._may_stop()  # it may have marked more calls
+            if look.kind in IN_SQL or look.error_ttl or is_cut:  # nobody heard of all it stored
                 self._world.unsure.add(look.name)
             for (name, key), count in self._vendor.seen.items():
                 if name == look.name and count > before.seen[name, key]:

@@ -341,7 +341,19 @@ def _draw_look(draws: random.Random, seed: int, name: str, before: list[Look]) -
     look = Look(name=name, seed=seed, kind=kind, fields=fields, **found)
     if kind in BY_PATHS:
         look = _with_request(draws, look)
-    return _with_throttling(_with_hangs(with_money(look, seed), seed), seed)
+    return _with_stops(_with_throttling(_with_hangs(with_money(look, seed), seed), seed), seed)
+
+
+def _with_stops(look: Look, seed: int) -> Look:
+    """The lookup, possibly of a vendor that denies access once, or whose failed rows stop a run."""
+    draws = random.Random(f"stops:{seed}:{look.name}")
+    denies, fails = draws.random() < 0.15, draws.random() < 0.15
+    if denies and look.service and look.has_cache and look.idempotent:
+        look = replace(look, moods=(*look.moods, "denied"))
+    if not fails:
+        return look
+    policies = look.policies | {"on_error": "fail"}
+    return replace(look, policies=policies, fields=look.fields | {"on_error": "fail"})
 
 
 def _with_throttling(look: Look, seed: int) -> Look:

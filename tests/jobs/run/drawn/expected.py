@@ -14,7 +14,8 @@ from tests.jobs.run.drawn.natures import Look, canonical, reaction
 ANSWERED = ("ok", "miss")
 FAILED = ("error", "timeout", "unknown", "not_asked")
 THROTTLED, PASSING = ("429", "503", "over"), ("500", "drop", "hang")
-OF_WHOLE_BATCH = (*THROTTLED, "500", "400", "left out")
+DENIED = "402"  # stops the run, and is never kept
+OF_WHOLE_BATCH = (*THROTTLED, DENIED, "500", "400", "left out")
 RAW = ("answer", "lacks", "wrong", "misfit", "202")  # answers that the ledger has as they came
 # of a call that must not be repeated: these do not tell what became of it
 UNSETTLED = ("500", "drop", "hang", "garbage", "twice", "large", "204", "202", "two")
@@ -67,6 +68,8 @@ class World:
 
     def keep(self, look: Look, key: str, what: str, epoch: int) -> bool:
         """Keep what a call ended with, as far as the ledger does; tell whether it is an answer."""
+        if what == DENIED:
+            return False
         place = look.name, look.version, key
         is_raw = what in RAW and (what != "202" or look.takes_202) and not look.is_too_long(key)
         is_miss = status_of(look, key, what) == "miss"
@@ -145,6 +148,7 @@ class Run:
     Attributes:
         ignores_ttl: It uses answers of any age, and no errors.
         may_call: Without it no key is asked.
+        stops: A denied call, or a row that fails by its policy, stops it.
     """
 
     world: World
@@ -152,6 +156,7 @@ class Run:
     epoch: int
     ignores_ttl: bool = False
     may_call: bool = True
+    stops: bool = False
     asked: dict[str, Asked] = field(default_factory=lambda: defaultdict(Asked))
     outcomes: dict[tuple[str, str], Outcome] = field(default_factory=dict)
 
@@ -180,6 +185,7 @@ class Run:
         for look in self.looks:
             for row in found:
                 outcome = self._of_row(look, row)
+                self.stops |= look.fails_on(outcome.status)
                 row[f"{look.name}:outcome"] = outcome
                 if look.waterfall:
                     self._choose(look, row)
@@ -271,6 +277,7 @@ class Run:
                 repairs += 1
                 asked.counts["repaired"] += 1
             elif what not in THROTTLED:
+                self.stops |= what == DENIED
                 break
         is_stored = self.world.keep(look, key, what, self.epoch)
         asked.counts["stored"] += repairs + is_stored

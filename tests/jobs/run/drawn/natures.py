@@ -165,6 +165,10 @@ class Look:
         """Whether only answers tell what they cost."""
         return any(unit in ("token", "hit") for _, unit in self.prices)
 
+    def fails_on(self, status: str) -> bool:
+        """Whether a row that ends so fails the run."""
+        return self.policies["on_error"] == "fail" and status in ("error", "timeout", "unknown")
+
     def column(self, member: str) -> str:
         return f"{self.waterfall or self.name}_{member}"
 
@@ -210,7 +214,7 @@ class Look:
 # what becomes of the n-th request for a key (from 0) of a mood: an answer, or a fault
 ONCE = {
     "flaky": "500", "dropped": "drop", "throttled": "429", "busy": "503", "mended": "misfit",
-    "found": "404", "hangs": "hang", "over": "over",
+    "found": "404", "hangs": "hang", "over": "over", "denied": "402",
 }  # fmt: skip
 
 

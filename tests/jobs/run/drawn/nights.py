@@ -57,6 +57,7 @@ class Night:
     def __init__(self, seed, service):
         self.drawn, self.vendor, self.world = draw(seed), DrawnVendor(service), World()
         self.published, self.faults, self.outputs, self.ended = {}, [], [], ""
+        self.has_stopped = False
         self.done, self.tried = Counter(), Counter()
         self._url, self.draws = service.url, random.Random(f"acts:{seed}")
         self.draws_of_figures = random.Random(f"figures:{seed}")
