@@ -16,10 +16,9 @@ from jobs.wording import described
 
 
 class FunctionClient:
-    def __init__(self, lookup: AsyncFunctionLookup, share: int) -> None:
+    def __init__(self, lookup: AsyncFunctionLookup) -> None:
         self._lookup = lookup
         self.name = lookup.name
-        self._share = share
         try:
             self._function = lookup.function()
         except TidegateError:

@@ -35,5 +35,5 @@ def client_for(lookup: Lookup, share: int) -> Client:
         case AsyncFunctionLookup():
             from jobs.clients.function import FunctionClient
 
-            return FunctionClient(lookup, share)
+            return FunctionClient(lookup)
     raise TypeError(f"no client for a {type(lookup).__name__}")

@@ -22,7 +22,6 @@ class LeaseHolder:
     until: float = -math.inf  # the end of the leases, by the owner's clock
     shares: dict[str, Share] = field(default_factory=dict)
     gate: str = OPEN
-    reason: str = ""
 
     def ask(self, in_use: Mapping[str, int], wants: Mapping[str, int]) -> dict[str, Claim]:
         """Return a heartbeat's claims, by limit. Reductions take effect at once.
@@ -48,7 +47,7 @@ class LeaseHolder:
         """
         self.shares = dict(answer.shares)
         self.until = asked_at + answer.ttl
-        self.gate, self.reason = answer.gate, answer.reason
+        self.gate = answer.gate
 
     def may_use(self, name: str, now: float) -> int:
         """Return how much of this limit may be in use now; 0 after the end of the lease."""

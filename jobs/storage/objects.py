@@ -54,13 +54,11 @@ class ListedObject:
 
     Attributes:
         name: Its name below the listed folder.
-        size: Bytes.
         changed: The time of its last change by the store's clock.
         etag: The store's etag.
     """
 
     name: str
-    size: int
     changed: dt.datetime
     etag: str
 
@@ -236,9 +234,7 @@ def listed(folder: str, *, after: str = "") -> list[ListedObject]:
     with _as_os_errors():
         try:
             found = [
-                ListedObject(
-                    one["path"][start:], one["size"], one["last_modified"], one["e_tag"] or ""
-                )
+                ListedObject(one["path"][start:], one["last_modified"], one["e_tag"] or "")
                 for page in obstore.list(
                     store, prefix, offset=f"{prefix}/{after}" if after else None
                 )
@@ -258,7 +254,7 @@ def _listed_by_arrow(folder: str) -> Iterator[ListedObject]:
     ):
         name = info.path[len(path) + 1 :]
         if info.type == fs.FileType.File and _is_addressable(name):
-            yield ListedObject(name, info.size, info.mtime, f"{info.mtime_ns}-{info.size}")
+            yield ListedObject(name, info.mtime, f"{info.mtime_ns}-{info.size}")
         elif info.type == fs.FileType.File:
             _log.warning(
                 "object %s in %s has an unusual name and is passed over", ascii(name), folder

@@ -117,4 +117,4 @@ def _tag(data: bytes) -> Tag:
 
 def _listed(name: str, file: File) -> ListedObject:
     changed = dt.datetime.fromtimestamp(file.mtime, dt.UTC)
-    return ListedObject(name, len(file.data), changed, _tag(file.data)["e_tag"])
+    return ListedObject(name, changed, _tag(file.data)["e_tag"])

@@ -99,7 +99,6 @@ class ServiceSession:
             *self._transport.url_secrets(self.base_url),
             *path_secrets(self.base_url, self._shown_url),
         )
-        self._service = service
         self._share = share
         self._attempt_timeout = attempt_timeout
         self._max_answer_bytes = max_answer_bytes
@@ -282,7 +281,7 @@ class ServiceSession:
                 if (seconds := throttling.until_reset(response.headers)) is not None:
                     self._note_used_up(seconds)
                 if status in misses:
-                    return Response(status, None, True, response.headers)
+                    return Response(None, True, response.headers)
                 return await self._answer(response, received, exchange, read)
             finally:
                 if not response.closed:  # else its end has freed the connection
@@ -301,7 +300,7 @@ class ServiceSession:
         if read is not None:
             content = await read(response)
             LEAVING.get().used = NOTHING
-            return Response(response.status, content, False, response.headers)
+            return Response(content, False, response.headers)
         body, is_whole = await read_body(response, received, self._max_answer_bytes)
         if exchange is not None:
             note(exchange, response.status, self.masked(body.decode("utf-8", "replace")))
@@ -313,7 +312,7 @@ class ServiceSession:
                 raise
             content, is_ambiguous = loaded(body, response.charset, ambiguous=True), True
         LEAVING.get().used = self._used(content) if self._usage is not None else NOTHING
-        return Response(response.status, content, False, response.headers, len(body), is_ambiguous)
+        return Response(content, False, response.headers, len(body), is_ambiguous)
 
     async def _refusal(
         self, response: aiohttp.ClientResponse, exchange: Exchange | None

@@ -15,7 +15,6 @@ class Response:
         content: The JSON; None for a miss.
     """
 
-    status: int
     content: Any
     is_miss: bool
     headers: Any  # aiohttp's: names ignore case

@@ -29,7 +29,6 @@ class OpenWindow:
     end: int
     rows: list[int] = field(default_factory=list)
     fired: bool = False  # since it last grew beyond the watermark
-    late: bool = False  # whether its last firing was by a row
 
 
 @dataclass(frozen=True)

@@ -90,8 +90,8 @@ class Settling(FunctionClient):
 def test_the_last_rows_leave_while_the_connections_still_prove_quiet(folder):
     seen = threading.Event()
 
-    def client(asked, share):
-        made = Settling(asked, share)
+    def client(asked, _share):
+        made = Settling(asked)
         made.seen = seen
         return made
 
