@@ -182,6 +182,7 @@ def test_a_stored_answer_that_no_longer_fits_is_an_error_that_says_so_and_is_not
 @EVERYWHERE
 @pytest.mark.slow
 def test_what_an_attempt_stored_is_not_asked_by_the_next_attempt_of_its_task(folder):
+    request_counter.begin()  # as a task does, so that its threads count together
     function = Function(seconds=lambda key: 0.002)
     planned = with_ledger(plan(lookup(function), mode="ordered"), folder)
     first = PartitionRun(planned, 3, 0).run(iter(batches(5000)))
