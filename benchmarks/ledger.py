@@ -21,6 +21,7 @@ from jobs.declare.answers.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import SCHEMA
 from jobs.ledger.changes.compaction import compact
+from jobs.ledger.generations import contents
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.keys import key_text
 from jobs.ledger.scan import records_of
@@ -143,11 +144,11 @@ def fill(folder, stored, kind):
     """The same, compacted."""
     store(folder, stored, kind)
     began = time.perf_counter()
-    done = compact(folder, grace=timedelta(0))
+    compact(folder, grace=timedelta(0))
     compact(folder, grace=timedelta(0))
     print(
         f"{kind:9} {stored:,} answers compacted in {time.perf_counter() - began:.0f} s to "
-        f"{done.files_written} files, "
+        f"{len(contents(folder).generation.files)} files, "
         f"{size_of(folder) / stored:.0f} B each; peak memory {peak_mb():,.0f} MB"
     )
 

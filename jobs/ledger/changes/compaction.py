@@ -53,7 +53,6 @@ class Compacted:
     """
 
     parts_taken_in: int = 0
-    files_written: int = 0
     rows: int = 0  # records in the generation
     rows_dropped: int = 0  # records that no longer count
     deleted: int = 0  # obsolete files
@@ -121,7 +120,6 @@ def _new_generation(folder: LedgerFolder, there: Contents, now_us: int) -> Compa
     before = sorted_parts.rows + sum(file.rows for file in old)
     return Compacted(
         len(sorted_parts.taken_in),
-        len(written),
         generation.rows,
         rows_dropped=before - generation.rows,
     )
