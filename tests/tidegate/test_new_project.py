@@ -91,6 +91,7 @@ def test_the_next_step_of_a_new_project_can_be_pasted(tmp_path, monkeypatch, cap
     assert capsys.readouterr().out.endswith("Next: cd 'my work/shop' && make demo\n")
 
 
+QUOTED_NAME = re.compile(r"\s*(export\s+)?'")
 PIECES = ["a", "B_1", " ", "  ", "=", "#", "'", '"', "é", ":", "/", "\t"]
 
 
@@ -100,6 +101,8 @@ def test_variables_have_the_values_that_dotenv_reads(tmp_path, monkeypatch, roun
     for _ in range(rounds):
         line = "".join(draw.choices(PIECES, k=draw.randrange(9)))
         written = draw.choice(["X=", "export X=", " X = ", ""]) + line
+        if QUOTED_NAME.match(written):  # no form of a shell
+            continue
         (tmp_path / ".env").write_text(f"{written}\n")
         theirs = dotenv_values(stream=StringIO(f"{written}\n"), interpolate=False)
         monkeypatch.setattr(os, "environ", {})
