@@ -69,7 +69,7 @@ def ended(started):
     with started as process:
         output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    return output.splitlines()[-1]
+    return output
 
 
 async def slowly(request):
