@@ -89,12 +89,13 @@ def _frame(day: WrittenDay) -> DataFrame | None:
         return day.spark.createDataFrame(day.output.table)
     if day.facts.files:
         types = from_arrow_schema(day.output.columns, prefer_timestamp_ntz=True)
-        if any(map(is_url, day.facts.files)):
-            count = len(day.facts.files)
+        files = day.facts.published_files  # a rule may be about all rows, as that none repeats
+        if any(map(is_url, files)):
+            count, columns = len(files), day.output.columns.remove_metadata()
             return day.spark.range(0, count, 1, count).mapInArrow(
-                rows_of_files(day.facts.files), types
+                rows_of_files(files, columns), types
             )
-        return day.spark.read.schema(types).parquet(*day.facts.files)
+        return day.spark.read.schema(types).parquet(*files)
     ddl = [column.ddl for column in schema.ROW_TABLE]
     for lookup in day.declared.lookups:
         ddl += [f"`{column}` {kind}" for column, kind in lookup.returns]

@@ -54,12 +54,18 @@ def rows_by_number(read: Callable[[int], Iterable[pa.RecordBatch]]) -> MapInArro
     return read_all
 
 
-def rows_of_files(places: Sequence[str]) -> MapInArrow:
-    """Return a function for Spark's mapInArrow that reads these files' rows by numbers in `id`."""
+def rows_of_files(places: Sequence[str], columns: pa.Schema | None = None) -> MapInArrow:
+    """Return a function for Spark's mapInArrow that reads these files' rows by numbers in `id`.
+
+    Args:
+        places: The files.
+        columns: The columns, null in files that lack them; None: all of each file.
+    """
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
         with open_parquet(places[number]) as file:
-            yield from file.iter_batches(ROWS_FOR_SPARK)
+            for batch in file.iter_batches(ROWS_FOR_SPARK):
+                yield batch if columns is None else _conformed(batch, columns, {})
 
     return rows_by_number(read)
 
@@ -134,19 +140,23 @@ def stream_rows(
                 there = [name for name in file.schema_arrow.names if values.get(name, 0) is None]
                 for group in range(file.num_row_groups):
                     groups = file.iter_batches(ROWS_FOR_SPARK, row_groups=[group], columns=there)
-                    yield from map(conformed, groups)
-
-    def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
-        rows = batch.num_rows
-        names = set(batch.schema.names)
-        columns = [
-            pa.repeat(values[field.name], rows)
-            if values[field.name] is not None
-            else batch.column(field.name).cast(field.type)
-            if field.name in names
-            else pa.nulls(rows, field.type)
-            for field in types
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=types)
+                    yield from (_conformed(batch, types, values) for batch in groups)
 
     return pa.RecordBatchReader.from_batches(types, read())
+
+
+def _conformed(
+    batch: pa.RecordBatch, types: pa.Schema, values: Mapping[str, pa.Scalar | None]
+) -> pa.RecordBatch:
+    """Return the rows with these columns: of the batch, of these values, or null."""
+    rows = batch.num_rows
+    names = set(batch.schema.names)
+    columns = [
+        pa.repeat(values[field.name], rows)
+        if values.get(field.name) is not None
+        else batch.column(field.name).cast(field.type)
+        if field.name in names
+        else pa.nulls(rows, field.type)
+        for field in types
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=types)

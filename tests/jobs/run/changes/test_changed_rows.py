@@ -42,7 +42,17 @@ from orchestration.common.day_results import describe_result
 from tests.jobs.commands.conftest import as_written, key, towns_in
 from tests.support.places import everywhere, place_of
 from tests.support.scripted_spark import ScriptedSubmit
-from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service, Tolerance, Ttl
+from tidegate import (
+    Enrichment,
+    Expectation,
+    HttpLookup,
+    Input,
+    Ledger,
+    Output,
+    Service,
+    Tolerance,
+    Ttl,
+)
 from tidegate.__main__ import main
 from tidegate.commands.days import line
 
@@ -149,6 +159,26 @@ def test_the_tolerated_share_of_failures_and_nulls_is_of_the_table(spark, asked,
         ("mood__errors_tolerated", "error: 7 rows of 63, 11.11%"),
         ("mood__answers_in_range", "score is null in 10.71% of 56 answers"),
     ]
+
+
+@pytest.mark.spark
+def test_expectations_are_of_the_table_with_the_rows_that_stay(spark, asked, service):
+    declared = dataclasses.replace(
+        customers(service),
+        expectations=[
+            Expectation("expect_column_values_to_be_unique", column="k"),
+            Expectation("expect_table_row_count_to_be_between", min_value=3),
+        ],
+    )
+    write({1: "a", 2: "bb", 3: "ccc"})
+    asked("r1", declared)
+    for run_id, rows, red in (
+        ("r2", {1: "a", 2: "bb", 3: "bb"}, "expect_column_values_to_be_unique__k"),
+        ("r3", {1: "a", 2: "bb"}, "expect_table_row_count_to_be_between"),
+    ):
+        write(rows)
+        verdicts = run_day(declared, "all", run_id, checks="data_quality.day:check").verdicts
+        assert [one.check for one in verdicts if one.status != "passed" and one.holds_back] == [red]
 
 
 # -- what is compared, without Spark
