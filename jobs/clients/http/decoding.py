@@ -41,7 +41,7 @@ def decoded(body: bytes, coding: str, largest: int) -> tuple[bytes, bool]:
     found, rest = bytearray(), body
     try:
         while rest:
-            decoder = decoder_of(coding, body)
+            decoder = open_decoder(coding, body)
             if decoder is None:
                 return body, True
             found += decoder.decompress(rest, largest + 1 - len(found))
@@ -60,13 +60,13 @@ def decoded(body: bytes, coding: str, largest: int) -> tuple[bytes, bool]:
 def decoded_start(body: bytes, coding: str, most: int) -> bytes:
     """Return the first `most` bytes of the decoded body; empty if it is not in this coding."""
     try:
-        decoder = decoder_of(coding, body)
+        decoder = open_decoder(coding, body)
         return body if decoder is None else decoder.decompress(body, most)
     except (NotDecodable, zlib.error):
         return b""
 
 
-def decoder_of(coding: str, body: bytes) -> Any:
+def open_decoder(coding: str, body: bytes) -> Any:
     """Return the decoder of a body that begins so; None without a coding. Raises NotDecodable."""
     if not coding:
         return None

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from jobs.clients.client import CallFailed, Unclear
 from jobs.clients.http.answer_body import is_sized
-from jobs.clients.http.decoding import NotDecodable, decoder_of, read_coding
+from jobs.clients.http.decoding import NotDecodable, open_decoder, read_coding
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.values.templates import as_json, dumped
 
@@ -72,7 +72,7 @@ async def read_to_file(response: aiohttp.ClientResponse) -> BodyFile:
     try:
         async for piece in response.content.iter_chunked(PIECE):
             if coding == "deflate":
-                inflated = inflated or decoder_of(coding, piece)
+                inflated = inflated or open_decoder(coding, piece)
             file.write(piece if inflated is None else inflated.decompress(piece))
     except zlib.error as error:
         file.close()
