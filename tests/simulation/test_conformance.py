@@ -219,7 +219,7 @@ class Client:
             return found and (found.data, found.tag["e_tag"])
         elif does in ("list", "after"):
             found = self.api.listed(self.place, **({"after": name} if does == "after" else {}))
-            return [(one.name, one.size, one.etag) for one in found]
+            return [(one.name, one.etag) for one in found]
         elif does == "delete":
             self.api.delete(self.place, [name])
         elif does == "missing":
