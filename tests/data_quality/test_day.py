@@ -164,7 +164,7 @@ def test_the_users_own_expectations_are_judged_with_the_rest(spark, tmp_path):
     }
 
 
-def test_an_expectation_whose_result_is_no_json_is_judged_with_the_rest(spark, tmp_path):
+def test_an_expectation_whose_result_is_not_json_is_judged_with_the_rest(spark, tmp_path):
     ranges = {"quantiles": [0.5], "value_ranges": [[0, 1]]}
     expectations = (
         ExpectationFacts(

@@ -114,7 +114,7 @@ class Look:
         has_older_prices: It declares prices of other days beside those in force.
         has_header: Its vendor recognizes a repeated call by a header.
         in_thousands: Its prices are of 1,000 units.
-        model: The model whose prices hold: `own` has prices of its own, `any` those of any model.
+        model: The model that answers: `own` is priced by itself, `any` at the price of all others.
     """
 
     name: str
