@@ -10,6 +10,7 @@ as {"$unstorable": <its class>}, and read as an `Unstorable`, which fits no colu
 """
 
 import base64
+import contextlib
 import datetime as dt
 import decimal
 import enum
@@ -28,8 +29,6 @@ MOST_LEVELS = 500  # of JSON, which Python's parser reads wherever it is called
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _DOLLAR, _U = ord("$"), ord("u")  # searching for a number is three times as fast as for a text
 SMALLEST, LARGEST = -(1 << 63), (1 << 64) - 1  # integers that orjson writes
-_NUMBERS = bytes.maketrans(b"123456789.E", b"0000000000e")
-_LONG, _TINY = b"0" * 16, b"e-000"  # numbers, after _NUMBERS, that a float may not hold
 
 
 @dataclass(frozen=True)
@@ -71,9 +70,10 @@ def load(data: bytes) -> Any:
         ValueError: The data is not from `dump`.
     """
     if _DOLLAR not in data:
-        numbers = data.translate(_NUMBERS)
-        if _LONG not in numbers and _TINY not in numbers:
-            return orjson.loads(data)
+        answer = orjson.loads(data)
+        with contextlib.suppress(orjson.JSONEncodeError):  # nested deeper than orjson writes
+            if orjson.dumps(answer) == data:  # no number lost a digit
+                return answer
     try:
         return _DECODER.decode(data.decode())
     except (TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:

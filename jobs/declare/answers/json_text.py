@@ -82,6 +82,8 @@ def read_number(digits: str) -> float:
     number = float(digits)
     if len(digits) <= FEW_DIGITS and "e" not in digits and "E" not in digits:
         return number
+    if repr(number) == digits:
+        return number
     if math.isinf(number):
         raise ValueError(f"{digits[:40]} is larger than any number of 64 bits")
     try:

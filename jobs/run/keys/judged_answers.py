@@ -58,10 +58,11 @@ def without_unreadable(lookup: Lookup, answers: pa.Table, keys: pa.ChunkedArray)
     """Returns the answers without unreadable answers of `keys`, each of which the log names."""
     few = answers.filter(pc.is_in(answers["key"], value_set=keys.combine_chunks()))
     unreadable = []
-    for stored in as_answers(few):
+    for row, response in enumerate(few["response"].cast(pa.large_binary()).to_pylist()):
         try:
-            load(stored.response or b"null")
+            load(response or b"null")
         except ValueError as error:
+            (stored,) = as_answers(few.slice(row, 1))
             unreadable.append(stored.key)
             _log.warning(
                 "lookup %s: %s; the key is asked again",
