@@ -28,9 +28,6 @@ class Entry(Protocol):
             results: Any number of results; None raises.
         """
 
-    def complete_exceptionally(self, error: BaseException) -> NoReturn:
-        """Raise always. Flink's interface has it; here the operator handles errors."""
-
 
 class StreamElementQueue(Protocol):
     """The operator's interface to a queue."""
@@ -64,8 +61,6 @@ class StreamElementQueue(Protocol):
     def values(self) -> list[StreamElement]:
         """Return the elements for a snapshot; put again in this order they leave as before."""
 
-    def is_empty(self) -> bool: ...
-
     def __len__(self) -> int: ...
 
 
@@ -82,11 +77,6 @@ class _RecordEntry:
             raise TypeError(_NO_RESULTS)
         self.results = results
 
-    def complete_exceptionally(self, error: BaseException) -> NoReturn:
-        raise NotImplementedError(
-            "a queue entry takes results only; errors fail the operator"
-        ) from error
-
 
 class _WatermarkEntry:
     __slots__ = ("element", "results")
@@ -99,11 +89,6 @@ class _WatermarkEntry:
         raise RuntimeError(
             f"{self.element!r} is complete from birth and takes no results, got {results!r}"
         )
-
-    def complete_exceptionally(self, error: BaseException) -> NoReturn:
-        raise NotImplementedError(
-            f"{self.element!r} is complete from birth and cannot fail"
-        ) from error
 
 
 def check_capacity(capacity: int) -> int:
