@@ -1,6 +1,7 @@
 """The arguments of an operator: its mode, and the checks before anything runs."""
 
 import enum
+import inspect
 import math
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -28,6 +29,7 @@ def queue_for(
     if mode is OutputMode.KEY_ORDERED:
         if key is None:
             raise ValueError("KEY_ORDERED needs key, a function that gives the key of a value")
+        check_plain("key", key)
         return KeyOrderedStreamElementQueue(capacity, key)
     if key is not None:
         raise ValueError(f"key belongs to KEY_ORDERED; leave it out for {mode}")
@@ -67,3 +69,16 @@ def check_strategy(strategy: RetryStrategy) -> None:
             raise TypeError(
                 f"a retry strategy needs {name}; {strategy!r} has none. For no retry use NO_RETRY"
             )
+        if getattr(strategy, name) is not None:
+            check_plain(name, getattr(strategy, name))
+
+
+def check_plain(name: str, function: Any) -> None:
+    kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    if not callable(function) or any(
+        kind(called) for kind in kinds for called in (function, function.__call__)
+    ):
+        raise TypeError(
+            f"{name} must be a plain function (`def`, without `yield`), because nothing awaits its "
+            f"result; got {function!r}"
+        )

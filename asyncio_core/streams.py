@@ -45,7 +45,8 @@ def ordered_wait(
 
     Raises:
         ValueError: At the call: an argument is wrong.
-        TypeError: At the call: the elements cannot be iterated, or the function lacks a method.
+        TypeError: At the call: the elements cannot be iterated, the function lacks a method, or a
+            predicate is not a plain function.
         AsyncInvokeError: While iterating, as for AsyncWaitOperator; so are errors of the source.
     """
     return _waited(

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from asyncio_core.arguments import (
     OutputMode,
     check_concurrency,
+    check_plain,
     check_strategy,
     check_timeout,
     queue_for,
@@ -60,7 +61,8 @@ class AsyncWaitOperator:
 
     Raises:
         ValueError: An argument is wrong.
-        TypeError: The function or the strategy lacks a method.
+        TypeError: The function or the strategy lacks a method; or `output`, `key` or a method of
+            the strategy is not a plain function.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class AsyncWaitOperator:
         runtime_context: Any = None,
     ) -> None:
         check_function(function)
+        check_plain("output", output)
         self._queue = queue_for(mode, capacity, key)
         self._concurrency = check_concurrency(concurrency, capacity)
         check_timeout(timeout)
@@ -225,7 +228,9 @@ class AsyncWaitOperator:
                 waits.
         """
         if not self._accepting:
-            self._check_takes("process_element")
+            self._check_producer("process_element")
+            if self._ended:
+                raise RuntimeError("process_element() after end_input(): the input has ended")
             await self._put_when_there_is_room(element)
             return
         entry = self._queue.try_put(element)
@@ -334,11 +339,6 @@ class AsyncWaitOperator:
             raise RuntimeError(
                 f"{method}() while another call is waiting: an operator has one producer at a time"
             )
-
-    def _check_takes(self, method: str) -> None:
-        self._check_producer(method)
-        if self._ended:
-            raise RuntimeError(f"{method}() after end_input(): the input has ended")
 
     def _check_usable(self) -> None:
         if self._stage is not _Stage.OPEN:

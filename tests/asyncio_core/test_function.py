@@ -280,6 +280,33 @@ def test_what_is_no_retry_strategy_is_refused(strategy):
         operator_for(Bare(async_invoke=invoke), retry_strategy=strategy)
 
 
+async def answered(*_):
+    return True
+
+
+class AnswersLater:
+    async def __call__(self, *_):
+        return True
+
+
+@pytest.mark.parametrize("wrong", [answered, AnswersLater(), generated, generated_async, 5])
+def test_an_output_key_or_predicate_that_would_not_run_is_refused(wrong):
+    function = Bare(async_invoke=invoke)
+    with pytest.raises(TypeError, match="output must be a plain function"):
+        AsyncWaitOperator(function, wrong, mode=OutputMode.ORDERED, timeout=1.0)
+    with pytest.raises(TypeError, match="key must be a plain function"):
+        operator_for(function, mode=OutputMode.KEY_ORDERED, key=wrong)
+    for name in ("on_result", "on_exception"):
+        strategy = fixed_delay(max_retries=1, delay=1.0, **{name: wrong})
+        with pytest.raises(TypeError, match=f"{name} must be a plain function"):
+            operator_for(function, retry_strategy=strategy)
+    for name in ("can_retry", "delay"):
+        methods = {"can_retry": bool, "delay": float, "on_result": None, "on_exception": bool}
+        strategy = Bare(**{**methods, name: wrong})
+        with pytest.raises(TypeError, match=f"{name} must be a plain function"):
+            operator_for(function, retry_strategy=strategy)
+
+
 def test_the_base_class_alone_is_no_function(opened):
     async def main():
         async with opened(AsyncFunction()) as run:
