@@ -109,11 +109,11 @@ class WindowsHold(Check):
             "in windows": int((~late & ~untimed).sum()), "dropped": int(late.sum()),
             "without event time": int(untimed.sum()),
         }  # fmt: skip
-        wrong = [(
-                 f"{rows(counts[name])} {name}, and {true[name]:,} by the event "
-                 "times"
-                 ) for name in counts
-                 if counts[name] != true[name]]  # fmt: skip
+        wrong = [
+            f"{rows(counts[name])} {name}, and {true[name]:,} by the event times"
+            for name in counts
+            if counts[name] != true[name]
+        ]
         if not np.array_equal(np.sort(listed), in_none):
             wrong.append(
                 f"{rows(len(listed))} listed as in no window, which are not the "
