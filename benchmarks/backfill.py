@@ -140,8 +140,7 @@ def tell(bare: list[float], total: float, runs: list[tuple[float, float, float]]
     of_run, of_step, gap = (statistics.median(column) for column in zip(*runs, strict=True))
     print(f"{days} days, one after the other, {os.cpu_count()} cores; medians, s")
     print(
-        f"  bare: a process per day, tidegate run         {of_bare:7.1f} per day, of "
-        f"{len(bare)} "
+        f"  bare: a process per day, tidegate run         {of_bare:7.1f} per day, of {len(bare)} "
         "days"
     )
     print(f"  Dagster: the Spark step                       {of_step:7.1f} per day")

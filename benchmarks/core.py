@@ -83,9 +83,8 @@ def judge_cost(best) -> None:
     """Our figures against the bare workers and against both ways to make a Task per record."""
     bare, batches, sliding = (best[name] for name in list(OTHERS)[:3])
     print(
-        "  asyncio_core: over the bare workers, share of a Task per record in batches, share "
-        "of "
-        "a sliding one"
+        "  asyncio_core: over the bare workers, share of a Task per record in batches, share of a "
+        "sliding one"
     )
     for name, value in best.items():
         if name not in OTHERS:

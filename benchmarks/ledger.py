@@ -187,8 +187,7 @@ def a_day(folder, stored, kind, count=10_000):
     assert selected.answers.num_rows == count // 2
     print(
         f"{kind:9} a day of {count:,} keys, half of them stored: {statistics.median(seconds):.2f} "
-        "s; "
-        f"{read / 1e6:,.1f} of {size_of(folder) / 1e6:,.0f} MB; peak memory {peak_mb():,.0f} MB"
+        f"s; {read / 1e6:,.1f} of {size_of(folder) / 1e6:,.0f} MB; peak memory {peak_mb():,.0f} MB"
     )
 
 

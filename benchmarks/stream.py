@@ -183,9 +183,8 @@ def follow(bench: Bench, seconds: float, every: float, trigger: float) -> None:
     latencies = [at - put_at[file] for file, at in committed(Path(enrichment.output.path)).items()]
     p50, p99 = np.quantile(latencies, [0.5, 0.99])
     print(
-        f"{len(latencies)} of {number} files published, a trigger of {trigger} s: p50 "
-        f"{p50:.2f} "
-        f"s, p99 {p99:.2f} s"
+        f"{len(latencies)} of {number} files published, a trigger of {trigger} s: p50 {p50:.2f} s, "
+        f"p99 {p99:.2f} s"
     )
     for at, *sizes in memory[:: max(1, len(memory) // 10)]:
         print(

@@ -199,8 +199,7 @@ def profile(rows: int, *, shared: bool) -> None:
     for _ in PartitionRun(plan, 0, 0).run(iter(batches)):
         pass
     print(
-        f"{1e6 * (time.process_time() - started) / rows:.2f} µs of CPU a row, one partition, "
-        "no "
+        f"{1e6 * (time.process_time() - started) / rows:.2f} µs of CPU a row, one partition, no "
         "Spark"
     )
     profiler = cProfile.Profile()

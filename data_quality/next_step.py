@@ -35,8 +35,7 @@ def next_step(record: DayRecord) -> str:
         case Cure.REFRESH:
             return (
                 "Fix the cause. The ledger keeps wrong answers: refresh them with the job "
-                "tidegate_refresh_answers or "
-                f"`tidegate refresh`, then {again}"
+                f"tidegate_refresh_answers or `tidegate refresh`, then {again}"
             )
         case Cure.RUN_AGAIN:
             return f"Fix the cause, then {again}"

@@ -24,8 +24,7 @@ class AnswersInRange(LookupCheck):
     name = "answers_in_range"
     promise = (
         "Answers have the declared columns and types, are in range, are null no more often than "
-        "declared, and occur "
-        "only in rows with an answer."
+        "declared, and occur only in rows with an answer."
     )
     cure = Cure.REFRESH
 

@@ -35,10 +35,8 @@ class OneAnswerPerRequest(LookupCheck):
             f"no connection to {service} brought more responses than its requests, {answered:,} in "
             "all",
             f"{in_doubt:,} of {most:,} answers of {service} are in doubt: their connections "
-            "brought a response too "
-            "many, so that an answer may be another key's; the ledger no longer serves them, and "
-            "the next run "
-            "calls for them again",
+            "brought a response too many, so that an answer may be another key's; the ledger no "
+            "longer serves them, and the next run calls for them again",
             in_doubt,
             most,
             "one response per request",

@@ -23,8 +23,7 @@ class OutcomesAddUp(Check):
     name = "outcomes_add_up"
     promise = (
         "Every row has one known outcome per lookup, consistent with its source, calls and error; "
-        "the outcomes sum to"
-        " the rows."
+        "the outcomes sum to the rows."
     )
     expected = "one outcome per lookup"
 

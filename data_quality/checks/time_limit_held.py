@@ -113,9 +113,8 @@ class TimeLimitHeld(LookupCheck):
             holds.append(f"timeouts after {earliest / 1000:.3f} s or more")
         wrong = (
             f"{rows(faults.count)} over {limit}, timed out before it, or with a latency that "
-            "contradicts their attempts"
-            "; most often a function blocks the event loop of its task, which the log names with "
-            "its place"
+            "contradicts their attempts; most often a function blocks the event loop of its task, "
+            "which the log names with its place"
         )
         expected = f"at most {limit}; timeouts not before"
         found = Finding.judged(

@@ -123,6 +123,5 @@ def _require_names(kind: str, **values: object) -> None:
         if not isinstance(value, Env):  # without the value, which may be the secret
             raise DeclarationError(
                 f'auth: {kind}: {name} is a {type(value).__name__}; it must be Env("NAME"), the '
-                "name of an environment "
-                "variable, as a declaration is no place for a secret."
+                "name of an environment variable, as a declaration is no place for a secret."
             )

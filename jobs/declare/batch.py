@@ -78,8 +78,7 @@ class Batch:
         if self.left_out == "miss":
             raise DeclarationError(
                 'batch: left_out="miss" does not go with position: a service that left items out '
-                "and counted from 1 "
-                "would give them each other's answers."
+                "and counted from 1 would give them each other's answers."
             )
 
     @property
@@ -89,8 +88,7 @@ class Batch:
             return None
         return (
             "batch: it trusts the service to answer in the order of the items, because an answer "
-            "names none; "
-            "if it has an id or a number, declare batch.match or batch.position"
+            "names none; if it has an id or a number, declare batch.match or batch.position"
         )
 
     @property

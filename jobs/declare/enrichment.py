@@ -296,8 +296,7 @@ class Enrichment:
             if asked[0].max_concurrency < len(asked):
                 raise DeclarationError(
                     f"service {name}: max_concurrency is {asked[0].max_concurrency}, and "
-                    f"{len(asked)} "
-                    "lookups share it; each needs at least 1 call in flight."
+                    f"{len(asked)} lookups share it; each needs at least 1 call in flight."
                 )
         if self.budget:
             paid = [asked[0] for asked in services.values() if asked[0].prices]

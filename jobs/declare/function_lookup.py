@@ -42,9 +42,8 @@ class AsyncFunctionLookup(Lookup):
         if not makes or (is_class and not callable(getattr(self.function, "async_invoke", None))):
             raise DeclarationError(
                 f"function is {self.function!r}; it must be a class with `async def "
-                "async_invoke(self, value)`, "
-                "or what makes such an object without arguments. A coroutine is a lookup by "
-                "@lookup."
+                "async_invoke(self, value)`, or what makes such an object without arguments. A "
+                "coroutine is a lookup by @lookup."
             )
 
     def request_facts(self) -> dict[str, Any]:

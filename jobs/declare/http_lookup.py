@@ -145,8 +145,7 @@ class HttpLookup(Lookup):
         if self.finish_after_timeout and (self.attempt_timeout is None or self.cache is None):
             raise DeclarationError(
                 "finish_after_timeout needs attempt_timeout, which bounds the request that goes "
-                "on, and a cache, which "
-                "keeps its answer."
+                "on, and a cache, which keeps its answer."
             )
 
     def _check_model(self) -> None:
@@ -245,8 +244,7 @@ class HttpLookup(Lookup):
         if statuses and self.miss_when != STATUSES_OF_A_MISS:
             raise DeclarationError(
                 f"miss_when holds {statuses[0]}; in a batch a status is about the whole request, "
-                "so write a condition "
-                "on the answer of an item, such as \"$.status == 'NONE'\"."
+                "so write a condition on the answer of an item, such as \"$.status == 'NONE'\"."
             )
         if batch.max_items > 1 and self.attempt_timeout is None and self.timeout is None:
             raise DeclarationError(
@@ -296,8 +294,7 @@ class HttpLookup(Lookup):
             several = "batch" if self.batch is not None else "pages"
             raise DeclarationError(
                 f"idempotency_header: with {several} a request is not the only one of its key, so "
-                "that a repeated one "
-                f"cannot be recognized; leave out {several} or the header."
+                f"that a repeated one cannot be recognized; leave out {several} or the header."
             )
 
     def _check_echo(self) -> None:

@@ -73,8 +73,7 @@ class Input:
         if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others have a meaning in SQL or paths
             raise DeclarationError(
                 f"input: partition is {self.partition!r}; it must be letters, digits and _, not a "
-                "digit first: folders "
-                "and a column are named after it."
+                "digit first: folders and a column are named after it."
             )
 
     def _check_every(self) -> None:
@@ -106,8 +105,7 @@ class Input:
         if self.skip_change_commits and self.format != "delta":
             raise DeclarationError(
                 "input: skip_change_commits is for a Delta table, whose commits it is about, and "
-                "format is "
-                f"{self.format!r}. Leave it out."
+                f"format is {self.format!r}. Leave it out."
             )
         if self.format != "iceberg" and not self.table:
             require_place("input", self.path)

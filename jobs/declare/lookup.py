@@ -99,8 +99,7 @@ class Lookup:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
             raise DeclarationError(
                 f"lookup {self.name!r}: the name must be lower-case letters, digits and _, "
-                "starting with a letter; "
-                "columns are named after it."
+                "starting with a letter; columns are named after it."
             )
         try:
             self._check_types()
@@ -138,8 +137,7 @@ class Lookup:
         if not self.repeatable and (self.retry.retries > 0 or self.cache is None):
             raise DeclarationError(
                 "idempotent=False: a repeated call, or one for each of two equal rows, may act "
-                "twice; write "
-                "retry=Retry(retries=0), and leave the cache on."
+                "twice; write retry=Retry(retries=0), and leave the cache on."
             )
 
     def _check_ranges(self) -> None:

@@ -58,9 +58,8 @@ class Retry:
         ):
             raise DeclarationError(
                 f"retry: delays are {self.initial_delay} s up to {self.max_delay} s, times "
-                f"{self.multiplier}, "
-                f"jitter {self.jitter}; delays must be over 0, multiplier at least 1, jitter at "
-                "least 0."
+                f"{self.multiplier}, jitter {self.jitter}; delays must be over 0, multiplier at "
+                "least 1, jitter at least 0."
             )
 
 
@@ -92,8 +91,7 @@ class Cache:
         if wrong or (self.ttl is not None and self.ttl <= timedelta(0)):
             raise DeclarationError(
                 f"cache: max_entries={self.max_entries!r}, ttl={self.ttl!r}; max_entries must be a "
-                "whole number, at "
-                "least 1, and ttl over 0 or None. Without a cache: cache=None."
+                "whole number, at least 1, and ttl over 0 or None. Without a cache: cache=None."
             )
 
 
@@ -131,8 +129,7 @@ class Outage:
         if (self.failing is not None and not 0 < self.failing <= 1) or self.within <= timedelta(0):
             raise DeclarationError(
                 f"outage: failing={self.failing}, within={self.within}; failing must be over 0 and "
-                "at most 1 (a share "
-                "of the attempts), or None, and within over 0."
+                "at most 1 (a share of the attempts), or None, and within over 0."
             )
 
 
@@ -202,8 +199,7 @@ class Service:
         if isinstance(self.proxy, str) and "@" in self.proxy:
             raise DeclarationError(
                 f'service {self.name}: proxy holds a user; it must be Env("NAME"), the name of an '
-                "environment variable "
-                "that holds the whole address."
+                "environment variable that holds the whole address."
             )
         if self.tenant == "":
             raise DeclarationError(

@@ -93,8 +93,7 @@ class SqlLookup(Lookup):
         ):
             raise DeclarationError(
                 f"batch_size is {size!r}; it must be a whole number, at least 1, and with "
-                f"{len(self.keys)} keys at "
-                f"most {LARGEST_BATCH // len(self.keys):,}."
+                f"{len(self.keys)} keys at most {LARGEST_BATCH // len(self.keys):,}."
             )
         if not 0 <= self.max_wait < math.inf:
             raise DeclarationError(f"max_wait is {self.max_wait} s; it must be 0 or more.")
@@ -196,8 +195,7 @@ def _require_no_password(url: str) -> None:
     if secret:
         raise DeclarationError(
             'url holds a password; it must be Env("NAME"), the name of an environment variable '
-            "that holds the whole "
-            "address, as a declaration is no place for a secret."
+            "that holds the whole address, as a declaration is no place for a secret."
         )
 
 

@@ -142,8 +142,7 @@ class DeltaInput:
         ):
             raise DeclarationError(
                 f"input: {marked.place} has a deletion vector, which marks rows of the file as "
-                "deleted; purge them "
-                f"(REORG TABLE ... APPLY (PURGE)), {OTHERWISE}"
+                f"deleted; purge them (REORG TABLE ... APPLY (PURGE)), {OTHERWISE}"
             )
         return files
 
@@ -188,8 +187,7 @@ class DeltaInput:
         if mapping != "none":
             raise DeclarationError(
                 f"input: {self.root} has a column mapping ({MAPPING} is {mapping!r}): its files "
-                "name columns otherwise "
-                f"than the table; set it to none, {OTHERWISE}"
+                f"name columns otherwise than the table; set it to none, {OTHERWISE}"
             )
         unknown = sorted(
             set(self.table.protocol().reader_features or ()) - READ - {"columnMapping"}
@@ -197,8 +195,7 @@ class DeltaInput:
         if unknown:
             raise DeclarationError(
                 f"input: {self.root} has the Delta feature {unknown[0]}, which Tidegate does not "
-                "read; drop the "
-                f"feature, {OTHERWISE}"
+                f"read; drop the feature, {OTHERWISE}"
             )
         partitions = self.table.metadata().partition_columns
         if self._is_whole:
@@ -214,8 +211,7 @@ class DeltaInput:
         if partitions != [self.partition]:
             raise DeclarationError(
                 f"input: {self.root} is partitioned by {', '.join(partitions) or 'nothing'}; it "
-                "must be by "
-                f"{self.partition} alone, the column of the day (Input.partition)."
+                f"must be by {self.partition} alone, the column of the day (Input.partition)."
             )
         kind = next(
             field.type for field in self.table.schema().fields if field.name == self.partition

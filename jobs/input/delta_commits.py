@@ -68,10 +68,9 @@ def _changes(table: DeltaInput, version: int) -> Iterator[tuple[str, dict[str, A
     except OSError as error:
         raise DeclarationError(
             f"input: {path} cannot be read: {error.strerror}; the log of a Delta table keeps its "
-            "commits for 30 days "
-            "(delta.logRetentionDuration), and a stream needs each since its last batch. Run the "
-            "days that have "
-            "changed, delete the checkpoint of the stream, and start it anew."
+            "commits for 30 days (delta.logRetentionDuration), and a stream needs each since its "
+            "last batch. Run the days that have changed, delete the checkpoint of the stream, and "
+            "start it anew."
         ) from error
     for action in map(json.loads, filter(None, lines)):
         for kind in ("add", "remove"):

@@ -64,8 +64,7 @@ def read_row_ids(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
         shown = "one id" if enrichment.pii else ", ".join(map(repr, found.values()))
         raise DeclarationError(
             f'{begin}: several rows have {shown}; with rows="changed" an id is of one row: name '
-            "the columns that tell "
-            "rows apart, or leave repeated rows out."
+            "the columns that tell rows apart, or leave repeated rows out."
         )
     return ids
 

@@ -276,6 +276,5 @@ def _convert(file: StoredFile, declared: Input, target: Writable) -> None:
     if counted.bytes != file.size or written != rows:
         raise DeclarationError(
             f"input: {file.place} has {file.size:,} bytes and {rows:,} rows, of which "
-            f"{counted.bytes:,} bytes "
-            f"were read and {written:,} rows written; start again."
+            f"{counted.bytes:,} bytes were read and {written:,} rows written; start again."
         )

@@ -32,9 +32,8 @@ def refuse_table_formats(folder: str, root: str) -> None:
             declared = f"declare it by {CURES[kind]}, or " if kind in CURES else ""
             raise DeclarationError(
                 f"input: {log} makes {root} part of {kind} table, whose files also hold deleted "
-                f"rows; {declared}write "
-                "the rows of each day to Parquet files in a folder of their own, and name that "
-                "folder in Input.path."
+                f"rows; {declared}write the rows of each day to Parquet files in a folder of their "
+                "own, and name that folder in Input.path."
             )
 
 

@@ -243,8 +243,7 @@ def in_both(one: InputColumn, other: InputColumn) -> InputColumn:
         )
     raise DeclarationError(
         f"input: {one.name!r} is {one.kind} in {one.file}, but {other.kind} in {other.file}. A "
-        "column has one type in "
-        "all files of a day: write one of them again with the other's type."
+        "column has one type in all files of a day: write one of them again with the other's type."
     )
 
 

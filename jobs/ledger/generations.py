@@ -296,13 +296,10 @@ def _read(folder: LedgerFolder, name: str) -> Generation:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise TornGeneration(
             f"ledger {folder.root!r}: {name} is damaged: {error_text(error)}. Nothing was called "
-            "and nothing deleted. "
-            "Restore it from a copy. Without one delete it; calls for the answers of its "
-            "generation are then paid "
-            "again."
+            "and nothing deleted. Restore it from a copy. Without one delete it; calls for the "
+            "answers of its generation are then paid again."
         ) from error
     raise LedgerError(
         f"ledger {folder.root!r}: {name} has format {written}, and this Tidegate reads up to "
-        f"{FORMAT}: upgrade it, or "
-        "give it a ledger of its own."
+        f"{FORMAT}: upgrade it, or give it a ledger of its own."
     )

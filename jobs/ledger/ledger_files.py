@@ -125,10 +125,8 @@ class LedgerFiles:
         else:
             raise LedgerError(
                 f"ledger {self.root!r}: only a filesystem that can create a file on condition that "
-                "it does not exist "
-                "lets answers be compacted or forgotten: a local folder or, with tidegate[s3] "
-                "installed, an object "
-                "store."
+                "it does not exist lets answers be compacted or forgotten: a local folder or, with "
+                "tidegate[s3] installed, an object store."
             )
 
     def renew(self, name: str, data: bytes) -> None:
@@ -155,8 +153,7 @@ class LedgerFiles:
     def _not_stored(self, error: Exception) -> LedgerError:
         return LedgerError(
             f"ledger {self.root!r}: answers cannot be stored: {error_text(error)}. Free some space "
-            "or fix the "
-            "permissions, then rerun: what was stored before is kept and used."
+            "or fix the permissions, then rerun: what was stored before is kept and used."
         )
 
     def delete(self, *names: str) -> None:
@@ -249,6 +246,5 @@ class LedgerFiles:
     def unreadable(self, name: str, error: Exception) -> LedgerError:
         return LedgerError(
             f"ledger {self.root!r}: {name} cannot be read: {error_text(error)}. Nothing was called "
-            "for its answers; "
-            "start again when it can be."
+            "for its answers; start again when it can be."
         )

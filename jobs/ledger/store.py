@@ -206,8 +206,7 @@ class LedgerFolder(LedgerFiles):
         if int(written) > FORMAT:
             raise LedgerError(
                 f"ledger {self.root!r}: {name} has format {int(written)}, and this Tidegate reads "
-                f"up to {FORMAT}: "
-                "upgrade it, or give it a ledger of its own."
+                f"up to {FORMAT}: upgrade it, or give it a ledger of its own."
             )
 
     def warn(self, name: str, error: Exception) -> None:

@@ -111,8 +111,7 @@ class FileStore:
     def _shared(self) -> SharedFile:
         return SharedFile(
             f"the file of the limits, {self._path}, is written by another machine too. A file is "
-            "for the runs of one "
-            "machine; let these machines share their limits in PostgreSQL"
+            "for the runs of one machine; let these machines share their limits in PostgreSQL"
         )
 
     async def check(self) -> None:

@@ -314,9 +314,8 @@ class LeaseKeeper:
             self._wait_said_at = now
             logging.getLogger("tidegate").warning(
                 "service %s: for %.0f s no call could start, because other runs hold all of its %d "
-                "calls in flight. "
-                "What a killed run held is free %.0f s after its end; `tidegate limits` lists the "
-                "runs.",
+                "calls in flight. What a killed run held is free %.0f s after its end; `tidegate "
+                "limits` lists the runs.",
                 self.declared.service, waited, amount, self.ttl,
             )  # fmt: skip
 

@@ -72,9 +72,8 @@ class DeltaSource:
         elif json.loads(file.read_text(encoding="utf-8"))["id"] != table.id:
             raise DeclarationError(
                 f"{self._enrichment.name}: input: {table.root} is another table than the one that "
-                "this stream has "
-                f"followed, whose versions it has seen; delete the checkpoint {self._checkpoint} "
-                "to begin anew."
+                "this stream has followed, whose versions it has seen; delete the checkpoint "
+                f"{self._checkpoint} to begin anew."
             )
 
 
@@ -148,10 +147,8 @@ class _DeltaBatch:
             name = self.enrichment.name
             raise DeclarationError(
                 f"{name}: input: version {removing} of {self.table.root} deletes or changes rows "
-                f"of {day}, and a "
-                f"stream only adds rows; run the day, `tidegate run {name} --day {day}`, and start "
-                "the stream again, "
-                "or declare Input(skip_change_commits=True)."
+                f"of {day}, and a stream only adds rows; run the day, `tidegate run {name} --day "
+                f"{day}`, and start the stream again, or declare Input(skip_change_commits=True)."
             )
         return [
             file for one in changes if day not in one.removed for file in one.added.get(day, ())
@@ -162,7 +159,6 @@ class _DeltaBatch:
         if gone := next((file for file in files if not file.exists()), None):
             raise DeclarationError(
                 f"{name}: input: {gone} was deleted before the stream read it, as vacuum does with "
-                "a file that was "
-                f"rewritten; run the day, `tidegate run {name} --day {day}`, and start the stream "
-                "again."
+                f"a file that was rewritten; run the day, `tidegate run {name} --day {day}`, and "
+                "start the stream again."
             )

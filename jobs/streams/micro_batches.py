@@ -173,9 +173,8 @@ class MicroBatches:
                 run_records.hold_back(record, reasons[0])
             raise BatchHeldBack(
                 f"batch {batch.number} is held back: {reasons[0].rstrip('.')}. Nothing of it is "
-                "published; once that "
-                "is mended, start the stream again: it does this batch anew, with the ledger's "
-                "answers."
+                "published; once that is mended, start the stream again: it does this batch anew, "
+                "with the ledger's answers."
             )
 
 

@@ -44,8 +44,7 @@ def check_streamable(enrichment: Enrichment) -> None:
     if not isinstance(declared.every, str):
         raise DeclarationError(
             f"{enrichment.name}: input: every names partitions, each of which its next run "
-            "replaces, and a stream only "
-            f"adds rows. Run them: `tidegate run {enrichment.name}`."
+            f"replaces, and a stream only adds rows. Run them: `tidegate run {enrichment.name}`."
         )
     if is_url(enrichment.output.path):
         raise DeclarationError(
@@ -56,10 +55,8 @@ def check_streamable(enrichment: Enrichment) -> None:
     if enrichment.output.parquet:
         raise DeclarationError(
             f"{enrichment.name}: output: parquet: each batch of a stream would write the whole day "
-            "to "
-            f"{enrichment.output.parquet} anew. Leave it out, or run its days: `tidegate run "
-            f"{enrichment.name} --day "
-            "...`."
+            f"to {enrichment.output.parquet} anew. Leave it out, or run its days: `tidegate run "
+            f"{enrichment.name} --day ...`."
         )
     if declared.format == "parquet":
         refuse_unread_files(declared)
@@ -144,6 +141,5 @@ def _json(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise TidegateError(
             f"{path}, of the stream's checkpoint, cannot be read: {error}. Restore it, or delete "
-            "the checkpoint's "
-            "folder: a new one leaves out the files that the table has rows of."
+            "the checkpoint's folder: a new one leaves out the files that the table has rows of."
         ) from error

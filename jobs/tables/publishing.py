@@ -215,8 +215,7 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
         raise refused  # no other run was first
     raise PublishConflict(
         f"another run published {facts.day} of {facts.declared.enrichment} meanwhile; this one did "
-        "not. "
-        "Nothing is lost: readers see the other run's day."
+        "not. Nothing is lost: readers see the other run's day."
     )
 
 

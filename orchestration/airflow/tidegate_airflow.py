@@ -443,8 +443,7 @@ def dags_of(
     if content.get("format") != FORMAT:
         raise ValueError(
             f"{manifest}: format is {content.get('format')!r}; this tidegate_airflow.py reads "
-            f"{FORMAT}. Copy the file "
-            "of the Tidegate that wrote the manifest."
+            f"{FORMAT}. Copy the file of the Tidegate that wrote the manifest."
         )
     dags = {}
     for entry in content["enrichments"]:

@@ -98,8 +98,7 @@ def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
             )
             for _, enrichment, days in matched.days:
                 say(
-                    f"{enrichment.name}: {counted(len(days), 'day stands', 'days stand')} on "
-                    "them: "
+                    f"{enrichment.name}: {counted(len(days), 'day stands', 'days stand')} on them: "
                     f"{', '.join(days)}"
                 )
                 run[enrichment.name] = sorted({*run.get(enrichment.name, []), *days})
@@ -114,8 +113,7 @@ def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
     @dg.job(
         name=shared_name(all_declared, REFRESH),
         description="Stored answers that meet a condition are asked anew: marks them, then runs "
-        "the days that stand on "
-        "them. With do: false it says which, and changes nothing.",
+        "the days that stand on them. With do: false it says which, and changes nothing.",
     )
     def refresh_answers() -> None:
         mark_answers()
@@ -151,9 +149,8 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
     @dg.job(
         name=shared_name(all_declared, "maintenance"),
         description="The many small parts of every ledger become a few sorted files. Old versions "
-        "of every table, and "
-        "runs that were never published, are deleted once they are older than keep_days. Safe "
-        "beside running jobs.",
+        "of every table, and runs that were never published, are deleted once they are older than "
+        "keep_days. Safe beside running jobs.",
     )
     def maintain() -> None:
         compact_ledgers()

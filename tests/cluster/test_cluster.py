@@ -225,8 +225,7 @@ def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row_and_hardly_a
         since < min(moments) <= killed for moments in answers.values() if moments
     )
     print(
-        f"killed after {len(before)} calls; {again} of {len(its_keys)} keys of the task "
-        "answered "
+        f"killed after {len(before)} calls; {again} of {len(its_keys)} keys of the task answered "
         f"again, of {lost}"
     )
     assert again <= lost

@@ -260,8 +260,7 @@ def declare(dice, seed, url, names, *, more=""):
             name="rated", service=Service(name="rates", url=url, max_concurrency=8),
             request="GET /{k}",
             keys={"k": dice.choice(["id % 11", "id", "if(id % 5 = 0, null, id % 3)"])}, returns=(
-                    "rate DOUBLE, name STRING, items "
-                    f"ARRAY<INT>{more}"
+                    f"rate DOUBLE, name STRING, items ARRAY<INT>{more}"
                     ), paths={"twice": "$.rate"} if more else {},
             timeout=5.0, retry=Retry(retries=3, initial_delay=0.001),
             on_miss=dice.choice(["null", "dead_letter"]),

@@ -404,8 +404,7 @@ def test_offline_the_pages_are_drawn_and_ask_nobody(tmp_path, count):
             2,
             (
                 "2 days ago, checked 2026-11-20 02:20 UTC, 28 hours ago. No run has written a "
-                "later "
-                "day."
+                "later day."
             ),
             False,
         ),

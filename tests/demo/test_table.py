@@ -42,8 +42,7 @@ def test_each_lookup_has_a_line_with_every_outcome_and_what_is_of_the_day_stands
         [cell.strip() for cell in line.split("|")] for line in text.splitlines()
     )
     assert head == [(
-                    "day         lookup    rows     ok  miss  skipped  timeout  "
-                    "error"
+                    "day         lookup    rows     ok  miss  skipped  timeout  error"
                     ), "late", "calls  from ledger",
                     "wall   limit  wall/limit", "checks               published"]  # fmt: skip
     assert weather[0].split() == ["2013-01-10", "weather", "1,000", "900", "90", "0", "0", "10"]

@@ -167,9 +167,8 @@ def test_a_text_of_a_dictionary_that_is_not_utf8_is_unread():
 def test_a_digest_is_the_same_in_every_process():
     """Tasks digest values that the driver compares."""
     program = (
-        "import pyarrow as pa; from jobs.arrow_values import digest; "
-        "print(digest([pa.array(['a', '', None, 'é']), pa.array([b'x', None, b'', "
-        "b'\\0'])]).tolist())"
+        "import pyarrow as pa; from jobs.arrow_values import digest; print(digest([pa.array(['a', "
+        "'', None, 'é']), pa.array([b'x', None, b'', b'\\0'])]).tolist())"
     )
     found = set()
     for seed in ("1", "2"):

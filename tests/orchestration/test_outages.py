@@ -265,8 +265,7 @@ def test_an_outage_is_reported_once_a_night_whatever_the_number_of_days_and_enri
     assert webhook.take() == [
         (
             f"[team:data-eng] flights_enriched {DAY} not published (stopped: service). {OUTAGE} "
-            "Readers see: 11-18. "
-            "Next: Nothing."
+            "Readers see: 11-18. Next: Nothing."
         )
     ]
     tell(instance, "stopped: service", "03:30")  # started again, and stopped again
@@ -282,8 +281,7 @@ def test_an_outage_is_reported_once_a_night_whatever_the_number_of_days_and_enri
     assert webhook.take() == [
         (
             f"[team:data-eng] flights_enriched {DAY}, the last of 3 days of one cause, published "
-            "07:58 UTC, "
-            f"88 min after its deadline. Over: {BY_SERVICE}."
+            f"07:58 UTC, 88 min after its deadline. Over: {BY_SERVICE}."
         )
     ]
     looking.at("08:10")
@@ -302,8 +300,7 @@ def test_a_day_that_comes_late_is_reported_with_the_minutes_after_its_deadline(i
     assert webhook.take() == [
         (
             f"[team:data-eng] flights_enriched {DAY} published 07:58 UTC, 88 min after its "
-            "deadline. "
-            "Over: flights_enriched held back: every_row_once."
+            "deadline. Over: flights_enriched held back: every_row_once."
         )
     ]
 
@@ -367,8 +364,7 @@ def test_a_deadline_that_passes_after_a_run_that_failed_without_a_word_says_so_a
     (message,) = webhook.reported
     assert message["text"] == (
         f"[team:data-eng] flights_enriched {DAY} not published by 06:30 UTC, its deadline; a run "
-        "of it failed, and its "
-        f"page says why. http://127.0.0.1:3000/runs/{failed.run_id}"
+        f"of it failed, and its page says why. http://127.0.0.1:3000/runs/{failed.run_id}"
     )
 
 

@@ -148,9 +148,8 @@ def test_plan_of_an_expression_says_that_spark_counts_it(lean, project, service)
 def test_fingerprints_are_those_of_the_checkout(lean, tmp_path):
     shutil.copy(ROOT / "tests" / "golden" / "declared" / "golden.py", tmp_path)
     code = (
-        "from golden import towns, weather, order; "
-        "from {jobs}.ledger.declared_folder import request_fingerprint as of; "
-        "print(towns.fingerprint, of(weather), of(order))"
+        "from golden import towns, weather, order; from {jobs}.ledger.declared_folder import "
+        "request_fingerprint as of; print(towns.fingerprint, of(weather), of(order))"
     )
     ways = ((sys.executable, "jobs"), (lean.python, "tidegate._jobs"))
     here, there = (

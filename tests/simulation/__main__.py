@@ -178,8 +178,7 @@ def main() -> int:
         f"{virtual / 3600:.1f} virtual hours"
     )
     print(
-        f"{count} nights, {failed} failed; faults: {struck or 'none'}; {charges} "
-        f"{kind.counts}; "
+        f"{count} nights, {failed} failed; faults: {struck or 'none'}; {charges} {kind.counts}; "
         f"digest {digest:08x}"
     )
     return 1 if failed else 0

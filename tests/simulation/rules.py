@@ -195,8 +195,7 @@ class Rules:
                 continue
             scheduler().fail(
                 f"charged twice: {charge.lookup} {charge.key} by {charge.process}; first "
-                f"{before.charged_at:.4f} "
-                f"for {before.process}"
+                f"{before.charged_at:.4f} for {before.process}"
             )
             return
 

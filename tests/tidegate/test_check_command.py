@@ -212,8 +212,7 @@ def test_the_last_day_is_one_whose_folder_a_run_finds(declare, project, capsys):
     assert main(["check", "--package", declare("moods", text=text)]) == 2
     assert capsys.readouterr().out.endswith(
         "WRONG   input: lake has no folder of a day, such as day=2013-01-10. There is "
-        "lake/day=20261119; "
-        "the folder of a day is named day=YYYY-MM-DD (Input.partition).\n"
+        "lake/day=20261119; the folder of a day is named day=YYYY-MM-DD (Input.partition).\n"
     )
 
 

@@ -286,9 +286,8 @@ def test_a_day_held_back_is_reported_with_its_check_its_report_and_what_asks_aga
     )
     assert line(DayOutcome("2013-01-10", "r", record.state, record.reason, record)) == (
         "2013-01-10  held back   weather: 9 errors. See "
-        "data/reports/flights_enriched/2013-01-10/index.html; once the "
-        "cause is fixed, `tidegate replay flights_enriched --day 2013-01-10` calls again for 9 dead "
-        "letters and nothing else"
+        "data/reports/flights_enriched/2013-01-10/index.html; once the cause is fixed, `tidegate "
+        "replay flights_enriched --day 2013-01-10` calls again for 9 dead letters and nothing else"
     )
 
 

@@ -31,8 +31,7 @@ def _run(options: argparse.Namespace) -> int:
             "given up: another compaction was first"
             if done.given_up
             else f"{counted(done.rows, 'record')}; {counted(done.parts_taken_in, 'part')} taken "
-            "in, "
-            f"{counted(done.rows_dropped, 'record')} dropped, {counted(done.deleted, 'file')} "
+            f"in, {counted(done.rows_dropped, 'record')} dropped, {counted(done.deleted, 'file')} "
             "deleted"
         )
         print(f"{one.lookup:20}  {message}   {one.folder}", flush=True)

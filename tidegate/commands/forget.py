@@ -67,8 +67,7 @@ def _key(lookup: Lookup, parts: list[str]) -> tuple[str, ...]:
 def _say(done: Certificate) -> None:
     print(f"Forgotten: {counted(done.keys, 'key')} of lookup {done.lookup}")
     print(
-        f"  ledger: {done.stored:,} of them stored; {counted(done.ledger_files, 'file')} "
-        "written "
+        f"  ledger: {done.stored:,} of them stored; {counted(done.ledger_files, 'file')} written "
         "again or deleted"
     )
     for table in done.tables:

@@ -36,8 +36,7 @@ def _run(options: argparse.Namespace) -> int:
         named = ", ".join(packed.left_out[:NAMED]) + (f" and {more} more" if more > 0 else "")
         print(
             f"{counted(len(packed.left_out), 'file')} left out, because only modules are taken: "
-            f"{named}. "
-            "--data PATTERN takes those that the executors read.",
+            f"{named}. --data PATTERN takes those that the executors read.",
             file=sys.stderr,
         )
     print(packed.zip)

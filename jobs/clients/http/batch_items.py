@@ -137,8 +137,7 @@ class ItemRequests:
             )
             raise Unclear(
                 f"the answers have the positions {shown or 'of no item'} (batch.position); "
-                f"{len(items.ids)} items have "
-                f"0 to {len(items.ids) - 1}, each once"
+                f"{len(items.ids)} items have 0 to {len(items.ids) - 1}, each once"
             )
         by_position = dict(zip(given, answers, strict=True))
         return [by_position[made] for made in items.ids]
@@ -147,8 +146,7 @@ class ItemRequests:
         if len(answers) != len(items.asked):
             raise Unclear(
                 f"the service gave {len(answers)} answers for {len(items.asked)} items, and "
-                "without batch.match or "
-                "batch.position they cannot be matched"
+                "without batch.match or batch.position they cannot be matched"
             )
         return answers
 

@@ -45,8 +45,7 @@ def _key(lookup: Lookup, names: list[str], row: list[str], where: str) -> tuple[
     if len(row) != len(names):
         raise DeclarationError(
             f"{where}: it has {len(row)} fields and the first line {len(names)}; write a value "
-            "with a comma in it in "
-            "double quotes. Nothing was forgotten."
+            "with a comma in it in double quotes. Nothing was forgotten."
         )
     given = dict(zip(names, row, strict=True))
     return tuple(given[name] for name in lookup.keys)

@@ -21,8 +21,7 @@ Place = tuple[int, int]  # index of a lookup in its enrichment, index of a part 
 LONGEST = 120  # characters of an expression in the line that announces Spark
 NOT_SHOWN = (
     "Spark could not evaluate the keys of these rows. Its reason may contain personal data, as "
-    "columns declared as pii "
-    "are read; --show-personal shows it."
+    "columns declared as pii are read; --show-personal shows it."
 )
 
 

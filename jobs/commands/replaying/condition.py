@@ -51,8 +51,7 @@ class Condition:
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise DeclarationError(
                 f"--where {self._where!r}: {error}. Write a SQL condition over answer.<column> "
-                f"({', '.join(self._columns)}) "
-                f"and stored.<column> ({', '.join(STORED)}), such as "
+                f"({', '.join(self._columns)}) and stored.<column> ({', '.join(STORED)}), such as "
                 f'"answer.{self._columns[0]} = 0".'
             ) from error
         return [number in true for number in range(len(answers))]

@@ -32,6 +32,5 @@ def check_adaptive(where: str, adaptive: Adaptive | None, max_concurrency: int) 
     if adaptive is not None and adaptive.at_least > max_concurrency:
         raise DeclarationError(
             f"{where}: adaptive: at_least is {adaptive.at_least}, over "
-            f"max_concurrency={max_concurrency}, below which "
-            "the limit is found; lower it."
+            f"max_concurrency={max_concurrency}, below which the limit is found; lower it."
         )

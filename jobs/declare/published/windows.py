@@ -48,8 +48,7 @@ class Sliding:
         if self.every > self.size:
             raise DeclarationError(
                 f"sliding: every is {self.every} and size {self.size}; every must be at most the "
-                "size, else rows "
-                "between two windows would be in none."
+                "size, else rows between two windows would be in none."
             )
 
 

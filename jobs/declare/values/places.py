@@ -51,9 +51,8 @@ def refuse_secrets(where: str, path: str) -> None:
     if _holds_secret(path):
         raise DeclarationError(
             f"{where}: path contains a secret, which messages would show; leave it out: pyarrow "
-            "takes it from the "
-            "same places as the store's own tools, such as the environment (AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY) or the role of the instance."
+            "takes it from the same places as the store's own tools, such as the environment "
+            "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) or the role of the instance."
         )
 
 

@@ -110,8 +110,7 @@ def _checked(trees: list[exp.Expr], names: list[str]) -> tuple[str, ...]:
     }:
         raise DeclarationError(
             "select: a colon in it cannot be told from a parameter. Write CAST(x AS type) for "
-            "x::type, and a space "
-            "after the colon of a slice."
+            "x::type, and a space after the colon of a slice."
         )
     return () if tree.is_star else tuple(tree.named_selects)
 

@@ -122,8 +122,7 @@ def find_conflict(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]])
                 inside = "inside" if its.holds(own) else "around"
                 return (
                     f"{reference} writes {own.path} ({own.what}) {inside} {its.path} ({its.what}) "
-                    "of "
-                    f"{other_reference}; move one (Output.path)."
+                    f"of {other_reference}; move one (Output.path)."
                 )
     return ""
 

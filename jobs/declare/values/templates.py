@@ -104,8 +104,7 @@ class JsonTemplate:
             return {name: self._read(f"{where}.{name}", item) for name, item in value.items()}
         raise DeclarationError(
             f"{where}: {value!r} is not valid JSON; write dicts with text as names, lists, text, "
-            "finite numbers, "
-            "true, false and null."
+            "finite numbers, true, false and null."
         )
 
     def filled(self, values: Mapping[str, Any]) -> Any:

@@ -169,8 +169,7 @@ class _SortedParts:
         except OSError as error:
             raise LedgerError(
                 f"ledger {folder.root!r}: answers cannot be sorted in {path.parent.parent}: "
-                f"{error_text(error)}. Make "
-                "room there, or set TMPDIR to a larger disk."
+                f"{error_text(error)}. Make room there, or set TMPDIR to a larger disk."
             ) from error
         self.files.append(path)
 
@@ -183,8 +182,7 @@ def open_compacted(folder: LedgerFolder, file: CompactedFile) -> pq.ParquetFile:
     except ForeignFile as error:
         raise LedgerError(
             f"ledger {folder.root!r}: {name} cannot be read: {error}. Nothing was changed; restore "
-            "it from a copy: "
-            "otherwise calls for the answers that only it holds are paid again."
+            "it from a copy: otherwise calls for the answers that only it holds are paid again."
         ) from error
 
 

@@ -276,8 +276,7 @@ def _listening_on(bind_host: str, ports: Sequence[int]) -> socket.socket:
             return _listening(host, port)
     raise RunStopped(
         f"the driver cannot listen for its tasks: no port of {ports[0]}-{ports[-1]} ({LINK_PORT}) "
-        "is free. Nothing was "
-        "called."
+        "is free. Nothing was called."
     )
 
 

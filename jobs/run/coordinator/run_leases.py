@@ -290,8 +290,7 @@ def _read_service_limits(
             )
             raise DeclarationError(
                 f"lookup {lookup.name}: it has no timeout and no attempt_timeout, and {why} no "
-                "call may outlive its "
-                "run's lease; declare one of them."
+                "call may outlive its run's lease; declare one of them."
             )
         longest = max(longest, lookup.longest_call)
     limits = {CALLS: Limit(first.concurrency)} if over_runs or first.adaptive else {}

@@ -189,8 +189,7 @@ def check_files_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
     if enrichment.input.partition.lower() in known:
         wrong.append(
             f"the files hold a column {enrichment.input.partition!r}, and so do their folders' "
-            "names. "
-            "Leave it out of the files, or call the folders otherwise (Input.partition)."
+            "names. Leave it out of the files, or call the folders otherwise (Input.partition)."
         )
     wrong += [
         f"{known[name]!r} is a name under which Spark and Tidegate keep where a row came from. "

@@ -252,7 +252,6 @@ def check_speculation(enrichment: Enrichment, spark: SparkSession) -> None:
     if once and setting(spark, "spark.speculation", "false").lower() == "true":
         raise DeclarationError(
             f"{enrichment.name}: lookup {once[0]}: idempotent=False, and spark.speculation is on, "
-            "which runs a task "
-            "twice at once: both copies would call. Set spark.speculation=false where the session "
-            "is made."
+            "which runs a task twice at once: both copies would call. Set spark.speculation=false "
+            "where the session is made."
         )

@@ -43,8 +43,7 @@ def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
         if not enrichment.input.row_id:
             raise DeclarationError(
                 f"{enrichment.name}: input: row_id is not declared, and the rows are not read "
-                "straight from files; "
-                "name the columns that identify a row."
+                "straight from files; name the columns that identify a row."
             ) from error
     return without_identity(df)
 

@@ -68,8 +68,7 @@ class LocalRows:
         if day.rows > MOST_ROWS:
             raise DeclarationError(
                 f"{enrichment.name}: input: the day has {day.rows:,} rows, and the local engine "
-                "runs up to "
-                f"{MOST_ROWS:,}. {CURE}"
+                f"runs up to {MOST_ROWS:,}. {CURE}"
             )
         types = day.spark_types()
         if types is None or day.unlike_but_dates:

@@ -80,8 +80,7 @@ def table_at(path: str) -> DeltaTable | None:
     if table is not None and (written := table.transaction_version(FORMAT_NAME) or 1) > FORMAT:
         raise TidegateError(
             f"table {path} has format {written}, and this Tidegate knows up to {FORMAT}: upgrade "
-            "it, or publish to "
-            "another table."
+            "it, or publish to another table."
         )
     return table
 

@@ -34,10 +34,8 @@ def rows_of(enrichment: Enrichment, summary: Summary, day: str) -> pa.Table:
         answers = "with new calls" if enrichment.ledger is None else "with the ledger's answers"
         raise TidegateError(
             f"{enrichment.name}: summary {summary.name} of {day} is not made: "
-            f"{delta_errors(error)}. The day itself "
-            f"is published: fix the sql, then run the same again, {answers}, or materialize the "
-            "summary "
-            "alone in Dagster."
+            f"{delta_errors(error)}. The day itself is published: fix the sql, then run the same "
+            f"again, {answers}, or materialize the summary alone in Dagster."
         ) from error
 
 

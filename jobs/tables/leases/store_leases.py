@@ -41,8 +41,7 @@ class StoreLease:
         except LockLost as lost:
             raise PublishConflict(
                 f"the lease of {self.day} is now of run {lost.holder.get('run_id', 'nobody')}; "
-                "this run, "
-                f"{self.run_id}, lost it."
+                f"this run, {self.run_id}, lost it."
             ) from None
 
     def keep(self) -> None:

@@ -158,9 +158,8 @@ def _refuse_other_days(table: Table, declared: DeclaredFacts, where: str) -> Non
     if sources != [declared.partition] or not isinstance(fields[0].transform, IdentityTransform):
         raise DeclarationError(
             f"{where}: {declared.iceberg} is partitioned by "
-            f"{', '.join(map(str, fields)) or 'nothing'}; it must be by "
-            f"{declared.partition} alone, as the published table is. Name another table "
-            "(Output.iceberg)."
+            f"{', '.join(map(str, fields)) or 'nothing'}; it must be by {declared.partition} "
+            "alone, as the published table is. Name another table (Output.iceberg)."
         )
 
 

@@ -80,8 +80,7 @@ def refuse_foreign(enrichment: Enrichment) -> None:
     if any(not path.name.startswith(DRAFT_OF_STATE) for path in folder.iterdir()):
         raise DeclarationError(
             f"{enrichment.name}: output: parquet: {folder} has files of others; name an empty "
-            "folder, or one that is "
-            "not there."
+            "folder, or one that is not there."
         )
 
 

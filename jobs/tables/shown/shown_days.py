@@ -36,9 +36,8 @@ def lost_days(enrichment: Enrichment) -> Iterator[str]:
             why = " (its entry in the log is empty)" if record.published_version in empty else ""
             yield (
                 f"{day} was published as version {record.published_version} by run "
-                f"{record.facts.run_id}, and readers "
-                f"of {enrichment.output.path} do not see it{why}. Run the day again, with the "
-                "ledger's answers."
+                f"{record.facts.run_id}, and readers of {enrichment.output.path} do not see "
+                f"it{why}. Run the day again, with the ledger's answers."
             )
 
 

@@ -50,9 +50,8 @@ def lagging(declared: DeclaredFacts) -> Iterator[str]:
         if changed_since(state, published, declared):
             yield (
                 f"output: {place} does not show version {published.version()} of {declared.table}, "
-                "as after a kill; "
-                f"`tidegate vacuum {declared.enrichment}` or the next run of any day brings it "
-                "there."
+                f"as after a kill; `tidegate vacuum {declared.enrichment}` or the next run of any "
+                "day brings it there."
             )
 
 

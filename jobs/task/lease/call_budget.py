@@ -126,8 +126,7 @@ class CallBudget:
         subject = subject or ("a budget" if self._cap is None else self._cap.message)
         raise BudgetExhausted(
             f"{subject} is used up: what was answered is kept, nothing is published; run the day "
-            "again, and only the "
-            "rest is asked."
+            "again, and only the rest is asked."
         )
 
     async def until_used_up(self, ask: Ask, key: Key) -> Any:

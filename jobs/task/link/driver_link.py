@@ -363,9 +363,8 @@ def with_driver(
                     if address.leases:
                         raise TaskFailed(
                             f"the driver at {address.host}:{address.port} is not reached, and "
-                            "without it no call may "
-                            "start, as limits hold over runs; let executors reach the driver's "
-                            "address."
+                            "without it no call may start, as limits hold over runs; let executors "
+                            "reach the driver's address."
                         )
                     run.begin_alone()
             yield batch

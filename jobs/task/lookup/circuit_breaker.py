@@ -174,8 +174,7 @@ class CircuitBreaker:
         if self._redirects >= self._after:
             raise AccessRefused(
                 f"{self._service} redirected {self._redirects} calls in a row ({reason}). Correct "
-                "the service's url, "
-                "or renew its login."
+                "the service's url, or renew its login."
             )
 
     def failed(self, reason: str, *, repeated: bool = False) -> None:

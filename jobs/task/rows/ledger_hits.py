@@ -169,8 +169,7 @@ def map_stored_answer(caller: Client, stored: StoredAnswer) -> Reply:
         return Reply(
             "unknown",
             error=f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is "
-            "lost; "
-            f"{NOT_REPEATED} (idempotent=False), unless `tidegate refresh` with "
+            f"lost; {NOT_REPEATED} (idempotent=False), unless `tidegate refresh` with "
             "stored.outcome = 'asked' lets it",
         )
     try:

@@ -84,6 +84,5 @@ class LoopWatch:
 def _sentence(code: UserCode, seconds: float) -> str:
     return (
         f"lookup {code.lookup}: its function has blocked the event loop for {seconds:.0f} s, at "
-        f"{code.place}: no call, "
-        f"answer or time limit goes on meanwhile; {CURE}"
+        f"{code.place}: no call, answer or time limit goes on meanwhile; {CURE}"
     )

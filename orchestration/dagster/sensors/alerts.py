@@ -92,8 +92,7 @@ def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorD
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             f"Posts to the webhook in {WEBHOOK}: once per cause and night when a day is not "
-            "published, and once when "
-            "all the days of that cause are."
+            "published, and once when all the days of that cause are."
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:

@@ -57,10 +57,8 @@ def freshness_check(declared: Declared, now: Clock = utc_now) -> dg.AssetChecksD
         name=PUBLISHED_IN_TIME,
         description=(
             f"The day that is due was published by {declared.enrichment.publish_by} of the day "
-            "after, in "
-            f"{declared.enrichment.zone}. Answered at the deadline by the sensor "
-            "tidegate_reports_days, and again when "
-            "the day comes late."
+            f"after, in {declared.enrichment.zone}. Answered at the deadline by the sensor "
+            "tidegate_reports_days, and again when the day comes late."
         ),
     )
     def check() -> dg.AssetCheckResult:

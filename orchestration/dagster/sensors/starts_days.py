@@ -51,16 +51,13 @@ def starts_days(
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            "Starts yesterday again when a service that was down had stopped it, "
-            "every quarter of an hour until the day's publish_by; days that wait for jobs of a "
-            "vendor, once the vendor says that all are over; days whose "
-            "answers were refreshed; days whose input files are new "
-            "or changed, if among "
-            f"the last {DAYS} (files count once they are {QUIET:.0f} s old; a new enrichment is "
-            "left alone until "
-            "somebody, or its schedule, has run a day of it). Days stopped by credentials or "
-            "budget, cancelled or held "
-            "back are left to a person."
+            "Starts yesterday again when a service that was down had stopped it, every quarter of "
+            "an hour until the day's publish_by; days that wait for jobs of a vendor, once the "
+            "vendor says that all are over; days whose answers were refreshed; days whose input "
+            f"files are new or changed, if among the last {DAYS} (files count once they are "
+            f"{QUIET:.0f} s old; a new enrichment is left alone until somebody, or its schedule, "
+            "has run a day of it). Days stopped by credentials or budget, cancelled or held back "
+            "are left to a person."
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:

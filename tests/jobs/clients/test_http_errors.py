@@ -160,9 +160,8 @@ def test_an_expired_login_that_redirects_every_call_stops_the_run_after_as_many_
         list(previewed(declared, 60))
     assert str(stopped.value) == (
         f"weather_api at {service.url.removeprefix('http://')} redirected 20 calls in a row (302 "
-        "Found: redirects to "
-        "https://login.example/sso, and redirects are not followed). Correct the service's url, or "
-        "renew its login."
+        "Found: redirects to https://login.example/sso, and redirects are not followed). Correct "
+        "the service's url, or renew its login."
     )
     assert 20 <= len(service.log) < 30
 

@@ -41,10 +41,9 @@ INSERT INTO every VALUES
     (NULL, NULL, '2013-01-10 06:00:00', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'blue', NULL, NULL, NULL, NULL, NULL);
 """
 EVERY = (
-    "n DECIMAL(10,2), z TIMESTAMP, at TIMESTAMP, d DATE, flag BOOLEAN, bytes BINARY, "
-    "doc STRUCT<a: INT, b: ARRAY<DOUBLE>>, list ARRAY<INT>, id STRING, real_ FLOAT, colour STRING, "
-    "`group` STRING, "
-    "ip STRING, clock STRING"
+    "n DECIMAL(10,2), z TIMESTAMP, at TIMESTAMP, d DATE, flag BOOLEAN, bytes BINARY, doc STRUCT<a: "
+    "INT, b: ARRAY<DOUBLE>>, list ARRAY<INT>, id STRING, real_ FLOAT, colour STRING, `group` "
+    "STRING, ip STRING, clock STRING"
 )
 FIVE = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
 

@@ -25,8 +25,7 @@ from tidegate import AsyncFunctionLookup, Batch, Env, HttpLookup, Pages, Service
 
 RETURNS = (
     "price DECIMAL(20,2), pi DECIMAL(38,18), half DECIMAL(6,2), count BIGINT, share DOUBLE, at "
-    "TIMESTAMP, day DATE, "
-    "list ARRAY<DECIMAL(12,3)>"
+    "TIMESTAMP, day DATE, list ARRAY<DECIMAL(12,3)>"
 )
 COLUMNS = ("price", "pi", "half", "count", "share", "at", "day", "list")
 ROWS = [
@@ -278,8 +277,7 @@ def test_random_values_of_postgresql_are_published_as_they_are(
     name = postgres.new_database()
     lines = [
         f"({row.number}, {row.price}, {row.pi}, {row.half}, {row.count}, {row.share}, '{row.at}', "
-        f"'{row.day}', "
-        f"'[{', '.join(row.list)}]')"
+        f"'{row.day}', '[{', '.join(row.list)}]')"
         for row in rows
     ]
     types = (

@@ -748,8 +748,7 @@ def test_a_name_of_the_days_that_sql_or_a_path_would_take_apart_is_refused(parti
         Input(path="data/raw", partition=partition)
     assert str(refused.value) == (
         f"input: partition is {partition!r}; it must be letters, digits and _, not a digit first: "
-        "folders and a column "
-        "are named after it."
+        "folders and a column are named after it."
     )
 
 

@@ -289,9 +289,8 @@ def test_a_file_without_rows_has_no_say_unless_none_has_rows(spark, tmp_path):
 )
 def test_a_column_of_two_types_is_named_with_both_files(tmp_path, one, other, message):
     assert refusal(tmp_path, {"c": one}, {"c": other}) == (
-        f"input: 'c' is {message}. "
-        "A column has one type in all files of a day: write one of them again with the other's "
-        "type."
+        f"input: 'c' is {message}. A column has one type in all files of a day: write one of them "
+        "again with the other's type."
     )
 
 

@@ -402,8 +402,7 @@ def test_a_catalog_that_is_not_configured_or_does_not_answer_is_refused(
     other = dataclasses.replace(MOODS, input=Input(format="iceberg", table="other.shop.orders"))
     assert refusal(find_input, other, DAY) == (
         "moods: input: other.shop.orders is in a catalog 'other', which is not configured here; "
-        "set "
-        "PYICEBERG_CATALOG__OTHER__URI in the environment, or name it in .pyiceberg.yaml."
+        "set PYICEBERG_CATALOG__OTHER__URI in the environment, or name it in .pyiceberg.yaml."
     )
     monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__TYPE", "sql")
     monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", f"sqlite:///{tmp_path}/missing/catalog.db")

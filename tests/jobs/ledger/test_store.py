@@ -178,8 +178,7 @@ def test_a_newer_format_stops_with_a_sentence(folder, monkeypatch):
         folder.read([part])
     assert str(stopped.value) == (
         f"ledger {folder.root!r}: parts/{part} has format 2, and this Tidegate reads up to 1: "
-        "upgrade it, or give it a "
-        "ledger of its own."
+        "upgrade it, or give it a ledger of its own."
     )
 
 

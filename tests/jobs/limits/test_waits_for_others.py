@@ -12,8 +12,7 @@ from jobs.limits.limits_plan import CALLS, ServiceLimits
 LONGEST_CALL = 90.0  # s
 SAID = (
     "service geo: for 10 s no call could start, because other runs hold all of its 4 calls in "
-    "flight. "
-    "What a killed run held is free 100 s after its end; `tidegate limits` lists the runs."
+    "flight. What a killed run held is free 100 s after its end; `tidegate limits` lists the runs."
 )
 
 

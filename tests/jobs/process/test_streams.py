@@ -504,9 +504,8 @@ def test_a_stream_killed_with_9_publishes_each_row_once_and_repeats_few_calls(
     assert repeated <= lost
     in_calls = f", {killed_in_calls} of them in mid-call" if place.startswith("during") else ""
     print(
-        f"{place}: {STREAMS} streams killed {rounds} times{in_calls}, {repeated} calls "
-        "repeated "
-        f"of {lost}"
+        f"{place}: {STREAMS} streams killed {rounds} times{in_calls}, {repeated} calls repeated of "
+        f"{lost}"
     )
 
 

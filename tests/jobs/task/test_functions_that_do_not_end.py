@@ -126,8 +126,7 @@ def test_a_function_that_does_not_end_holds_no_task_and_is_named(way, status, na
     assert len(rows) == 20
     expected = [
         f"{name} did not end within {ENDS:.0f} s after the last row; the task ends without it. A "
-        "blocking client needs "
-        "a time limit of its own."
+        "blocking client needs a time limit of its own."
         for name in named
     ]
     assert warned(caplog) == expected

@@ -219,9 +219,8 @@ def test_discarded_rows_are_written_nowhere_and_plain_keys_load_neither_spark_no
     before = {path: path.stat().st_mtime_ns for path in project.rglob("*")}
     code = (
         "import sys; from tidegate.__main__ import main; status = main(['try', "
-        "'declared_for_trial:both', '--discard']); "
-        "print([name for name in ('pyspark', 'py4j', 'dagster', 'great_expectations') if name in "
-        "sys.modules])"
+        "'declared_for_trial:both', '--discard']); print([name for name in ('pyspark', 'py4j', "
+        "'dagster', 'great_expectations') if name in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True, cwd=project
@@ -364,8 +363,7 @@ def test_without_java_an_expression_is_one_sentence_before_the_first_call(
     assert printed.out == ""
     assert printed.err == (
         "Spark needs Java 17 or newer: JAVA_HOME is /no/java, which has no bin/java. "
-        "TIDEGATE_ENGINE=local runs days without it. Nothing was "
-        "called.\n"
+        "TIDEGATE_ENGINE=local runs days without it. Nothing was called.\n"
     )
     assert service.log == []
 

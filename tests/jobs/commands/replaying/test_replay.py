@@ -160,9 +160,8 @@ def test_a_request_that_was_changed_since_is_not_asked_for_every_row(towns):
         replay(pipeline(towns.enrichment), DAY)
     assert str(refused.value) == (
         "towns: lookup weather: the ledger lacks 2 of 3 answers to what is asked as declared now: "
-        f"a replay of {DAY} "
-        "would call for more than its dead letters. Run the day instead; tidegate plan says what "
-        "it asks."
+        f"a replay of {DAY} would call for more than its dead letters. Run the day instead; "
+        "tidegate plan says what it asks."
     )
 
 

@@ -23,8 +23,7 @@ def test_compact_times_without_t_are_refused_with_the_forms() -> None:
             read_timestamp(text)
         assert str(caught.value) == (
             "expected TIMESTAMP (such as 2013-01-10T05:00:00.123456+01:00, 2013-01-10 05:00:00 or "
-            "20130110T050000Z), "
-            f"got {text!r}"
+            f"20130110T050000Z), got {text!r}"
         )
 
 

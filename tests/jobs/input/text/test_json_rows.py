@@ -157,8 +157,7 @@ def test_a_column_that_no_object_has_is_refused_and_named():
     sentence = fault('{"id": 1, "name": "x"}\n{"id": 2}\n', "id INT, customer STRING")
     assert sentence == (
         "no object of the file has a column customer, found 'id, name'. Write it as null in an "
-        "object, or leave it out "
-        "of Input.schema."
+        "object, or leave it out of Input.schema."
     )
     assert read('{"id": 1}\n{"customer": null}\n', "id INT, customer STRING")[1] == {
         "id": None,

@@ -428,8 +428,7 @@ def test_where_nothing_changed_no_spark_starts_and_nothing_is_committed(towns):
     (outcome,) = pipeline.run(["all"])
     assert line(outcome) == (
         "all  published   0 rows (0 new, 0 changed, 0 expired, 0 gone, 2 kept), 0 calls, 0 answers "
-        "from the ledger; "
-        f"version {record.published_version}"
+        f"from the ledger; version {record.published_version}"
     )
     assert describe_result("towns", outcome)["figures"]["changes"]["kept"] == 2
     assert DeltaTable("data/published/towns").version() == record.published_version

@@ -107,8 +107,7 @@ def test_a_damaged_page_is_reported_with_its_file_the_cause_the_cure_and_the_log
     assert how.code == 1
     assert how.reason == (
         f"input: {raw.absolute()} cannot be read: java.io.IOException: FAILED_TO_UNCOMPRESS(5). "
-        "Write the file again. "
-        f"The run's log: {LOG}"
+        f"Write the file again. The run's log: {LOG}"
     )
 
 

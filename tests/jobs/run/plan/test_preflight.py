@@ -264,9 +264,8 @@ def test_a_missing_secret_is_named_and_said_where_to_set(project, monkeypatch, v
         monkeypatch.setenv("WEATHER_URL", value)
     assert sentence() == (
         "flights_enriched: lookup weather: WEATHER_URL is not set. It is read from the environment "
-        "of the driver and "
-        "the executors: set it where Dagster, or this command, is started, or in the file .env "
-        "there."
+        "of the driver and the executors: set it where Dagster, or this command, is started, or in "
+        "the file .env there."
     )
 
 
@@ -523,8 +522,7 @@ def towns(tmp_path, monkeypatch):
 def test_a_column_of_the_files_that_tells_where_a_row_came_from_is_refused(towns, column):
     assert sentence(towns(**{column: ["x"]})) == (
         f"flights_enriched: input: {column!r} is a name under which Spark and Tidegate keep where "
-        "a row came from. "
-        "Rename the column."
+        "a row came from. Rename the column."
     )
 
 

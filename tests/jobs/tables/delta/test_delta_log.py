@@ -49,8 +49,7 @@ def test_check_says_which_published_day_readers_do_not_see_and_running_it_again_
     (message,) = wrong()
     assert message == (
         f"{SECOND} was published as version 1 by run run-{SECOND}, and readers of {TABLE} do not "
-        "see it (its entry "
-        "in the log is empty). Run the day again, with the ledger's answers."
+        "see it (its entry in the log is empty). Run the day again, with the ledger's answers."
     )
     towns.publish(SECOND, [3], run_id="again")
     assert wrong() == []

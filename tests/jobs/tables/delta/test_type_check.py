@@ -72,8 +72,7 @@ def test_a_column_that_is_all_null_needs_a_type(tmp_path, published):
     assert refusal(tmp_path, published, id=[1], c=pa.nulls(1)) == f"{message}."
     assert refusal(tmp_path, published, id=[1], c=pa.array([[None]])) == (
         "things: input: something in 'c' has no type in /part.parquet, as it is null or empty in "
-        "all rows there. Write "
-        "it with its type."
+        "all rows there. Write it with its type."
     )
     publish(published, c=[1.5])
     assert refusal(tmp_path, published, id=[1], c=pa.nulls(1)) == (
@@ -92,8 +91,7 @@ def test_a_column_that_the_table_has_with_another_type_is_named_with_both(tmp_pa
     publish(published, c=[1.5])
     assert refusal(tmp_path, published, id=[1], c=["1.5"]) == (
         "things: input: 'c' is string in /part.parquet, but in /published it is double. A column "
-        "keeps its type: write "
-        "it with that type, or under another name."
+        "keeps its type: write it with that type, or under another name."
     )
 
 

@@ -133,8 +133,7 @@ def test_a_kill_between_the_two_commits_is_made_up_for_by_the_next_day_or_by_vac
     (behind,) = shown_elsewhere.lagging(declared.facts())
     assert behind == (
         f"output: {NAME} does not show version 4 of {test_publishing.TABLE}, as after a kill; "
-        "`tidegate vacuum "
-        "flights` or the next run of any day brings it there."
+        "`tidegate vacuum flights` or the next run of any day brings it there."
     )
     vacuum(declared, older_than=dt.timedelta(0))
     assert shown() == [2, 7, 9]  # no file that it names is gone
@@ -214,9 +213,8 @@ def test_a_catalog_that_fails_leaves_the_old_day_and_says_so_in_one_sentence(mon
         publishing.publish(run("b", FIRST, [7]))
     assert str(failed.value) == (
         f"output: {NAME} cannot be written: the catalog is down. It shows what was published "
-        "before, "
-        f"{test_publishing.TABLE} what is now. Fix that, then run the same again: the ledger has "
-        "the answers."
+        f"before, {test_publishing.TABLE} what is now. Fix that, then run the same again: the "
+        "ledger has the answers."
     )
     assert shown() == [1, 2, 3]
     publishing.publish(run("c", FIRST, [7]))
@@ -330,22 +328,19 @@ def test_what_cannot_be_shown_is_refused_before_any_call(lake, monkeypatch):
     lake.create_table("shop.flights", pa.schema([("flight", pa.string()), ("date", pa.date32())]))
     assert refused() == (
         "flights: output: lake.shop.flights is partitioned by nothing; it must be by date alone, "
-        "as the published "
-        "table is. Name another table (Output.iceberg)."
+        "as the published table is. Name another table (Output.iceberg)."
     )
     with lake.load_table("shop.flights").update_spec() as spec:
         spec.add_identity("date")
     assert refused() == (
         "flights: output: lake.shop.flights cannot show the table: Cannot change column type: "
-        "flight: string -> int. "
-        "Nothing was called."
+        "flight: string -> int. Nothing was called."
     )
     lake.drop_table("shop.flights")
     lake.drop_namespace("shop")
     assert refused() == (
         "flights: output: the namespace of lake.shop.flights is not there; create it in the "
-        "catalog. Nothing was "
-        "called."
+        "catalog. Nothing was called."
     )
     monkeypatch.delenv("PYICEBERG_CATALOG__LAKE__URI")
     monkeypatch.delenv("PYICEBERG_CATALOG__LAKE__TYPE")

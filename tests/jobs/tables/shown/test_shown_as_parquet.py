@@ -240,8 +240,7 @@ def test_two_enrichments_show_no_folder_twice():
     )
     assert find_conflict(("a:flights", enrichment()), [("b:others", other)]) == (
         "a:flights and b:others both write plain, folders of Parquet and folders of Parquet at "
-        "once; move one "
-        "(Output.path)."
+        "once; move one (Output.path)."
     )
 
 

@@ -158,8 +158,7 @@ def test_a_service_that_asks_for_patience_longer_than_it_is_waited_for_stops_the
     sentence = virtual(main)
     assert sentence == (
         "geo at http://geo.example has been throttling us since 00:00:00 UTC (503 Service "
-        "Unavailable), "
-        "now for 20 s more; waited 100 s, gave up."
+        "Unavailable), now for 20 s more; waited 100 s, gave up."
     )
 
 
