@@ -225,7 +225,7 @@ class Calls:
                 if worker.decided:
                     self._drop_outcome(worker)
                 elif judges_results:
-                    self._judge_results(worker, entry, results)
+                    self._judge(worker, entry, self._strategy.on_result, results)
                 else:
                     del undecided[entry]
                     entry.complete(results)
@@ -263,31 +263,33 @@ class Calls:
             return
         self.failures += 1
         wants_retry = None if isinstance(error, ResultTypeError) else self._strategy.on_exception
+        self._judge(worker, entry, wants_retry, error)
+
+    def _judge(
+        self,
+        worker: Worker,
+        entry: Entry,
+        wants_retry: Callable[[Any], bool] | None,
+        outcome: list[Any] | BaseException,
+    ) -> None:
+        """Back off if the strategy retries this outcome; otherwise it is the record's."""
         try:
             if (
                 wants_retry is not None
-                and wants_retry(error)
+                and wants_retry(outcome)
                 and self._strategy.can_retry(worker.attempts)
             ):
                 self._back_off(worker, entry)
                 return
-        except Exception as broken:  # noqa: BLE001 - a bug of the strategy; its context shows the judged error
-            error = broken
-        self._fail(worker, entry, error)
-
-    def _judge_results(self, worker: Worker, entry: Entry, results: list[Any]) -> None:
-        wants_retry = self._strategy.on_result
-        assert wants_retry is not None
-        try:
-            if wants_retry(results) and self._strategy.can_retry(worker.attempts):
-                self._back_off(worker, entry)
-                return
-        except Exception as broken:  # noqa: BLE001 - a bug of the strategy fails the operator
-            self._fail(worker, entry, broken)
-            return
-        del self._undecided[entry]
-        entry.complete(results)
-        self._on_completed()
+        # a bug of the strategy; its context shows the judged error
+        except (Exception, asyncio.CancelledError) as broken:  # noqa: BLE001
+            outcome = broken
+        if isinstance(outcome, BaseException):
+            self._fail(worker, entry, outcome)
+        else:
+            del self._undecided[entry]
+            entry.complete(outcome)
+            self._on_completed()
 
     def _attempt_cancelled(
         self, worker: Worker, entry: Entry, error: asyncio.CancelledError
@@ -363,8 +365,10 @@ class Calls:
             if isinstance(holder, Worker):
                 self._leave(holder, entry)
             results = as_results("timeout", self._handle_timeout(entry.element.value))
-        except Exception as error:  # noqa: BLE001 - a user's error, and final
+        except BaseException as error:  # a user's error, and final
             self._fail(holder, entry, error)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
         else:
             entry.complete(results)
             self._on_completed()

@@ -359,7 +359,7 @@ class AsyncWaitOperator:
             queue.emit_all_completed(self._output)
         except BaseException as error:
             self._fail(error)
-            if isinstance(error, Exception):
+            if isinstance(error, (Exception, asyncio.CancelledError)):
                 return  # the producer raises it
             raise
         if self._size_awaited >= 0 and len(queue) <= self._size_awaited:
@@ -386,6 +386,8 @@ class AsyncWaitOperator:
     def _raise_error(self) -> NoReturn:
         assert self._error is not None
         self._error_raised = True
+        if isinstance(self._error, asyncio.CancelledError):  # nobody cancelled the producer
+            raise RuntimeError("output raised CancelledError") from self._error  # noqa: TRY004
         raise self._error
 
     # -- state

@@ -176,6 +176,40 @@ def test_a_cancelled_error_of_the_users_own_fails_the_record_and_is_shown_to_no_
     assert run_virtual(main) == (asyncio.CancelledError, [])
 
 
+def cancelled_elsewhere(*_context):
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("raising", ["timeout", "survives_timeout", "on_result", "on_exception"])
+def test_a_cancelled_error_from_a_hook_or_predicate_fails_the_record(opened, raising):
+    predicate = {raising: cancelled_elsewhere} if raising.startswith("on_") else {"on_result": bool}
+    script = {"on_result": Reply([0]), "on_exception": Fail(OSError())}
+
+    async def main():
+        function = ScriptedFunction({1: script.get(raising, Hang())})
+        if not raising.startswith("on_"):
+            setattr(function, raising, cancelled_elsewhere)
+        strategy = fixed_delay(max_retries=3, delay=1.0, **predicate)
+        async with opened(function, timeout=5.0, retry_strategy=strategy) as run:
+            await run.put(1)
+            with pytest.raises(AsyncInvokeError) as failure:
+                await run.operator.end_input()
+        return type(failure.value.__cause__)
+
+    assert run_virtual(main) is asyncio.CancelledError
+
+
+def test_a_cancelled_error_from_the_output_does_not_cancel_the_producer(opened):
+    async def main():
+        async with opened({}) as run:
+            run.operator._output = cancelled_elsewhere
+            await run.put(1)
+            with pytest.raises(RuntimeError, match="output raised CancelledError"):
+                await run.operator.end_input()
+
+    run_virtual(main)
+
+
 def test_a_call_that_cancels_its_own_task_ends_that_task_and_no_other_call(opened):
     async def cancels_itself():
         asyncio.current_task().cancel()
@@ -293,13 +327,9 @@ def test_an_operator_never_closed_does_not_hang_the_end_of_the_loop():
     run_virtual(main)
 
 
-def cancelled_from_outside(*_context):
-    raise asyncio.CancelledError
-
-
 def test_an_open_that_awaits_something_cancelled_fails():
     class Slip(ScriptedFunction):
-        open = cancelled_from_outside
+        open = cancelled_elsewhere
 
     async def main():
         operator = AsyncWaitOperator(Slip(), print, mode=OutputMode.ORDERED, timeout=1.0)
@@ -311,7 +341,7 @@ def test_an_open_that_awaits_something_cancelled_fails():
 
 def test_a_close_that_awaits_something_cancelled_fails_and_hides_no_error():
     class Slip(ScriptedFunction):
-        close = cancelled_from_outside
+        close = cancelled_elsewhere
 
     async def main(script):
         operator = AsyncWaitOperator(Slip(script), print, mode=OutputMode.ORDERED, timeout=1.0)

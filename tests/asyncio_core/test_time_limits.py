@@ -192,6 +192,19 @@ def test_a_timeout_handler_that_raises_fails_the_operator_with_its_error(opened)
     run_virtual(main)
 
 
+def test_an_exception_of_any_class_from_a_timeout_handler_fails_the_operator(opened):
+    class Verdict(BaseException):
+        """As pytest.fail() raises it."""
+
+    async def main():
+        async with opened({1: Hang()}, timeouts={1: Verdict("slow")}, timeout=1.0) as run:
+            await run.put(1)
+            with pytest.raises(AsyncInvokeError, match="Verdict: slow"):
+                await run.operator.end_input()
+
+    run_virtual(main)
+
+
 def test_a_call_that_swallows_the_cancellation_keeps_its_slot(opened):
     async def main():
         options = {"timeouts": {1: [-1]}, "timeout": 1.0, "capacity": 3, "concurrency": 1}
