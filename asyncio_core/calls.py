@@ -152,10 +152,13 @@ class Calls:
             self._timer = None
         for holder in self._undecided.values():
             if isinstance(holder, Worker):
-                holder.decided = holder.cancelled = True
-                self.cancelled += 1
+                holder.decided = True
             elif holder.timer is not None:
                 holder.timer.cancel()
+        for worker in self._pool:  # also for calls that survived their time limit
+            if worker.decided and not worker.cancelled:
+                worker.cancelled = True
+                self.cancelled += 1
         interruption = await self._pool.close()
         self._abandoned = len(self.backlog)
         self.backlog.clear()

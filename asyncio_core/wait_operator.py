@@ -163,9 +163,10 @@ class AsyncWaitOperator:
     async def close(self) -> None:
         """Cancel the running calls, wait for their end, and close the function; drop all elements.
 
-        Close also waits for a call that swallows its cancellation. If close itself is cancelled, it
-        finishes first and then raises the cancellation. Further calls of close wait for the first
-        and do nothing.
+        Close also waits for a call that swallows its cancellation. If close itself is cancelled
+        while calls end, it finishes first and then raises the cancellation; while the function's
+        `close` runs, the cancellation reaches that. Further calls of close wait for the first and
+        do nothing.
 
         Raises:
             RuntimeError: Close was called from within the function, or while open runs.

@@ -314,6 +314,24 @@ def test_a_cancelled_close_still_closes_everything_and_then_is_cancelled():
     assert run_virtual(main) == (True, 1, 0, 6.0, 1)
 
 
+def test_a_close_cancelled_while_the_function_closes_cancels_its_hook():
+    class SlowClose(ScriptedFunction):
+        async def close(self):
+            await hang()
+
+    async def main():
+        operator = AsyncWaitOperator(SlowClose(), print, mode=OutputMode.ORDERED, timeout=None)
+        await operator.open()
+        closing = asyncio.create_task(operator.close())
+        await asyncio.sleep(1.0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        await operator.close()
+        return closing.cancelled(), now()
+
+    assert run_virtual(main) == (True, 1.0)
+
+
 def test_an_operator_never_closed_does_not_hang_the_end_of_the_loop():
     async def main():
         operator = AsyncWaitOperator(

@@ -120,9 +120,10 @@ def test_close_cancels_a_call_that_survived_its_time_limit(opened):
             await run.operator.end_input()
             assert not run.function.calls[0].cancelled
             await run.operator.close()
-            return run.function.calls[0].cancelled, run.values
+            cancelled = run.operator.statistics().cancelled
+            return run.function.calls[0].cancelled, run.values, cancelled
 
-    assert run_virtual(main) == (True, [-1])
+    assert run_virtual(main) == (True, [-1], 1)
 
 
 def test_a_call_that_survived_ends_when_somebody_else_cancels_it_as_the_end_of_the_loop_does(
