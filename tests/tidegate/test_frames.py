@@ -13,6 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -106,6 +107,15 @@ def test_a_second_call_of_any_kind_pays_nothing(towns, service):
     assert enrich(pl.DataFrame({"town": TOWNS}), towns)["degrees"].to_list() == DEGREES
     assert enrich(pa.table({"town": pa.array([], pa.string())}), towns).num_rows == 0
     assert len(service.log) == paid
+
+
+@pytest.mark.parametrize("town", [[], [None, None]], ids=["no rows", "nulls"])
+@pytest.mark.parametrize("make", [pa.table, partial(pd.DataFrame, dtype=object), pl.DataFrame])
+def test_rows_whose_key_has_no_type_are_skipped(towns, service, make, town):
+    enriched = enrich(make({"town": town}), towns)
+    statuses = enriched["weather_status"]
+    assert (statuses.to_pylist() if make is pa.table else list(statuses)) == ["skipped"] * len(town)
+    assert service.log == []
 
 
 @pytest.mark.parametrize("make", [pa.table, pd.DataFrame, pl.DataFrame])

@@ -22,7 +22,7 @@ CURES = {  # by the suffix of a type's name
 ONE_TYPE = "Give it one type, as with astype."
 NOT_IN_ARROW = ("Object", "Int128", "UInt128")  # Polars gives the address of an Object as its bytes
 KEY_TYPES = (  # nested ones are for Spark
-    pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating,
+    pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating,
     pa.types.is_string, pa.types.is_binary, pa.types.is_fixed_size_binary, pa.types.is_date,
     pa.types.is_timestamp,
     lambda kind: pa.types.is_decimal128(kind) and kind.scale >= 0,
@@ -82,7 +82,7 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     of, kind = pa.types, column.type
     if of.is_dictionary(kind):
         return _plain(name, column.cast(kind.value_type))
-    if of.is_large_string(kind) or of.is_string_view(kind):
+    if of.is_large_string(kind) or of.is_string_view(kind) or of.is_null(kind):
         return column.cast(pa.string())
     if of.is_large_binary(kind) or of.is_binary_view(kind):
         return column.cast(pa.binary())
