@@ -319,6 +319,8 @@ class PartitionRun:
                 task, output.collect_by_key if self._plan.mode == "key_ordered" else output.collect
             )
             self._limits.set_operators(chained)
+            # what failed calls used is free once the operators have closed
+            stack.callback(self._limits.send_heartbeat)
             reporter = ProgressReporter(
                 self._progress, self._plan.lookups, chained, self._attempts, self.now_us
             )

@@ -66,7 +66,7 @@ class TaskLimits:
         if not plan.divides:
             self.given.set()
         self._chain: Chain | None = None
-        self._asks_soon = False
+        self._is_over = self._asks_soon = False
         self._started_before = [0] * len(plan.lookups)  # calls, until the last heartbeat
         # by service: the most possible calls of the last second, and when they were seen
         self._usable_lease: dict[str, tuple[int, float]] = {}
@@ -115,7 +115,8 @@ class TaskLimits:
         """Report what the task uses of its limits, and what it could use."""
         self._asks_soon = False
         if self._chain is not None:
-            self._report(self._chain, self._find_usable_lease(self._chain))
+            usable = {} if self._is_over else self._find_usable_lease(self._chain)
+            self._report(self._chain, usable)
 
     def _find_usable_lease(self, chain: Chain) -> dict[str, int]:
         """Return the possible calls in flight; while rows come, the most of the last second."""
@@ -134,9 +135,8 @@ class TaskLimits:
 
     def give_back(self) -> None:
         """Report that the task starts no more calls, so that others get what it does not use."""
-        if self._chain is not None:
-            self._report(self._chain, {})
-            self._chain = None  # a heartbeat that was planned before would ask for calls again
+        self._is_over = True  # a heartbeat that was planned before would ask for calls again
+        self.send_heartbeat()
 
     def _report(self, chain: Chain, usable_lease: Mapping[str, int]) -> None:
         """Send a heartbeat, with the possible calls in flight by leased service."""

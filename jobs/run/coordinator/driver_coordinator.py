@@ -208,7 +208,9 @@ class DriverCoordinator:
         kind, task = message["kind"], connection.sender
         if task is not None:
             task.heard_at = self._clock()
-            self._handlers[kind](task, message)
+            # of a task with its last message, only what its calls still use counts
+            if kind == HEARTBEAT or not connection.ends:
+                self._handlers[kind](task, message)
         elif kind == HELLO:
             self._on_hello(connection, message)
         else:

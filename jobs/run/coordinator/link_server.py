@@ -50,14 +50,18 @@ class Connection(Generic[Sender]):
     received: bytes = b""
     unsent: bytes = b""
     waits: bool = False  # until the socket takes more
-    # sends what is unsent until then, receives nothing more, and is closed
-    ends_by: float = math.inf
+    ends_by: float = math.inf  # sends what is unsent until then, and is closed
     sender: Sender | None = None
     is_ended: bool = False
 
     @property
     def is_open(self) -> bool:
         return self.socket.fileno() >= 0
+
+    @property
+    def ends(self) -> bool:
+        """Whether it has its last message."""
+        return self.ends_by < math.inf
 
 
 class LinkServer(Generic[Sender]):
@@ -112,13 +116,13 @@ class LinkServer(Generic[Sender]):
 
     def send(self, connection: Connection[Sender], kind: str, **facts: Any) -> None:
         """Sends at once what the connection takes, and the rest as soon as it takes more."""
-        if connection.is_open and connection.ends_by == math.inf:
+        if connection.is_open and not connection.ends:
             connection.unsent += write_line(kind, **facts)
             self._flush(connection)
 
     def send_last(self, connection: Connection[Sender], kind: str, **facts: Any) -> None:
-        """Sends, and receives nothing more. The connection ends once all is sent; a task's
-        connection ends when the task closes it, which is after its calls, or after a while.
+        """Sends nothing more. The connection ends once all is sent; a task's connection ends when
+        the task closes it, which is after its calls, or after a while.
         """
         self.send(connection, kind, **facts)
         if connection.is_open and (connection.unsent or connection.sender is not None):
@@ -228,7 +232,7 @@ class LinkServer(Generic[Sender]):
         *lines, connection.received = connection.received.split(b"\n")
         try:
             for line in lines:
-                if connection.is_open and connection not in self._ending:
+                if connection.is_open and (connection.sender or not connection.ends):
                     self._on_message(connection, json.loads(line))
         except Exception as error:  # noqa: BLE001  # this thread must survive any message
             logging.getLogger("tidegate").debug(

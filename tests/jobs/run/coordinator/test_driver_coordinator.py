@@ -179,6 +179,27 @@ def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_
     still_serves(driver.register())
 
 
+def test_what_a_stopped_task_gives_back_is_free_at_once(driver):
+    limits = ServiceLimits("geo", {CALLS: Limit(4)}, longest_call=90.0)
+    keeper = LeaseKeeper(limits, "run", "run", None, lambda: 0.0)
+    address = driver.register(keepers={"geo": keeper})
+    other = connected(address, run := Run(), partition=1, stage=7)
+    other.send("heartbeat", number=1, services={"geo": uses(4)})
+    fails = connected(address, Run(), partition=0, stage=7)
+    fails.send_failure(RowFailed("lookup w: a row ended as error"))
+    assert run.happened.wait(30)
+    assert keeper.tasks.held(CALLS) == 4
+    other.send("heartbeat", number=2, services={"geo": uses(0)})  # its calls are cut off
+    fails.close()
+    other.close()
+    driver.end(address)
+    assert keeper.tasks.held(CALLS) == 0
+
+
+def uses(calls):
+    return {"claims": {CALLS: [calls, calls]}, "probed": False}
+
+
 AT_THE_CAP = BudgetExhausted("max_calls 4 is used up")
 
 
