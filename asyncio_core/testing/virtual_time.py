@@ -101,8 +101,9 @@ class _VirtualTimeLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         timer = _Timer(self._chance.random(), when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 - as the base class does
+        if when < float("inf"):  # else the clock would advance for ever
+            heapq.heappush(self._scheduled, timer)
+            timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 - as the base class does
         return timer
 
     def run_in_executor(self, *_: object) -> NoReturn:

@@ -65,6 +65,11 @@ def test_a_program_that_waits_for_nothing_is_an_error_that_tells_where():
         run_virtual(main)
 
 
+def test_a_program_that_sleeps_for_ever_is_an_error():
+    with pytest.raises(StuckError, match="no task can go on"):
+        run_virtual(asyncio.sleep(float("inf")))
+
+
 @pytest.mark.slow
 def test_a_program_that_never_waits_is_an_error():
     async def main():
