@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -28,7 +28,15 @@ from jobs.clients.request_counter import counts_of
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Lookup
-from jobs.errors import REFUSED_BY_DISK, BudgetExhausted, LedgerError, RunCancelled, TaskFailed
+from jobs.errors import (
+    REFUSED_BY_DISK,
+    BudgetExhausted,
+    LedgerError,
+    RowFailed,
+    RunCancelled,
+    RunStopped,
+    TaskFailed,
+)
 from jobs.task.chain import CAPACITY_PER_CALL, Chain, raise_failure, rows_at_once
 from jobs.task.durable_output import ROWS_HELD, durable_batches
 from jobs.task.lease.call_budget import CallBudget
@@ -52,6 +60,7 @@ PREFETCH_BYTES = 64 << 20
 # a batch of the rows of a quarter of a second costs as much as one of a second, 5 ms beside calls
 TICKS_OF_A_BATCH = 4
 LOOK_EVERY = 0.05  # s, whether calls in flight have ended
+LAST_ANSWERS = 1.5  # s to wait for them in a task that fails; Spark kills a worker after 2
 FOR_GOOD = 3600.0  # s; a task that drains ends sooner
 # the next attempt at a task would pay for its calls again, and could store no answer either
 NOT_STORABLE = REFUSED_BY_DISK | {errno.EPERM}
@@ -347,6 +356,9 @@ class PartitionRun:
                     self._unfinished += await chained.finish(self._plan.lookups)
                     for one in until_the_end:
                         one.cancel()
+            except BaseException:
+                await self._take_last_answers(chained)
+                raise
             finally:
                 self._limits.give_back()
             self._report(reporter)  # the last report, with all rows
@@ -394,12 +406,26 @@ class PartitionRun:
             await allowance.end()
 
     async def _drain(self, chained: Chain) -> None:
-        """Once the task is to drain, pause all services, let calls in flight end, and fail."""
+        """Once the task is to drain, let calls in flight end, and fail."""
         await self._drain_requested.wait()
+        await self._end_calls_in_flight(chained)
+        self.stop(self._drain_reason)
+
+    async def _take_last_answers(self, chained: Chain) -> None:
+        """Before the task fails, give its calls in flight some time; not if it is cancelled."""
+        if not self._is_cancelled or isinstance(self._stopped, RunStopped | RowFailed):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_ANSWERS):
+                    await self._end_calls_in_flight(chained)
+
+    async def _end_calls_in_flight(self, chained: Chain) -> None:
+        """Pause all services until the calls in flight have ended and their answers are stored.
+
+        A service may bill a call whose answer nobody takes, and the next run repeats it.
+        """
         self._limits.pause_all(FOR_GOOD)
         while chained.running():  # noqa: ASYNC110  # an event would cost each call something
             await asyncio.sleep(LOOK_EVERY)
-        self.stop(self._drain_reason)
 
     async def _tick(self, reporter: ProgressReporter) -> None:
         """Report to the driver four times a second, and flush finished rows once.

@@ -20,7 +20,7 @@ from jobs.clients import request_counter
 from jobs.clients.function import FunctionClient
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
-from jobs.errors import AccessRefused, BudgetExhausted, LedgerError
+from jobs.errors import AccessRefused, BudgetExhausted, LedgerError, RowFailed
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.index import write_index
 from jobs.ledger.keys import key_text
@@ -566,6 +566,38 @@ def test_denied_access_leaves_the_mark_of_a_call_whose_answer_does_not_come(fold
     with pytest.raises(AccessRefused, match="denies access: 403"):
         collected(with_ledger(plan(once, share=2), folder), [batch(0, 50)])
     assert Counter(answer.outcome for answer in kept(folder)) == {"asked": 2, "expired": 1}
+
+
+def test_a_task_that_fails_first_stores_the_answers_of_its_calls_in_flight(folder, service):
+    async def answer(request):
+        if request.path == "/0":
+            return web.Response(status=402)
+        await asyncio.sleep(0.3)
+        return web.json_response({"first_x": 5})
+
+    service.answer = answer
+    with pytest.raises(AccessRefused, match="denies access: 402"):
+        collected(with_ledger(plan(http(service), share=3), folder), [batch(0, 50)])
+    assert sorted(answer.key for answer in kept(folder)) == ["[1]", "[2]"]
+    assert len(service.log) == 3
+
+
+@pytest.mark.parametrize("kind", [AccessRefused, RowFailed])
+def test_a_task_that_another_one_ends_first_stores_the_answers_of_its_calls_in_flight(
+    folder, service, kind
+):
+    async def answer(request):
+        if request.path == "/2":
+            run.fail(kind("as another task found"))
+        await asyncio.sleep(0.3)
+        return web.json_response({"first_x": 5})
+
+    service.answer = answer
+    run = PartitionRun(with_ledger(plan(http(service), share=3), folder), 0, 0)
+    with pytest.raises(kind, match="as another task found"):
+        list(run.run(iter([batch(0, 50)])))
+    assert sorted(answer.key for answer in kept(folder)) == ["[0]", "[1]", "[2]"]
+    assert len(service.log) == 3
 
 
 def test_a_status_that_may_follow_work_stops_the_run_and_leaves_the_mark(folder, service):
