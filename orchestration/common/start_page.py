@@ -143,7 +143,7 @@ def _line(table: TableStatus, now: dt.datetime, reports: Path) -> dict[str, Any]
             "cost": _chart(days, [day.cost.get(currency) for day in days], "cost", currency),
             "p99": _chart(days, [day.p99_ms for day in days], "p99 of the latency", "ms"),
         },
-        "seen": None if seen is None else seen.day,
+        "seen": seen.day if seen else f"none of the last {len(table.days)}" if days else "nothing",
         "age": _age(now, seen.published_at) if seen and seen.published_at else "",
     }
 

@@ -4,6 +4,7 @@ import dataclasses
 import datetime as dt
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -254,6 +255,14 @@ def test_a_day_that_failed_again_says_what_readers_still_see(towns, capsys):
     ended("2013-01-18", "failed")
     main(["show", "towns", "2013-01-18", "--package", "declared"])
     assert "readers" not in capsys.readouterr().out
+
+
+def test_a_table_without_a_published_day_among_the_last_is_not_called_empty(towns, capsys):
+    towns.publish("2012-12-31", [1, 2])
+    ended("2013-01-19")
+    towns.declare_too(BY_HAND)
+    main(["status", "--package", "declared", "--days", "1"])
+    assert re.search("^towns .* none of the last 1$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_missing_days_in_a_row_are_a_span(towns):

@@ -52,8 +52,8 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{options.month}: no run{of} with a price was made here.{meant}")
     if costs.unrecorded:
         print(
-            f"{counted(costs.unrecorded, 'run')} in the sum wrote no table: stopped, killed, still "
-            "at work, or `tidegate try`."
+            f"{counted(costs.unrecorded, 'run')} of a day in the sum wrote no table: stopped, "
+            "killed or still at work."
         )
     if options.csv:
         Path(options.csv).write_text(costs.focus_csv(), encoding="utf-8")

@@ -60,7 +60,7 @@ def _lines(found: Status, *, each_day: bool) -> Iterator[str]:
             shown = [day if day.published_at else None for day in table.days]
             rows += [_row(table, *day) for day in zip(table.days, shown, strict=True)][::-1]
         elif table.last is not None:
-            rows.append(_row(table, table.last, table.seen))
+            rows.append(_row(table, table.last, table.seen, f"none of the last {len(table.days)}"))
     if rows:
         yield from aligned([HEADINGS, *rows], right=(3, 4))
     idle = [table.enrichment for table in found.tables if not table.days and not table.error]
@@ -125,7 +125,9 @@ def _spans(days: Sequence[DayStatus]) -> list[str]:
     return spans
 
 
-def _row(table: TableStatus, day: DayStatus, shown: DayStatus | None) -> Sequence[str]:
+def _row(
+    table: TableStatus, day: DayStatus, shown: DayStatus | None, nothing: str = "nothing"
+) -> Sequence[str]:
     version = "" if shown is None or shown.version is None else f", version {shown.version}"
     return (
         table.enrichment,
@@ -134,7 +136,7 @@ def _row(table: TableStatus, day: DayStatus, shown: DayStatus | None) -> Sequenc
         "" if day.rows is None else f"{day.rows:,}",
         "" if day.calls is None else f"{day.calls:,}",
         priced(day.cost),
-        f"{shown.day}{version}" if shown else "nothing",
+        f"{shown.day}{version}" if shown else nothing,
         _minute((shown and shown.published_at) or ""),
     )
 

@@ -57,9 +57,7 @@ def test_the_runs_of_a_month_are_added_up_to_the_last_digit_and_no_other(capsys)
     assert headings.split() == ["service", "enrichment", "lookup", "billed", "cost", "saved"]
     assert line.split()[-6:] == ["2,025", "items", "12,345.3201", "USD", "7.5000", "USD"]
     assert total == "2026-11: 12,345.3201 USD"
-    assert warning == (
-        "1 run in the sum wrote no table: stopped, killed, still at work, or `tidegate try`."
-    )
+    assert warning == "1 run of a day in the sum wrote no table: stopped, killed or still at work."
 
 
 def test_status_counts_the_billed_requests_of_a_run_without_a_record():

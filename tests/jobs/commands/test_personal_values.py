@@ -49,6 +49,14 @@ def test_each_letter_of_a_personal_key_is_printed_without_its_error(local_days, 
     assert WORD not in told
 
 
+def test_letters_of_a_personal_key_are_not_said_to_lack_a_reason(local_days, capsys):
+    local_days.towns.declare(pii=["town"])
+    local_days.write_input(DAY, ["", "beta"])
+    local_days.run(DAY)
+    told = printed(capsys, "dead-letters", "towns")
+    assert "no reason is recorded, or its key is personal: --csv writes the error" in told
+
+
 def test_letters_from_before_a_column_was_personal_are_hidden_too(local_days, capsys):
     local_days.towns.declare()
     local_days.write_input(DAY, [WORD, "beta"])
