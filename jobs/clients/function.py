@@ -20,7 +20,7 @@ class FunctionClient:
         self._lookup = lookup
         self.name = lookup.name
         try:
-            self._function = lookup.function()
+            self._function: Any = lookup.function()
         except TidegateError:
             raise
         except (Exception, SystemExit) as error:

@@ -1,16 +1,21 @@
 """Lookups by users' functions."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from asyncio_core import AsyncFunction  # require_types reads it
 from jobs.declare.limits.rates import Rate, check_rates
 from jobs.declare.lookup import Lookup
 from jobs.declare.services import Outage, require_concurrency
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT
 from jobs.errors import DeclarationError
+
+
+class Asked(Protocol):
+    """An AsyncFunction of any library, or an object like it: users' classes need no base class."""
+
+    def async_invoke(self, value: Any, /) -> Awaitable[Sequence[Any]]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +31,7 @@ class AsyncFunctionLookup(Lookup):
         outage: When the outside system counts as down.
     """
 
-    function: Callable[[], AsyncFunction[Any, Any]]
+    function: Callable[[], Asked]
     max_concurrency: int
     rate: Sequence[Rate] = field(default=(), metadata=NOT_IN_FINGERPRINT)
     outage: Outage = field(default_factory=Outage)
