@@ -202,10 +202,15 @@ def test_it_works_where_an_event_loop_runs(towns):
         (pd.DataFrame({"town": [1]}, dtype="uint64"), "'town' is uint64, which no key can have. Cast"),
         (pd.DataFrame({"town": [dt.time(1)]}), "frame: 'town' is time64.*, which no key can have"),
         (pd.DataFrame({"town": ["oslo", "\ud83d"]}), "has a text that is not Unicode: surrogates"),
+        (
+            pa.table({"town": pa.array([2**53], pa.timestamp("s"))}),
+            "'town' has times that 64 bits of microseconds do not count",
+        ),
     ],
     ids=[
         "list", "lazy", "series", "missing", "empty", "answer", "ambiguous", "mixed", "number", "bytes",
         "times", "zones", "large", "sparse", "objects", "long", "interval", "unsigned", "time", "surrogate",
+        "late",
     ],
 )  # fmt: skip
 def test_a_frame_that_does_not_fit_is_refused_before_any_call(towns, service, frame, message):

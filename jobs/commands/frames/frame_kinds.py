@@ -73,7 +73,7 @@ def as_input(columns: pa.Table) -> pa.Table:
     """Return the columns in types that a file of an input can have.
 
     Raises:
-        DeclarationError: A time has a part below a microsecond.
+        DeclarationError: A time has a part below a microsecond, or is too far away.
     """
     return pa.table({name: _plain(name, columns[name]) for name in columns.column_names})
 
@@ -96,6 +96,14 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
                 f"frame: {name!r} has times below a microsecond, which no key can have; round them."
             )
         return whole
+    if of.is_timestamp(kind):
+        try:
+            column.cast(pa.timestamp("us", kind.tz))
+        except pa.ArrowInvalid as error:
+            raise DeclarationError(
+                f"frame: {name!r} has times that 64 bits of microseconds do not count, those "
+                "outside of the years -290308 to 294247. Replace them, such as by null."
+            ) from error
     if kind in NO_KEYS or not any(is_one(kind) for is_one in KEY_TYPES):
         raise DeclarationError(f"frame: {name!r} is {kind}, which no key can have. Cast it.")
     return column
