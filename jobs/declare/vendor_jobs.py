@@ -42,7 +42,7 @@ class Running:
 
     Attributes:
         done: Finished items, if the vendor tells them.
-        total: Items, if the vendor tells them.
+        total: Has no effect, because a run knows how many items it submitted.
     """
 
     done: int | None = None
