@@ -239,7 +239,7 @@ class JobFiles:
             with self._lock_errors():
                 if self.folder.filesystem.type_name == "local":
                     self._lock_file(stack, wait)
-                elif self.folder.storage is None and objects.can_open(self.folder.root):
+                elif objects.can_open(self.folder.root):
                     folder, about = self.folder, {"host": socket.gethostname(), "pid": os.getpid()}
                     place = below(folder.root, folder.lookup, folder.fingerprint, JOBS, LOCK)
                     confirm = stack.enter_context(held(place, about, wait=wait)).confirm

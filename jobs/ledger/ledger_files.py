@@ -3,8 +3,8 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,6 @@ from jobs.storage.urls import below
 LIST_TRIES = 5
 NO_FOLDERS = ("s3", "gcs", "abfs")  # object stores, where a folder is a prefix of names
 
-# a root -> its filesystem, and the path in it
-OpenRoot = Callable[[str], tuple[fs.FileSystem, str]]
-
 
 @dataclass(frozen=True)
 class LedgerFiles:
@@ -33,18 +30,16 @@ class LedgerFiles:
         root: A folder (relative to the current folder), or a URL of any filesystem.
         lookup: The lookup's name.
         fingerprint: The request's fingerprint.
-        storage: Opens the root; by default `open_filesystem`.
     """
 
     root: str
     lookup: str
     fingerprint: str
-    storage: OpenRoot | None = field(default=None, compare=False, repr=False)
 
     @functools.cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
         try:
-            filesystem, path = (self.storage or open_filesystem)(self.root)
+            filesystem, path = open_filesystem(self.root)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise LedgerError(
                 f"ledger {self.root!r}: it cannot be opened: {error_text(error)}."
@@ -54,7 +49,7 @@ class LedgerFiles:
     @functools.cached_property
     def place(self) -> str:
         """Its URL for `jobs.storage.objects`; empty if only Arrow can open it."""
-        if self.storage is not None or "?" in self.root or not objects.is_found_here(self.root):
+        if "?" in self.root or not objects.is_found_here(self.root):
             return ""
         return below(self.root, self.lookup, self.fingerprint)
 
@@ -120,7 +115,7 @@ class LedgerFiles:
             handler.create_file(f"{self.path}/{name}", data)
         elif self.filesystem.type_name == "local":
             durable.create(Path(f"{self.path}/{name}"), data)
-        elif self.storage is None and objects.can_open(self.root):
+        elif objects.can_open(self.root):
             objects.create(below(self.root, self.lookup, self.fingerprint, name), data)
         else:
             raise LedgerError(

@@ -8,6 +8,7 @@ import pytest
 from pyarrow.fs import PyFileSystem
 
 from jobs.declare.ledger_settings import FOR_EVER
+from jobs.ledger import keyed_file, ledger_files
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.selection import select
@@ -55,12 +56,14 @@ def answer(key, now):
 @pytest.mark.parametrize(
     "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(3, 60))]
 )
-def test_every_answer_is_found_once_listings_have_had_the_time_to_show_it(seed):
+def test_every_answer_is_found_once_listings_have_had_the_time_to_show_it(seed, monkeypatch):
     draws = random.Random(f"late:{seed}")
     with simulated(seed) as night:
         store = LateStore(draws)
         files = PyFileSystem(ArrowFiles(store))
-        folder = LedgerFolder("ledger", "first", "f" * 16, storage=lambda root: (files, root))
+        for module in (ledger_files, keyed_file):
+            monkeypatch.setattr(module, "open_filesystem", lambda root: (files, root))
+        folder = LedgerFolder("ledger", "first", "f" * 16)
         written, early = {}, 0
         for number in range(60):
             now_us = int((EPOCH + night.now) * 1e6)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyarrow import fs
 
 from jobs.commands import compact as compact_command
 from jobs.commands.ledgers import Kept
@@ -62,11 +61,6 @@ def failing(request, monkeypatch, tmp_path):
     return storage
 
 
-def calm(folder):
-    """The same folder, on a filesystem that does not fail."""
-    return replace(folder, storage=lambda root: (fs.LocalFileSystem(), root))
-
-
 def records(keys, outcome="ok", at=1, run_id="run"):
     return [
         StoredAnswer(key, outcome, b'{"first_x":1}' if outcome == "ok" else None, at, run_id)
@@ -78,7 +72,6 @@ def fill(folder):
     """A generation that holds answers alone, one that it replaced, parts taken in, parts of later,
     marks of each kind, and what a run left that was killed long ago.
     """
-    folder = calm(folder)
     folder.write_part("run-1", "0-0", records(KEYS[:8]))
     folder.write_part("run-1", "0-1", records(KEYS[8:10], "asked"))
     compact(folder, grace=timedelta(0), now_us=NOW_US)
@@ -93,7 +86,7 @@ def fill(folder):
 
 def known(folder, keys=KEYS):
     found = select(
-        calm(folder), pa.array(keys, pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER
+        folder, pa.array(keys, pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER
     ).answers
     return {answer.key: answer for answer in as_answers(found)}
 
