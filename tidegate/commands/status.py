@@ -78,9 +78,8 @@ def _work(span: str, work: Sequence[Work]) -> Iterator[str]:
 
     if runs := sum(one.runs for one in work):
         rows, calls = sum(one.rows for one in work), sum(one.calls for one in work)
-        cost = priced(add_costs(*(one.cost for one in work)))
         done = (counted(rows, "row"), counted(calls, "call")) if rows or calls else ()
-        figures = (counted(runs, "run"), *done, cost)
+        figures = (counted(runs, "run"), *done, priced(add_costs(*(one.cost for one in work))))
         yield f"Runs of {span}: {', '.join(text for text in figures if text)}."
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from jobs.schema.records import DayMetrics, LookupMetrics
 
 SHARE_OF_GATE = 0.2  # of the time: a gate that was closed for longer is the first thing to fix
+SHORTEST_GATE = 0.5  # s: every run waits for a tenth of a second for its first part of the limits
 SHARE_OF_WAITS = 0.5  # of the time: calls waited because the service cannot take more at once
 SHARE_OF_LOOP = 0.9  # busy: then part of a call's time is its wait for a turn in the loop
 SHARE_OF_SLOTS = 0.8  # in use on average
@@ -62,8 +63,11 @@ def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
             lookup, throttled_s=throttled, down_s=down, adapted_s=adapted, shared_s=shared
         )
         lookups.append(replace(known, limited_by=limited_by(known, load.loop_busy)))
-    busy = None if load.loop_busy is None else round(load.loop_busy, 3)
-    return replace(figures, lookups=tuple(lookups), loop_busy=busy)
+    return replace(
+        figures,
+        lookups=tuple(lookups),
+        loop_busy=None if load.loop_busy is None else round(load.loop_busy, 3),
+    )
 
 
 def limited_by(lookup: LookupMetrics, loop_busy: float | None) -> str:
@@ -79,10 +83,11 @@ def limited_by(lookup: LookupMetrics, loop_busy: float | None) -> str:
     if not lookup.calls or lookup.wall_s <= 0:
         return ""
     all_in_use = lookup.slots_in_use >= SHARE_OF_SLOTS
+    gate = max(SHARE_OF_GATE * lookup.wall_s, SHORTEST_GATE)
     causes = {
-        "outage": lookup.down_s >= SHARE_OF_GATE * lookup.wall_s,
-        "rate": lookup.throttled_s >= SHARE_OF_GATE * lookup.wall_s,
-        "shared limits": lookup.shared_s >= SHARE_OF_GATE * lookup.wall_s,
+        "outage": lookup.down_s >= gate,
+        "rate": lookup.throttled_s >= gate,
+        "shared limits": lookup.shared_s >= gate,
         "cpu": loop_busy is not None and loop_busy >= SHARE_OF_LOOP,
         "adaptive": lookup.adapted_s >= SHARE_OF_WAITS * lookup.wall_s,
         "service": all_in_use and lookup.retried >= SHARE_OF_REPEATS * lookup.calls,

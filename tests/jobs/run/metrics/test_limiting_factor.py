@@ -29,6 +29,8 @@ SMOOTH = LookupMetrics(
         ({"limit_s": 60.0, "throttled_s": 30.0}, 0.3, "rate"),
         ({"limit_s": 40.0, "shared_s": 30.0}, 0.3, "shared limits"),
         ({"limit_s": 60.0, "throttled_s": 30.0, "down_s": 25.0}, 0.3, "outage"),
+        ({"wall_s": 0.11, "limit_s": 0.04, "throttled_s": 0.04}, 0.3, "spark"),
+        ({"wall_s": 0.12, "limit_s": 0.11, "shared_s": 0.07}, 0.3, "concurrency"),
         ({"calls": 0, "wall_s": 0.0, "limit_s": 0.0}, None, ""),
     ],
 )
