@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
+from pyspark.sql.pandas.types import from_arrow_type
 
 from jobs.input.dealing import Parts
 from jobs.input.keys.arrow_expressions import arrow_keys
-from jobs.input.keys.key_columns import MOST_ROWS
+from jobs.input.keys.key_columns import COMPARABLE, MOST_ROWS
 from jobs.run.keys.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT, is_whole, with_texts
 from jobs.run.rows.local_rows import CURE, LocalRows, NeedsSpark
@@ -34,11 +35,8 @@ if TYPE_CHECKING:
 
 _DRAWN = "__key_drawn"
 ROWS_COLLECTED = 500_000  # by a Spark job, for keys or files that Arrow may read differently
-# those of key_columns.py, as Spark names them: of strings only those without a collation
-COMPARABLE = {
-    "boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp",
-    "timestamp_ntz"
-}  # fmt: skip
+# of strings only those without a collation
+COMPARABLE_IN_SPARK = {from_arrow_type(kind, prefer_timestamp_ntz=True) for kind in COMPARABLE}
 
 
 @dataclass(frozen=True)
@@ -108,8 +106,9 @@ class KeySource:
 
     @property
     def _are_comparable(self) -> bool:
-        kinds = [self.prepared.schema[name].dataType for name in self.names]
-        return all(kind.simpleString() in COMPARABLE for kind in kinds)
+        return all(
+            self.prepared.schema[name].dataType in COMPARABLE_IN_SPARK for name in self.names
+        )
 
 
 @dataclass(frozen=True)
