@@ -1,6 +1,8 @@
 """Undoes the content coding of a body, gzip or deflate, once the whole body has arrived."""
 
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 GZIP, DEFLATE, RAW_DEFLATE = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
@@ -39,7 +41,7 @@ def decoded(body: bytes, coding: str, largest: int) -> tuple[bytes, bool]:
         TooLong: The decoded body is longer.
     """
     found, rest = bytearray(), body
-    try:
+    with refusing(coding):
         while rest:
             decoder = open_decoder(coding, body)
             if decoder is None:
@@ -52,9 +54,16 @@ def decoded(body: bytes, coding: str, largest: int) -> tuple[bytes, bool]:
             rest = decoder.unused_data.lstrip(b"\0")  # padding
             if not rest.startswith(b"\x1f\x8b"):  # no other member; other clients ignore it too
                 break
+    return bytes(found), True
+
+
+@contextmanager
+def refusing(coding: str) -> Iterator[None]:
+    """Raise NotDecodable for bytes that are not in this coding."""
+    try:
+        yield
     except zlib.error as error:
         raise NotDecodable(f"it is not in its Content-Encoding, {coding!r}: {error}") from error
-    return bytes(found), True
 
 
 def decoded_start(body: bytes, coding: str, most: int) -> bytes:

@@ -3,7 +3,6 @@
 import gzip
 import io
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from jobs.clients.client import CallFailed, Unclear
 from jobs.clients.http.answer_body import is_sized
-from jobs.clients.http.decoding import NotDecodable, open_decoder, read_coding
+from jobs.clients.http.decoding import open_decoder, read_coding, refusing
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.values.templates import as_json, dumped
 
@@ -70,13 +69,11 @@ async def read_to_file(response: aiohttp.ClientResponse) -> BodyFile:
     file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
     packing, inflated = PACKINGS.get(coding), None
     try:
-        async for piece in response.content.iter_chunked(PIECE):
-            if coding == "deflate":
-                inflated = inflated or open_decoder(coding, piece)
-            file.write(piece if inflated is None else inflated.decompress(piece))
-    except zlib.error as error:
-        file.close()
-        raise NotDecodable(f"it is not in its Content-Encoding, {coding!r}: {error}") from error
+        with refusing(coding):
+            async for piece in response.content.iter_chunked(PIECE):
+                if coding == "deflate":
+                    inflated = inflated or open_decoder(coding, piece)
+                file.write(piece if inflated is None else inflated.decompress(piece))
     except BaseException:
         file.close()
         raise
