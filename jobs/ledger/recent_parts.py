@@ -19,8 +19,7 @@ File = tuple[str, int, int]
 class RecentParts:
     """Tables of parts, at most MOST_BYTES of them. Thread-safe."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self) -> None:
         self._tables: OrderedDict[File, pa.Table] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -50,8 +49,8 @@ class RecentParts:
 
     def put(self, file: File, table: pa.Table) -> None:
         with self._lock:
-            if file not in self._tables and table.nbytes <= self._most_bytes // 4:
+            if file not in self._tables and table.nbytes <= MOST_BYTES // 4:
                 self._tables[file] = table
                 self._bytes += table.nbytes
-            while self._bytes > self._most_bytes:
+            while self._bytes > MOST_BYTES:
                 self._bytes -= self._tables.popitem(last=False)[1].nbytes

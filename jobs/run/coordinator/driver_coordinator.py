@@ -37,7 +37,6 @@ from jobs.task.link.link_protocol import (
     PROGRESS,
     SPENT,
     STOP,
-    Deadlines,
     DriverAddress,
 )
 
@@ -91,13 +90,11 @@ class DriverCoordinator:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         token: Callable[[int], str] = secrets.token_hex,
-        deadlines: Deadlines = DEADLINES,
         ports: Sequence[int] = ANY_PORT,
     ) -> None:
         self._host = host
         self._is_active, self._cancel = is_active, cancel
         self._clock, self._sleep = clock, sleep
-        self._deadlines = deadlines
         self._secret = token(SECRET_BYTES)
         self._jobs: dict[int, _Job] = {}
         self._released: list[_Job] = []  # until all their tasks have ended or are lost for good
@@ -335,7 +332,7 @@ class DriverCoordinator:
         job = task.job
         del job.tasks[task.name]
         if task.ended_at is None:
-            job.lost[task.name] = over_at = task.heard_at + self._deadlines.lost
+            job.lost[task.name] = over_at = task.heard_at + DEADLINES.lost
             if not task.connection.is_ended:
                 job.broken.add(task.name)
             if job.shares is not None:
@@ -355,7 +352,7 @@ class DriverCoordinator:
         """Closes silent tasks, and gives a lost task's calls to others once they have ended."""
         now = self._clock()
         for task in list(job.tasks.values()):
-            if now >= task.heard_at + self._deadlines.lost:
+            if now >= task.heard_at + DEADLINES.lost:
                 logging.getLogger("tidegate").warning(
                     "partition %d: its task has been silent for %.0f s and counts as lost; others "
                     "get its calls",
