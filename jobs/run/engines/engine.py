@@ -105,7 +105,8 @@ class LocalEngine:
 
     @property
     def coordinator(self) -> DriverCoordinator:
-        return _local_coordinator()
+        with _opening:
+            return _open_coordinator()
 
     def file_stage(self, files: Sequence[str], rows: int = 0) -> Stage:  # noqa: ARG002  # as Spark's
         return ThreadStage()
@@ -137,15 +138,10 @@ def is_elsewhere(option: str | None) -> bool:
     return chosen_engine(option) == SPARK and not is_local(master_here())
 
 
-_opening = threading.Lock()
-
-
-def _local_coordinator() -> DriverCoordinator:
-    with _opening:
-        return _opened_coordinator()
+_opening = threading.Lock()  # a cache alone may call its function twice
 
 
 @functools.cache
-def _opened_coordinator() -> DriverCoordinator:
+def _open_coordinator() -> DriverCoordinator:
     # a task of this process ends with it: no stage can end before its tasks
     return DriverCoordinator(LOOPBACK, LOOPBACK, lambda _stage: True)

@@ -41,7 +41,7 @@ def cost(lookup: Priced, intent: Intent, units: Mapping[str, int]) -> dict[str, 
     only `billed`, its number of items. units: at least "item" and "request"; a unit that is not
     there counts at its most.
     """
-    prices = _prices(lookup, intent)
+    prices = in_force(lookup.prices, f"{dt.datetime.fromtimestamp(intent.at, dt.UTC):%F}")
     if not prices:
         return {"billed": units["item"]}
     used = {one.unit: units.get(one.unit, (one.at_most or 0) * units["item"]) for one in prices}
@@ -50,7 +50,3 @@ def cost(lookup: Priced, intent: Intent, units: Mapping[str, int]) -> dict[str, 
         "billed": units["item"], "units": used, "costs": costs,
         "cost": f"{cost_of(prices, used):f}", "currency": prices[0].currency,
     }  # fmt: skip
-
-
-def _prices(lookup: Priced, intent: Intent) -> tuple[PriceFacts, ...]:
-    return in_force(lookup.prices, f"{dt.datetime.fromtimestamp(intent.at, dt.UTC):%F}")
