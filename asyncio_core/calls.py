@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from asyncio_core.errors import AsyncInvokeError
-from asyncio_core.function import ResultTypeError, as_results, survival, timeout_handler
+from asyncio_core.function import AsyncFunction, ResultTypeError, as_results, hook_or
 from asyncio_core.gate import Gate
 from asyncio_core.queues import Entry
 from asyncio_core.retry import RetryStrategy
@@ -65,8 +65,8 @@ class Calls:
         self._records_due = False  # see expect_records
         self.retries = self.timeouts = self.failures = self.cancelled = self.waiting_for_retry = 0
         self._invoke = function.async_invoke
-        self._handle_timeout = timeout_handler(function)
-        self._survives = survival(function)
+        self._handle_timeout = hook_or(AsyncFunction[Any, Any]().timeout, function, "timeout")
+        self._survives = hook_or(lambda _: False, function, "survives_timeout")
         self._limit = timeout
         self._strategy = retry_strategy
         self._gate = gate

@@ -128,16 +128,10 @@ def _returns_something_else(method: Any) -> bool:
     )
 
 
-def timeout_handler(function: Any) -> Callable[[Any], Any]:
-    """Return the function's handler of an expired time limit, or the default, which raises."""
-    handler: Callable[[Any], Any] | None = getattr(function, "timeout", None)
-    return handler if handler is not None else AsyncFunction[Any, Any]().timeout
-
-
-def survival(function: Any) -> Callable[[Any], bool]:
-    """Return the function that decides which calls survive a time limit; by default none does."""
-    own: Callable[[Any], bool] | None = getattr(function, "survives_timeout", None)
-    return own if own is not None else lambda _: False
+def hook_or(default: Callable[[Any], Any], function: Any, name: str) -> Callable[[Any], Any]:
+    """Return the function's method of this name, or the default if it has none."""
+    method: Callable[[Any], Any] | None = getattr(function, name, None)
+    return default if method is None else method
 
 
 def as_results(method: str, returned: Any) -> list[Any]:
