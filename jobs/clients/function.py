@@ -68,6 +68,13 @@ class FunctionClient:
         except asyncio.CancelledError as error:
             raise failed_by_cancel(error) from error
         except BaseException as error:  # sys.exit too
+            here = error.__traceback__
+            if isinstance(error, TypeError) and here is not None and here.tb_next is None:
+                # not from within the function: each row would make and repeat the call in vain
+                raise TidegateError(
+                    f"lookup {self.name}: its function needs `async def async_invoke(self, value)`"
+                    f"; the call gave {described(error)}"
+                ) from error
             raise failed_by_user(error, passing=isinstance(error, Exception)) from error
         if exchange is not None:
             exchange.answer = repr(answers)

@@ -21,9 +21,10 @@ from asyncio_core import (
 from asyncio_core.testing import run_virtual
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.registry import client_for
-from jobs.errors import DeclarationError, RowFailed, RunStopped
+from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
 from jobs.task.link.progress import AttemptCounts
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
+from jobs.task.lookup.error_text import user_facing_error
 from jobs.task.lookup.lookup_function import LookupFunction, needs_retry
 from jobs.task.lookup.lookup_state import LookupState, Row
 from jobs.wording import one_line
@@ -361,6 +362,26 @@ def test_a_timeout_that_is_a_coroutine_is_refused():
 
     with pytest.raises(DeclarationError, match="lookup mood: timeout is an async def"):
         ask(Late(), "a")
+
+
+def test_a_function_that_cannot_be_awaited_or_called_ends_the_run_at_its_first_call():
+    class Plain:
+        calls = 0
+
+        def async_invoke(self, value):
+            self.calls += 1
+            return [{"score": 1.0}]
+
+    class WithoutArgument:
+        async def async_invoke(self):
+            return []
+
+    plain = Plain()
+    for function in (plain, WithoutArgument()):
+        with pytest.raises(AsyncInvokeError, match="needs `async def async_invoke") as failure:
+            ask(function, "a", retry=Retry(retries=2))
+        assert type(user_facing_error(failure.value)) is TidegateError
+    assert plain.calls == 1
 
 
 def test_throttled_calls_use_up_no_retry_and_the_clock_stands_while_the_gate_is_closed():
