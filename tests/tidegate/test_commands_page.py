@@ -13,12 +13,18 @@ from tidegate import Env
 from tidegate.__main__ import command_parser, main
 from tidegate.commands import COMMANDS, load_command
 
-PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "commands.md").read_text()
 SECTIONS = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 EXAMPLES = [
     line
     for block in (*blocks("docs/commands.md", "sh"), *blocks("docs/streams.md", "sh"))
     for line in block.splitlines()
+]
+IN_SENTENCES = [  # those with a day, which are written out
+    command
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    for command in re.findall(r"`tidegate ([^`|>]* \d{4}-\d\d-\d\d[^`|>]*)`", page.read_text())
 ]
 FOR_ALL = {"-h", "--help", "--package", "--conf"}  # said at the top of the page
 
@@ -48,6 +54,12 @@ def test_each_example_is_read_by_the_command_line(example):
         return
     assert program == "tidegate"
     command_parser(arguments[0]).parse_args(arguments[1:])
+
+
+@pytest.mark.parametrize("command", IN_SENTENCES)
+def test_each_command_in_a_sentence_of_any_page_is_read_by_the_command_line(command):
+    name, *arguments = shlex.split(command)
+    command_parser(name).parse_intermixed_args(arguments)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
