@@ -412,6 +412,14 @@ class LookupMetrics(Facts):
     limited_by: str = ""
 
     @property
+    def known_share(self) -> float:
+        """Share of the rows that cost no call of their own: answered from the ledger, or by an
+        equal row's call. Reports show it.
+        """
+        rows = sum(self.outcomes.values())
+        return (self.from_ledger + self.shared) / rows if rows else 0.0
+
+    @property
     def slots_in_use(self) -> float:
         """The used share of the allowed concurrent calls, on average from the first call to the
         last.
