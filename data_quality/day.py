@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from data_quality.catalogue import CheckSpec, checks
 from data_quality.findings import Finding, personal_columns, plain
 from data_quality.judging import Judging, QualityResult, make_verdict
-from data_quality.rows.written_day import LONGEST, Evaluate, Stored, Tasks, WrittenDay
+from data_quality.rows.written_day import Evaluate, Stored, Tasks, WrittenDay
 from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used, quiet
-from jobs.schema import columns as schema
 from jobs.schema.personal import HIDDEN
 from jobs.schema.records import DayFacts, DayMetrics, DeclaredFacts, Verdict
 from jobs.storage.parquet_files import rows_of_files
 from jobs.storage.urls import is_url
-from jobs.wording import one_line
 
 import_when_used(*OF_GREAT_EXPECTATIONS)
 with quiet():
-    from data_quality.suite import validate
+    from data_quality.suite import find_exception, is_of_rows, validate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+NO_ROWS = "the day has no rows to judge"
 WITHHELD = "its error may repeat a personal value; Spark's log on the run's machine has it"
 
 
@@ -63,8 +62,10 @@ def check(
 def judge(day: WrittenDay) -> QualityResult:
     specs = checks(day.declared)
     judging = Judging([spec.check for spec in specs if spec.check is not None], day)
+    empty = {spec.name for spec in specs if is_of_rows(spec)} if not _rows(day) else set()
     with quiet():
-        results, refused = validate(specs, judging.findings, _frame(day))
+        asked = [spec for spec in specs if spec.name not in empty]
+        results, refused = validate(asked, judging.findings, _frame(day))
     if day.facts.input_files and not day.facts.files and not results["every_row_once"].success:
         refused = {
             spec.name: "no files to check" for spec in specs if spec.name != "every_row_once"
@@ -72,15 +73,22 @@ def judge(day: WrittenDay) -> QualityResult:
     verdicts = tuple(
         Verdict(spec.name, "not_run", spec.severity, f"not run: {refused[spec.name]}")
         if spec.name in refused
+        else Verdict(spec.name, "passed", spec.severity, NO_ROWS, 0, 0, spec.description)
+        if spec.name in empty
         else _verdict(spec, results[spec.name], day.declared)
         for spec in specs
     )
     return QualityResult(verdicts, judging.pictures)
 
 
+def _rows(day: WrittenDay) -> int:
+    return day.output.rows + day.rows_kept
+
+
 def _frame(day: WrittenDay) -> DataFrame | None:
     from pyspark.sql.pandas.types import from_arrow_schema
-    from pyspark.sql.types import StructType
+
+    from data_quality.expectation_trials import output_types
 
     if not day.declared.expectations:
         return None
@@ -96,21 +104,11 @@ def _frame(day: WrittenDay) -> DataFrame | None:
                 rows_of_files(files, columns), types
             )
         return day.spark.read.schema(types).parquet(*files)
-    ddl = [column.ddl for column in schema.ROW_TABLE]
-    for lookup in day.declared.lookups:
-        ddl += [f"`{column}` {kind}" for column, kind in lookup.returns]
-        ddl += [column.ddl for column in schema.published_columns(lookup.name)]
-        ddl += [column.of(lookup.name).ddl for column in schema.AUDIT_TABLE]
-    ddl += [column.ddl for choice in day.declared.choices for column in choice.published()]
-    added = StructType.fromDDL(", ".join(ddl))
-    assert isinstance(added, StructType)  # a list of columns always is
-    own = {field.name for field in added}
-    carried = [field for field in day.input.spark_types if field.name not in own]
-    return day.spark.createDataFrame([], StructType([*carried, *added]))
+    return day.spark.createDataFrame([], output_types(day.declared, day.input.spark_types))
 
 
 def _verdict(spec: CheckSpec, result: Any, declared: DeclaredFacts) -> Verdict:
-    if broken := _exception(result.exception_info):
+    if broken := find_exception(result.exception_info):
         why = WITHHELD if _is_personal(spec, declared) else broken
         return Verdict(spec.name, "not_run", spec.severity, f"not run: {why}")
     found = result.result
@@ -147,11 +145,3 @@ def _verdict_of_a_stock_expectation(
     return Verdict(
         spec.name, status, spec.severity, sentence, unexpected, elements, spec.description, evidence
     )
-
-
-def _exception(info: dict[str, Any]) -> str | None:
-    """Returns the message of the exception that stopped a check, which is nested by metric."""
-    if "raised_exception" in info:
-        return one_line(info["exception_message"], LONGEST) if info["raised_exception"] else None
-    messages = [_exception(inner) for inner in info.values() if isinstance(inner, dict)]
-    return next((message for message in messages if message), None)

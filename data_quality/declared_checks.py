@@ -1,13 +1,23 @@
 """Finds declared checks that cannot be made, before a run makes a call."""
 
+from __future__ import annotations
+
+import re
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from data_quality import catalogue
+from data_quality.rows.column_types import output_columns
 from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used, quiet
+from jobs.schema import columns as schema
 from jobs.schema.records import DeclaredFacts, ExpectationFacts
+from jobs.wording import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 OF_ONE = ("column", "column_A", "column_B")
-AUDIT = "_"  # the first character of its columns
+IN_CONDITION = re.compile(r"""\bcol\(["'](.*?)["']\)""")
 
 
 def find_wrong_checks(declared: DeclaredFacts, columns: Collection[str] | None) -> list[str]:
@@ -25,14 +35,18 @@ def wrong_severity(declared: DeclaredFacts) -> str:
     return ""
 
 
-def wrong_expectations(declared: DeclaredFacts, columns: Collection[str] | None) -> list[str]:
-    """Returns a sentence for each expectation that Great Expectations would refuse after the calls.
+def wrong_expectations(
+    declared: DeclaredFacts, columns: Collection[str] | None, rows: DataFrame | None = None
+) -> list[str]:
+    """Returns a sentence for each expectation that could not run after the calls.
 
     It imports Great Expectations, which takes seconds, if there are expectations.
 
     Args:
         declared: The declaration.
         columns: The columns of the input; None if they are unknown.
+        rows: Of the input, for their types, with which Spark tries the expectations; None tries
+            none.
     """
     if not declared.expectations:
         return []
@@ -40,23 +54,27 @@ def wrong_expectations(declared: DeclaredFacts, columns: Collection[str] | None)
     with quiet():
         from data_quality.suite import find_refusal
 
-    known = {name.lower() for name in columns or ()}
-    known |= {column.name.lower() for column in declared.published_answers()}
-    found = []
+    known = {*(columns or ()), *(column.name for column in output_columns(declared))}
+    known |= {schema.key(lookup.name) for lookup in declared.lookups}
+    lower, found = {name.lower() for name in known}, []
     for wanted in declared.expectations:
         with quiet():
             why = find_refusal(wanted)
-        missing = [name for name in _columns(wanted) if name.lower() not in known]
+        missing = [name for name in _columns(wanted) if name.lower() not in lower]
         if not why and missing and columns is not None:
-            why = f"{wanted.type}: the table has no column {missing[0]!r}"
+            meant = did_you_mean(missing[0], known)
+            why = f"{wanted.type}: the table has no column {missing[0]!r}.{meant}"
         if why:
-            found.append(f"expectations: {why.removesuffix('.')}.")
-    return found
+            found.append(why)
+    if rows is not None and not found:
+        from data_quality.expectation_trials import find_broken
+
+        found = find_broken(declared, rows)
+    return [f"expectations: {why.removesuffix('.')}." for why in found]
 
 
 def _columns(wanted: ExpectationFacts) -> Iterator[str]:
     given = wanted.arguments
-    names = [given[name] for name in OF_ONE if name in given]
-    for name in (*names, *given.get("column_list", ())):
-        if isinstance(name, str) and not name.startswith(AUDIT):
-            yield name
+    named = (*(given.get(name) for name in OF_ONE), *given.get("column_list", ()))
+    yield from (name for name in named if isinstance(name, str))
+    yield from IN_CONDITION.findall(str(given.get("row_condition", "")))

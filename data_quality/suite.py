@@ -6,6 +6,7 @@ user's expectations itself, in Spark.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +15,13 @@ import great_expectations as gx
 import great_expectations.expectations as gxe
 import pyarrow as pa
 from great_expectations.execution_engine import PandasExecutionEngine, SparkDFExecutionEngine
-from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.expectations.expectation import (
+    BatchExpectation,
+    ColumnAggregateExpectation,
+    ColumnMapExpectation,
+    ColumnPairMapExpectation,
+    MulticolumnMapExpectation,
+)
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
@@ -31,6 +38,14 @@ if TYPE_CHECKING:
 
 Judge = Callable[[], Mapping[str, Finding]]
 
+# in Spark's errors: of Python, which a traceback ends with, or of a task in Java
+CAUSE = re.compile(r"(?:^Traceback .*\n(?:[ \t].*\n)*|executor \w+\): )(\S.*)", re.MULTILINE)
+OF_ROWS = (
+    ColumnAggregateExpectation,
+    ColumnMapExpectation,
+    ColumnPairMapExpectation,
+    MulticolumnMapExpectation,
+)
 _SEVERITY = {"error": "critical", "warn": "warning"}
 # by running validation, because a metric's arguments can only be plain data
 _JUDGES: dict[str, Judge] = {}
@@ -135,14 +150,34 @@ def find_refusal(wanted: ExpectationFacts) -> str:
     return made if isinstance(made, str) else ""
 
 
+def _kind(wanted: ExpectationFacts) -> Any:
+    return getattr(gxe, "".join(part.capitalize() for part in wanted.type.split("_")), None)
+
+
 def _user_expectation(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
-    kind = getattr(gxe, "".join(part.capitalize() for part in wanted.type.split("_")), None)
+    kind = _kind(wanted)
     if kind is None:
         return f"Great Expectations has no {wanted.type}"
     try:
         return kind(**wanted.arguments, **common)
     except (TypeError, ValueError) as wrong:
         return f"{wanted.type}: {one_line(str(wrong), LONGEST)}"
+
+
+def is_of_rows(spec: CheckSpec) -> bool:
+    """Whether the check is an expectation of values in rows, not of the table's rows or columns."""
+    kind = None if spec.expectation is None else _kind(spec.expectation)
+    return kind is not None and issubclass(kind, OF_ROWS)
+
+
+def find_exception(info: dict[str, Any]) -> str | None:
+    """Returns the message of the exception that stopped a check, which is nested by metric."""
+    if "raised_exception" in info:
+        text = info["exception_message"] or ""
+        cause = CAUSE.search(text)
+        return one_line(cause[1] if cause else text, LONGEST) if info["raised_exception"] else None
+    messages = [find_exception(inner) for inner in info.values() if isinstance(inner, dict)]
+    return next((message for message in messages if message), None)
 
 
 def _run(expectations: list[Any], frame: DataFrame | None) -> dict[str, Any]:

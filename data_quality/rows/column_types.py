@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from jobs.schema import columns as schema
+from jobs.schema.columns import Column
 from jobs.schema.records import DeclaredFacts
 
 STRUCT = "a struct"  # the type of a key's column, with parts of any type
@@ -30,13 +31,23 @@ def declared_name(ddl: str) -> str:
 
 def written_types(declared: DeclaredFacts) -> dict[str, str]:
     """Returns the types of the columns that a run adds to its input, without answer columns."""
+    answers = {name for lookup in declared.lookups for name, _ in lookup.returns}
+    keys = {schema.key(lookup.name): STRUCT for lookup in declared.lookups}
+    return {
+        column.name: declared_name(column.kind)
+        for column in output_columns(declared)
+        if column.name not in answers
+    } | keys
+
+
+def output_columns(declared: DeclaredFacts) -> list[Column]:
+    """Returns the columns that a run adds to its input, but for the keys, in their order."""
     columns = list(schema.ROW_TABLE)
     for lookup in declared.lookups:
-        columns += [column.of(lookup.name) for column in schema.AUDIT_TABLE]
+        columns += [Column(name, kind, "") for name, kind in lookup.returns]
         columns += schema.published_columns(lookup.name)
-    columns += [one for choice in declared.choices for one in choice.published()]
-    keys = {schema.key(lookup.name): STRUCT for lookup in declared.lookups}
-    return {column.name: declared_name(column.kind) for column in columns} | keys
+        columns += [column.of(lookup.name) for column in schema.AUDIT_TABLE]
+    return columns + [column for choice in declared.choices for column in choice.published()]
 
 
 def unified(files: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, str]]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from jobs.errors import DeclarationError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from jobs.declare.enrichment import Enrichment
     from jobs.input.day import InputDay
 
@@ -27,16 +29,24 @@ def named(reference: str) -> Any:
         ) from error
 
 
-def require_expectations(enrichment: Enrichment, input_day: InputDay, checks: str | None) -> None:
+def require_expectations(
+    enrichment: Enrichment,
+    input_day: InputDay,
+    checks: str | None,
+    spark: SparkSession | None = None,
+) -> None:
     """Refuse expectations that cannot be evaluated, before any call. It waits for the import of
-    Great Expectations.
+    Great Expectations. With Spark, which evaluates them, it tries them.
 
     Raises:
-        DeclarationError: One is unknown, or its arguments are wrong.
+        DeclarationError: One is unknown, its arguments are wrong, or it fails on made-up rows.
     """
     if checks and enrichment.expectations:
         find_wrong = named(f"{checks.rpartition('.')[0]}.{WRONG_EXPECTATIONS}")
-        if wrong := find_wrong(enrichment.facts(), input_day.names):
+        types, rows = input_day.spark_types(), None
+        if spark is not None:
+            rows = spark.createDataFrame([], types) if types else input_day.read(spark)
+        if wrong := find_wrong(enrichment.facts(), input_day.names, rows):
             raise DeclarationError(f"{enrichment.name}: {wrong[0]}")
 
 

@@ -64,7 +64,8 @@ class DayRun:
         """Writes, counts and judges the files. Returns the saved record."""
         started_at, began = _now(), self.clock()
         on_store = self._writes_on_store()
-        require_expectations(self.enrichment, self.input_day, self.checks)
+        spark = self.engine.spark if isinstance(self.engine, SparkEngine) else None
+        require_expectations(self.enrichment, self.input_day, self.checks, spark)
         importing = import_meanwhile(self.checks)
         try:
             with RunProgress(self.engine.coordinator, self.input_day.rows, self.report) as progress:

@@ -180,6 +180,26 @@ def test_an_expectation_whose_result_is_not_json_is_judged_with_the_rest(spark, 
     assert found["every_row_once"].status == "passed"
 
 
+def test_a_day_without_rows_passes_the_expectations_of_values_and_none_of_the_table(
+    spark, tmp_path
+):
+    kinds = ("mean_to_be_between", "unique_value_count_to_be_between", "max_to_be_between")
+    least = {"min_value": 1}
+    expectations = (
+        *(
+            ExpectationFacts(f"expect_column_{kind}", {"column": "distance"} | least)
+            for kind in kinds
+        ),
+        ExpectationFacts("expect_table_row_count_to_be_between", least),
+    )
+    facts, _ = honest_day(tmp_path, event_time=False, sizes=(0,), expectations=expectations).write()
+    found = {verdict.check: verdict for verdict in check(spark, facts).verdicts}
+    judged = {name: (one.status, one.sentence) for name, one in found.items() if "expect_" in name}
+    assert judged.pop("expect_table_row_count_to_be_between") == ("failed", "observed 0")
+    assert set(judged.values()) == {("passed", "the day has no rows to judge")}
+    assert len(judged) == len(kinds)
+
+
 def test_an_expectation_shows_no_personal_key(spark, tmp_path):
     columns = ["_plane_key", "_PLANE_error", "_plane_status"]
     day = honest_day(

@@ -29,3 +29,10 @@ def test_an_expectation_that_cannot_be_evaluated_costs_no_call(local_days, spark
     monkeypatch.delenv(ENGINE)
     wrong = "expectations=[Expectation('expect_column_values_to_be_unique', column='nope')]"
     assert run(local_days, wrong) == ([2, 2], [])
+
+
+@pytest.mark.spark
+def test_an_expectation_that_only_spark_can_refuse_costs_no_call(local_days, spark, monkeypatch):
+    monkeypatch.delenv(ENGINE)
+    wrong = "Expectation('expect_column_values_to_match_regex', column='town', regex='a(')"
+    assert run(local_days, f"expectations=[{wrong}]") == ([0, 2], [])
