@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
-
+from tests.jobs.run.drawn.input_files import COLUMNS, FORMATS, SCHEMA, in_format
 from tests.jobs.run.drawn.money import most_of_call, most_units, with_money
 from tests.jobs.run.drawn.natures import MEMBERS, ONCE, PATIENCE, Look
 
@@ -45,15 +44,7 @@ TEXTS = (
     "", "a", "a/b", "..", "ä", "a\u0308", "漢字", "😀", " padded ", "1e5", "null", "?x=1&y", "%2F",
     '"', "a\nb", "\\", "x" * 300, "0", "A", "+", "#", "{k}", "\u200b", "true",
 )  # fmt: skip
-COLUMNS = {  # name -> kind of its values
-    "k": "text", "number": "number", "x": "double", "money": "decimal", "day": "date",
-    "at": "time", "yes": "bool",
-}  # fmt: skip
 ONLY_CARRIED = ("x", "money")  # only Spark makes keys of them
-TYPES = {
-    "text": pa.string(), "number": pa.int64(), "double": pa.float64(), "bool": pa.bool_(),
-    "decimal": pa.decimal128(20, 4), "date": pa.date32(), "time": pa.timestamp("us", "UTC"),
-}  # fmt: skip
 HEAD = """from datetime import timedelta
 
 from tests.jobs.run.drawn.functions import Answers, ask_vendor
@@ -110,6 +101,7 @@ class Drawn:
     mode: str
     acts: list[str]
     bounds_itself: bool = False  # the budget is the enrichment's, not the service's
+    form: str = "parquet"  # of the input's files
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -136,8 +128,11 @@ class Drawn:
                 ))  # fmt: skip
             else:
                 lookups[-1].named["of"].append(one)
+        read = {"path": "raw", "row_id": ["id"], "format": self.form}
+        if self.form != "parquet":
+            read["schema"] = SCHEMA
         it = call(
-            "Enrichment", name="drawn", input=call("Input", path="raw", row_id=["id"]),
+            "Enrichment", name="drawn", input=call("Input", **read),
             lookups=lookups, output=call("Output", path="published"), mode=self.mode,
             ledger=call("Ledger", path="ledger"),
             tolerance=call("Tolerance", error=1.0, timeout=1.0), budget=budgets,
@@ -234,7 +229,8 @@ def _budgets_of(look: Look) -> list[Call]:
 def draw(seed: int) -> Drawn:
     """The declaration of this seed."""
     draws = random.Random(f"declaration:{seed}")
-    rows = _draw_rows(draws)
+    form = random.Random(f"form:{seed}").choice(FORMATS)
+    rows = [in_format(form, row) for row in _draw_rows(draws)]
     looks: list[Look] = []
     for name in "abc"[: draws.choice((1, 1, 2, 2, 3))]:
         looks.append(_draw_look(draws, seed, name, looks))
@@ -249,6 +245,7 @@ def draw(seed: int) -> Drawn:
     drawn = Drawn(
         looks, _draw_days(seed, rows), draws.choice((1, 1, 2, 3)), auth,
         draws.choice(("ordered", "unordered")), draws.choices(ACTS, k=draws.choice((2, 3, 4))),
+        form=form,
     )  # fmt: skip
     more = random.Random(f"more:{seed}")
     is_alone = sum(bool(look.prices) for look in looks) == 1
@@ -277,13 +274,6 @@ def _draw_days(seed: int, rows: list[dict[str, Any]]) -> dict[str, list[dict[str
     starts = [0, *sorted(ends), len(rows)]
     parts = [rows[start:end] for start, end in itertools.pairwise(starts)]
     return {f"2026-01-{number:02}": part for number, part in enumerate(parts, start=1)}
-
-
-def table_of(rows: list[dict[str, Any]]) -> pa.Table:
-    columns = {"id": pa.array([row["id"] for row in rows], pa.int64())}
-    for name, kind in COLUMNS.items():
-        columns[name] = pa.array([row[name] for row in rows], TYPES[kind])
-    return pa.table(columns)
 
 
 def _draw_value(draws: random.Random, kind: str) -> Any:

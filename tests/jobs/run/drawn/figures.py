@@ -109,9 +109,12 @@ class Figures:
             self._same(f"{day}: oldest answer of {look.name}", found.oldest_answer_at, shown)
 
     def _may_try_again(self, look):
-        """Whether calls begin anew by a token that is refused, or in a pause before they leave."""
+        """Whether calls begin anew by a token that is refused, or in a pause before they leave, as
+        second ones and those that wait for their mark.
+        """
         is_renewed = self.drawn.auth.get(look.service, "").startswith("oauth")
-        asks_in_pause = look.kind == "coroutine" or look.repair
+        is_marked = not (look.idempotent or look.has_header)
+        asks_in_pause = look.kind == "coroutine" or look.repair or is_marked
         return is_renewed or (asks_in_pause and bool({"throttled", "busy", "over"} & {*look.moods}))
 
     def _judge_requests(self, look, parts, before):

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from jobs.commands.costs import list_costs
 from jobs.limits.store_url import LIMITS_URL
 from tests.jobs.run.drawn.acts import Acts
-from tests.jobs.run.drawn.declarations import IN_SQL, draw, table_of
+from tests.jobs.run.drawn.declarations import IN_SQL, draw
 from tests.jobs.run.drawn.expected import World, key_of, text_of
 from tests.jobs.run.drawn.functions import VENDOR
+from tests.jobs.run.drawn.input_files import write_files
 from tests.jobs.run.drawn.vendors import SECRET, DrawnVendor
 from tidegate.__main__ import main
 
@@ -60,6 +59,7 @@ class Night:
         self.has_stopped = False
         self.done, self.tried = Counter(), Counter()
         self._url, self.draws = service.url, random.Random(f"acts:{seed}")
+        self._draws_of_files = random.Random(f"files:{seed}")
         self.draws_of_figures = random.Random(f"figures:{seed}")
         VENDOR[:] = [self.vendor]
         if any(look.budget for look in self.drawn.looks):
@@ -84,12 +84,8 @@ class Night:
 
     def write_day(self, day):
         """Write the input of a day, in place of the one before."""
-        folder, table = Path(f"raw/date={day}"), table_of(self.drawn.days[day])
-        folder.mkdir(parents=True, exist_ok=True)
-        size = -(-table.num_rows // self.drawn.files)
-        for number in range(self.drawn.files):
-            part = table.slice(number * size, size)
-            pq.write_table(part, folder / f"{number}.parquet")
+        rows, files = self.drawn.days[day], self.drawn.files
+        write_files(self.drawn.form, Path(f"raw/date={day}"), rows, files, self._draws_of_files)
 
     def _declare(self):
         Path("declared/it.py").write_text(self.drawn.text(self._url))

@@ -1,0 +1,116 @@
+"""Writes the rows of a drawn declaration as files of its format, in every way that is allowed."""
+
+import datetime as dt
+import gzip
+import json
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+COLUMNS = {  # name -> kind of its values
+    "k": "text", "number": "number", "x": "double", "money": "decimal", "day": "date",
+    "at": "time", "yes": "bool",
+}  # fmt: skip
+TYPES = {  # of Arrow, and of Spark's DDL
+    "text": (pa.string(), "STRING"), "number": (pa.int64(), "BIGINT"),
+    "double": (pa.float64(), "DOUBLE"), "bool": (pa.bool_(), "BOOLEAN"),
+    "decimal": (pa.decimal128(20, 4), "DECIMAL(20,4)"), "date": (pa.date32(), "DATE"),
+    "time": (pa.timestamp("us", "UTC"), "TIMESTAMP"),
+}  # fmt: skip
+SCHEMA = ", ".join(["id BIGINT", *(f"{name} {TYPES[kind][1]}" for name, kind in COLUMNS.items())])
+FORMATS = ("parquet", "parquet", "csv", "json")
+IN_QUOTES = '",\n\r'
+
+
+def write_files(form, folder, rows, files, draws):
+    """Write the rows of a day, in place of those before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    size = -(-len(rows) // files)
+    for number in range(files):
+        part = rows[number * size : (number + 1) * size]
+        place = folder / f"{number}.{form}"
+        for old in folder.glob(f"{place.name}*"):
+            old.unlink()
+        if form == "parquet":
+            pq.write_table(table_of(part), place)
+        elif part:
+            lines = csv_lines(part, draws) if form == "csv" else json_lines(part, draws)
+            _write_text(place, lines, draws)
+
+
+def table_of(rows):
+    columns = {"id": pa.array([row["id"] for row in rows], pa.int64())}
+    for name, kind in COLUMNS.items():
+        columns[name] = pa.array([row[name] for row in rows], TYPES[kind][0])
+    return pa.table(columns)
+
+
+def in_format(form, row):
+    """The row, without numbers that no file of the format can have."""
+    can_be = form != "json" or row["x"] is None or math.isfinite(row["x"])
+    return row if can_be else row | {"x": None}
+
+
+def csv_lines(rows, draws):
+    """A header and a line for each row, with a column that the schema does not name."""
+    names = ["id", *COLUMNS, "other"]
+    draws.shuffle(names)
+    yield ",".join(name.upper() if draws.random() < 0.2 else name for name in names)
+    for row in rows:
+        yield ",".join(_csv_value((row | {"other": 'x"y'})[name], draws) for name in names)
+
+
+def _csv_value(value, draws):
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else _as_text(value, draws)
+    if not isinstance(value, str) and draws.random() < 0.2:
+        text = f" {text} "
+    is_quoted = text == "" or any(one in text for one in IN_QUOTES) or draws.random() < 0.2
+    return f'"{text.replace(chr(34), 2 * chr(34))}"' if is_quoted else text
+
+
+def json_lines(rows, draws):
+    """An object for each row; all but the first may lack what is null, and lines may be empty."""
+    for place, row in enumerate(rows):
+        names = [name for name in row if not place or row[name] is not None or draws.random() < 0.5]
+        draws.shuffle(names)
+        is_ascii = draws.random() < 0.5
+        members = (
+            f"{json.dumps(name)}: {_json_value(row[name], draws, is_ascii)}" for name in names
+        )
+        yield "{" + ", ".join(members) + "}"
+        if draws.random() < 0.1:
+            yield draws.choice(("", "null"))
+
+
+def _json_value(value, draws, is_ascii):
+    if value is None or isinstance(value, str | bool):
+        return json.dumps(value, ensure_ascii=is_ascii)
+    text = _as_text(value, draws)
+    return f'"{text}"' if isinstance(value, dt.date) else text
+
+
+def _as_text(value, draws):
+    """A value that is no text; times in any zone, the form of which says it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return {math.inf: "Infinity"}.get(value, "NaN" if math.isnan(value) else repr(value))
+    if not isinstance(value, dt.datetime):
+        return str(value)
+    hours = draws.choice((None, 0, 2, -5))
+    if hours is None:
+        return value.replace(tzinfo=None).isoformat(sep=draws.choice(" T"))
+    return value.astimezone(dt.timezone(dt.timedelta(hours=hours))).isoformat()
+
+
+def _write_text(place, lines, draws):
+    end = draws.choice(("\n", "\r\n"))
+    content = (end.join(lines) + draws.choice(("", end))).encode()
+    if draws.random() < 0.2:
+        Path(f"{place}.gz").write_bytes(gzip.compress(content))
+    else:
+        place.write_bytes(content)
