@@ -65,7 +65,8 @@ class Acts:
         elif name == "column" and look.kind in BY_PATHS and not look.waterfall:
             new = self._draws.choice([*MEMBERS])
             changed["members"] = tuple(dict.fromkeys((*look.members, new)))
-        self._night.change(look, replace(look, **changed))
+        for one in self._night.beside(look) if name in ("price", "budget") else [look]:
+            self._night.change(one, replace(one, **changed))
 
     # -- acts --------------------------------------------------------------------------------------
     def _run(self, _look):
@@ -247,7 +248,7 @@ class Acts:
         for look in self._drawn.looks:
             if not look.budget:
                 continue
-            spent = self._vendor.bills[look.name] - self._night.tried[look.name]
+            spent = self._night.budgeted(look)
             is_renewed = self._drawn.auth[look.service].startswith("oauth")  # a 401 is repeated
             if spent > look.budget and not is_renewed:
                 self._night.faults.append(

@@ -112,12 +112,14 @@ class Drawn:
         """The module that declares it as `it`."""
         lookups: list[Call] = []
         budgets: list[Call] = []
-        for drawn in self.looks:
-            look = drawn
+        for look in self.looks:
             if self.bounds_itself:
                 budgets += _budgets_of(look)
-                look = replace(look, budget=Decimal(0))
-            one = _declared(look, url, self.auth.get(look.service, ""))
+            beside = [one for one in self.looks if one.service == look.service != ""]
+            service = _service_of(beside, url, self.auth[look.service]) if beside else None
+            if self.bounds_itself and service:
+                service.named["budget"] = []
+            one = _declared(look, service)
             if not look.waterfall:
                 lookups.append(one)
             elif not lookups or lookups[-1].named["name"] != look.waterfall:
@@ -149,7 +151,7 @@ def _function_of(look: Look) -> str:
     return ""
 
 
-def _declared(look: Look, url: str, auth: str) -> Call:
+def _declared(look: Look, service: Call | None) -> Call:
     types = {name: kind for name, (kind, _) in MEMBERS.items()}
     types |= {"v": "STRING", "items": "ARRAY<STRING>"}
     named = {
@@ -157,8 +159,8 @@ def _declared(look: Look, url: str, auth: str) -> Call:
         "returns": ", ".join(f"{look.column(name)} {types[name]}" for name in look.members),
         "version": look.version, "when": look.when or None, **look.fields,
     }  # fmt: skip
-    if look.service:
-        named["service"] = _service_of(look, url, auth)
+    if service:
+        named["service"] = service
     if look.kind in BY_PATHS:
         named["paths"] = {look.column(member): f"$.{member}" for member in look.members}
         if "items" in look.members:
@@ -177,7 +179,8 @@ def _declared(look: Look, url: str, auth: str) -> Call:
     return call("SqlLookup" if look.kind in IN_SQL else "HttpLookup", **named)
 
 
-def _service_of(look: Look, url: str, auth: str) -> Call:
+def _service_of(looks: list[Look], url: str, auth: str) -> Call:
+    look = looks[0]
     user, secret = (call("Env", f"DRAWN_{name}") for name in ("USER", "SECRET"))
     kind, _, how = auth.partition(" ")
     auths = {
@@ -192,7 +195,7 @@ def _service_of(look: Look, url: str, auth: str) -> Call:
     }  # fmt: skip
     return call(
         "Service", name=look.service, url=f"{url}/{look.service}", prices=_prices_of(look),
-        max_concurrency=1 + len(look.moods) % 6, outage=PATIENT, auth=auths.get(kind),
+        max_concurrency=len(looks) + len(look.moods) % 6, outage=PATIENT, auth=auths.get(kind),
         budget=_budgets_of(look),
     )  # fmt: skip
 
@@ -236,6 +239,7 @@ def draw(seed: int) -> Drawn:
         looks.append(_draw_look(draws, seed, name, looks))
     if len(looks) > 1 and draws.random() < 0.35:
         looks[:2] = _as_waterfall(draws, looks)
+    looks = _at_one_service(looks, seed)
     auth = {look.service: draws.choice(AUTHS) for look in looks if look.service}
     for place, look in enumerate(looks):
         if look.kind == "pages" and auth[look.service].startswith("oauth"):
@@ -253,6 +257,21 @@ def draw(seed: int) -> Drawn:
     if more.random() < 0.3:
         drawn.acts.insert(more.randint(0, len(drawn.acts)), "repair")
     return drawn
+
+
+def _at_one_service(looks: list[Look], seed: int) -> list[Look]:
+    """The lookups, possibly two of them at one service, with its prices and its budget."""
+    can_share = [one for one in looks if one.kind in ("http", "body", "coroutine")]
+    can_share = [one for one in can_share if not one.bills_use]
+    if len(can_share) < 2 or random.Random(f"service:{seed}").random() < 0.5:
+        return looks
+    first, second = can_share[:2]
+    fields = {name: value for name, value in second.fields.items() if name != "model"}
+    if first.model:
+        fields["model"] = first.fields["model"]
+    shared = ("service", "prices", "budget", "has_older_prices", "in_thousands", "model")
+    facts = {name: getattr(first, name) for name in shared}
+    return [replace(one, fields=fields, **facts) if one is second else one for one in looks]
 
 
 def _draw_rows(draws: random.Random) -> list[dict[str, Any]]:

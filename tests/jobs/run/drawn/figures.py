@@ -115,7 +115,8 @@ class Figures:
         is_renewed = self.drawn.auth.get(look.service, "").startswith("oauth")
         is_marked = not (look.idempotent or look.has_header)
         asks_in_pause = look.kind == "coroutine" or look.repair or is_marked
-        return is_renewed or (asks_in_pause and bool({"throttled", "busy", "over"} & {*look.moods}))
+        moods = {mood for one in self.night.beside(look) for mood in one.moods}
+        return is_renewed or (asks_in_pause and bool({"throttled", "busy", "over"} & moods))
 
     def _judge_requests(self, look, parts, before):
         if look.kind in IN_SQL or look.kind == "function":
@@ -264,7 +265,7 @@ class Figures:
                     one.holds for one in holders
                     if one.service.startswith(f"http {look.service} at ") and " on " in one.limit
                 )  # fmt: skip
-                wanted = self.vendor.bills[look.name] - self.night.tried[look.name]
+                wanted = self.night.budgeted(look)
                 is_most = look.kind == "coroutine" and look.bills_use  # where a call failed
                 if not (is_most and Decimal(spent) / PARTS > wanted):
                     self._same(

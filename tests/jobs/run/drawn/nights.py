@@ -113,6 +113,15 @@ class Night:
         self.drawn.looks[self.drawn.looks.index(look)] = self.vendor.looks[look.name] = new
         self._declare()
 
+    def beside(self, look):
+        """The lookups at its service."""
+        return [one for one in self.drawn.looks if one is look or one.service == look.service != ""]
+
+    def budgeted(self, look):
+        """What a budget of its service counts, in USD."""
+        names = [one.name for one in self.beside(look)]
+        return sum(self.vendor.bills[name] - self.tried[name] for name in names)
+
     def play(self):
         """Play the night, up to its first fault."""
         code, printed = self.command("check", "drawn", "--package", "declared")
