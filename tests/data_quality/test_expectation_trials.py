@@ -78,6 +78,10 @@ def test_an_expectation_that_fails_or_depends_on_the_rows_is_not_refused(spark):
             ("expect_column_max_to_be_between", {"column": "small", "min_value": 1}),
             ("expect_column_unique_value_count_to_be_between", {"column": "yes", "min_value": 9}),
             ("expect_table_row_count_to_be_between", {"min_value": 100}),
+            (NOT_NULL, {"column": "n", "condition_parser": "spark",
+             "row_condition": "to_date(name, 'dd.MM.yyyy') > date'2013-01-01'"}),
+            ("unexpected_rows_expectation",
+             {"unexpected_rows_query": "SELECT * FROM {batch} WHERE 100 / (n - 2000) < 1"}),
         ],
     )  # fmt: skip
     assert found == []
