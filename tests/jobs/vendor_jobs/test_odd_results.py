@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from jobs.errors import TidegateError
+from jobs.ledger.changes.erasure import forget
 from tests.support.job_steps import Steps
 
 HOUR = 3600.0
@@ -70,6 +71,18 @@ def test_results_under_ids_of_no_item_are_not_paid_again(steps):
             steps.run()
     vendor.mangle = lambda lines: lines  # as a corrected class reads them
     check_answered_and_paid_once(steps)
+
+
+def test_results_of_erased_items_blame_no_class_while_the_last_item_has_none(steps):
+    vendor = steps.reviews.vendor
+    steps.run()
+    forget(steps.reviews.files.folder, [f'["{text}"]' for text in TEXTS[1:]])
+    steps.texts = TEXTS[:1]
+    vendor.mangle = lambda lines: [*lines[1:], *lines[1:]]
+    vendor.looks = 0
+    assert steps.run().sentence  # it waits
+    vendor.mangle = lambda lines: lines
+    check_answered_and_paid_once(steps, items=1)
 
 
 @pytest.mark.parametrize(
