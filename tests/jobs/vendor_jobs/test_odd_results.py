@@ -11,6 +11,7 @@ from aiohttp import web
 
 from jobs.errors import TidegateError
 from jobs.ledger.changes.erasure import forget
+from jobs.run.keys.vendor_jobs.job_items import item_id
 from tests.support.job_steps import Steps
 
 HOUR = 3600.0
@@ -75,11 +76,12 @@ def test_results_under_ids_of_no_item_are_not_paid_again(steps):
 
 def test_results_of_erased_items_blame_no_class_while_the_last_item_has_none(steps):
     vendor = steps.reviews.vendor
+    vendor.mangle = lambda lines: [line for line in lines if line["id"] != left_out] * 2
+    vendor.looks = 0
     steps.run()
+    left_out = item_id('["text 1"]')
     forget(steps.reviews.files.folder, [f'["{text}"]' for text in TEXTS[1:]])
     steps.texts = TEXTS[:1]
-    vendor.mangle = lambda lines: [*lines[1:], *lines[1:]]
-    vendor.looks = 0
     assert steps.run().sentence  # it waits
     vendor.mangle = lambda lines: lines
     check_answered_and_paid_once(steps, items=1)
