@@ -339,7 +339,8 @@ def build_keepers(
         DeclarationError: The environment names an invalid store.
         RunStopped: The store cannot be reached.
     """
-    declared = [one for one in limits if one is not None]
+    # a service's limits once, whatever number of lookups has them: a run's end releases them once
+    declared = {one.service: one for one in limits if one is not None}.values()
     if not declared:
         return {}
     return (

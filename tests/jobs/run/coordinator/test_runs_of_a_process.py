@@ -1,6 +1,7 @@
 """Runs of one process, as in a notebook: each has the limits that it declares."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -25,10 +26,11 @@ def lookup(timeout=5.0, **service):
 class Run:
     """A run with a task that wants more than any limit."""
 
-    def __init__(self, process, declared):
+    def __init__(self, process, *declared):
         self._process = process
-        (self.limits,) = leased_limits([declared])
-        keepers = build_keepers([self.limits], "a run")
+        limits = leased_limits(declared)
+        self.limits = limits[0]
+        keepers = build_keepers(limits, "a run")
         (self.keeper,) = keepers.values()
         self._address = process.driver.register(keepers=keepers)
 
@@ -93,6 +95,16 @@ def test_a_run_has_its_rate_whatever_an_ended_run_of_its_process_declared(proces
     meets_at(store)
     for amount in (5, 50, 7):
         process.run(lookup(rate=Rate(amount, per="second")), {PER_SECOND: amount})
+
+
+@with_and_without_a_store
+def test_an_ended_run_with_two_lookups_at_a_service_leaves_none_of_its_limits(
+    process, meets_at, store
+):
+    meets_at(store)
+    slow = lookup(rate=Rate(5, per="second"))
+    Run(process, slow, dataclasses.replace(slow, name="other")).end()
+    process.run(lookup(rate=Rate(50, per="second")), {PER_SECOND: 50})
 
 
 @with_and_without_a_store
