@@ -196,7 +196,7 @@ def _service_of(looks: list[Look], url: str, auth: str) -> Call:
     return call(
         "Service", name=look.service, url=f"{url}/{look.service}", prices=_prices_of(look),
         max_concurrency=len(looks) + len(look.moods) % 6, outage=PATIENT, auth=auths.get(kind),
-        budget=_budgets_of(look),
+        budget=_budgets_of(look), rate=_rates_of(look),
     )  # fmt: skip
 
 
@@ -218,6 +218,12 @@ def _prices_of(look: Look) -> list[Call]:
             named["since"] = "2020-01-01"
         prices.append(call("Price", f"{amount} USD", **named))
     return prices
+
+
+def _rates_of(look: Look) -> list[Call]:
+    """Limits that a night may reach, and that pass at once."""
+    draws = random.Random(f"rates:{look.seed}:{look.name}")
+    return [call("Rate", draws.choice((40, 200)), per="second")] if draws.random() < 0.25 else []
 
 
 def _budgets_of(look: Look) -> list[Call]:
@@ -349,8 +355,20 @@ def _draw_look(draws: random.Random, seed: int, name: str, before: list[Look]) -
         found |= {"service": f"s{name}", "prices": _draw_prices(draws, kind)}
     look = Look(name=name, seed=seed, kind=kind, fields=fields, **found)
     if kind in BY_PATHS:
-        look = _with_request(draws, look)
+        look = _with_conditions(_with_request(draws, look), seed)
     return _with_stops(_with_throttling(_with_hangs(with_money(look, seed), seed), seed), seed)
+
+
+def _with_conditions(look: Look, seed: int) -> Look:
+    """The lookup, possibly with answers that name their key, or that are cut."""
+    draws = random.Random(f"conditions:{seed}:{look.name}")
+    fields, moods = dict(look.fields), look.moods
+    if look.kind != "batch" and draws.random() < 0.3:
+        fields["echo"] = {key: f"$.asked.{key}" for key in look.keys}
+    if look.kind in ("http", "body") and draws.random() < 0.3:
+        fields["cut_when"] = "$.finish == 'length'"
+        moods += ("cut",)
+    return replace(look, fields=fields, moods=moods)
 
 
 def _with_stops(look: Look, seed: int) -> Look:

@@ -16,7 +16,14 @@ FAILED = ("error", "timeout", "unknown", "not_asked")
 THROTTLED, PASSING = ("429", "503", "over"), ("500", "drop", "hang")
 DENIED = "402"  # stops the run, and is never kept
 OF_WHOLE_BATCH = (*THROTTLED, DENIED, "500", "400", "left out")
-RAW = ("answer", "lacks", "wrong", "misfit", "202")  # answers that the ledger has as they came
+RAW = (
+    "answer",
+    "lacks",
+    "wrong",
+    "cut",
+    "misfit",
+    "202",
+)  # answers that the ledger has as they came
 # of a call that must not be repeated: these do not tell what became of it
 UNSETTLED = ("500", "drop", "hang", "garbage", "twice", "large", "204", "202", "two")
 
@@ -96,7 +103,11 @@ class World:
 
 
 def is_judged(look: Look, what: str) -> bool:
-    return (what == "lacks" and "n" in look.required) or (what == "wrong" and look.judges)
+    return (
+        what == "cut"
+        or (what == "lacks" and "n" in look.required)
+        or (what == "wrong" and look.judges)
+    )
 
 
 def status_of(look: Look, key: str, what: str) -> str:
@@ -105,7 +116,7 @@ def status_of(look: Look, key: str, what: str) -> str:
         return "unknown"
     if what in ("404", "none") or (what == "left out" and look.left_out == "miss"):
         return "miss"
-    is_answer = what in ("answer", "lacks", "wrong") or (what == "202" and look.takes_202)
+    is_answer = what in ("answer", "lacks", "wrong", "cut") or (what == "202" and look.takes_202)
     return (
         "ok" if is_answer and not is_judged(look, what) and not look.is_too_long(key) else "error"
     )
@@ -169,9 +180,9 @@ class Run:
         if kept is None:
             return False
         status = status_of(look, key, kept.what)
-        if kept.what in RAW and is_judged(look, kept.what):
+        if kept.what in RAW and kept.what != "cut" and is_judged(look, kept.what):
             return look.error_ttl or self.ignores_ttl
-        if kept.what == "mark" or status == "ok" or kept.what == "misfit":
+        if kept.what == "mark" or status == "ok" or kept.what in ("misfit", "cut"):
             return True
         if status == "miss":
             return look.miss_ttl or self.ignores_ttl

@@ -256,7 +256,8 @@ class Figures:
         if not url:
             return
         holders = holders_and_pauses(url)[0]
-        held = [one for one in holders if one.expires_in is not None]
+        in_use = (one for one in holders if " per " not in one.limit)  # of rates for their period
+        held = [one for one in in_use if one.expires_in is not None]
         if not self.night.has_stopped:  # calls that it cancelled may still be at the service
             self._same("held after a run", held, [])
         for look in self.drawn.looks:

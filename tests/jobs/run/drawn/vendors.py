@@ -16,7 +16,7 @@ SECRET = "s3cr%et ü/+"  # of nobody
 LARGE = "x" * 3000
 STATUSES = ("404", "400", "402", "500", "429", "503")
 THROTTLED = ("429", "503", "over")
-ANSWERED = ("answer", "404", "none", "misfit", "lacks", "wrong")
+ANSWERED = ("answer", "404", "none", "misfit", "lacks", "wrong", "cut")
 UNTOLD = ("garbage", "204", "large", "twice")  # answers that do not tell what they used
 LAST_PAGE = ("500", "drop", "400")  # faults of the last page; others are of the first one
 USES_OF_FIRST_TOKEN = 7  # before it is refused
@@ -192,12 +192,14 @@ class DrawnVendor:
             "misfit": {"n": '"many"'},
             "wrong": {"state": '"FAILED"'},
             "over": {"over": "true"},
+            "cut": {"finish": '"length"'},
         }
         return {"none": "true"} if what == "none" else members | faults.get(what, {})
 
     def _text(self, look, key, what, page):
         """The JSON of an answer, or of a page of it."""
         members = self._members(look, key, what)
+        members["asked"] = json.dumps(dict(zip(look.keys, json.loads(key), strict=True)))
         members["usage"] = json.dumps({"tokens": look.tokens(key)})
         if look.kind == "pages":
             is_last = page == look.pages_of(key) - 1
