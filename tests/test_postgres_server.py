@@ -36,8 +36,9 @@ def test_it_answers_and_leaves_nothing(folder):
 @pytest.mark.process
 def test_it_ends_when_the_tests_are_killed():
     code = (
-        "import time; from tests.support.postgres_server import PostgresServer\nwith "
-        "PostgresServer.running() as server:\n    print(server.folder, flush=True); time.sleep(60)"
+        "import time; from tests.support.postgres_server import PostgresServer\n"
+        "with PostgresServer.running() as server:\n"
+        "    print(server.folder, flush=True); time.sleep(60)"
     )
     tests = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT

@@ -281,9 +281,10 @@ def test_killed_it_comes_back_on_the_same_port_with_the_log_of_all_its_lives(ser
 
 def test_it_ends_when_the_process_that_started_it_is_killed(root, tmp_path):
     starter = (
-        "import os, pathlib; from demo.weather_service import running\nwith "
-        f"running(pathlib.Path({str(root / 'demo')!r}), pathlib.Path({str(tmp_path / 'log')!r})) "
-        "as service:\n    print(service.url, flush=True); os.kill(os.getpid(), 9)"
+        "import os, pathlib; from demo.weather_service import running\n"
+        f"with running(pathlib.Path({str(root / 'demo')!r}), "
+        f"pathlib.Path({str(tmp_path / 'log')!r})) as service:\n"
+        "    print(service.url, flush=True); os.kill(os.getpid(), 9)"
     )
     started = subprocess.run(
         [sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True, check=False

@@ -63,9 +63,11 @@ def test_a_port_on_which_nothing_can_listen_is_refused_in_a_sentence(capsys, por
 def test_a_command_that_ends_is_named_and_interrupts_while_the_others_end_are_not_heard(tmp_path):
     """The other server takes a while to end, and Ctrl-C comes again meanwhile."""
     slow = (
-        f"import os, signal, sys, time\ndef end(*_):\n    os.kill({'%d'}, signal.SIGINT); "
-        "time.sleep(0.5); sys.exit()\nsignal.signal(signal.SIGTERM, "
-        f"end)\nopen({str(tmp_path / 'ready')!r}, 'w').close(); time.sleep(60)"
+        "import os, signal, sys, time\n"
+        "def end(*_):\n"
+        f"    os.kill({'%d'}, signal.SIGINT); time.sleep(0.5); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        f"open({str(tmp_path / 'ready')!r}, 'w').close(); time.sleep(60)"
     )
     brief = (
         f"import os, time\nwhile not os.path.exists({str(tmp_path / 'ready')!r}): time.sleep(0.01)"

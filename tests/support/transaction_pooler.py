@@ -26,10 +26,13 @@ def pooled(postgres, database, *, server_connections=3):
         (folder / "users").write_text(f'"{postgres.user}" "{postgres.password}"\n')
         (folder / "pgbouncer.ini").write_text(
             f"[databases]\n{database} = host={postgres.host} port={postgres.port} "
-            f"dbname={database}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = "
-            f"{port}\nunix_socket_dir =\nauth_type = plain\nauth_file = {folder}/users\npool_mode "
-            f"= transaction\ndefault_pool_size = {server_connections}\nmax_client_conn = "
-            "100\nserver_round_robin = 1\nignore_startup_parameters = extra_float_digits\n"
+            f"dbname={database}\n"
+            "[pgbouncer]\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+            f"auth_type = plain\nauth_file = {folder}/users\n"
+            f"pool_mode = transaction\ndefault_pool_size = {server_connections}\n"
+            "max_client_conn = 100\nserver_round_robin = 1\n"
+            "ignore_startup_parameters = extra_float_digits\n"
         )
         if os.geteuid() == 0:
             owner = owner_of_data()

@@ -71,9 +71,10 @@ SQLITE_KINDS = (
     ("NUM", "exact"), ("DEC", "exact"),
 )  # fmt: skip
 TYPES_OF = sa.text(
-    "WITH RECURSIVE types AS (SELECT attname, atttypid AS type FROM pg_attribute WHERE attrelid = "
-    "to_regclass(:table) AND attnum > 0 AND NOT attisdropped UNION ALL SELECT attname, typbasetype "
-    "FROM types JOIN pg_type ON oid = type "
+    "WITH RECURSIVE types AS ("
+    "SELECT attname, atttypid AS type FROM pg_attribute "
+    "WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped "
+    "UNION ALL SELECT attname, typbasetype FROM types JOIN pg_type ON oid = type "
     "WHERE typtype = 'd') "  # a domain; drivers and casts know only the type below it
     "SELECT attname, format_type(type, -1) FROM types JOIN pg_type ON oid = type "
     "WHERE typtype <> 'd'"

@@ -31,10 +31,11 @@ def auth_of(
         if flow:
             both = [f"{prefix}_CLIENT_ID", f"{prefix}_CLIENT_SECRET"]
             return (
-                "OAuth2ClientCredentials(\n            "
-                f"token_url=Env({quoted(prefix + '_TOKEN_URL')}),\n            "
-                f"client_id=Env({quoted(both[0])}),\n            "
-                f"client_secret=Env({quoted(both[1])}),\n        )"
+                "OAuth2ClientCredentials(\n"
+                f"            token_url=Env({quoted(prefix + '_TOKEN_URL')}),\n"
+                f"            client_id=Env({quoted(both[0])}),\n"
+                f"            client_secret=Env({quoted(both[1])}),\n"
+                "        )"
             ), {f"{prefix}_TOKEN_URL": absolute(document, flow["tokenUrl"]), **_unset(*both)}
         if kind in ("http", "oauth2", "openIdConnect"):
             return f"Bearer(Env({quoted(prefix + '_TOKEN')}))", _unset(f"{prefix}_TOKEN")

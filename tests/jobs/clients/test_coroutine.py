@@ -420,16 +420,23 @@ def test_it_travels_by_its_name_where_it_has_one_and_with_its_code_where_not(tmp
     module.
     """
     (tmp_path / "declared_here.py").write_text(
-        "from tidegate import Service, lookup\n@lookup(service=Service(name='s', url='http://h', "
-        "max_concurrency=1), keys={'k': 'k'}, returns='x INT',\n        timeout=1.0)\nasync def "
-        "named(row, http):\n    return {'x': 1}\n"
+        "from tidegate import Service, lookup\n"
+        "@lookup(service=Service(name='s', url='http://h', max_concurrency=1), keys={'k': 'k'}, "
+        "returns='x INT',\n"
+        "        timeout=1.0)\n"
+        "async def named(row, http):\n"
+        "    return {'x': 1}\n"
     )
     write = (
-        "import sys, pickle, dataclasses\nfrom pyspark import cloudpickle\nsys.path.insert(0, "
-        f"{str(tmp_path)!r})\nfrom declared_here import named\ndata = pickle.dumps(named)\nassert "
-        "b'declared_here' in data and b'http://h' not in data\nassert pickle.loads(data) is named "
-        "and pickle.loads(cloudpickle.dumps(named)) is named\nchanged = dataclasses.replace(named, "
-        "timeout=9.0)\nassert pickle.loads(cloudpickle.dumps(changed)).timeout == 9.0\n"
+        "import sys, pickle, dataclasses\n"
+        "from pyspark import cloudpickle\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from declared_here import named\n"
+        "data = pickle.dumps(named)\n"
+        "assert b'declared_here' in data and b'http://h' not in data\n"
+        "assert pickle.loads(data) is named and pickle.loads(cloudpickle.dumps(named)) is named\n"
+        "changed = dataclasses.replace(named, timeout=9.0)\n"
+        "assert pickle.loads(cloudpickle.dumps(changed)).timeout == 9.0\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", write], capture_output=True, text=True, check=False
