@@ -63,11 +63,8 @@ def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
             lookup, throttled_s=throttled, down_s=down, adapted_s=adapted, shared_s=shared
         )
         lookups.append(replace(known, limited_by=limited_by(known, load.loop_busy)))
-    return replace(
-        figures,
-        lookups=tuple(lookups),
-        loop_busy=None if load.loop_busy is None else round(load.loop_busy, 3),
-    )
+    busy = None if load.loop_busy is None else round(load.loop_busy, 3)
+    return replace(figures, lookups=tuple(lookups), loop_busy=busy)
 
 
 def limited_by(lookup: LookupMetrics, loop_busy: float | None) -> str:

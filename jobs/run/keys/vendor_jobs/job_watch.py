@@ -245,7 +245,7 @@ class JobWatch:
         """
         results = _Results({item_id(key): key for key in intent.keys[KEY].to_pylist()})
         reading = await self._read(job, intent, results)
-        # with erased items, whose ids nobody knows, no id tells a wrong class
+        # an unknown id may be that of an erased item
         if not (results.read or intent.erased) and 0 < len(results.keys) <= results.unknown:
             # sent again, the items would be paid again, and their results ignored again
             raise self.vendor.wrong(

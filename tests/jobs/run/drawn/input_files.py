@@ -94,7 +94,7 @@ def _json_value(value, draws, is_ascii):
 
 
 def _as_text(value, draws):
-    """A value that is no text; times in any zone, the form of which says it."""
+    """The text of a value of another type; a time has the offset of a drawn zone, or none."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
