@@ -30,10 +30,16 @@ def listed(names: Sequence[str], most: int = 5) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
+def money(amount: Decimal, currency: str) -> str:
+    """`12,345.3201 USD`, `0.10 USD`: an exact amount, with at least two decimals."""
+    whole, _, part = f"{amount:,f}".partition(".")
+    return f"{whole}.{part.rstrip('0'):0<2} {currency}"
+
+
 def priced(costs: Mapping[str, float | Decimal]) -> str:
-    """`12.30 USD`, `0.0040 USD`: costs by currency, below 1 with four decimals; empty without."""
+    """`12.30 USD`, `0.004 USD`: costs by currency, below 1 by four digits; empty without."""
     return ", ".join(
-        f"{cost:,.{2 if cost >= 1 or not cost else 4}f} {currency}"
+        money(Decimal(f"{cost:.{'2f' if cost >= 1 else '4g'}}"), currency)
         for currency, cost in costs.items()
     )
 

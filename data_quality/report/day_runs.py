@@ -21,7 +21,7 @@ class RunLine:
     calls: int | None = None
     from_ledger: int | None = None
     dead_letters: int | None = None
-    cost: str = ""  # such as `0.1000 USD, 2.0000 EUR`
+    cost: str = ""  # such as `0.10 USD, 2.00 EUR`
     jobs: int = 0
 
     @property

@@ -203,7 +203,7 @@ def test_the_headline_has_rows_calls_and_cost_of_the_run_and_of_all_runs_of_the_
         render("flights_enriched", records, tmp_path, unwritten)
         page = (tmp_path / "2013-01-01" / "index.html").read_text()
         assert f'<p class="headline">{line}</p>' in page
-        assert ("0.5000 USD</td>" in page) == bool(unwritten)
+        assert ("0.50 USD</td>" in page) == bool(unwritten)
         assert "<p>1 of 3 checks passed; 1 warns, 1 did not run.</p>" in page
 
 

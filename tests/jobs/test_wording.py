@@ -1,8 +1,10 @@
 """Texts of numbers."""
 
+from decimal import Decimal
+
 import pytest
 
-from jobs.wording import rounded
+from jobs.wording import money, priced, rounded
 
 
 @pytest.mark.parametrize(
@@ -18,3 +20,22 @@ from jobs.wording import rounded
 )
 def test_a_rounded_number_has_no_exponent(number, digits, text):
     assert rounded(number, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("cost", "exact", "rounds_to"),
+    [
+        ("0.1000", "0.10 EUR", "0.10 EUR"),
+        ("0.0040", "0.004 EUR", "0.004 EUR"),
+        ("0.0000345678", "0.0000345678 EUR", "0.00003457 EUR"),
+        ("0.99996", "0.99996 EUR", "1.00 EUR"),
+        ("12345.3201", "12,345.3201 EUR", "12,345.32 EUR"),
+        ("7", "7.00 EUR", "7.00 EUR"),
+        ("0", "0.00 EUR", "0.00 EUR"),
+    ],
+)
+def test_a_cost_has_at_least_two_decimals_and_below_one_its_first_four_digits(
+    cost, exact, rounds_to
+):
+    assert money(Decimal(cost), "EUR") == exact
+    assert priced({"EUR": Decimal(cost)}) == priced({"EUR": float(cost)}) == rounds_to

@@ -106,7 +106,7 @@ def test_a_run_at_work_is_shown_as_its_service_counts_it(days, holding, capsys):
         text = text_of(pages.make("/service/weather_api", {}))
         assert "4 in flight" in text
         assert f"{answered + 4} requests of these runs {holding.failed} failed 0 throttled" in text
-        assert f"{(answered + 4) / 100:.4f} USD billed" in text
+        assert f"{(answered + 4) / 100:.2f} USD billed" in text
         assert f"towns {DAY}, weather, run " in text
         assert f"{answered} of 40 " in text
     (holder,) = [one for one in now(capsys)["holders"] if one["limit"] == "calls"]

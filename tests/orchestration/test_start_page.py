@@ -78,11 +78,11 @@ def test_a_table_without_its_last_day_comes_first_with_its_reason_and_next_step(
     assert "".join(cell["mark"] for cell in towns_line["days"]) == "✓✓✓?✗"
     assert "".join(cell["mark"] for cell in fine["days"]) == "✓✓✓✓✓"
     assert (towns_line["seen"], towns_line["age"]) == ("2013-01-17", "2 days ago")
-    assert (fine["seen"], fine["age"], fine["cost"]) == ("2013-01-19", "5 h ago", "0.5000 USD")
+    assert (fine["seen"], fine["age"], fine["cost"]) == ("2013-01-19", "5 h ago", "0.50 USD")
     assert [day[:2] for day in found["earlier"][0]["days"]] == [("2013-01-18", "missing")]
     assert {name: value for value, name in found["figures"]} == {
         "runs in 24 hours": "2", "rows in 24 hours": "6", "calls in 24 hours": "6",
-        "answers from the ledger": "–", "billed in 24 hours": "0.7500 USD",
+        "answers from the ledger": "–", "billed in 24 hours": "0.75 USD",
         "billed this month, UTC": "4.25 USD",
     }  # fmt: skip
 

@@ -263,7 +263,7 @@ def test_a_published_day_is_reported_with_shared_answers_and_its_cost():
     record = DayRecord(facts, figures, state="published", published_version=3)
     assert line(DayOutcome("2013-01-10", "r", "published", "", record)) == (
         "2013-01-10  published   10 rows, 4 calls (5 answers shared), 1 answer from the ledger; "
-        "0.4000 USD; version 3"
+        "0.40 USD; version 3"
     )
 
 

@@ -5,7 +5,7 @@ import datetime as dt
 from decimal import Decimal
 from pathlib import Path
 
-from jobs.wording import counted, did_you_mean
+from jobs.wording import counted, did_you_mean, money
 from tidegate.commands.command import RIGHT, Command
 from tidegate.commands.lines import aligned
 
@@ -36,14 +36,14 @@ def _run(options: argparse.Namespace) -> int:
     lines = [HEADINGS] + [
         (one.service, one.enrichment, one.lookup,
          ", ".join(counted(part.units, part.unit) for part in one.billed.parts),
-         _money(one.billed.cost, one.billed.currency),
-         _money(one.billed.saved, one.billed.currency))
+         money(Decimal(one.billed.cost), one.billed.currency),
+         money(Decimal(one.billed.saved), one.billed.currency))
         for one in costs.by_lookup()
     ]  # fmt: skip
     for line in aligned(lines) if costs.charges else ():
         print(line)
     for currency, total in sorted(costs.totals().items()):
-        print(f"{options.month}: {total:,f} {currency}")
+        print(f"{options.month}: {money(total, currency)}")
     if not costs.charges:
         of, meant = "", ""
         if options.enrichment:
@@ -58,10 +58,6 @@ def _run(options: argparse.Namespace) -> int:
     if options.csv:
         Path(options.csv).write_text(costs.focus_csv(), encoding="utf-8")
     return RIGHT
-
-
-def _money(amount: str, currency: str) -> str:
-    return f"{Decimal(amount):,f} {currency}"
 
 
 COMMAND = Command(_add_arguments, _run)

@@ -35,6 +35,7 @@ from jobs.schema.costs import sum_by_currency
 from jobs.storage.locked_folders import temporary_folder
 from jobs.tables.old_files import KEYS
 from jobs.tables.records import run_bills
+from jobs.wording import priced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -154,8 +155,8 @@ class _Run:
             for lookup in self.enrichment.lookups
             if lookup.prices
         }
-        costs = sum_by_currency((currencies[name], cost) for name, cost in self.costs().items())
-        return ", ".join(f"{cost:f} {currency}" for currency, cost in costs.items())
+        costs = self.costs().items()
+        return priced(sum_by_currency((currencies[name], cost) for name, cost in costs))
 
     def costs(self) -> Mapping[str, Decimal]:
         """Return the cost so far of each lookup with a price."""

@@ -55,7 +55,7 @@ def test_the_runs_of_a_month_are_added_up_to_the_last_digit_and_no_other(capsys)
     assert main(["costs", "--month", "2026-11"]) == 0
     headings, line, total, warning = capsys.readouterr().out.splitlines()
     assert headings.split() == ["service", "enrichment", "lookup", "billed", "cost", "saved"]
-    assert line.split()[-6:] == ["2,025", "items", "12,345.3201", "USD", "7.5000", "USD"]
+    assert line.split()[-6:] == ["2,025", "items", "12,345.3201", "USD", "7.50", "USD"]
     assert total == "2026-11: 12,345.3201 USD"
     assert warning == "1 run of a day in the sum wrote no table: stopped, killed or still at work."
 

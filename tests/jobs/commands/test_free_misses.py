@@ -16,7 +16,7 @@ def test_a_price_of_an_answer_bills_no_miss_no_error_and_no_refused_access(local
     local_days.fails = {"alpha": 404, "beta": 422}
     local_days.write_input(DAY, ["alpha", "beta", "gamma", "delta", "gamma"])
     assert local_days.run(DAY) == 0
-    assert "; 0.0200 USD; version" in capsys.readouterr().out
+    assert "; 0.02 USD; version" in capsys.readouterr().out
     local_days.fails = {"epsilon": 401}
     local_days.write_input(NEXT, ["epsilon"])
     assert local_days.run(NEXT, options=["--max-cost", "1 USD"]) == 3
@@ -31,7 +31,7 @@ def test_a_redirect_by_its_status_is_no_use_that_stays_unknown(local_days, capsy
     local_days.write_input(DAY, ["alpha", "gamma"])
     assert local_days.run(DAY) == 0
     said = capsys.readouterr().out
-    assert "; 0.0100 USD; version" in said
+    assert "; 0.01 USD; version" in said
     assert "warning" not in said
 
 

@@ -40,4 +40,4 @@ def test_a_batch_says_what_it_cost(tmp_path, monkeypatch, capsys):
     assert stream_state.BatchDone.from_json(done.to_json()) == done
     stream._tell("flights", iter([BatchPublished(done)]), as_json=True)
     assert json.loads(capsys.readouterr().out)["figures"]["cost"] == {"USD": 0.05}
-    assert done.in_words().partition("; ")[2] == "0.0500 USD; version None"
+    assert done.in_words().partition("; ")[2] == "0.05 USD; version None"

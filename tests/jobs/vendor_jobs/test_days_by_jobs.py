@@ -55,7 +55,7 @@ def test_a_published_day_says_how_many_jobs_answered_it_and_what_they_cost(revie
     assert reviews.run_until_over(DAY) == 0
     assert "25 rows, 3 jobs, 25 answers from the ledger" in capsys.readouterr().out
     page = Path("data/reports/reviews", DAY, "index.html").read_text()
-    assert "Published: 25 rows, 3 jobs, 0.1000 USD" in page
+    assert "Published: 25 rows, 3 jobs, 0.10 USD" in page
     assert "<b>3</b><span>labels: jobs</span>" in page
 
 

@@ -124,7 +124,7 @@ def test_the_report_names_a_killed_run_with_its_bill_and_none_that_is_at_work(to
     page = Path(f"data/reports/towns/{DAY}/index.html").read_text()
     lines = page.partition("Runs of this day")[2].split("<tr>")[2:]
     assert ["killed" in line for line in lines] == [False, True]
-    assert "0.0120 USD" in lines[1]
+    assert "0.012 USD" in lines[1]
     assert "the run ended without a report, as after a kill" in lines[1]
     assert killed_runs("towns", TABLE)[0].run_id == "killed", "as long as its log is there"
 
