@@ -109,7 +109,7 @@ def unwritable(path: str, error: OSError) -> TidegateError:
     """Return the error of a bill that cannot be written."""
     return TidegateError(
         f"{path} cannot be written: {error.strerror}. It counts what services bill, so no request "
-        "leaves without it; what was answered is kept. Mend that, and run the day again."
+        "leaves without it; what was answered is kept. Mend that, and run again."
     )
 
 

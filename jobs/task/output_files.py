@@ -103,8 +103,8 @@ class TaskFiles:
                     batches.close()
             if isinstance(error, OSError) and error not in of_the_input:
                 raise TidegateError(
-                    f"{self.folder}: the rows cannot be written: {error}. Fix that, then run the "
-                    "day again: answers in the ledger are not paid for twice."
+                    f"{self.folder}: the rows cannot be written: {error}. Fix that, then run "
+                    "again: answers in the ledger are not paid for twice."
                 ) from error
             raise
         finally:

@@ -253,7 +253,7 @@ def test_whole_numbers_in_arrays_beside_a_null_keep_their_digits_in_pandas(towns
 
 def test_a_cap_stops_it_and_the_same_call_goes_on(towns, service):
     rows = pa.table({"town": [f"town{n}" for n in range(20)]})
-    with pytest.raises(RunStopped):
+    with pytest.raises(RunStopped, match=r"is kept; run again, and only the rest is asked\.$"):
         enrich(rows, towns, max_cost="1.00 USD")
     assert 0 < len(service.log) <= 4
     enrich(rows, towns)

@@ -404,7 +404,7 @@ class DriverCoordinator:
                 message = (
                     f"The store of the limits has not answered for {WITHOUT_STORE:.0f} s "
                     f"({keeper.lost_by}), so no call of {service} may start: what was answered is "
-                    "kept, nothing is published; run the day again."
+                    "kept; run again."
                 )
                 first = next(iter(job.tasks.values()))
                 self._fail(first, RunStopped.__name__, message)

@@ -125,8 +125,8 @@ class CallBudget:
         await self._idle.wait()
         subject = subject or ("a budget" if self._cap is None else self._cap.message)
         raise BudgetExhausted(
-            f"{subject} is used up: what was answered is kept, nothing is published; run the day "
-            "again, and only the rest is asked."
+            f"{subject} is used up: what was answered is kept; run again, and only the rest is "
+            "asked."
         )
 
     async def until_used_up(self, ask: Ask, key: Key) -> Any:

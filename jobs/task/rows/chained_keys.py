@@ -40,7 +40,7 @@ def with_chained_keys(
         if outcomes is None or outcomes["status"].null_count:
             raise LedgerError(
                 f"lookup {name}: the answer of a key is not at hand any more, and lookup "
-                f"{layout.lookups[place]} reads it. Run the day again; answers so far are stored."
+                f"{layout.lookups[place]} reads it. Run again; answers so far are stored."
             )
         columns |= {column: outcomes[source] for source, column in there.items()}
     rows = batch.num_rows

@@ -138,7 +138,7 @@ def test_a_full_disk_is_reported_in_one_sentence(tmp_path):
             TidegateError,
             match=(
                 r"small: the rows cannot be written: .*No space "
-                r"left.*Fix that, then run the day again"
+                r"left.*Fix that, then run again"
             ),
         ) as reported:
             TaskFiles(str(mounted), ROW).write(iter([much]), 0)
