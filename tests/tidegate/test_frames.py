@@ -16,6 +16,7 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -116,6 +117,17 @@ def test_rows_whose_key_has_no_type_are_skipped(towns, service, make, town):
     statuses = enriched["weather_status"]
     assert (statuses.to_pylist() if make is pa.table else list(statuses)) == ["skipped"] * len(town)
     assert service.log == []
+
+
+@pytest.mark.parametrize(("value", "path"), [("oslo", "/oslo"), (True, "/true"), (7, "/7")])
+@pytest.mark.parametrize("nan", [np.float16("nan"), np.float32("nan"), float("nan"), pd.NaT])
+def test_a_nan_of_any_width_among_objects_of_pandas_is_null(towns, service, nan, value, path):
+    (weather,) = towns.lookups
+    declared = dataclasses.replace(
+        towns, lookups=[dataclasses.replace(weather, keys={"town": "town"})]
+    )
+    enriched = enrich(pd.DataFrame({"town": [nan, value]}, dtype=object), declared)
+    assert (list(enriched["weather_status"]), service.log) == (["skipped", "ok"], [path])
 
 
 @pytest.mark.parametrize("make", [pa.table, pd.DataFrame, pl.DataFrame])

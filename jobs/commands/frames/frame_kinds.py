@@ -125,7 +125,11 @@ def _with_arrays_of_batch(batch: pa.RecordBatch, answers: pa.Table) -> pa.Record
 # -- pandas ----------------------------------------------------------------------------------------
 def _read_pandas(frame: Any, names: Sequence[str]) -> pa.Table:
     try:
-        columns = pa.Table.from_pandas(frame[list(names)], preserve_index=False)
+        read = frame[list(names)].copy(deep=False)
+        for name in names:
+            if read[name].dtype == object:  # of NaNs, Arrow takes only those of 64 bits for null
+                read[name] = read[name].where(read[name].notna(), None)
+        columns = pa.Table.from_pandas(read, preserve_index=False)
     except UnicodeEncodeError as error:
         raise DeclarationError(
             f"frame: one of the columns {listed(names)} has a text that is not Unicode: "
