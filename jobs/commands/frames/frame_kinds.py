@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.errors import DeclarationError
 from jobs.wording import listed
@@ -86,22 +85,14 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.string())
     if of.is_large_binary(kind) or of.is_binary_view(kind):
         return column.cast(pa.binary())
-    if of.is_timestamp(kind) and kind.unit == "ns":
-        whole = column.cast(pa.timestamp("us", kind.tz), safe=False)
-        if (
-            not pc.all(pc.equal(whole.cast(kind), column)).as_py()
-            and pc.any(pc.is_valid(column)).as_py()
-        ):
-            raise DeclarationError(
-                f"frame: {name!r} has times below a microsecond, which no key can have; round them."
-            )
-        return whole
     if of.is_timestamp(kind):
         try:
-            column.cast(pa.timestamp("us", kind.tz))
+            return column.cast(pa.timestamp("us", kind.tz))
         except pa.ArrowInvalid as error:
             raise DeclarationError(
-                f"frame: {name!r} has times that 64 bits of microseconds do not count, those "
+                f"frame: {name!r} has times below a microsecond, which no key can have; round them."
+                if kind.unit == "ns"
+                else f"frame: {name!r} has times that 64 bits of microseconds do not count, those "
                 "outside of the years -290308 to 294247. Replace them, such as by null."
             ) from error
     if kind in NO_KEYS or not any(is_one(kind) for is_one in KEY_TYPES):
