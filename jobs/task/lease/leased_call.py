@@ -1,16 +1,14 @@
-"""The context of a call within a lease."""
+"""A call within a lease."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from jobs.clients.client import CallFailed, Throttled
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from jobs.declare.values.prices import Unit
     from jobs.limits.window_use import CallUse
 
@@ -36,27 +34,24 @@ class Lease(Protocol):
 
 
 class LeasedCall:
-    """Waits until the call may start, and ends it with CallFailed before the lease could end.
-
-    It is a class with a timer shared by all calls of the lease, because a generator and an asyncio
-    timer per call took several times as long.
+    """A call within a lease, which is ended before its lease could end.
 
     Args:
-        lease: Decides when the call starts.
+        lease: Has granted the call.
 
     Attributes:
         began, until: Its start and the latest end, by the lease's clock.
         probes: Whether it finds out if a pause has ended.
         use: What it uses of limits with a window.
-        task: Its task, once it has started.
+        task: Its task.
         tells: Whether its end tells anything of the service.
     """
 
     __slots__ = (
         "_cancelling",
-        "_is_late",
         "_lease",
         "began",
+        "is_late",
         "probes",
         "task",
         "tells",
@@ -64,47 +59,25 @@ class LeasedCall:
         "use",
     )
 
-    task: asyncio.Task[Any]
-
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
-        self._is_late = False
+        self.is_late = False
         self.probes, self.tells = False, True
         self.use: CallUse | None = None
         self.began = self.until = 0.0
-
-    async def __aenter__(self) -> None:
-        if not self._lease.may_start():
-            await self._lease.turn()
-        task = asyncio.current_task(self._lease.loop)  # finding the loop costs a system call
+        task = asyncio.current_task(lease.loop)  # finding the loop costs a system call
         assert task is not None
         self.task, self._cancelling = task, task.cancelling()
-        self._lease.begin(self)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        answered = kind is None or (isinstance(error, CallFailed) and not error.passing)
-        self._lease.end(self, answered=answered, known=kind is None or kind is Throttled)
-        if self._is_late and self.task.uncancel() > self._cancelling:
-            return  # the task itself is cancelled too
-        if kind is None:
-            return
-        if isinstance(error, TimeoutError) or (
-            self._is_late and isinstance(error, asyncio.CancelledError)
-        ):
-            raise CallFailed(
-                f"no answer within {self.until - self.began:g} s", passing=True
-            ) from error
 
     def expire(self) -> None:
         """End the call."""
-        if not self._is_late:
-            self._is_late = True
+        if not self.is_late:
+            self.is_late = True
             self.task.cancel()
+
+    def uncancel(self) -> bool:
+        """Take back the cancel of `expire`; return whether others cancel the task too."""
+        return self.task.uncancel() > self._cancelling
 
     # -- for its requests, where no limit has a window ---------------------------------------------
 
@@ -128,6 +101,30 @@ class LeasedCall:
 
 
 async def within_lease(lease: Lease, send: Callable[[T], Awaitable[R]], keys: T) -> R:
-    """Send a request, or call a key, once the lease grants it."""
-    async with LeasedCall(lease):
-        return await send(keys)
+    """Send a request, or call a key, once the lease grants it.
+
+    Raises:
+        CallFailed: It had no answer when the lease ended it.
+    """
+    if not lease.may_start():
+        await lease.turn()
+    call = LeasedCall(lease)
+    lease.begin(call)
+    try:
+        answer = await send(keys)
+    except BaseException as error:
+        answered = isinstance(error, CallFailed) and not error.passing
+        lease.end(call, answered=answered, known=type(error) is Throttled)
+        if call.is_late and call.uncancel():
+            raise
+        if isinstance(error, TimeoutError) or (
+            call.is_late and isinstance(error, asyncio.CancelledError)
+        ):
+            raise CallFailed(
+                f"no answer within {call.until - call.began:g} s", passing=True
+            ) from error
+        raise
+    lease.end(call, answered=True, known=True)
+    if call.is_late:
+        call.uncancel()
+    return answer
