@@ -66,13 +66,18 @@ def forget_derived(
 
 
 def _dependents(enrichment: Enrichment, name: str) -> list[Lookup]:
-    """Return the lookups whose keys are made of the answers of the named lookup, at any level."""
-    lookups = enrichment.lookups
-    return [
-        lookup
-        for place, lookup in enumerate(lookups)
-        if any(lookups[other].name == name for other in lookups_below(lookups, place))
-    ]
+    """Return the lookups whose keys are made of the answers of the named lookup, at any level, and
+    the later vendors of its waterfall, which answer in its place. A condition makes no key.
+    """
+    found = []
+    for place, lookup in enumerate(enrichment.lookups):
+        before = enrichment.lookups[:place]
+        below = lookups_below([*before, replace(lookup, when=None)], place)
+        names = {before[other].name for other in below}
+        names |= {one.name for one in before if one.choice == lookup.choice is not None}
+        if name in names:
+            found.append(lookup)
+    return found
 
 
 def _existing_files(enrichment: Enrichment) -> set[str]:
@@ -111,10 +116,11 @@ def _of_answers(enrichment: Enrichment, keys: KeysOf) -> dict[str, set[str]]:
     found = {}
     for lookup in _dependents(enrichment, keys.lookup):
         columns = {name.lower() for name, _ in fields}
-        if not {name.lower() for _, name in lookup.columns_read()} <= columns:
+        read = {name.lower() for field, name in lookup.columns_read() if field != "when"}
+        if not read <= columns:
             continue
         table = pa.Table.from_pylist(rows, pa.schema(fields))
-        parts = [evaluate(text, table) for text in lookup.key_sql.values()]
+        parts = [evaluate(text, table) for text in lookup.keys.values()]
         if any(part is None for part in parts):
             continue
         made = pa.StructArray.from_arrays(parts, names=list(lookup.keys))
@@ -123,9 +129,11 @@ def _of_answers(enrichment: Enrichment, keys: KeysOf) -> dict[str, set[str]]:
         hidden = enrichment.has_personal_key(lookup)
         of_rows = asked_texts(made, hidden=hidden, parts=tuple(lookup.keys))
         nothing = {schema.published_status(lookup.name): "skipped"}
-        rows = [
+        asked = [
             row | answers.get(text or "", nothing) for row, text in zip(rows, of_rows, strict=True)
         ]
+        # a condition may read what is not known here
+        rows = asked + [row | nothing for row in rows if lookup.when is not None]
         fields += _fields(lookup)
     return found
 

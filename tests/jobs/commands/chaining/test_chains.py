@@ -8,7 +8,6 @@ import pytest
 
 from data_quality.day import check
 from jobs.input.keys.arrow_expressions import evaluate
-from jobs.ledger.keys import key_text
 from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.run.written_answers import StoredAnswers
 from tests.jobs.commands.chaining.conftest import DAY
@@ -234,23 +233,6 @@ def test_keys_made_of_personal_answers_are_hashed_too(firms, capsys):
         assert not any("example" in key or key in ('["A"]', '["7"]') for key in keys), name
 
 
-def test_keys_made_of_forgotten_answers_are_forgotten_with_them(firms):
-    firms.declare(
-        CHAIN.replace(
-            "table(company, score, grade)", "table(company, score, grade, pii=['domain'])"
-        )
-    )
-    answer_all(firms.vendors)
-    firms.write_input({"domain": DOMAINS})
-    assert firms.run() == 0
-    assert main(["forget", "company", "--package", "chained", "--key", "key=c.example"]) == 0
-    stored = {name: stored_keys(name) for name in ("company", "score", "grade")}
-    assert key_text(("a.example",), hidden=True) in stored["company"]
-    assert key_text(("c.example",), hidden=True) not in stored["company"]
-    assert stored["score"] == {key_text(("A",), hidden=True)}
-    assert stored["grade"] == {key_text(("7",), hidden=True)}  # rows of a.example have it too
-
-
 def stored_keys(lookup):
     parts = [pq.read_table(file) for file in Path(f"data/ledger/{lookup}").rglob("*.parquet")]
     return {key for part in parts for key in part["key"].to_pylist()}
@@ -292,56 +274,3 @@ firms = table(a, b, tolerance=Tolerance(error=0.5))
     assert firms.run() != 0
     assert "lookup b: a key is null, and on_null_key is 'fail'" in capsys.readouterr().err
     assert firms.vendors.asked("b") == []  # seen before a call
-
-
-SHARED = """
-a = vendor("a", keys={"key": "key"}, returns="text STRING")
-b = vendor("b", keys={"key": "text"}, returns="c_key STRING")
-c = vendor("c", keys={"key": "c_key"}, returns="score INT")
-firms = table(a, b, c)
-b2 = vendor("b", keys={"key": "name"}, returns="c_key STRING")
-others = table(b2, name="others", input=Input(path="data/raw/others", row_id=["number"]), output=Output(path="data/published/others"))
-"""
-
-
-def test_forget_leaves_derived_keys_that_rows_of_another_enrichment_have(firms):
-    firms.declare(SHARED)
-    firms.vendors.answers = {
-        ("a", "x"): {"text": "X"}, ("b", "X"): {"c_key": "cx"}, ("c", "cx"): {"score": 1},
-        ("a", "y"): {"text": "Y"}, ("b", "Y"): {"c_key": "cy"}, ("c", "cy"): {"score": 2},
-    }  # fmt: skip
-    firms.write_input({"key": ["x", "y"]})
-    assert firms.run() == 0
-    folder = Path(f"data/raw/others/date={DAY}")
-    folder.mkdir(parents=True)
-    rows = pa.table({"number": pa.array([0], pa.int64()), "name": ["X"]})
-    pq.write_table(rows, folder / "part-0.parquet")
-    others = ["run", "others", "--package", "chained", "--day", DAY]
-    assert main(others) == 0
-    keys = ["--key", "key=x", "--key", "key=y"]
-    assert main(["forget", "a", "--package", "chained", *keys]) == 0
-    firms.vendors.calls.clear()
-    assert main(others) == 0
-    assert firms.vendors.calls == []
-    assert firms.run() == 0
-    assert sorted(firms.vendors.calls) == [
-        ("a", "x"),
-        ("a", "y"),
-        ("b", "Y"),
-        ("c", "cx"),
-        ("c", "cy"),
-    ]
-
-
-def test_forget_finds_derived_keys_that_no_file_has(firms):
-    """Keys that try asked: they are made again of the stored answers."""
-    firms.declare(SHARED)
-    firms.vendors.answers = {
-        ("a", "x"): {"text": "X"}, ("b", "X"): {"c_key": "cx"}, ("c", "cx"): {"score": 1},
-    }  # fmt: skip
-    firms.write_input({"key": ["x"]})
-    assert firms.run(command="try") == 0
-    assert len(firms.vendors.calls) == 3
-    assert main(["forget", "a", "--package", "chained", "--key", "key=x"]) == 0
-    assert firms.run() == 0
-    assert len(firms.vendors.calls) == 6

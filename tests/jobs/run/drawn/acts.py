@@ -167,10 +167,21 @@ class Acts:
         for day, of_day in self._night.published.items():
             left = [row for row in of_day if not self._is_of(row, look, meant)]
             self._night.published[day] = left
-        for other in self._drawn.looks:  # keys made of the answers are forgotten with them
-            if any(sql.startswith(f"{look.name}_") for sql, _ in other.keys.values()):
-                self._world.unsure.add(other.name)
+        self._world.unsure |= self._forgotten_with(look)
         self._night.faults += Judge(self._night).judge_table()
+
+    def _forgotten_with(self, look):
+        """The lookups whose keys are made of a forgotten answer, or of what it decided, and the
+        later vendors of its waterfall.
+        """
+        found, decided = set(), (f"{look.name}_",)
+        for other in self._drawn.looks[self._drawn.looks.index(look) + 1 :]:
+            is_vendor = other.waterfall == look.waterfall != ""
+            if is_vendor or any(sql.startswith(decided) for sql, _ in other.keys.values()):
+                found.add(other.name)
+            if other.name in found or other.when.startswith(decided):
+                decided += (f"{other.name}_",)
+        return found
 
     def _try(self, _look):
         if all(look.idempotent for look in self._drawn.looks):  # others are refused
