@@ -26,7 +26,7 @@ from whole_run import session
 from jobs.input.day import of_files
 from jobs.ledger.changes.compaction import compact
 from jobs.run.keys import day_keys
-from jobs.run.keys.day_keys import KeySource
+from jobs.run.keys.day_keys import find_keys
 from jobs.run.keys.hits import find_hits, open_folder
 from jobs.run.plan import options
 from jobs.run.plan.planner import plan_tasks
@@ -80,16 +80,15 @@ def measure(spark, root, day, way, runs):
     declared = enrichment(root, key)
     found = []
     for _ in range(runs + 1):  # the first is cold
-        prepared, plan = plan_tasks(day.read(spark), declared)
-        source = KeySource(prepared, plan.layout.keys[0], declared.lookups[0], day)
+        prepared, plan = plan_tasks(day.read(spark), declared, day=day if way == "Arrow" else None)
         ledger = options.plan_ledger(
             declared, declared.lookups[0], uuid.uuid4().hex, options.RunOptions()
         )
         began = time.perf_counter()
-        source.distinct(hidden=False, seed=1).drop()
+        find_keys(prepared, plan, 0, day).distinct(hidden=False, seed=1).drop()
         keys_s = time.perf_counter() - began
         began = time.perf_counter()
-        hits = find_hits(KeySource(prepared, source.names, source.lookup, day), ledger, seed=1)
+        hits = find_hits(find_keys(prepared, plan, 0, day), declared.lookups[0], ledger, seed=1)
         found.append((time.perf_counter() - began, keys_s))
         known = hits.answers.num_rows
         hits.keys.drop()

@@ -7,10 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
 from jobs.input.file_rows import FilePart
 from jobs.storage.urls import absolute, is_url
 
@@ -20,7 +16,6 @@ if TYPE_CHECKING:
 Parts = Sequence[Sequence[FilePart]]  # of each task
 
 BYTES_PER_TASK = 4 << 20  # of columns, below which rows of one file are not worth a second task
-ROW_BITS = 40  # of a number that names a row of a day: the number of its file is above them
 # characters of a path that Java writes as escapes: ASCII that a URI cannot have, spaces, controls
 QUOTED = re.compile(r"[^\w/\-.!~*'(),;:$&+=@\u00a1-\U0010ffff]|[\s\u0080-\u00a0]")
 
@@ -57,27 +52,6 @@ def deal(day: InputDay, at_most: int) -> tuple[tuple[FilePart, ...], ...]:
             row += rows
             done += rows
     return tuple(map(tuple, dealt.values())) or ((),)
-
-
-def find_tasks(
-    parts: Parts, files: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """Return the task of each row, and the URL of its file.
-
-    Args:
-        parts: The parts of each task.
-        files: The number of each row's file in the day.
-        rows: The number of each row in its file.
-    """
-    dealt = sorted(
-        (part.file << ROW_BITS | part.row, task, part.url)
-        for task, own in enumerate(parts)
-        for part in own
-    )
-    firsts = np.array([first for first, _, _ in dealt], np.int64)
-    at = np.searchsorted(firsts, files.astype(np.int64) << ROW_BITS | rows, side="right") - 1
-    tasks = np.array([task for _, task, _ in dealt], np.int32)
-    return tasks[at], pa.array([url for _, _, url in dealt], pa.string()).take(pa.array(at))
 
 
 def spark_url(file: str) -> str:

@@ -7,8 +7,9 @@ themselves.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 
 from jobs.arrow_values import conform
 from jobs.errors import TidegateError
-from jobs.input.keys.key_values import Values
+from jobs.input.keys.key_values import Values, read_by
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 from jobs.storage.parquet_files import open_parquet
 from jobs.storage.urls import is_url
@@ -59,6 +60,12 @@ class FileRows:
     types: pa.Schema  # in which Spark reads the columns
     keys: Mapping[str, Values]  # by the column that holds a part of a key
     row_bytes: float  # on average, in the row group with the largest rows
+
+    def only(self, keys: Mapping[str, Values], more: Iterable[Values] = ()) -> Self:
+        """Return the same rows with these keys alone, and the columns that they and `more` read."""
+        read = read_by([*keys.values(), *more])
+        fields = [field for field in self.types if field.name in read] or [*self.types][:1]
+        return replace(self, types=pa.schema(fields), keys=keys)
 
     def of(self, task: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task, some at a time.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from jobs.run.keys.ledger_session import settle_jobs
 from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
 from jobs.run.plan.planner import RunOfDay, plan_day
 from jobs.run.plan.preflight import preflight
-from jobs.run.rows.local_rows import NeedsSpark
 from jobs.tables.records import run_bills
 
 if TYPE_CHECKING:
@@ -52,7 +50,5 @@ def settle_day(
     except DeclarationError:  # the Spark program runs the day, or reports it
         return None
     run_bills.begin(plan.facts, plan.tasks.lookups)  # `costs` finds the jobs by it
-    with suppress(NeedsSpark):
-        waits = Waits(WaitingDay(enrichment.name, day))
-        return settle_jobs(plan.rows, plan.tasks, input_day, waits)
-    return None
+    waits = Waits(WaitingDay(enrichment.name, day))
+    return settle_jobs(plan.rows, plan.tasks, input_day, waits)

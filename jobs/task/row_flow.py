@@ -79,7 +79,7 @@ class RowInput:
             keys: list[Sequence[Key | None]] = []
             known: list[pa.RecordBatch | None] = []
             for place, (names, outcomes) in enumerate(zip(layout.keys, known_at, strict=True)):
-                if layout.chained and layout.chained[place]:
+                if layout.made(place):
                     item = with_chained_keys(item, layout, place, known)
                 item = _with_plus_zeros(item, names)
                 keys.append(read_key_tuples(item, names))

@@ -12,7 +12,6 @@ from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.lookup import Lookup, service_identity
 from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.ledger.plan import CallCap, LedgerPlan
-from jobs.run.keys.key_texts import TASK
 from jobs.run.plan.caps import cap_on_cost
 from jobs.schema import columns as schema
 from jobs.schema.records import RunBill
@@ -68,8 +67,7 @@ def frame_of(rows: Sequence[Row], night: Night, spark: Spark) -> Frame:
         table.drop_columns(made).slice(part * size, size).to_batches(ROWS_PER_BATCH)
         for part in range(night.tasks)
     ]
-    tasks_of_rows = pa.array([number // size for number in range(len(rows))], pa.int32())
-    return Frame(spark, table.append_column(TASK, tasks_of_rows), types, parts)
+    return Frame(spark, types, parts)
 
 
 def bill_of(night: Night, run_id: str, act: Act, folder: str) -> RunBill:

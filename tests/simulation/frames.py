@@ -1,18 +1,13 @@
 """The rows of a run as Spark has them, and what reads them in the driver."""
 
-import functools
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
 
-from jobs.run.keys import driver_keys
-from jobs.run.keys.key_texts import TASK
-from jobs.schema import columns as schema
 from jobs.task import stage_tasks
 from tests.simulation.spark import Spark, Task
 
@@ -36,12 +31,9 @@ class TableStage:
 
 @dataclass(frozen=True)
 class Frame:
-    """A DataFrame: rows that Spark has divided into parts. table: the same rows, with their part in
-    TASK.
-    """
+    """A DataFrame: rows that Spark has divided into parts."""
 
     sparkSession: Spark  # noqa: N815  # Spark's names
-    table: pa.Table
     schema: T.StructType
     parts: Sequence[Sequence[pa.RecordBatch]]
 
@@ -56,46 +48,7 @@ class Frame:
 def batches_of_frame(
     _plan: Any, _places: Any, prepared: Frame
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each task, in the driver (jobs/run/keys/chained_rows.py)."""
+    """The rows of each task, in the driver (jobs/run/keys/key_rows.py)."""
     for task, batches in enumerate(prepared.parts):
         for batch in batches:
             yield task, batch
-
-
-class FrameKeys:
-    """The keys of a frame's rows, in the driver (jobs/run/keys/day_keys.py)."""
-
-    def __init__(
-        self,
-        prepared: Frame,
-        names: Sequence[str],
-        lookup: Any,
-        _day: Any,
-        _parts: Any,
-        chained: driver_keys.KeyRows | None,
-    ) -> None:
-        self._prepared, self.names, self.lookup = prepared, tuple(names), lookup
-        self._chained = chained
-
-    @functools.cached_property
-    def _rows(self) -> driver_keys.KeyRows:
-        if self._chained is not None:
-            return self._chained
-        table = self._prepared.table
-        table = table.filter(
-            functools.reduce(pc.and_, (pc.is_valid(table[name]) for name in self.names))
-        )
-        location = [TASK, schema.SOURCE_FILE, schema.SOURCE_ROW]
-        return driver_keys.KeyRows(
-            self._prepared, self.names, table.select([*self.names, *location])
-        )  # type: ignore[arg-type]
-
-    @property
-    def repeats(self) -> bool:
-        return self._rows.repeats
-
-    def texts(self, *, hidden: bool) -> pa.ChunkedArray:
-        return self._rows.texts(hidden=hidden)
-
-    def distinct(self, *, hidden: bool, seed: int) -> driver_keys.DriverKeys:
-        return self._rows.distinct(hidden=hidden, seed=seed)

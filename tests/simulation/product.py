@@ -19,8 +19,8 @@ import jobs.run.engines.engine
 import jobs.run.engines.spark_coordinator
 import jobs.run.engines.spark_facts
 import jobs.run.enrich
-import jobs.run.keys.chained_rows
 import jobs.run.keys.day_keys
+import jobs.run.keys.key_rows
 import jobs.run.keys.ledger_session
 import jobs.run.rows.keyed_rows
 import jobs.run.settling
@@ -54,8 +54,10 @@ def install() -> None:
             jobs.run.engines.engine._stage_here: lambda engine, _address, _attempts: (
                 frames.TableStage(engine.spark)
             ),
-            jobs.run.keys.day_keys.KeySource: frames.FrameKeys,
-            jobs.run.keys.chained_rows.batches_of_tasks: frames.batches_of_frame,
+            jobs.run.keys.day_keys.find_keys: lambda prepared, plan, place, _day: (
+                jobs.run.keys.key_rows.read_key_rows(prepared, plan, place)
+            ),
+            jobs.run.keys.key_rows.batches_of_tasks: frames.batches_of_frame,
             jobs.run.coordinator.run_leases.run_leases: _leases_of_process,
         }
     )

@@ -43,14 +43,12 @@ class Step:
         return response
 
 
-def source_of(texts, lookup):
+def keys_of(texts):
     """The keys of a day with these texts, as the driver has them."""
     schema = T.StructType([T.StructField("__key_0_0", T.StringType())])
     rows = {"__key_0_0": texts, TASK: pa.array([0] * len(texts), pa.int32())}
     rows |= {SOURCE_FILE: ["file"] * len(texts), SOURCE_ROW: range(len(texts))}
-    names = ("__key_0_0",)
-    keys = KeyRows(types.SimpleNamespace(schema=schema), names, pa.table(rows))
-    return types.SimpleNamespace(names=names, lookup=lookup, distinct=keys.distinct)
+    return KeyRows(types.SimpleNamespace(schema=schema), ("__key_0_0",), pa.table(rows))
 
 
 def settle(lookup, run_id, texts, *, day=DAY, root="data/ledger", **options):
@@ -62,7 +60,7 @@ def settle(lookup, run_id, texts, *, day=DAY, root="data/ledger", **options):
     )  # fmt: skip
     waits = Waits(WaitingDay("reviews", day))
     with registered([plan]):
-        hits = settle_by_jobs(source_of(texts, lookup), lookup, plan, waits, seed=1, **options)
+        hits = settle_by_jobs(keys_of(texts), lookup, plan, waits, seed=1, **options)
     if not waits.sentences:
         with waits.ended():
             pass

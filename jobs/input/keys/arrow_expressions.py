@@ -39,6 +39,10 @@ UTC, LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())  # from narrow to wide
 ORDERED = (pa.string(), *INTEGERS, pa.date32(), UTC, LOCAL)
 KINDS = (*ORDERED, pa.bool_())
+# types of keys that are equal in Arrow where they are equal in Spark, with the same text; not so
+# -0.0, NaN, strings with a collation, what holds them
+COMPARABLE = {*KINDS, pa.binary()}
+MOST_ROWS = 5_000_000  # of a day, for which the driver can hold the keys
 IN_TEXT = (pa.string(), pa.bool_(), *INTEGERS)  # Spark and Arrow write their values alike
 SPACE = " "  # the only character that Spark's trim removes
 SIDES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.arrow_values import is_unambiguous
 from jobs.declare.chains import levels
-from jobs.input.keys.arrow_expressions import arrow_keys
-from jobs.input.keys.key_columns import COMPARABLE, MOST_ROWS, read_keys
+from jobs.errors import TidegateError
+from jobs.input.dealing import deal
+from jobs.input.file_rows import FileRows
+from jobs.input.keys.arrow_expressions import COMPARABLE, MOST_ROWS, arrow_keys
 from jobs.input.keys.key_values import read_by
 from jobs.run.keys.key_texts import ROWS, TEXT, key_texts
 
@@ -76,7 +80,7 @@ class PlannedKeys:
         """Returns TEXT and ROWS of each key of a day; None for a lookup that reads no answer."""
         if not self._levels[number]:
             return None
-        from jobs.run.keys.chained_rows import chained_batches
+        from jobs.run.keys.key_rows import key_batches
         from jobs.run.rows.chain_check import plan_of_answers
 
         lookup, found, unknown = self.enrichment.lookups[number], list[pa.Table](), 0
@@ -84,13 +88,12 @@ class PlannedKeys:
         for day in self.days:
             plan = plan_of_answers(self.enrichment, day, self.answered)
             names, keys = plan.layout.keys[number], []
-            for _, batch, are_open in chained_batches(plan, number):
+            for _, batch, are_open in key_batches(plan, number):
                 unknown += pc.sum(are_open).as_py() or 0
                 keys.append(batch.select(names).filter(pc.invert(are_open)))
-            kinds = plan.layout.chained[number]
-            nothing = pa.schema([(name, kinds[name].kind) for name in names]).empty_table()
-            rows = pa.concat_tables([nothing, pa.Table.from_batches(keys, nothing.schema)])
-            found.append(_counted(rows.drop_null(), names, hidden=hidden))
+            types = [(name, values.kind) for name, values in plan.layout.made(number).items()]
+            rows = pa.Table.from_batches(keys, pa.schema(types[: len(names)]))
+            found.append(_counted(rows, names, hidden=hidden))
         self.unknown[number] = unknown
         return found
 
@@ -132,8 +135,8 @@ class PlannedKeys:
 
 
 def key_rows(day: InputDay, lookup: Lookup) -> pa.Table | None:
-    """Returns the keys of a day's rows, a column per part, with FILE and ROW; None if Arrow may see
-    other keys than Spark.
+    """Returns the key of each row of a day, a column per part, in an order that is the same for all
+    lookups; None if Arrow may see other keys than Spark.
     """
     values = arrow_keys(lookup, part_names(lookup), day.schema)
     if values is None or day.rows > MOST_ROWS:
@@ -143,7 +146,17 @@ def key_rows(day: InputDay, lookup: Lookup) -> pa.Table | None:
     spark_knows_more = by_spark and day.only_in_spark
     if spark_knows_more or any(value.kind not in COMPARABLE for value in values.values()):
         return None
-    return read_keys(day, values)
+    reads, batches = FileRows(deal(day, 1), day.schema, {}, day.row_bytes).only(values), []
+    with suppress(TidegateError):  # Spark will report the fault
+        for batch in reads.of(0):
+            if day.has_old_dates and not all(
+                is_unambiguous(batch[name]) for name in reads.types.names
+            ):
+                return None
+            batches.append(batch.select([*values]))
+        types = pa.schema([(name, value.kind) for name, value in values.items()])
+        return pa.Table.from_batches(batches, types)
+    return None
 
 
 def part_names(lookup: Lookup) -> list[str]:
@@ -153,10 +166,6 @@ def part_names(lookup: Lookup) -> list[str]:
 
 def _counted(keys: pa.Table, parts: Sequence[str], *, hidden: bool) -> pa.Table:
     """Returns TEXT and ROWS of each key."""
-    once = (
-        keys.append_column(ROWS, pa.array(np.ones(keys.num_rows, np.int64)))
-        .group_by(list(parts))
-        .aggregate([(ROWS, "sum")])
-    )
+    once = keys.drop_null().group_by(list(parts)).aggregate([([], "count_all")])
     texts = [key_texts(batch, parts, hidden=hidden) for batch in once.to_batches()]
-    return pa.table([pa.chunked_array(texts, pa.string()), once[f"{ROWS}_sum"]], [TEXT, ROWS])
+    return pa.table([pa.chunked_array(texts, pa.string()), once["count_all"]], [TEXT, ROWS])

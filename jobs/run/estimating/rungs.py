@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import reduce
 from itertools import permutations
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ from jobs.clients.registry import client_for
 from jobs.declare.answers.answer_json import load
 from jobs.declare.values.prices import cost_of, in_force, reported_units
 from jobs.input.keys.arrow_expressions import evaluate
-from jobs.input.keys.key_columns import FILE, ROW
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.selection import select
 from jobs.run.estimating.figures import Rung, WaterfallEstimate
@@ -159,18 +159,15 @@ class _Forecast:
             rows = key_rows(day, lookup.as_written)
             if rows is None:
                 return None
-            ends = np.cumsum([0, *map(sum, day.groups)])
-            places = ends[rows[FILE].to_numpy()] + rows[ROW].to_numpy()
-            batches = rows.select(parts).combine_chunks().to_batches()
+            has_key = reduce(pc.and_, map(pc.is_valid, rows.columns)).to_numpy()
+            batches = rows.filter(has_key).combine_chunks().to_batches()
             texts = pa.concat_arrays(
                 [
                     pa.array([], pa.string()),
                     *(key_texts(one, parts, hidden=hidden) for one in batches),
                 ]
             )
-            lines = np.full(day.rows, NO_KEY)
-            lines[places] = np.arange(len(texts))
-            found.append(texts.take(pa.array(lines, mask=lines < 0)))
+            found.append(texts.take(pa.array(np.cumsum(has_key) - 1, mask=~has_key)))
         return pa.concat_arrays(found)
 
 

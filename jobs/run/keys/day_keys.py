@@ -8,6 +8,7 @@ rows, and keys of other types, stay in Spark. benchmarks/hits.py measures both.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,19 +20,19 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 from pyspark.sql.pandas.types import from_arrow_type
 
 from jobs.input.dealing import Parts
-from jobs.input.keys.arrow_expressions import arrow_keys
-from jobs.input.keys.key_columns import COMPARABLE, MOST_ROWS
-from jobs.run.keys.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
+from jobs.input.keys.arrow_expressions import COMPARABLE, MOST_ROWS
+from jobs.run.keys.driver_keys import KeyRows, collect_rows
+from jobs.run.keys.key_rows import read_key_rows
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT, is_whole, with_texts
-from jobs.run.rows.local_rows import CURE, LocalRows, NeedsSpark
+from jobs.run.rows.local_rows import LocalRows
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from jobs.declare.lookup import Lookup
     from jobs.input.day import InputDay
+    from jobs.task.plan import PartitionPlan
 
 _DRAWN = "__key_drawn"
 ROWS_COLLECTED = 500_000  # by a Spark job, for keys or files that Arrow may read differently
@@ -40,75 +41,64 @@ COMPARABLE_IN_SPARK = {from_arrow_type(kind, prefer_timestamp_ntz=True) for kind
 
 
 @dataclass(frozen=True)
-class KeySource:
-    """The source of a lookup's keys in a day.
+class SparkRows:
+    """The keys of rows that stay in Spark.
 
-    Args:
-        prepared: The rows, with the key in the columns `names`.
-        lookup: The lookup of the key.
-        day: The day's files, if the driver may read keys from them; else None.
-        parts: Of these files, which each task reads; None if the tasks are the partitions of
-            `prepared`.
-        chained: The rows with a key that reads earlier answers; None for other keys.
+    Attributes:
+        names: The columns with the key.
+        task: Of each row.
     """
 
-    prepared: DataFrame | LocalRows
+    prepared: DataFrame
     names: tuple[str, ...]
-    lookup: Lookup
-    day: InputDay | None
-    parts: Parts | None = None
-    chained: KeyRows | None = None
+    task: Column
 
     @property
     def repeats(self) -> bool:
-        """Whether several rows have the same key; in Spark also if two keys have the same hash."""
-        if self._in_driver is not None:
-            return self._in_driver.repeats
-        return repeats_in_spark(self._frame, self.names)
-
-    def texts(self, *, hidden: bool) -> pa.ChunkedArray | None:
-        """Returns the texts of the rows' keys. None if only Spark reads them. hidden: digests."""
-        return None if self._in_driver is None else self._in_driver.texts(hidden=hidden)
-
-    def distinct(self, *, hidden: bool, seed: int) -> DriverKeys | SparkKeys:
-        """Returns each key once, with a row of it drawn by `seed`, so that the tasks that read
-        these rows have equal shares of the keys. hidden: TEXT is a digest.
+        """Whether several rows have the same key, or two keys the same hash, in a tenth of the time
+        of `day_keys`.
         """
-        if self._in_driver is not None:
-            return self._in_driver.distinct(hidden=hidden, seed=seed)
-        return SparkKeys.of(self._frame, self.names, task=self._task, hidden=hidden, seed=seed)
+        rows = self.prepared.where(is_whole(self.names))
+        hashes = rows.select(F.xxhash64(*self.names).alias("hash"))
+        return not hashes.groupBy("hash").count().where("count > 1").isEmpty()
 
-    @property
-    def _task(self) -> Column:
-        return F.spark_partition_id() if self.parts is None else task_column(self.parts)
+    def texts(self, *, hidden: bool) -> None:  # as of KeyRows
+        """Returns None: only Spark has the keys."""
 
-    @property
-    def _frame(self) -> DataFrame:
-        if isinstance(self.prepared, LocalRows):
-            raise NeedsSpark(
-                f"lookup {self.lookup.name}: a key is not read without Spark: a file is torn, or "
-                f"needs more memory than there is. {CURE}"
-            )
-        return self.prepared
+    def distinct(self, *, hidden: bool, seed: int) -> SparkKeys:
+        """Returns each key once, with a row of it drawn by `seed`."""
+        keys = day_keys(self.prepared, self.names, task=self.task, hidden=hidden, seed=seed)
+        kept = keys.persist()
+        return SparkKeys(kept, kept.select(TEXT, ROWS, TASK).toArrow())
 
-    @functools.cached_property
-    def _in_driver(self) -> KeyRows | None:
-        if self.chained is not None:
-            return self.chained
-        if self.day is None or self.day.rows > MOST_ROWS or not self._are_comparable:
-            return None
-        found, keys = None, arrow_keys(self.lookup, self.names, self.day.schema)
-        if keys is not None and self.parts is not None:
-            found = read_rows(self.prepared, keys, self.day, self.parts)
-        if found is None and self.day.rows <= ROWS_COLLECTED:
-            found = collect_rows(self._frame, self.names, self._task)
-        return found
 
-    @property
-    def _are_comparable(self) -> bool:
-        return all(
-            self.prepared.schema[name].dataType in COMPARABLE_IN_SPARK for name in self.names
-        )
+def find_keys(
+    prepared: DataFrame | LocalRows, plan: PartitionPlan, place: int, day: InputDay | None
+) -> KeyRows | SparkRows:
+    """Returns the keys of a lookup in a day's rows.
+
+    Args:
+        prepared: The rows, with their keys.
+        plan: Their plan; the lookups that the key reads have been asked.
+        place: The place of the lookup.
+        day: The day's files, if the driver may read keys from them; else None.
+
+    Raises:
+        LedgerError, RowFailed, TidegateError: As `read_key_rows` does.
+    """
+    names = plan.layout.keys[place]
+    rows = math.inf if day is None else day.rows
+    fit_the_driver = rows <= MOST_ROWS and all(
+        prepared.schema[name].dataType in COMPARABLE_IN_SPARK for name in names
+    )
+    if plan.layout.made(place) or (plan.reads is not None and fit_the_driver):
+        return read_key_rows(prepared, plan, place)
+    assert not isinstance(prepared, LocalRows)  # which always fit
+    parts = None if plan.reads is None else plan.reads.parts
+    task = F.spark_partition_id() if parts is None else task_column(parts)
+    if fit_the_driver and rows <= ROWS_COLLECTED:
+        return collect_rows(prepared, names, task)
+    return SparkRows(prepared, names, task)
 
 
 @dataclass(frozen=True)
@@ -120,21 +110,10 @@ class SparkKeys:
     kept: DataFrame  # of `day_keys`
     wanted: pa.Table
 
-    @classmethod
-    def of(
-        cls, prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int
-    ) -> SparkKeys:
-        kept = day_keys(prepared, names, task=task, hidden=hidden, seed=seed).persist()
-        return cls(kept, kept.select(TEXT, ROWS, TASK).toArrow())
-
     @property
     def types(self) -> StructType:
         """Types of the columns of `frame`."""
         return self.kept.schema
-
-    def located(self, keys: pa.Table) -> pa.Table:
-        """Returns lines of `wanted` with TASK."""
-        return keys
 
     def frame(self, keys: pa.Table) -> DataFrame:
         """Returns lines of `wanted` in Spark, possibly with others that need no call."""
@@ -179,9 +158,3 @@ def day_keys(
         .drop("draw")
     )
     return with_texts(grouped, names, hidden=hidden)
-
-
-def repeats_in_spark(prepared: DataFrame, names: Sequence[str]) -> bool:
-    """Returns whether a key repeats, in a tenth of the time of `day_keys`."""
-    hashes = prepared.where(is_whole(names)).select(F.xxhash64(*names).alias("hash"))
-    return not hashes.groupBy("hash").count().where("count > 1").isEmpty()

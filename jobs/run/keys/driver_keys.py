@@ -1,9 +1,9 @@
-"""Finds the keys of a day of few rows in the driver: by Arrow if possible, else by a Spark job."""
+"""The keys of a day's rows in the driver's memory."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,17 +11,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812
 
-from jobs.input.dealing import Parts, find_tasks
-from jobs.input.keys.key_columns import FILE, ROW, read_keys
-from jobs.input.keys.key_values import Values
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT, is_whole, key_texts
 from jobs.run.rows.local_rows import LocalRows
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-    from jobs.input.day import InputDay
 
 _DRAWN = "__key_drawn"
 LINE_BITS = 32  # the lower bits of a draw are the line that drew it
@@ -33,14 +28,12 @@ class KeyRows:
     """The keys of the rows that have a key.
 
     Attributes:
-        rows: `names`, and the place of each row: _LOCATION, or FILE and ROW of a day whose parts
-            are dealt.
+        rows: `names`, and the place of each row, _LOCATION.
     """
 
     prepared: DataFrame | LocalRows
     names: tuple[str, ...]
     rows: pa.Table
-    parts: Parts = ()
 
     @property
     def repeats(self) -> bool:
@@ -64,23 +57,9 @@ class KeyRows:
         counted = grouped.aggregate([(_DRAWN, "min"), (_DRAWN, "count")])
         least = counted[f"{_DRAWN}_min"].to_numpy() & (1 << LINE_BITS) - 1
         keys = self.rows.take(pa.array(least)).combine_chunks()
-        texts = _texts(keys, self.names, hidden=hidden)
-        for name, values in (
-            (ROWS, counted[f"{_DRAWN}_count"]),
-            (TEXT, texts),
-        ):
-            keys = keys.append_column(
-                name, values if isinstance(values, pa.ChunkedArray) else pa.array(values)
-            )
-        return DriverKeys(self.prepared, self.names, self.parts, keys)
-
-
-def read_rows(
-    prepared: DataFrame | LocalRows, keys: Mapping[str, Values], day: InputDay, parts: Parts
-) -> KeyRows | None:
-    """Evaluates these parts of the key. Returns None if Arrow may read other values than Spark."""
-    rows = read_keys(day, keys)
-    return None if rows is None else KeyRows(prepared, tuple(keys), rows, parts)
+        keys = keys.append_column(ROWS, counted[f"{_DRAWN}_count"])
+        keys = keys.append_column(TEXT, _texts(keys, self.names, hidden=hidden))
+        return DriverKeys(self.prepared, self.names, keys)
 
 
 def collect_rows(prepared: DataFrame, names: Sequence[str], task: Column) -> KeyRows:
@@ -101,16 +80,7 @@ class DriverKeys:
 
     prepared: DataFrame | LocalRows
     names: tuple[str, ...]
-    parts: Parts
     wanted: pa.Table
-
-    def located(self, keys: pa.Table) -> pa.Table:
-        """Returns lines of `wanted` with TASK, SOURCE_FILE and SOURCE_ROW."""
-        if TASK in keys.column_names:
-            return keys
-        tasks, sources = find_tasks(self.parts, keys[FILE].to_numpy(), keys[ROW].to_numpy())
-        located = keys.append_column(TASK, pa.array(tasks)).append_column(SOURCE_FILE, sources)
-        return located.append_column(SOURCE_ROW, keys[ROW])
 
     @functools.cached_property
     def types(self) -> T.StructType:
@@ -121,7 +91,7 @@ class DriverKeys:
 
     def table(self, keys: pa.Table) -> pa.Table:
         """Returns lines of `wanted` as Arrow gets them from Spark."""
-        return self.located(keys).select(self.types.names).cast(arrow_schema(self.types))
+        return keys.select(self.types.names).cast(arrow_schema(self.types))
 
     def frame(self, keys: pa.Table) -> DataFrame:
         """Returns lines of `wanted` as Spark has them."""

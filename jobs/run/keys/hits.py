@@ -24,8 +24,8 @@ from jobs.task.lookup.task_ledger import without_expired
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
-    from jobs.run.keys.day_keys import KeySource, SparkKeys
-    from jobs.run.keys.driver_keys import DriverKeys
+    from jobs.run.keys.day_keys import SparkKeys, SparkRows
+    from jobs.run.keys.driver_keys import DriverKeys, KeyRows
 
 
 @dataclass(frozen=True)
@@ -62,26 +62,32 @@ def open_folder(plan: LedgerPlan) -> LedgerFolder:
 
 
 def find_hits(
-    source: KeySource, plan: LedgerPlan | None, *, seed: int, are_read: bool = False
+    rows: KeyRows | SparkRows,
+    lookup: Lookup,
+    plan: LedgerPlan | None,
+    *,
+    seed: int,
+    are_read: bool = False,
 ) -> Hits:
     """Finds a day's distinct keys, and the newest valid answer of each. Raises LedgerError.
 
     Args:
-        source: The keys.
+        rows: The keys.
+        lookup: Their lookup.
         plan: The ledger; None: nothing is stored.
         seed: Draws a row of each key.
         are_read: Whether other lookups read the answers.
     """
-    keys = source.distinct(hidden=plan is not None and plan.hidden, seed=seed)
+    keys = rows.distinct(hidden=plan is not None and plan.hidden, seed=seed)
     if plan is None:
-        return Hits(plan, source.names, keys, SCHEMA.empty_table(), source.lookup)
+        return Hits(plan, rows.names, keys, SCHEMA.empty_table(), lookup)
     search = Search(open_folder(plan), keys.wanted[TEXT])
-    answers = known_answers(search, source.lookup, plan)
+    answers = known_answers(search, lookup, plan)
     if plan.idempotent:  # each task would call a key in several rows
         least = 0 if are_read else 1
         asked_first = keys.wanted.filter(pc.greater(keys.wanted[ROWS], least))[TEXT]
-        answers = without_unreadable(source.lookup, answers, asked_first)
-    return Hits(plan, source.names, keys, answers, source.lookup, search.seen)
+        answers = without_unreadable(lookup, answers, asked_first)
+    return Hits(plan, rows.names, keys, answers, lookup, search.seen)
 
 
 def known_answers(

@@ -23,8 +23,7 @@ from jobs.input.day import InputDay
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.stored_request import write_request
 from jobs.run.engines.spark_failures import own_words
-from jobs.run.keys.chained_rows import read_chained_rows
-from jobs.run.keys.day_keys import KeySource
+from jobs.run.keys.day_keys import find_keys
 from jobs.run.keys.hits import Hits, find_hits, open_folder, with_index, with_own_answers
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys
@@ -156,10 +155,9 @@ def settle_jobs(
             assert ledger is not None
             stack.enter_context(registered([ledger]))
             _begin(plan, place)
-            parts = None if plan.reads is None else plan.reads.parts
-            source = KeySource(prepared, plan.layout.keys[place], lookup, day, parts)
+            rows = find_keys(prepared, plan, place, day)
             settle_by_jobs(
-                source, lookup, ledger, waits, seed=seed, limit=limit, place=place,
+                rows, lookup, ledger, waits, seed=seed, limit=limit, place=place,
                 budgets=plan.budgets,
             )  # fmt: skip
         waits.raise_if_any(None if plan.cap is None else limit.left)
@@ -279,31 +277,32 @@ def _look(
     there: per lookup, the content of its ledger when this run began. are_read: whether other
     lookups read its answers, so that each key is called first.
     """
-    ledger, names = plan.ledgers[place], plan.layout.keys[place]
-    parts = None if plan.reads is None else plan.reads.parts
-    chained = None
-    if plan.layout.chained and plan.layout.chained[place]:
-        chained = read_chained_rows(prepared, plan, place)
-    source = KeySource(prepared, names, plan.lookups[place], day, parts, chained)
-    lookup = plan.lookups[place]
+    lookup, ledger = plan.lookups[place], plan.ledgers[place]
     if isinstance(lookup, JobLookup) and plan.may_call:
+        rows = find_keys(prepared, plan, place, day)
         assert ledger is not None
         assert waits is not None
         settled = settle_by_jobs(
-            source, lookup, ledger, waits, seed=seed, limit=limit, place=place,
+            rows, lookup, ledger, waits, seed=seed, limit=limit, place=place,
             budgets=plan.budgets,
         )  # fmt: skip
         stack.callback(settled.keys.drop)
         return _Look(with_index(ledger, settled.answers), settled.without_responses())
-    shares = plan.may_call and plan.lookups[place].cache is not None
-    chosen = only.get(plan.lookups[place].name, ())
-    nothing_known = plan.cap is None and alone and not there[place].has_answers and not chosen
+    chosen = only.get(lookup.name, ())
+    shares = plan.may_call and lookup.cache is not None
     # no answer can be known, so only repeats matter
-    if nothing_known and not are_read and not (shares and source.repeats):
+    nothing_known = (
+        plan.cap is None and alone and not there[place].has_answers and not chosen and not are_read
+    )
+    if nothing_known and not shares:
+        _tell(plan, place, NO_TEXTS)
+        return _Look(ledger)
+    rows = find_keys(prepared, plan, place, day)
+    if nothing_known and not rows.repeats:
         if ledger is not None:
-            keep_keys(ledger, source.texts(hidden=ledger.hidden) if shares else NO_TEXTS)
-        return _Look(ledger, distinct=shares)
-    hits = find_hits(source, ledger, seed=seed, are_read=are_read)
+            keep_keys(ledger, rows.texts(hidden=ledger.hidden))
+        return _Look(ledger, distinct=True)
+    hits = find_hits(rows, lookup, ledger, seed=seed, are_read=are_read)
     stack.callback(hits.keys.drop)
     indexed = ledger and with_index(ledger, hits.answers)
     keys, by_row = hits.missing, hits.missing.slice(0, 0)
@@ -355,6 +354,6 @@ def _divided(plan: PartitionPlan, looks: Mapping[int, _Look]) -> CallCap | None:
     for place, look in looks.items():
         assert look.hits is not None
         weight = plan.cap.weights[place]
-        tasks = look.hits.keys.located(look.hits.missing)[TASK].to_numpy()
+        tasks = look.hits.missing[TASK].to_numpy()
         needs += weight * np.bincount(tasks, minlength=len(needs))[: len(needs)]
     return divided_by_need(plan.cap, needs.tolist())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jobs.errors import DeclarationError
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
-from jobs.input.keys.key_columns import MOST_ROWS
+from jobs.input.keys.arrow_expressions import MOST_ROWS
 from jobs.run.rows.chained_keys import CURE, compile_chained, compile_keys, declared_text
 from jobs.run.rows.keyed_rows import lay_out_batch
 from jobs.schema.columns import SOURCE_IDENTITY

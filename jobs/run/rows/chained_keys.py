@@ -10,8 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from jobs.declare.chains import levels, lookups_below, lookups_read
 from jobs.errors import DeclarationError
-from jobs.input.keys.arrow_expressions import arrow_expression
-from jobs.input.keys.key_columns import COMPARABLE
+from jobs.input.keys.arrow_expressions import COMPARABLE, arrow_expression
 from jobs.input.keys.key_values import Values
 from jobs.schema.columns import FAILED, published_status
 

@@ -64,9 +64,9 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
     columns: dict[str, Column] = {}
     texts: list[str] = []
     for place in range(len(enrichment.lookups)):
-        if layout.chained and layout.chained[place]:
+        if made := layout.made(place):
             # for their types: tasks make the values
-            kinds = {name: from_arrow_type(one.kind) for name, one in layout.chained[place].items()}
+            kinds = {name: from_arrow_type(one.kind) for name, one in made.items()}
             columns |= {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
             continue
         expressions = key_expressions(enrichment, layout, place)

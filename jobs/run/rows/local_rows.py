@@ -13,7 +13,7 @@ from jobs.declare.values.key_expressions import columns_in
 from jobs.errors import DeclarationError
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
-from jobs.input.keys.key_columns import COMPARABLE, MOST_ROWS
+from jobs.input.keys.arrow_expressions import COMPARABLE, MOST_ROWS
 from jobs.input.keys.key_values import Values
 from jobs.input.same_values import refuse_old_dates
 from jobs.run.engines.engine import Engine, LocalEngine, SparkEngine
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from jobs.task.rows.arrow_batches import BatchLayout
 
 CURE = "Run it on Spark, the default engine."
-
-
-class NeedsSpark(DeclarationError):  # noqa: N818  # what is the case
-    """Only Spark reads the keys."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,10 @@ class BatchLayout:
     wanted: tuple[str | None, ...] = ()
     choices: tuple[Choice, ...] = ()  # the waterfalls
 
+    def made(self, place: int) -> Mapping[str, Values]:
+        """Return the key columns that a task makes for a lookup that reads answers; else none."""
+        return self.chained[place] if self.chained else {}
+
 
 class InputBatch:
     """A batch with the data of its rows until they leave.

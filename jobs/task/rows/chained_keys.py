@@ -29,7 +29,7 @@ def with_chained_keys(
     Raises:
         LedgerError: A row has no outcome at a lookup that the key reads.
     """
-    chained = layout.chained[place]
+    chained = layout.made(place)
     read, columns = read_by(chained.values()), dict(zip(batch.schema.names, batch.columns))  # noqa: B905
     for name, answers, outcomes in zip(layout.lookups, layout.answers, known, strict=False):
         there = {f"{ANSWER}{number}": answer.name for number, answer in enumerate(answers)}

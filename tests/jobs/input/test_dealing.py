@@ -2,16 +2,14 @@
 
 import random
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from jobs.input import dealing
 from jobs.input.day import of_files
-from jobs.input.dealing import deal, find_tasks
+from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
-from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 
 
 def random_day(folder, draw):
@@ -46,13 +44,6 @@ def test_every_row_has_one_task_and_tasks_are_balanced(tmp_path, monkeypatch, se
     assert day.rows == 0 or min(rows) > 0
     largest = max((size for groups in day.groups for size in groups), default=0)
     assert max(rows) <= day.rows / len(parts) + 2 * largest
-    for task, table in enumerate(found):
-        if table is not None:
-            numbers = {dealing.spark_url(file): number for number, file in enumerate(day.files)}
-            files = np.array([numbers[url] for url in table[SOURCE_FILE].to_pylist()])
-            tasks, urls = find_tasks(parts, files, table[SOURCE_ROW].to_numpy())
-            assert set(tasks.tolist()) == {task}
-            assert urls.to_pylist() == table[SOURCE_FILE].to_pylist()
 
 
 @pytest.mark.parametrize(

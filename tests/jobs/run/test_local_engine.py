@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 from deltalake import DeltaTable
 
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, TidegateError
 from jobs.input.dealing import spark_url
 from jobs.input.types import SPARK_TYPES
 from jobs.run.day import run_day
@@ -405,6 +405,15 @@ def test_an_unknown_engine_is_named(project, service, monkeypatch):
         DeclarationError, match="TIDEGATE_ENGINE is 'flink'; it must be spark or local"
     ):
         run_day(declare(service), DAY, "refused")
+
+
+def test_an_input_file_that_is_torn_inside_is_named(project, service, monkeypatch):
+    monkeypatch.setenv(ENGINE, "local")
+    file = Path(f"raw/date={DAY}/{NAMES[0]}")
+    data = file.read_bytes()
+    file.write_bytes(data[:4] + bytes(2000) + data[2004:])  # its footer is sound
+    with pytest.raises(TidegateError, match=r"input: .*b% .* cannot be read: "):
+        run_day(declare(service), DAY, "torn")
 
 
 def test_no_lookup_waits_for_the_keys_of_another(project, service, monkeypatch):

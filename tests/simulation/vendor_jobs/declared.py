@@ -17,7 +17,6 @@ from jobs.declare.vendor_jobs import JobLookup
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
-from jobs.run.keys.key_texts import TASK
 from jobs.schema import columns as schema
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
@@ -180,8 +179,7 @@ def frame_of(texts: Sequence[str | None], spark: Spark) -> Frame:
             for one in table.schema
         ]
     )
-    task = pa.array([0] * len(texts), pa.int32())
-    return Frame(spark, table.append_column(TASK, task), types, [table.to_batches(ROWS_PER_BATCH)])
+    return Frame(spark, types, [table.to_batches(ROWS_PER_BATCH)])
 
 
 def plan_of(night: JobsNight, run_id: str, meters: str, started_at: str) -> PartitionPlan:

@@ -19,7 +19,8 @@ from jobs.errors import BudgetExhausted, LedgerError
 from jobs.ledger.answers import SCHEMA
 from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
 from jobs.ledger.plan import LedgerPlan
-from jobs.run.keys.day_keys import KeySource
+from jobs.run.keys.day_keys import SparkRows
+from jobs.run.keys.driver_keys import KeyRows
 from jobs.run.keys.hits import Hits, open_folder
 from jobs.run.keys.key_texts import TEXT
 from jobs.run.keys.vendor_jobs.day_jobs import DayJobs
@@ -37,7 +38,7 @@ COLUMN = "part_"  # prefix of an intent's columns with the values of a key
 
 
 def settle_by_jobs(
-    source: KeySource,
+    rows: KeyRows | SparkRows,
     lookup: JobLookup,
     plan: LedgerPlan,
     waits: Waits,
@@ -51,7 +52,7 @@ def settle_by_jobs(
     """Returns the keys of a day with the outcome of each; if jobs stay open, `waits` says so.
 
     Args:
-        source: The keys.
+        rows: The keys.
         lookup: Their lookup.
         plan: Its ledger.
         waits: Gets a sentence if keys of the day have no outcome yet.
@@ -66,8 +67,8 @@ def settle_by_jobs(
         DeclarationError: The vendor refused a job.
         TidegateError: The class is wrong, or the ledger fails.
     """
-    keys = source.distinct(hidden=plan.hidden, seed=seed)
-    hits = Hits(plan, source.names, keys, SCHEMA.empty_table(), lookup)
+    keys = rows.distinct(hidden=plan.hidden, seed=seed)
+    hits = Hits(plan, rows.names, keys, SCHEMA.empty_table(), lookup)
 
     async def settle() -> Hits:
         async with VendorSession(lookup, hidden=plan.hidden) as vendor:

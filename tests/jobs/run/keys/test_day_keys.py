@@ -13,7 +13,7 @@ from asyncio_core import AsyncFunction
 from jobs.input import dealing
 from jobs.input.day import of_files
 from jobs.run.keys import day_keys
-from jobs.run.keys.day_keys import KeySource, SparkKeys, repeats_in_spark, task_column
+from jobs.run.keys.day_keys import SparkKeys, SparkRows, find_keys, task_column
 from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT
 from jobs.run.keys.ledger_session import prepare_ledger
@@ -62,22 +62,23 @@ def day(tmp_path, monkeypatch):
     return of_files(sorted(folder.iterdir()))
 
 
-def source_of(spark, day, keys, tasks=4):
+def declare(keys, tasks=4, **more):
     lookup = AsyncFunctionLookup(
         name="f", function=AsyncFunction,
         keys={f"k{number}": key for number, key in enumerate(keys)}, returns="x INT", timeout=1.0,
         max_concurrency=tasks,
     )  # fmt: skip
-    declared = Enrichment(
-        name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out")
+    return Enrichment(
+        name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out"), **more
     )
-    prepared, plan = plan_tasks(day.read(spark), declared, day=day)
-    parts = None if plan.reads is None else plan.reads.parts
-    return KeySource(prepared, plan.layout.keys[0], lookup, day, parts)
 
 
-def task_of_rows(source):
-    return F.spark_partition_id() if source.parts is None else task_column(source.parts)
+def source_of(spark, day, keys):
+    """The keys as a run finds them, and the same in Spark."""
+    prepared, plan = plan_tasks(day.read(spark), declare(keys), day=day)
+    task = F.spark_partition_id() if plan.reads is None else task_column(plan.reads.parts)
+    names = plan.layout.keys[0]
+    return find_keys(prepared, plan, 0, day), SparkRows(prepared, names, task)
 
 
 def by_text(table):
@@ -94,20 +95,15 @@ def by_text(table):
     ids=["all types", "a text", "expressions"],
 )
 def test_the_driver_finds_the_keys_that_spark_finds(spark, day, keys):
-    source = source_of(spark, day, keys)
-    found, wanted = (
-        source.distinct(hidden=False, seed=3),
-        SparkKeys.of(
-            source.prepared, source.names, task=task_of_rows(source), hidden=False, seed=3
-        ),
-    )
+    source, in_spark = source_of(spark, day, keys)
+    found, wanted = (one.distinct(hidden=False, seed=3) for one in (source, in_spark))
     assert isinstance(found, DriverKeys)
     assert by_text(found.wanted) == by_text(wanted.wanted)
     assert found.wanted.num_rows == wanted.wanted.num_rows
     assert {*source.texts(hidden=False).to_pylist()} == {*wanted.wanted[TEXT].to_pylist()}
-    assert source.repeats == repeats_in_spark(source.prepared, source.names)
+    assert source.repeats == in_spark.repeats
     located = {row[TEXT]: row for row in found.frame(found.wanted).toArrow().to_pylist()}
-    read = source.prepared.withColumn(TASK, task_of_rows(source)).toArrow().to_pylist()
+    read = in_spark.prepared.withColumn(TASK, in_spark.task).toArrow().to_pylist()
     at = {(row[SOURCE_FILE], row[SOURCE_ROW]): row for row in read}
     assert len(located) == found.wanted.num_rows > 1
     for row in located.values():
@@ -120,7 +116,7 @@ def test_the_driver_finds_the_keys_that_spark_finds(spark, day, keys):
 
 @pytest.mark.parametrize("keys", [("n / 2",), ("named_struct('a', n)",)])
 def test_keys_that_arrow_compares_in_its_own_way_are_left_to_spark(spark, day, keys):
-    keys = source_of(spark, day, keys).distinct(hidden=False, seed=1)
+    keys = source_of(spark, day, keys)[0].distinct(hidden=False, seed=1)
     assert isinstance(keys, SparkKeys)
     assert keys.wanted.num_rows == 900
     keys.drop()
@@ -128,7 +124,7 @@ def test_keys_that_arrow_compares_in_its_own_way_are_left_to_spark(spark, day, k
 
 def test_a_day_of_many_rows_is_left_to_spark(spark, day, monkeypatch):
     monkeypatch.setattr(day_keys, "MOST_ROWS", 899)
-    source = source_of(spark, day, ("byte",))
+    source, _ = source_of(spark, day, ("byte",))
     keys = source.distinct(hidden=False, seed=1)
     assert isinstance(keys, SparkKeys)
     assert sorted(keys.wanted[TEXT].to_pylist()) == ["[-1]", "[-2]", "[0]", "[1]", "[2]"]
@@ -139,19 +135,11 @@ def test_a_day_of_many_rows_is_left_to_spark(spark, day, monkeypatch):
 def test_times_of_another_calendar_are_left_to_spark(spark, tmp_path):
     old = pa.table({"day": [dt.date(1500, 1, 1), dt.date(2000, 1, 1)]})
     pq.write_table(old.replace_schema_metadata({SPARK_VERSION: "2.4.8"}), tmp_path / "a.parquet")
-    source = source_of(spark, of_files([tmp_path / "a.parquet"]), ("day",))
-    assert TASK in source.distinct(hidden=False, seed=1).wanted.column_names
+    day = of_files([tmp_path / "a.parquet"])
+    assert plan_tasks(day.read(spark), declare(["day"]), day=day)[1].reads is None
 
 
 def test_a_run_that_finds_no_key_twice_says_so_to_its_tasks(spark, day, tmp_path):
-    source = source_of(spark, day, ["n"])
-    declared = Enrichment(
-        name="e",
-        input=Input(path="in"),
-        lookups=[source.lookup],
-        output=Output(path="out"),
-        ledger=None,
-    )
-    prepared, plan = plan_tasks(day.read(spark), declared)
+    prepared, plan = plan_tasks(day.read(spark), declare(["n"], ledger=None))
     with prepare_ledger(prepared, plan, scratch=str(tmp_path / "keys"), day=day) as run:
         assert run.plan.distinct_keys == (True,)

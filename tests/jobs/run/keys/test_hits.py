@@ -72,7 +72,6 @@ class Distinct(NamedTuple):
     """Keys of a day as `find_hits` asks for them."""
 
     wanted: pa.Table
-    lookup: HttpLookup
     names: tuple[str, ...] = ("k",)
 
     def distinct(self, *, hidden, seed):
@@ -91,8 +90,8 @@ def test_a_stored_answer_that_cannot_be_read_is_missing_where_several_rows_have_
     }
     stored = [StoredAnswer(key, "ok", text, 9, "before") for key, text in texts.items()]
     open_folder(plan).write_part("before", "0-0-0", stored)
-    keys = Distinct(pa.table({TEXT: [*texts], ROWS: [2, 2, 1]}), SCORE)
-    found = find_hits(keys, plan, seed=1)
+    keys = Distinct(pa.table({TEXT: [*texts], ROWS: [2, 2, 1]}))
+    found = find_hits(keys, SCORE, plan, seed=1)
     assert found.missing[TEXT].to_pylist() == (["[2]"] if idempotent else [])
     assert caplog.text.count("the stored answer of key [2] cannot be read") == idempotent
     assert "key [3]" not in caplog.text  # one row has it, which says so

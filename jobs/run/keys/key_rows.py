@@ -1,24 +1,23 @@
-"""Evaluates in the driver the keys that read earlier answers, as the tasks do after it."""
+"""Evaluates the keys of a day's rows in the driver, by Arrow, as the tasks do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import StructType
 
 from jobs.clients.registry import client_for
 from jobs.declare.chains import lookups_below
 from jobs.errors import RowFailed
-from jobs.input.file_rows import FileRows
 from jobs.input.keys.arrow_keys import read_key_tuples
-from jobs.input.keys.key_values import read_by
 from jobs.ledger.index import AnswerIndex
 from jobs.run.keys.driver_keys import KeyRows
 from jobs.run.keys.key_texts import TASK
-from jobs.schema.columns import SOURCE_IDENTITY
+from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.task.lookup.lookup_function import null_key_text
 from jobs.task.row_flow import known_outcomes
 from jobs.task.rows.chained_keys import has_null_key, with_chained_keys
@@ -31,36 +30,44 @@ if TYPE_CHECKING:
     from jobs.task.rows.known_outcomes import KnownOutcomes
 
 
-def read_chained_rows(prepared: DataFrame | LocalRows, plan: PartitionPlan, place: int) -> KeyRows:
-    """Returns the rows that have a key at a lookup that reads earlier answers.
+def read_key_rows(prepared: DataFrame | LocalRows, plan: PartitionPlan, place: int) -> KeyRows:
+    """Returns the rows that have a key at a lookup.
 
     Args:
         prepared: The rows.
-        plan: Their plan; the lookups that are read have been asked.
+        plan: Their plan; the lookups that the key reads have been asked.
         place: The lookup's place.
 
     Raises:
         LedgerError: An answer that the key reads is not at hand.
-        RowFailed: A key is null, and `on_null_key` is "fail".
+        RowFailed: A key that reads answers is null, and `on_null_key` is "fail".
+        TidegateError: A file cannot be read.
     """
-    names, tables = plan.layout.keys[place], []
-    for task, keyed, _ in chained_batches(plan, place, prepared):
-        if has_null_key(keyed, plan.layout, place, read_key_tuples(keyed, names)):
+    names, tasks, batches = plan.layout.keys[place], list[int](), list[pa.RecordBatch]()
+    for task, batch, _ in key_batches(plan, place, prepared):
+        if plan.layout.made(place) and has_null_key(
+            batch, plan.layout, place, read_key_tuples(batch, names)
+        ):
             raise RowFailed(null_key_text(plan.lookups[place].name))
-        found = pa.Table.from_batches([keyed.select([*names, *SOURCE_IDENTITY])]).drop_null()
-        tables.append(found.append_column(TASK, pa.array([task] * len(found), pa.int32())))
-    kinds = plan.layout.chained[place]
-    fields = [(name, kinds[name].kind) for name in names]
-    fields += [(SOURCE_IDENTITY[0], pa.string()), (SOURCE_IDENTITY[1], pa.int64())]
-    nothing = pa.schema([*fields, (TASK, pa.int32())]).empty_table()
-    return KeyRows(prepared, names, pa.concat_tables([nothing, *tables]))
+        tasks.append(task)
+        batches.append(batch.select([*names, SOURCE_ROW, SOURCE_FILE]))
+    empty = arrow_schema(StructType([prepared.schema[name] for name in names]))
+    empty = empty.append(pa.field(SOURCE_ROW, pa.int64())).append(
+        pa.field(SOURCE_FILE, pa.string())
+    )
+    rows = pa.Table.from_batches(batches, batches[0].schema if batches else empty)
+    of_task = np.repeat(np.array(tasks, np.int32), [batch.num_rows for batch in batches])
+    rows = rows.append_column(TASK, pa.array(of_task))
+    # as a dictionary, the names of files take no memory for each row
+    rows = rows.set_column(len(names) + 1, SOURCE_FILE, rows[SOURCE_FILE].dictionary_encode())
+    return KeyRows(prepared, names, rows.drop_null())
 
 
-def chained_batches(
+def key_batches(
     plan: PartitionPlan, place: int, prepared: DataFrame | LocalRows | None = None
 ) -> Iterator[tuple[int, pa.RecordBatch, pa.BooleanArray]]:
-    """Yields the number of a task, a batch of its rows with the key of a lookup that reads earlier
-    answers, and which of these rows lack an answer that may be called for.
+    """Yields the number of a task, a batch of its rows with the key of a lookup, and which of these
+    rows lack an answer that the key reads and that may be called for.
     """
     places = [*sorted(lookups_below(plan.lookups, place)), place]
     outcomes = {other: _known(plan, other) for other in places[:-1]}
@@ -75,20 +82,13 @@ def batches_of_tasks(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yields the rows of each task, with the columns that these lookups' keys need."""
     assert plan.reads is not None
-    reads = _with_needed_columns(plan.reads, plan, places)
+    names = {name for place in places for name in plan.layout.keys[place]}
+    keys = {name: values for name, values in plan.reads.keys.items() if name in names}
+    made = [values for place in places for values in plan.layout.made(place).values()]
+    reads = plan.reads.only(keys, made)
     for task in range(len(reads.parts)):
         for batch in reads.of(task):
             yield task, batch
-
-
-def _with_needed_columns(reads: FileRows, plan: PartitionPlan, places: Sequence[int]) -> FileRows:
-    """Returns the same rows with the columns that these lookups' keys need."""
-    names = {name for place in places for name in plan.layout.keys[place]}
-    keys = {name: values for name, values in reads.keys.items() if name in names}
-    chained = [values for place in places for values in plan.layout.chained[place].values()]
-    read = read_by([*keys.values(), *chained])
-    fields = [field for field in reads.types if field.name in read] or [*reads.types][:1]
-    return replace(reads, types=pa.schema(fields), keys=keys)
 
 
 def _known(plan: PartitionPlan, place: int) -> KnownOutcomes:
@@ -108,7 +108,7 @@ def _keyed(
     known: list[pa.RecordBatch | None] = [None] * len(plan.lookups)
     are_open = pa.repeat(False, batch.num_rows)
     for place in places:
-        if plan.layout.chained[place]:
+        if plan.layout.made(place):
             batch = with_chained_keys(batch, plan.layout, place, known)
         if place in outcomes:
             keys = read_key_tuples(batch, plan.layout.keys[place])
