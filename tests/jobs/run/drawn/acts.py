@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+from tests.jobs.run.drawn.commands import Commands
 from tests.jobs.run.drawn.declarations import BY_PATHS, IN_SQL, ttl_of
 from tests.jobs.run.drawn.expected import (
     FAILED,
@@ -42,7 +43,7 @@ class Acts:
             name = "run" if name == "version" or self._draws.random() < 0.5 else "remap"
         getattr(self, f"_{name}")(look)
         if not self._night.faults:
-            self._night.faults += Figures(self._night).judge_commands()
+            self._night.faults += Commands(self._night).judge()
 
     def _change(self, name, look):
         changed = {}
