@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
@@ -110,10 +109,7 @@ class LedgerFiles:
         return True
 
     def _create(self, name: str, data: bytes) -> None:
-        handler: Any = getattr(self.filesystem, "handler", None)  # of a filesystem in Python
-        if hasattr(handler, "create_file"):
-            handler.create_file(f"{self.path}/{name}", data)
-        elif self.filesystem.type_name == "local":
+        if self.filesystem.type_name == "local":
             durable.create(Path(f"{self.path}/{name}"), data)
         elif objects.can_open(self.root):
             objects.create(below(self.root, self.lookup, self.fingerprint, name), data)

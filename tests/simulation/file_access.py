@@ -132,6 +132,11 @@ class ArrowFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
     delete_dir_contents = delete_root_dir_contents = copy_file = open_append_stream = _not_simulated
 
 
+def create(files: Any, name: str, data: bytes) -> None:
+    """In place of `LedgerFiles._create`."""
+    files.filesystem.handler.create_file(f"{files.path}/{name}", data)
+
+
 class FileSystem(fs.PyFileSystem):  # type: ignore[misc]
     """Named as the real one: Arrow puts "py::" before the name of one in Python."""
 

@@ -220,6 +220,7 @@ def _replace_files() -> None:
     task_limits.ASK_AFTER = 0.2  # in place of 0.02 s: a task that waits for a call asks that often
     store.Path = _path  # type: ignore[misc, assignment]
     ledger_files.Path = _path  # type: ignore[misc, assignment]
+    ledger_files.LedgerFiles._create = file_access.create  # type: ignore[method-assign]
     journal.pa = stand_in(pa, OSFile=_os_file)
     keyed_file.pa = stand_in(pa, memory_map=_memory_map)
     scan._RECENT = PerProcess("recent parts", recent_parts.RecentParts)  # type: ignore[assignment]

@@ -14,7 +14,7 @@ from jobs.ledger.changes.compaction import compact
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from tests.simulation import night_at_work
-from tests.simulation.file_access import ArrowFiles
+from tests.simulation.file_access import ArrowFiles, create
 from tests.simulation.scheduler import EPOCH
 from tests.simulation.storage import ObjectStore
 from tests.simulation.test_conformance import simulated
@@ -63,6 +63,7 @@ def test_every_answer_is_found_once_listings_have_had_the_time_to_show_it(seed, 
         files = PyFileSystem(ArrowFiles(store))
         for module in (ledger_files, keyed_file):
             monkeypatch.setattr(module, "open_filesystem", lambda root: (files, root))
+        monkeypatch.setattr(ledger_files.LedgerFiles, "_create", create)
         folder = LedgerFolder("ledger", "first", "f" * 16)
         written, early = {}, 0
         for number in range(60):

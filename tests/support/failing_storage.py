@@ -173,9 +173,6 @@ class FailingStorage(fs.FileSystemHandler):
     def delete_file(self, path):
         self.step("delete", lambda: self._local.delete_file(path))
 
-    def create_file(self, path, data):
-        durable.create(Path(path), data)  # which is a step of `put_under`
-
     def move(self, source, target):
         self.step("move", lambda: self._local.move(source, target))
 
@@ -232,6 +229,18 @@ def put_under(root, storage, put=setattr):
 
         opened.usual = usual
         put(module, "open_filesystem", opened)
+    usual_create = getattr(
+        ledger_files.LedgerFiles._create, "usual", ledger_files.LedgerFiles._create
+    )
+
+    def created(files, name, data):
+        if files.path.startswith(root):
+            durable.create(Path(f"{files.path}/{name}"), data)  # which is a step, see below
+        else:
+            usual_create(files, name, data)
+
+    created.usual = usual_create
+    put(ledger_files.LedgerFiles, "_create", created)
     for name in ("write", "create"):
         usual_write = getattr(getattr(durable, name), "usual", getattr(durable, name))
 

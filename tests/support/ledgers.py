@@ -120,6 +120,15 @@ def objects(monkeypatch):
         "open_filesystem",
         lambda root: (filesystem, root) if root == "bucket" else opened(root),
     )
+    create = ledger_files.LedgerFiles._create
+
+    def created(files, name, data):
+        if files.root == "bucket":
+            there.create_file(f"{files.path}/{name}", data)
+        else:
+            create(files, name, data)
+
+    monkeypatch.setattr(ledger_files.LedgerFiles, "_create", created)
     return there
 
 
