@@ -93,6 +93,13 @@ def require_day(day: str, where: str = "day", every: Every = "day") -> str:
     raise DeclarationError(f"{where} is {day!r}; it must be {what}.")
 
 
+def unit_of(days: Sequence[str]) -> str:
+    """Return what these are, for a sentence: day, hour or partition."""
+    if all(map(is_day, days)):
+        return "day"
+    return "hour" if all(is_day(day, "hour") for day in days) else "partition"
+
+
 def only_name(every: Every) -> str | None:
     """Return the name of the only partition of a table without days; else None."""
     return every[0] if not isinstance(every, str) and len(every) == 1 else None

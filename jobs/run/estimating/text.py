@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 
+from jobs.declare.values.calendar import unit_of
 from jobs.run.estimating.figures import Estimate, LookupEstimate, WaterfallEstimate
 from jobs.wording import counted
 
@@ -21,7 +22,8 @@ def _lines(estimate: Estimate) -> Iterator[str]:
     first, last, without = estimate.days[0], estimate.days[-1], estimate.without_input
     span = first if first == last else f"{first} .. {last}"
     published = f"{estimate.published} published with this declaration"
-    yield f"{estimate.enrichment}   {span}   {counted(len(estimate.days), 'day')}, {published}"
+    days = counted(len(estimate.days), unit_of(estimate.days))
+    yield f"{estimate.enrichment}   {span}   {days}, {published}"
     if without:
         more = " ..." if len(without) > MOST_DAYS else ""
         yield _line("no input", ", ".join(without[:MOST_DAYS]) + more)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
+from jobs.declare.values.calendar import unit_of
 from jobs.wording import counted
 
 NAMED = 3  # days that are not published, in the reason of a run of several
@@ -60,12 +61,14 @@ class DaysTally:
         named = " ".join(f"{day}: {one.reason.rstrip('.')}." for day, one in red[:NAMED])
         more = f" {len(red) - NAMED} more." if len(red) > NAMED else ""
         unpublished = f" Not published: {named}{more}" if red else ""
-        rest = f" {counted(len(left), 'day was', 'days were')} not begun." if left else ""
+        unit = unit_of(self.days)
+        rest = f" {counted(len(left), f'{unit} was', f'{unit}s were')} not begun." if left else ""
         unmade = "".join(
             f" Not made: {what}: {why.rstrip('.')}." for what, why in self.unmade[:NAMED]
         )
         return (
-            f"{len(self.published)} of {len(self.days)} days published.{unpublished}{rest}{unmade}"
+            f"{len(self.published)} of {counted(len(self.days), unit)} published."
+            f"{unpublished}{rest}{unmade}"
         )
 
 

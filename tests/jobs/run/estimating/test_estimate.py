@@ -5,6 +5,7 @@ nothing.
 import dataclasses
 import datetime as dt
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -188,6 +189,20 @@ def test_a_day_without_input_is_named_and_one_alone_is_refused(folder, service):
     assert estimate.without_input == ("2026-11-03",)
     with pytest.raises(DeclarationError, match="there is no raw/date=2026-11-03"):
         plan(declare(service), ["2026-11-03"])
+
+
+@pytest.mark.parametrize(
+    ("every", "names", "said"),
+    [("hour", ["2026-10-25T00Z", "2026-10-25T01Z"], "2 hours"), (["eu"], ["eu"], "1 partition")],
+)
+def test_hours_and_partitions_are_not_called_days(folder, service, every, names, said):
+    for name in names:
+        Path("raw", f"part={name}").mkdir()
+        pq.write_table(pa.table({"k": [1]}), f"raw/part={name}/a.parquet")
+    asked = dataclasses.replace(
+        declare(service), input=Input(path="raw", partition="part", every=every)
+    )
+    assert f"   {said}, 0 published with" in estimate_text(plan(asked, names))
 
 
 def test_a_day_whose_files_do_not_go_together_is_said_and_not_left_out(folder, service):
