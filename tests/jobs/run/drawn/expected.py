@@ -54,6 +54,7 @@ class Asked:
     requests: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     from_ledger: set[str] = field(default_factory=set)  # keys
+    called: set[str] = field(default_factory=set)  # keys, also such as cannot be sent
 
 
 @dataclass
@@ -259,6 +260,7 @@ class Run:
             self.outcomes[look.name, key] = Outcome("error")
             names = ("rows_called", "calls") if is_first else ("shared",)
             asked.counts.update(names)
+            asked.called.add(key)
             return Outcome("error")
         if look.has_cache and (look.name, key) in self.outcomes:
             outcome = self.outcomes[look.name, key]
@@ -266,6 +268,7 @@ class Run:
             return outcome
         outcome = self.outcomes[look.name, key] = self._called(look, key)
         asked.counts["rows_called"] += 1
+        asked.called.add(key)
         asked.counts["answered"] += outcome.status in ANSWERED
         return outcome
 

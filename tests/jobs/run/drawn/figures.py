@@ -10,6 +10,7 @@ from decimal import Decimal
 
 import pyarrow.compute as pc
 
+from orchestration.dagster.assets.metadata import figures_metadata
 from tests.jobs.run.drawn.compared import Compared, rows_of
 from tests.jobs.run.drawn.declarations import IN_SQL
 
@@ -39,6 +40,7 @@ class Figures(Compared):
             self._judge_units(look, [*found.values()], before)
         for day in runs:
             self._judge_oldest(day)
+            self._judge_plots(day)
             figures = self.records[day].figures
             rows = len(self.night.published[day])
             self.same(f"{day}: rows in, out", (figures.rows_in, figures.rows_out), (rows, rows))
@@ -67,6 +69,12 @@ class Figures(Compared):
             if self._may_try_again(look) and name in ("calls", "throttled", "retried"):
                 continue
             self.same(f"{what} {name}", getattr(found, name), counts[name])
+        if look.has_cache:
+            self.same(f"{what} keys_called", found.keys_called, len(asked.called) or None)
+        if found.requests and look.kind != "batch" and not self._may_try_again(look):
+            got = found.requests.retried, found.requests.repaired
+            wanted = counts["retried"] + counts["repaired"], counts["repaired"]
+            self.same(f"{what} requests retried, repaired", got, wanted)
         if look.prices:
             self.same(f"{what} keys_from_ledger", found.keys_from_ledger, len(asked.from_ledger))
             self._judge_saved(look, what, found, len(asked.from_ledger))
@@ -87,6 +95,19 @@ class Figures(Compared):
             oldest = pc.min(table[f"{look.name}_answered_at"]).as_py()
             shown = oldest and oldest.replace(microsecond=0).isoformat()
             self.same(f"{day}: oldest answer of {look.name}", found.oldest_answer_at, shown)
+
+    def _judge_plots(self, day):
+        """What Dagster plots of a day."""
+        plots, audit = figures_metadata(self.records[day]), rows_of("published__audit", day)
+        got = {"rows_in": plots["rows_in"], "dead_letters": plots["dead_letters"]}
+        wanted = {"rows_in": audit.num_rows, "dead_letters": self.letters(day).total()}
+        for look in self.drawn.looks:
+            sources = Counter(audit[f"_{look.name}_source"].to_pylist())
+            wanted[f"{look.name}/answers_from_ledger"] = sources["ledger"]
+            statuses = Counter(audit[f"_{look.name}_status"].to_pylist())
+            wanted |= {f"{look.name}/rows_{status}": many for status, many in statuses.items()}
+        got |= {name: plots.get(name) for name in wanted}
+        self.same(f"{day} in Dagster", got, wanted)
 
     def _may_try_again(self, look):
         """Whether calls begin anew by a token that is refused, or in a pause before they leave, as
@@ -117,11 +138,18 @@ class Figures(Compared):
 
     def _judge_units(self, look, parts, before):
         """The vendor's invoice, line by line."""
-        since, got = self.vendor.counts - before.counts, Counter()
+        since, got, lost = self.vendor.counts - before.counts, Counter(), Counter()
         for one in parts if look.prices else ():
             got.update({part.unit: part.units for part in one.billed.parts})
+            lost.update({part.unit: part.lost for part in one.billed.parts})
         wanted = {unit: since[look.name, unit] for _, unit in look.prices}
         self.same(f"units of {look.name} ({look.kind})", {**got}, wanted)
+        if "request" in wanted:
+            unanswered = wanted["request"] - since[look.name, "answered"]
+            self.same(f"requests of {look.name} ({look.kind}) lost", lost["request"], unanswered)
+        if "item" in wanted:
+            unanswered = wanted["item"] - sum(one.answered for one in parts)
+            self.same(f"items of {look.name} ({look.kind}) lost", lost["item"], unanswered)
 
     def _judge_lines(self, printed, runs):
         lines = {day: numbers for day, *numbers in LINE.findall(printed)}
