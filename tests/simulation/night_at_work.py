@@ -15,6 +15,11 @@ def scheduler() -> "Scheduler":
     return _at_work[-1]
 
 
+def is_at_work(night: "Scheduler") -> bool:
+    """Whether this night has not ended."""
+    return night in _at_work
+
+
 def begin(night: "Scheduler") -> None:
     _at_work.append(night)
 

@@ -12,7 +12,7 @@ import pytest
 from jobs.storage import objects
 from tests.simulation import night_at_work
 from tests.simulation.disk import Disk
-from tests.simulation.file_access import DiskPath, os_fsync, os_open, os_utime
+from tests.simulation.file_access import DiskPath, OpenFile, os_fsync, os_open, os_utime
 from tests.simulation.object_store import SimulatedObjects
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.storage import ObjectStore
@@ -287,3 +287,13 @@ def test_the_simulated_store_answers_as_radosgw(tmp_path, monkeypatch):
         objects._store.cache_clear()
         server.make_bucket("conformance")
         compare_stores("s3://conformance", tmp_path, range(100, 120), 200)
+
+
+def test_a_file_that_a_night_left_open_takes_no_step_of_the_next_night():
+    disk = Disk()
+    with simulated(1):
+        left = OpenFile(disk, "/a")
+    with simulated(2):
+        before = disk.operations
+        left.write(b"what Arrow kept in memory")
+        assert disk.operations == before
