@@ -117,6 +117,11 @@ class Summary:
             )
 
 
+def _require_severity(where: str, severity: Any) -> None:
+    if severity not in ("error", "warn"):
+        raise DeclarationError(f"{where}: {severity!r} is not a severity; write error or warn.")
+
+
 class Expectation:
     """A Great Expectations rule for columns of the table.
 
@@ -129,6 +134,7 @@ class Expectation:
     """
 
     def __init__(self, type_: str, *, severity: Severity = "error", **arguments: Any) -> None:
+        _require_severity(type_, severity)
         self.facts = ExpectationFacts(type_, arguments, severity)
 
     def __repr__(self) -> str:
@@ -342,13 +348,8 @@ class Enrichment:
                 raise DeclarationError(
                     f"owners: {owner!r} must be a mail address, or a team such as 'team:data'."
                 )
-        wrong = [
-            severity for severity in self.severities.values() if severity not in ("error", "warn")
-        ]
-        if wrong:
-            raise DeclarationError(
-                f"severities: {wrong[0]!r} is not a severity; write error or warn."
-            )
+        for severity in self.severities.values():
+            _require_severity("severities", severity)
 
     def _check_start_and_end(self) -> None:
         for name in ("start", "end"):

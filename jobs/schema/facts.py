@@ -16,7 +16,7 @@ class Facts:
 
     def to_json(self) -> str:
         # dataclasses.asdict copies all that is in it first
-        return json.dumps(self, default=_fields)
+        return json.dumps(self, default=_plain)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -39,9 +39,12 @@ class Facts:
         return {name: _restorer(hint) for name, hint in typing.get_type_hints(cls).items()}
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass, by name. Raises TypeError for anything else."""
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+def _plain(value: Any) -> Any:
+    """The fields of a dataclass, by name; else the text, as of an expectation's arguments."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    # sorted, because a plan is approved in another process, where a set has another order
+    return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
 
 
 @functools.cache

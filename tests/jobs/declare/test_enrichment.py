@@ -4,13 +4,15 @@ everywhere.
 
 import dataclasses
 import functools
+import json
 import math
 import os
 import pickle
 import subprocess
 import sys
 import textwrap
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -676,6 +678,17 @@ def test_a_worker_that_gets_a_lookup_loads_no_sql_parser(tmp_path):
 
 def test_the_facts_go_through_json_unchanged():
     assert DeclaredFacts.from_json(flights.facts().to_json()) == flights.facts()
+
+
+def test_the_facts_name_arguments_of_expectations_that_json_lacks_by_their_text():
+    given = {"min_value": date(2013, 1, 10), "mostly": Decimal("0.9"), "value_set": {"b", "a"}}
+    declared = dataclasses.replace(flights, expectations=[Expectation("expect_x", **given)])
+    (stored,) = json.loads(declared.facts().to_json())["expectations"]
+    assert stored["arguments"] == {
+        "min_value": "2013-01-10",
+        "mostly": "0.9",
+        "value_set": ["a", "b"],
+    }
 
 
 @pytest.mark.parametrize(

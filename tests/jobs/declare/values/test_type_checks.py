@@ -308,6 +308,10 @@ WRONG = [
     ),
     (lambda: enrichment(severities=["warn"]), "severities is ['warn']; it must be a dict."),
     (
+        lambda: Expectation("expect_column_to_exist", column="a", severity="critical"),
+        "expect_column_to_exist: 'critical' is not a severity; write error or warn.",
+    ),
+    (
         lambda: enrichment(severities={"row_count": []}),
         "severities: [] is not a severity; write error or warn.",
     ),
