@@ -60,17 +60,16 @@ def wrong_expectations(
     for wanted in declared.expectations:
         with quiet():
             why = find_refusal(wanted)
-        missing = [name for name in _columns(wanted) if name.lower() not in lower]
-        if not why and missing and columns is not None:
-            meant = did_you_mean(missing[0], known)
-            why = f"{wanted.type}: the table has no column {missing[0]!r}.{meant}"
+        named = () if why or columns is None else _columns(wanted)
+        for name in (name for name in named if name.lower() not in lower):
+            why = f"{wanted.type}: the table has no column {name!r}.{did_you_mean(name, known)}"
         if why:
             found.append(why)
     if rows is not None and not found:
         from data_quality.expectation_trials import find_broken
 
         found = find_broken(declared, rows)
-    return [f"expectations: {why.removesuffix('.')}." for why in found]
+    return [f"expectations: {why}{'' if why[-1] in '.?' else '.'}" for why in found]
 
 
 def _columns(wanted: ExpectationFacts) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,6 +25,7 @@ from great_expectations.expectations.expectation import (
 )
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from great_expectations.expectations.registry import get_metric_provider
 from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
 
@@ -47,6 +49,8 @@ OF_ROWS = (
     MulticolumnMapExpectation,
 )
 _SEVERITY = {"error": "critical", "warn": "warning"}
+_KINDS = {name.lower(): kind for name, kind in vars(gxe).items()}
+_SPARK = object.__new__(SparkDFExecutionEngine)  # asked for its rules only, which need no session
 # by running validation, because a metric's arguments can only be plain data
 _JUDGES: dict[str, Judge] = {}
 
@@ -151,7 +155,7 @@ def find_refusal(wanted: ExpectationFacts) -> str:
 
 
 def _kind(wanted: ExpectationFacts) -> Any:
-    return getattr(gxe, "".join(part.capitalize() for part in wanted.type.split("_")), None)
+    return _KINDS.get(str(wanted.type).replace("_", "").lower())
 
 
 def _user_expectation(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
@@ -159,9 +163,45 @@ def _user_expectation(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
     if kind is None:
         return f"Great Expectations has no {wanted.type}"
     try:
-        return kind(**wanted.arguments, **common)
-    except (TypeError, ValueError) as wrong:
+        # a suite takes no expectation with an id
+        made = kind(**(wanted.arguments | common | {"id": None}))
+        _require_able(made)
+    except Exception as wrong:  # noqa: BLE001  # Great Expectations raises errors of all kinds
         return f"{wanted.type}: {one_line(str(wrong), LONGEST)}"
+    return made
+
+
+def _require_able(made: Any) -> None:
+    """Raises ValueError for what Great Expectations takes and judges wrongly, or not in Spark."""
+    if made.suite_parameter_options:
+        raise ValueError("write the value instead of a $PARAMETER")
+    low, high = (getattr(made, name, 0) for name in ("min_value", "max_value"))
+    if low is None and high is None and made.expectation_type.endswith("_between"):
+        raise ValueError("it needs min_value or max_value")
+    if low is not None and type(low) is type(high) and low > high:
+        raise ValueError("min_value is above max_value")
+    if isinstance(values := getattr(made, "value_set", None), list):
+        if None in values:
+            raise ValueError("value_set has None, which no rule about values finds; leave it out")
+        made.value_set = list(
+            dict.fromkeys(values)
+        )  # a value that is twice in it counts as missing
+    for text in [getattr(made, "regex", ""), *getattr(made, "regex_list", ())]:
+        if broken := _find_broken(text):
+            raise ValueError(f"regex {text!r} is broken: {broken}")
+    for name in made.get_validation_dependencies(_SPARK).get_metric_names():
+        get_metric_provider(name, _SPARK)  # raises for a rule that does not exist for Spark
+
+
+def _find_broken(pattern: str) -> str:
+    """Returns what breaks a pattern in Java and Python alike; else empty."""
+    try:
+        with warnings.catch_warnings(action="error"):  # a `[` in a set, which Java reads otherwise
+            re.compile(pattern)
+    except (re.error, FutureWarning) as error:
+        why = str(error)
+        return why if why.startswith(("missing )", "unbalanced", "unterm")) else ""
+    return ""
 
 
 def is_of_rows(spec: CheckSpec) -> bool:
