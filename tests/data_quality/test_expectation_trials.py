@@ -1,11 +1,18 @@
 """Which declared expectations Spark fails to run, as found on rows that are made up."""
 
 import datetime as dt
+from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
 from data_quality.declared_checks import wrong_expectations
+from data_quality.slow_imports import quiet
 from jobs.schema.records import DeclaredFacts, ExpectationFacts
+
+with quiet():
+    from data_quality import expectation_trials
 
 pytestmark = pytest.mark.spark
 
@@ -32,7 +39,7 @@ def test_an_expectation_that_no_row_lets_run_is_refused_with_its_reason(spark):
     found = find_wrong(
         spark,
         [
-            (REGEX, {"column": "name", "regex": "a("}),
+            (REGEX, {"column": "name", "regex": "(?P<of_python>a)"}),
             (IN_SET, {"column": "n", "value_set": ["a", "b"]}),
             (NOT_NULL, {"column": "name", "row_condition": "nope > 1"} | on_spark),
             ("expect_column_mean_to_be_between", {"column": "many", "min_value": 1}),
@@ -85,3 +92,25 @@ def test_an_expectation_that_fails_or_depends_on_the_rows_is_not_refused(spark):
         ],
     )  # fmt: skip
     assert found == []
+
+
+LOST = "raise_error('executor lost') is null"
+
+
+def test_a_spark_that_fails_reads_as_no_wrong_expectation(spark):
+    down = SimpleNamespace(range=lambda *to: spark.range(*to).where(LOST))
+    facts = (ExpectationFacts(NOT_NULL, {"column": "down"}),)
+    day = DeclaredFacts("towns", "t", "i", "date", "ordered", (), (), expectations=facts)
+    rows = SimpleNamespace(schema=StructType.fromDDL("down int"), sparkSession=down)
+    with pytest.raises(PySparkException, match="executor lost"):
+        wrong_expectations(day, ["down"], rows)
+
+
+def test_a_rule_that_fails_for_a_moment_is_not_refused(spark, monkeypatch):
+    moments, validate = iter([LOST, LOST]), expectation_trials.validate
+    monkeypatch.setattr(
+        expectation_trials,
+        "validate",
+        lambda specs, judge, rows: validate(specs, judge, rows.where(next(moments, "true"))),
+    )
+    assert find_wrong(spark, [(NOT_NULL, {"column": "small"})]) == []

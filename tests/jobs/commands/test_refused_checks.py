@@ -34,5 +34,5 @@ def test_an_expectation_that_cannot_be_evaluated_costs_no_call(local_days, spark
 @pytest.mark.spark
 def test_an_expectation_that_only_spark_can_refuse_costs_no_call(local_days, spark, monkeypatch):
     monkeypatch.delenv(ENGINE)
-    wrong = "Expectation('expect_column_values_to_match_regex', column='town', regex='a(')"
+    wrong = "Expectation('expect_column_values_to_match_regex', column='town', regex='(?P<a>)')"
     assert run(local_days, f"expectations=[{wrong}]") == ([0, 2], [])
