@@ -6,13 +6,11 @@ import contextlib
 import math
 import os
 import re
-import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import NoReturn
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,7 +18,7 @@ import pyarrow as pa
 from jobs.errors import DeclarationError
 from jobs.input.staged_files import FOLDER as INPUTS
 from jobs.storage import objects
-from jobs.storage.objects import ListedObject
+from jobs.storage.listings import delete_below, list_below
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import RUNS, work_folder
 from jobs.tables.delta.delta_log import commit_on_top, sync_log, table_at
@@ -32,6 +30,8 @@ FORGETS = "delta.deletedFileRetentionDuration"  # how long a checkpoint names a 
 INTERVAL = re.compile(r"interval ([0-9]{1,6}) (week|day|hour|minute|second)s?")
 KEYS = "-keys"  # suffix of the folder of the run's keys, beside the run's folder
 RETENTION = timedelta(days=7)  # Delta's default too
+# by the name of a run's folder: its files, each with its time in s since the epoch
+FilesByRun = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -92,25 +92,20 @@ def vacuum(
     # The order matters: a run takes its lease before it makes its folder, and holds it until its
     # files are in the table. So a folder that is there first, and whose run then has no lease, is
     # of a run that has ended, and the table, which is read last, names its files if it published.
-    folders, copies = _run_folders(table), _run_copies(table)
+    places = [str(work_folder(table)), *([table] if is_url(table) else [])]
+    found = {place: _files_by_run(place) for place in places}
     working = at_work(table)
     old = _remove_old_versions(table, older_than)
     named = named_files(table)
 
-    # afterwards, because the removal of an old version changes its folder
-    before = clock() - older_than.total_seconds()
-    # the clock of the store may be ahead of ours
-    before_on_store = before if older_than else math.inf
-
-    ended = [folder for folder in folders if not _is_at_work(folder.name, working)]
-    needed = _on_disk(table, named)
-    runs = sum(_remove_run(folder, needed, before) for folder in ended)
-    left = [found for run, found in copies.items() if not _is_at_work(run, working)]
-    runs += _remove_copies(table, left, named, before_on_store)
-
-    days = {*working.values()}
-    _remove_inputs(work_folder(table) / INPUTS, days, before)
-    _remove_stored_inputs(table, days, before_on_store)
+    now, runs = clock(), 0
+    for place, of_runs in found.items():
+        # the clock of a store may be ahead of ours
+        keeps = older_than.total_seconds() if older_than or not is_url(place) else -math.inf
+        ended = {run: files for run, files in of_runs.items() if not _is_at_work(run, working)}
+        shown = named if place == places[-1] else set()
+        runs += _remove_runs(place, ended, shown, now - keeps)
+        _remove_inputs(place, {*working.values()}, now - keeps)
     return Removed(old, runs)
 
 
@@ -119,11 +114,10 @@ def remove_run(table: str, run_id: str) -> None:
 
     Raises TidegateError as `vacuum` does.
     """
-    runs = Path(work_folder(table), RUNS)
-    folders = [path for name in (run_id, run_id + KEYS) if (path := runs / name).is_dir()]
-    needed = _on_disk(table, named_files(table)) if folders else set()
-    for folder in folders:
-        _remove_run(folder, needed, math.inf)
+    place = str(work_folder(table))
+    found = _files_by_run(place)
+    if of_run := {name: found[name] for name in (run_id, run_id + KEYS) if name in found}:
+        _remove_runs(place, of_run, named_files(table), math.inf)
 
 
 def named_files(table: str) -> set[str]:
@@ -139,23 +133,12 @@ def named_files(table: str) -> set[str]:
     return {form for name in (*named, *replaced) for form in (name, unquote(name))}
 
 
-def _on_disk(table: str, named: set[str]) -> set[Path]:
-    """Returns these files as paths; a store's table has none on the disk."""
-    root = work_folder(table).resolve()
-    return set() if is_url(table) else {(root / name).resolve() for name in named}
-
-
-def _run_folders(table: str) -> list[Path]:
-    return [folder for folder in Path(work_folder(table), RUNS).glob("*") if folder.is_dir()]
-
-
-def _run_copies(table: str) -> dict[str, list[ListedObject]]:
-    """Returns the objects of the table's store by the run's folder; empty for a table on a disk."""
-    found: dict[str, list[ListedObject]] = {}
-    if is_url(table):
-        with storing(table):
-            for one in objects.listed(below(table, RUNS)):
-                found.setdefault(one.name.partition("/")[0], []).append(one)
+def _files_by_run(place: str) -> FilesByRun:
+    """Returns the files of each run's folder. A failed listing must not count as empty."""
+    found: FilesByRun = {}
+    with storing(place):
+        for name, changed in list_below(below(place, RUNS)):
+            found.setdefault(name.partition("/")[0], {})[name] = changed
     return found
 
 
@@ -199,78 +182,33 @@ def _count_there(table: str, names: Sequence[str]) -> int:
     return sum(not both.isdisjoint(there) for both in forms)
 
 
-def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
-    """Removes the folder of an ended run; returns whether it had rows, and no version has them.
+def _remove_runs(place: str, runs: FilesByRun, named: Collection[str], before: float) -> int:
+    """Removes the files of ended runs; returns how many had rows, and no version has them.
 
-    Of a run with a needed file only strays go: files that abandoned tasks wrote after its end.
+    Of a run with a named file only strays go: files that abandoned tasks wrote after its end.
     """
-    with storing(str(folder)):  # a failed listing must not count as empty
-        try:
-            files = {path: path.stat().st_mtime for path in _files(folder)}
-            newest = max([folder.stat().st_mtime, *files.values()])
-        except FileNotFoundError:  # another vacuum is at work
-            return False
-    unneeded = [path for path in files if path.resolve() not in needed]
-    if len(unneeded) < len(files):
-        for path in unneeded:
-            if files[path] <= before:
-                path.unlink(missing_ok=True)
-        return False
-    if newest > before:
-        return False
-    shutil.rmtree(folder, ignore_errors=True)
-    # without Parquet it is only what an old version left
-    return any(path.suffix == ".parquet" for path in files)
-
-
-def _remove_copies(
-    table: str, runs: Iterable[Sequence[ListedObject]], named: set[str], before: float
-) -> int:
-    """Removes objects of ended runs, as `_remove_run` removes files; returns the same, counted."""
-    removed, unpublished = [], 0
-    for copies in runs:
-        unneeded = [one for one in copies if f"{RUNS}/{one.name}" not in named]
-        old = [one.name for one in unneeded if one.changed.timestamp() <= before]
-        is_published = len(unneeded) < len(copies)
-        if is_published or len(old) == len(copies):
-            removed += old
-            unpublished += not is_published
-    if removed:
-        with storing(table):
-            objects.delete(below(table, RUNS), removed)
+    unpublished, folder = 0, below(place, RUNS)
+    for run, files in runs.items():
+        unneeded = [name for name in files if f"{RUNS}/{name}" not in named]
+        old = [name for name in unneeded if files[name] <= before]
+        is_published = len(unneeded) < len(files)
+        if is_published or len(old) == len(files):
+            with storing(place):
+                delete_below(folder, old)
+            # without Parquet it is only what an old version left
+            unpublished += not is_published and any(name.endswith(".parquet") for name in old)
+            for inner, _, _ in () if is_url(place) else os.walk(Path(folder, run), topdown=False):
+                with contextlib.suppress(OSError):  # it has files that stay
+                    Path(inner).rmdir()
     return unpublished
 
 
-def _remove_inputs(folder: Path, days: set[str], before: float) -> None:
-    with storing(str(folder)):
-        for path in _files(folder) if folder.is_dir() else ():
-            with contextlib.suppress(FileNotFoundError):  # another vacuum is at work
-                if (
-                    path.parent.name.rpartition("=")[2] not in days
-                    and path.stat().st_mtime <= before
-                ):
-                    path.unlink()
-
-
-def _remove_stored_inputs(table: str, days: set[str], before: float) -> None:
-    """Removes inputs that tasks on other machines read. A store does not know when an input was
-    last read, so its time of writing counts.
+def _remove_inputs(place: str, days: Collection[str], before: float) -> None:
+    """Removes inputs that no running day reads. A store does not know when one was last read, so
+    its time of writing counts.
     """
-    if not is_url(table):
-        return
-    folder = below(table, INPUTS)
-    with storing(table):
-        old = [one.name for one in objects.listed(folder) if one.changed.timestamp() <= before]
+    folder = below(place, INPUTS)
+    with storing(place):
+        old = [name for name, changed in list_below(folder) if changed <= before]
         unused = [name for name in old if name.partition("/")[0].rpartition("=")[2] not in days]
-        if unused:
-            objects.delete(folder, unused)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Yields all files. Raises OSError for an unreadable folder, which `rglob` would skip."""
-
-    def refuse(error: OSError) -> NoReturn:
-        raise error
-
-    for inner, _, names in os.walk(folder, onerror=refuse):
-        yield from (Path(inner, name) for name in names)
+        delete_below(folder, unused)

@@ -5,13 +5,10 @@ before the commit that names them. After a kill between the two they have rows t
 """
 
 import math
-from collections.abc import Collection
 from datetime import timedelta
-from pathlib import Path
 from urllib.parse import unquote
 
-from jobs.storage import objects
-from jobs.storage.urls import is_url
+from jobs.storage.listings import delete_below, list_below
 from jobs.tables import audit, dead_letters
 from jobs.tables.delta.by_run import RUN
 from jobs.tables.delta.publishers import storing
@@ -34,34 +31,19 @@ def remove_uncommitted(table: str, *, older_than: timedelta, now: float) -> None
     before = now - older_than.total_seconds() if older_than else math.inf
     for beside in (audit.table_of(table), dead_letters.table_of(table)):
         # in this order, because a run holds its lease until its rows are in the table
-        old = [name for name, changed in _list(beside) if changed <= before]
-        working = at_work(table)
-        left = [name for name in old if _run_id(name) not in working]
+        with storing(beside):
+            there = list_below(beside)
+        working = {"", *at_work(table)}
+        left = [
+            name for name, changed in there if changed <= before and _run_id(name) not in working
+        ]
         if left:
             named = named_files(beside)
-            _remove(beside, [name for name in left if name not in named])
-
-
-def _list(beside: str) -> list[tuple[str, float]]:
-    """Returns the name of each file of a run, and when it was written, in s since the epoch."""
-    with storing(beside):
-        if is_url(beside):
-            found = objects.listed(beside)
-            return [(one.name, one.changed.timestamp()) for one in found if _run_id(one.name)]
-        paths = Path(beside).glob(f"*/{RUN}=*/*")
-        return [(path.relative_to(beside).as_posix(), path.stat().st_mtime) for path in paths]
+            with storing(beside):
+                delete_below(beside, [name for name in left if name not in named])
 
 
 def _run_id(name: str) -> str:
     """Returns the run of a file; empty for a file of the log."""
     folder = name.split("/")[-2] if "/" in name else ""
     return unquote(folder.removeprefix(f"{RUN}=")) if folder.startswith(f"{RUN}=") else ""
-
-
-def _remove(beside: str, names: Collection[str]) -> None:
-    with storing(beside):
-        if not is_url(beside):
-            for name in names:
-                Path(beside, name).unlink(missing_ok=True)
-        elif names:
-            objects.delete(beside, names)
