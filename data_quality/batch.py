@@ -22,7 +22,7 @@ def check(
     evaluate: Evaluate | None = None,
     **more: Any,
 ) -> QualityResult:
-    """Judges a batch as `data_quality.day.check` does a day, without checks that need a whole day.
+    """Judges a batch as `data_quality.day.check` judges a day, without checks of whole days.
 
     Great Expectations runs only if the user declared expectations: its validation takes a quarter
     of a second, five times as long as the checks themselves on a few hundred rows.
@@ -31,11 +31,10 @@ def check(
         from data_quality import day
 
         judged = day.check(spark, facts, metrics, stored, evaluate, **more)
-        of_days = {spec.name for spec in checks(facts.declared) if _is_of_a_day(spec)}
-        return replace(
-            judged, verdicts=tuple(one for one in judged.verdicts if one.check not in of_days)
-        )
-    specs = [spec for spec in checks(facts.declared) if not _is_of_a_day(spec)]
+        of_days = {spec.name for spec in checks(facts.declared) if _needs_whole_day(spec)}
+        verdicts = tuple(verdict for verdict in judged.verdicts if verdict.check not in of_days)
+        return replace(judged, verdicts=verdicts)
+    specs = [spec for spec in checks(facts.declared) if not _needs_whole_day(spec)]
     more |= {"metrics": metrics, "stored": stored, "evaluate": evaluate}
     batch = WrittenDay.of_run(spark, facts, **more)
     judging = Judging([spec.check for spec in specs if spec.check is not None], batch)
@@ -45,5 +44,5 @@ def check(
     )
 
 
-def _is_of_a_day(spec: CheckSpec) -> bool:
+def _needs_whole_day(spec: CheckSpec) -> bool:
     return spec.check is not None and spec.check.whole_day

@@ -47,9 +47,9 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
     possible += [kind(declared, lookup) for lookup in declared.lookups for kind in OF_A_LOOKUP]
     possible += [kind(declared, choice) for choice in declared.choices for kind in OF_A_WATERFALL]
     specs = [
-        CheckSpec(one.full_name, one.severity, one.description, one)
-        for one in possible
-        if one.wanted
+        CheckSpec(check.full_name, check.severity, check.description, check)
+        for check in possible
+        if check.wanted
     ]
     specs += [
         CheckSpec(name, wanted.severity, _described(wanted), expectation=wanted)

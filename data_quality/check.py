@@ -128,7 +128,8 @@ class LookupCheck(Check):
         return schema.attempts(self.lookup.name)
 
 
-def outcomes(rows: TaskRows, lookup: LookupFacts) -> Counter[str | None]:
+def count_outcomes(rows: TaskRows, lookup: LookupFacts) -> Counter[str | None]:
+    """Counts the rows by outcome; None counts those whose status is null."""
     column = schema.status(lookup.name)
     return rows.once(("outcomes", lookup.name), lambda: Counter(rows.counts_of(column)))
 
@@ -149,8 +150,9 @@ def _count_values(rows: TaskRows, lookup: LookupFacts) -> Counter[str]:
     )
 
 
-def total(counted: list[Counter[Any]]) -> Counter[Any]:
+def total(counts: list[Counter[Any]]) -> Counter[Any]:
+    """Adds counts by key; keeps keys with 0, which Counter's `+` would drop."""
     whole: Counter[Any] = Counter()
-    for one in counted:
-        whole.update(one)
+    for part in counts:
+        whole.update(part)
     return whole

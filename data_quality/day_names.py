@@ -7,7 +7,12 @@ from typing import Self
 
 @dataclass(frozen=True)
 class DayName:
-    """A day or an hour. hour: as T05Z; empty for a day."""
+    """A day or an hour.
+
+    Attributes:
+        date: The date; of an hour, its date in UTC.
+        hour: Such as T05Z; empty for a day.
+    """
 
     date: dt.date
     hour: str
@@ -18,4 +23,5 @@ class DayName:
         return cls(dt.date.fromisoformat(day[:10]), day[10:]) if day[0].isdigit() else None
 
     def earlier(self, days: int) -> str:
+        """Returns the name of this day, or hour, so many days earlier."""
         return f"{self.date - dt.timedelta(days=days)}{self.hour}"

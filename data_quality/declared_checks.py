@@ -16,12 +16,17 @@ from jobs.wording import did_you_mean
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-OF_ONE = ("column", "column_A", "column_B")
+COLUMN_ARGUMENTS = ("column", "column_A", "column_B")
 IN_CONDITION = re.compile(r"""\bcol\(["'](.*?)["']\)""")
 
 
 def find_wrong_checks(declared: DeclaredFacts, columns: Collection[str] | None) -> list[str]:
-    """Returns a sentence for each declared check that cannot be made, as the functions below."""
+    """Returns a sentence for each declared check that cannot be made.
+
+    Args:
+        declared: The declaration.
+        columns: The columns of the input; None if they are unknown.
+    """
     severity = wrong_severity(declared)
     return [*([severity] if severity else ()), *wrong_expectations(declared, columns)]
 
@@ -45,8 +50,7 @@ def wrong_expectations(
     Args:
         declared: The declaration.
         columns: The columns of the input; None if they are unknown.
-        rows: Of the input, for their types, with which Spark tries the expectations; None tries
-            none.
+        rows: The input: Spark tries the expectations on rows of its types; None tries none.
     """
     if not declared.expectations:
         return []
@@ -74,6 +78,6 @@ def wrong_expectations(
 
 def _columns(wanted: ExpectationFacts) -> Iterator[str]:
     given = wanted.arguments
-    named = (*(given.get(name) for name in OF_ONE), *given.get("column_list", ()))
+    named = (*(given.get(name) for name in COLUMN_ARGUMENTS), *given.get("column_list", ()))
     yield from (name for name in named if isinstance(name, str))
     yield from IN_CONDITION.findall(str(given.get("row_condition", "")))

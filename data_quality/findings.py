@@ -20,11 +20,17 @@ _WORDS = 9  # columns of the first row in a sentence; the evidence table has all
 
 @dataclass(frozen=True)
 class Finding:
-    """A check's result. `success` is None if it could not run; `sentence` is then the reason.
+    """A check's result.
 
     Attributes:
-        lacks_history: It lacks earlier days to compare with, which holds no day back: otherwise the
-            first day would never be published.
+        success: None if the check could not run.
+        sentence: The result for people; if the check could not run, the reason.
+        unexpected_count: The number of elements, mostly rows, that break the rule.
+        element_count: The number of elements that were judged.
+        expected: The rule.
+        evidence: The first rows that break the rule.
+        lacks_history: The check found no earlier days to compare with. It then holds no day back;
+            otherwise the first day would never be published.
     """
 
     success: bool | None
@@ -134,7 +140,3 @@ def in_words(row: dict[str, Any]) -> str:
 
 def share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
-
-
-def rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"

@@ -36,8 +36,8 @@ class EarlierDay:
         The path is empty if the day has no such column, and None if an older version kept the
         record.
         """
-        figures = [one for one in self.figures.lookups if one.name == lookup]
-        answers = sum(one.outcomes.get("ok", 0) for one in figures)
+        figures = [figure for figure in self.figures.lookups if figure.name == lookup]
+        answers = sum(figure.outcomes.get("ok", 0) for figure in figures)
         path = self.paths.get(lookup, {}).get(column, "")
         is_unknown = bool(figures) and lookup not in self.paths
         return None if is_unknown else path, self.values.get(lookup, {}).get(column, 0), answers
@@ -62,7 +62,11 @@ def published_day(
 ) -> EarlierDay | None:
     """Returns what the records say of a day as it is published; None if it never was.
 
-    table: The published table, by default any that the enrichment has had.
+    Args:
+        enrichment: The enrichment's name.
+        day: The day.
+        runs: The folder of the run records.
+        table: The published table; by default any that the enrichment has had.
     """
     published = [
         record

@@ -10,7 +10,13 @@ from jobs.schema.columns import SEGMENT
 
 
 def gone_back(values: Floats, among: Places | None = None) -> Flags:
-    """Returns rows after a larger value, or without a value. among: groups that keep an order."""
+    """Returns where a value is missing, or smaller than the value before it.
+
+    Args:
+        values: A column of a task's rows, in the order of the files.
+        among: A number of the group of each row: only rows of a group are compared; None compares
+            all rows.
+    """
     return (_neighbour(values, 1, among) > values) | np.isnan(values)
 
 
@@ -22,13 +28,13 @@ def _neighbour(values: Floats, distance: int, among: Places | None) -> Floats:
     groups = np.zeros(len(values), np.int64) if among is None else among[order]
     found, size = np.full(len(values), np.nan), abs(distance)
     if len(values) > size:
-        there = groups[size:] == groups[:-size]
-        one, other = (
+        is_same_group = groups[size:] == groups[:-size]
+        target, source = (
             (slice(size, None), slice(None, -size))
             if distance > 0
             else (slice(None, -size), slice(size, None))
         )
-        found[order[one]] = np.where(there, values[order[other]], np.nan)
+        found[order[target]] = np.where(is_same_group, values[order[source]], np.nan)
     return found
 
 

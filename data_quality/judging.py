@@ -17,13 +17,12 @@ from data_quality.rows.task_rows import TaskRows
 from data_quality.rows.written_day import Tasks, WrittenDay, guarded, message
 from jobs.schema.records import Verdict
 
-AT_ONCE = min(8, os.cpu_count() or 1)  # parts
-FEW_ROWS = 10_000
+PARTS_AT_ONCE = min(8, os.cpu_count() or 1)
+FEW_ROWS = 10_000  # up to which no threads are used
 
-
-Sees = Check | Pictures
-Read = Callable[[], TaskRows]
-Mapped = Callable[..., Iterable[Any]]  # like `map`
+Reader = Check | Pictures  # each has `summarize`
+Read = Callable[[], TaskRows]  # reads a part
+Map = Callable[..., Iterable[Any]]  # `map`, or that of a pool
 
 
 @dataclass(frozen=True)
@@ -59,31 +58,31 @@ class Judging:
     def findings(self) -> dict[str, Finding]:
         """Returns the findings by check name.
 
-        A check that the files break is red; a check that lacks something else is not run, with the
-        reason.
+        If files that no run should write break a check, its finding is red. If a check cannot run
+        for another reason, its finding says so.
         """
         day, pictures = self._day, Pictures(self._day.facts)
-        with _side_by_side(day) as mapped:
-            why_not = zip(self._checks, mapped(self._refused, self._checks), strict=True)
+        with _parallel_map(day) as parallel:
+            why_not = zip(self._checks, parallel(self._refused, self._checks), strict=True)
             refused = {
                 check.full_name: finding for check, finding in why_not if finding is not None
             }
-            able = [check for check in self._checks if check.full_name not in refused]
+            ready = [check for check in self._checks if check.full_name not in refused]
             judged, results = list[Check](), list[list[Any]]()
             for takes in (Takes.CALLS, Takes.TASKS):
-                if some := [check for check in able if check.takes is takes]:
+                if some := [check for check in ready if check.takes is takes]:
                     columns = {name for check in some for name in check.reads}
                     called = {name for check in some for name in check.called}
                     reads = day.output.tasks(columns, called)
                     judged += some
-                    results += self._seen(mapped, reads, some)
-            of_parts = [check for check in able if check.takes is Takes.PARTS]
-            *by_part, drawn = self._seen(mapped, day.output.parts(), [*of_parts, pictures])
+                    results += self._summarize(parallel, reads, some)
+            of_parts = [check for check in ready if check.takes is Takes.PARTS]
+            *by_part, drawn = self._summarize(parallel, day.output.parts(), [*of_parts, pictures])
             judged, results = [*judged, *of_parts], [*results, *by_part]
             found = dict(
                 zip(
                     (check.full_name for check in judged),
-                    mapped(self._finding, judged, results),
+                    parallel(self._finding, judged, results),
                     strict=True,
                 )
             )
@@ -92,22 +91,29 @@ class Judging:
             self.pictures = pictures.drawn(drawn)
         return found | refused
 
-    def _seen(self, mapped: Mapped, reads: Iterable[Read], by: Sequence[Sees]) -> list[list[Any]]:
-        """Returns the results of each check for all parts."""
+    def _summarize(
+        self, parallel: Map, reads: Iterable[Read], readers: Sequence[Reader]
+    ) -> list[list[Any]]:
+        """Returns the results of each reader for all parts."""
         reads, day = list(reads), self._day
-        here = [one for one in by if day.tasks is None or getattr(one, "in_driver", False)]
-        apart = [one for one in by if one not in here]
-        found: dict[int, list[Any]] = {id(one): [] for one in by}
-        groups: list[tuple[list[Sees], Iterable[list[Any]]]] = [
-            (here, mapped(partial(seen_in, by=here, day=day), reads if here else ()))
+        in_driver = [
+            reader for reader in readers if day.tasks is None or getattr(reader, "in_driver", False)
         ]
-        if day.tasks is not None and apart:
-            groups.append((apart, in_tasks(day.tasks, reads, apart, day)))
+        in_tasks = [reader for reader in readers if reader not in in_driver]
+        found: dict[int, list[Any]] = {id(reader): [] for reader in readers}
+        summarize = partial(summarize_part, readers=in_driver, day=day)
+        groups: list[tuple[list[Reader], Iterable[list[Any]]]] = [
+            (in_driver, parallel(summarize, reads if in_driver else ()))
+        ]
+        if day.tasks is not None and in_tasks:
+            groups.append((in_tasks, summarize_in_tasks(day.tasks, reads, in_tasks, day)))
         for group, parts in groups:
             for read, part in zip(reads, parts, strict=False):
-                for one, seen in zip(group, part, strict=True):
-                    needs_spark = isinstance(seen, NeedsSpark)
-                    found[id(one)].append(seen_in(read, [one], day)[0] if needs_spark else seen)
+                for reader, result in zip(group, part, strict=True):
+                    needs_spark = isinstance(result, NeedsSpark)
+                    found[id(reader)].append(
+                        summarize_part(read, [reader], day)[0] if needs_spark else result
+                    )
         return list(found.values())
 
     def _finding(self, check: Check, parts: list[Any]) -> Finding:
@@ -116,8 +122,10 @@ class Judging:
         return finding if isinstance(finding, Finding) else self._broken(finding)
 
     def _broken(self, error: Exception) -> Finding:
-        """Returns a red finding: files that no run should write broke the check. An error of a disk
-        proves nothing about the files, so the check is then not run.
+        """Returns a red finding, because files that no run should write broke the check.
+
+        An error of a disk proves nothing about the files: the finding is then that the check did
+        not run.
         """
         if isinstance(error, OSError):
             return Finding.not_run(message(error))
@@ -134,26 +142,26 @@ class Judging:
 
 
 @contextmanager
-def _side_by_side(day: WrittenDay) -> Iterator[Mapped]:
+def _parallel_map(day: WrittenDay) -> Iterator[Map]:
     """Yields a `map` that uses threads; for few rows a plain `map`, because threads take longer."""
     if day.output.rows <= FEW_ROWS:
         yield map
         return
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
         yield pool.map
 
 
-def seen_in(read: Read, by: Sequence[Sees], day: WrittenDay) -> list[Any]:
-    """Returns the result of each check for a part, or the error that stopped it."""
+def summarize_part(read: Read, readers: Sequence[Reader], day: WrittenDay) -> list[Any]:
+    """Returns the result of each reader for a part, or the error that stopped the reader."""
     rows = guarded(read)
     if isinstance(rows, Exception):
-        return [rows] * len(by)
-    return [guarded(partial(one.summarize, rows, day)) for one in by]
+        return [rows] * len(readers)
+    return [guarded(partial(reader.summarize, rows, day)) for reader in readers]
 
 
-def in_tasks(
-    tasks: Tasks, reads: Sequence[Read], by: Sequence[Sees], day: WrittenDay
+def summarize_in_tasks(
+    tasks: Tasks, reads: Sequence[Read], readers: Sequence[Reader], day: WrittenDay
 ) -> list[list[Any]]:
-    """Returns the results of all checks for each part, computed in tasks."""
-    there = replace(day.for_tasks(), stored=None)
-    return tasks.run(lambda read, _facts: seen_in(read, by, there), reads)
+    """Returns the results of all readers for each part, computed in tasks."""
+    day_of_tasks = replace(day.for_tasks(), stored=None)
+    return tasks.run(lambda read, _facts: summarize_part(read, readers, day_of_tasks), reads)

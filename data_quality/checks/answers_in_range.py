@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from data_quality.check import Cure, LookupCheck, outcomes, total
-from data_quality.findings import Finding, rows, share
+from data_quality.check import Cure, LookupCheck, count_outcomes, total
+from data_quality.findings import Finding, share
 from data_quality.rows.column_types import declared_name, spark_name
 from data_quality.rows.task_rows import Faults, Flags, TaskRows, flags
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import is_number
 from jobs.schema.columns import HAS_ANSWER, OUTCOMES
-from jobs.wording import rounded
+from jobs.wording import counted, rounded
 
 EXACT = 15  # digits of a float
 
@@ -53,7 +53,7 @@ class AnswersInRange(LookupCheck):
             for column, _ in self.lookup.null_share
         }
         return (
-            outcomes(rows, self.lookup),
+            count_outcomes(rows, self.lookup),
             self.faults(rows, self._at_fault(rows), self.shown),
             nulls,
         )
@@ -83,7 +83,7 @@ class AnswersInRange(LookupCheck):
     def finding(
         self, parts: list[tuple[Counter[Any], Faults, dict[str, Faults]]], day: WrittenDay
     ) -> Finding:
-        counted, faults = (
+        counts, faults = (
             total([part[0] for part in parts]),
             Faults.together(part[1] for part in parts),
         )
@@ -92,19 +92,19 @@ class AnswersInRange(LookupCheck):
             [", ".join(f"{column} {kind}" for column, kind in self.lookup.returns), *ranges]
         )
         if parts and (wrong_types := "; ".join(self._wrong_types(day.output.columns))):
-            return Finding(False, wrong_types, counted.total(), counted.total(), expected)
+            return Finding(False, wrong_types, counts.total(), counts.total(), expected)
         bounds = f" ({', '.join(ranges)})" if ranges else ""
         found = Finding.judged(
-            f"all answers of {rows(counted.total())} as declared",
-            f"{rows(faults.count)} with an answer out of range{bounds} or out of place",
+            f"all answers of {counted(counts.total(), 'row')} as declared",
+            f"{counted(faults.count, 'row')} with an answer out of range{bounds} or out of place",
             faults.count,
-            counted.total(),
+            counts.total(),
             expected,
         ).with_evidence(faults.evidence, self.declared)
         if not found.success:
             return found
         return (
-            self._too_many_nulls([part[2] for part in parts], counted["ok"], expected, day) or found
+            self._too_many_nulls([part[2] for part in parts], counts["ok"], expected, day) or found
         )
 
     def _wrong_types(self, columns: pa.Schema) -> Iterator[str]:

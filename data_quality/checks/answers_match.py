@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from data_quality.check import LookupCheck, total
 from data_quality.checks.time_limit_held import TICK_MS
-from data_quality.findings import ROWS_OF_EVIDENCE, Finding, rows
+from data_quality.findings import ROWS_OF_EVIDENCE, Finding
 from data_quality.rows.answer_comparison import Compared, WrongRows, compare
 from data_quality.rows.answer_groups import (
     AnsweredRows,
@@ -25,6 +25,7 @@ from jobs.arrow_values import digest, plus_zero
 from jobs.schema import columns as schema
 from jobs.schema.columns import HAS_ANSWER, INPUT_SEQ, OUTCOMES, PARTITION, SOURCE_IDENTITY
 from jobs.schema.records import DayFacts
+from jobs.wording import counted
 
 TICK_US = 1_000 * TICK_MS
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
@@ -87,9 +88,11 @@ class AnswersMatch(LookupCheck):
         return tuple(dict.fromkeys([*own, *answers_read(self.declared)]))
 
     def prepare(self, day: WrittenDay) -> None:
-        there = day.output.columns
+        columns = day.output.columns
         names = (
-            [part.name for part in there.field(self.key).type] if self.key in there.names else []
+            [part.name for part in columns.field(self.key).type]
+            if self.key in columns.names
+            else []
         )
         self._absent = [
             part for part, _ in lasting(self.lookup) if len(day.output) and part not in names
@@ -128,7 +131,7 @@ class AnswersMatch(LookupCheck):
         answered_at, calls = rows.numbers(self.answered_at), rows.calls(self.lookup.name)
         has_answer = rows.one_of(self.status, *HAS_ANSWER, "miss")
         has_call_answer = rows.one_of(self.status, "ok", "miss")  # no fallback
-        by_call, by_other_row = (rows.one_of(self.source, one) for one in ("call", "shared"))
+        by_call, by_other_row = (rows.one_of(self.source, source) for source in ("call", "shared"))
         called = calls.counts > 0
         # the row's end, by its latency; that of its last attempt
         ended_at = calls.begun + 1000 * rows.numbers(schema.latency_ms(self.lookup.name))
@@ -159,11 +162,15 @@ class AnswersMatch(LookupCheck):
             sum(part.rows for part in parts),
         )
         wrong = (
-            f"{rows(faults.count)} of {count:,} whose status, key, or time of the answer is "
-            "not that of the call"
+            f"{counted(faults.count, 'row')} of {count:,} whose status, key, or time of the answer "
+            "is not that of the call"
         )
         found = Finding.judged(
-            f"{rows(count)} published as audited", wrong, faults.count, count, _ROW_EXPECTED
+            f"{counted(count, 'row')} published as audited",
+            wrong,
+            faults.count,
+            count,
+            _ROW_EXPECTED,
         )
         return found.with_evidence(faults.evidence, self.declared)
 
@@ -175,10 +182,16 @@ class AnswersMatch(LookupCheck):
         attempt's rows are discarded.
         """
         found = compared.foreign.count + compared.called_too.count
-        wrong = f"{rows(found)} of {count:,} whose source is not where their answer came from"
+        wrong = (
+            f"{counted(found, 'row')} of {count:,} whose source is not where their answer came from"
+        )
         expected = "call or shared for an answer of this run's calls, ledger for any other"
         judged = Finding.judged(
-            f"{rows(count)} with the source of their answer", wrong, found, count, expected
+            f"{counted(count, 'row')} with the source of their answer",
+            wrong,
+            found,
+            count,
+            expected,
         )
         foreign = self._rows_at_fault(compared.foreign, "asked", self.shown, day)
         called_too = self._rows_at_fault(compared.called_too, "known", self.shown, day)
@@ -187,7 +200,7 @@ class AnswersMatch(LookupCheck):
         )
 
     def _rows_at_fault(
-        self, wrong: WrongRows, counted: str, shown: list[str], day: WrittenDay
+        self, wrong: WrongRows, kind: str, shown: list[str], day: WrittenDay
     ) -> list[Faults]:
         """Returns the first rows of these groups, which are the first rows at fault."""
         if not wrong.count:
@@ -199,7 +212,7 @@ class AnswersMatch(LookupCheck):
             pairs = np.stack([found.places, found.answers], axis=1)
             at_fault = np.zeros(len(task), np.bool_)
             among = (pairs[:, None, :] == chosen[None, :, :]).all(axis=2).any(axis=1)
-            at_fault[found.at] = among & found.sources[counted]
+            at_fault[found.at] = among & found.sources[kind]
             return self.faults(task, at_fault, shown)
 
         return day.each(of_part, day.output.parts())
@@ -231,17 +244,17 @@ class AnswersMatch(LookupCheck):
         expected = f"the key in the audit is the value of {declared}"
         if self._absent:
             return Finding(False, f"{self.key} has no {self._absent[0]}", count, count, expected)
-        faults, counted = (
+        faults, counts = (
             Faults.together(part.other_keys for part in parts),
             total([part.parts for part in parts]),
         )
-        in_words = [f"{part} in {counted[part]:,}" for part, _ in self.lookup.keys if counted[part]]
+        in_words = [f"{part} in {counts[part]:,}" for part, _ in self.lookup.keys if counts[part]]
         wrong = (
-            f"{rows(faults.count)} whose key differs from the declared one: "
+            f"{counted(faults.count, 'row')} whose key differs from the declared one: "
             f"{', '.join(in_words[:5])}"
         )
         found = Finding.judged(
-            f"{rows(count)} with the declared key", wrong, faults.count, count, expected
+            f"{counted(count, 'row')} with the declared key", wrong, faults.count, count, expected
         )
         return found.with_evidence(faults.evidence, self.declared)
 
@@ -260,7 +273,8 @@ class AnswersMatch(LookupCheck):
         expected = "each answer is the stored one of its key and time" if compared.known else _ALIKE
         if wrong := compared.unlike.count:
             text = (
-                f"{rows(wrong)} of {count:,} whose answer is not the one of their key at that time"
+                f"{counted(wrong, 'row')} of {count:,} whose answer is not the one of their key at "
+                "that time"
             )
             shown = [*SOURCE_IDENTITY, self.published, self.source, self.answered_at, *self.columns]
             faults = Faults.together(self._rows_at_fault(compared.unlike, "rows", shown, day))
@@ -269,14 +283,14 @@ class AnswersMatch(LookupCheck):
             )
         if not compared.known:
             text = (
-                f"{rows(count)} with an answer, the same for equal keys and times; no stored "
-                "response to compare"
+                f"{counted(count, 'row')} with an answer, the same for equal keys and times; no "
+                "stored response to compare"
             )
         elif compared.gone:
-            of_key = f"{rows(count - compared.gone)} with the stored answer of their key"
+            of_key = f"{counted(count - compared.gone, 'row')} with the stored answer of their key"
             text = f"{of_key}, {compared.gone:,} whose stored response is gone"
         else:
-            text = f"{rows(count)} with an answer, each the stored one of its key"
+            text = f"{counted(count, 'row')} with an answer, each the stored one of its key"
         return Finding(True, text, 0, count, expected)
 
 
@@ -290,14 +304,14 @@ def _within(facts: DayFacts) -> tuple[float, float]:
 
 
 def _together(findings: list[Finding]) -> Finding:
-    red = [one for one in findings if one.success is False]
+    red = [finding for finding in findings if finding.success is False]
     if not red:
         return findings[0]
-    evidence = {str(row): row for one in red for row in one.evidence}
+    evidence = {str(row): row for finding in red for row in finding.evidence}
     return replace(
         red[0],
-        sentence="; ".join(one.sentence for one in red),
-        unexpected_count=max(one.unexpected_count for one in red),
-        element_count=max(one.element_count for one in findings),
+        sentence="; ".join(finding.sentence for finding in red),
+        unexpected_count=max(finding.unexpected_count for finding in red),
+        element_count=max(finding.element_count for finding in findings),
         evidence=tuple(evidence.values())[:ROWS_OF_EVIDENCE],
     )

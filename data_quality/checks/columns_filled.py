@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from data_quality.check import LookupCheck, count_values, outcomes, total
+from data_quality.check import LookupCheck, count_outcomes, count_values, total
 from data_quality.day_names import DayName
-from data_quality.findings import Finding, rows
+from data_quality.findings import Finding
 from data_quality.history import EarlierDay
 from data_quality.rows.task_rows import TaskRows
 from data_quality.rows.written_day import WrittenDay
-from jobs.wording import listed
+from jobs.wording import counted, listed
 
 FEWEST_VALUES = 20  # where so many are expected, none is a loss
 
@@ -35,7 +35,7 @@ class ColumnsFilled(LookupCheck):
         return (self.status, *(column for column, _ in self.lookup.returns))
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Counter[str]]:
-        return outcomes(rows, self.lookup), count_values(rows, self.lookup)
+        return count_outcomes(rows, self.lookup), count_values(rows, self.lookup)
 
     def finding(self, parts: list[tuple[Counter[Any], Counter[str]]], day: WrittenDay) -> Finding:
         answers = total([part[0] for part in parts])["ok"]
@@ -47,22 +47,30 @@ class ColumnsFilled(LookupCheck):
             if not values[column] and column not in may_be_null
         ]
         if not answers or not empty:
-            return Finding(True, f"no column lost its values in {rows(answers)}", 0, answers)
+            return Finding(
+                True, f"no column lost its values in {counted(answers, 'row')}", 0, answers
+            )
         if lost := {column: why for column in empty if (why := self._lost(column, answers, day))}:
             return self._red(lost, answers)
         if new := [column for column in empty if self._is_new(column, answers, day)]:
             why = "the column or its path is new"
             return replace(self._red(dict.fromkeys(new, why), answers), lacks_history=True)
-        why = "as before" if _is_sample(answers, day) else f"beside {rows(day.rows_kept)} kept"
-        return Finding(True, f"null in {rows(answers)}, {why}: {listed(empty)}", 0, answers)
+        why = (
+            "as before"
+            if _is_sample(answers, day)
+            else f"beside {counted(day.rows_kept, 'row')} kept"
+        )
+        return Finding(
+            True, f"null in {counted(answers, 'row')}, {why}: {listed(empty)}", 0, answers
+        )
 
     def _red(self, reasons: Mapping[str, str], answers: int) -> Finding:
         (column, why), *others = reasons.items()
         also = f"; also null: {listed([name for name, _ in others])}" if others else ""
         by = self._by(self._path(column))
         text = (
-            f"{column} is null in all {rows(answers)} with an answer{by}; {why}{also}. If that is "
-            f"right, declare null_share={{{column!r}: 1.0}}"
+            f"{column} is null in all {counted(answers, 'row')} with an answer{by}; {why}{also}. "
+            f"If that is right, declare null_share={{{column!r}: 1.0}}"
         )
         return Finding(False, text, answers, answers)
 
@@ -76,7 +84,7 @@ class ColumnsFilled(LookupCheck):
             judged = changed or _is_sample(answers, day)
             if path and judged and expected >= 1 and sum(signs) > 1:
                 by = self._by(path) if changed else ""
-                return f"in {name} as published, {rows(values)} of {of:,} had a value{by}"
+                return f"in {name} as published, {counted(values, 'row')} of {of:,} had a value{by}"
         return ""
 
     def _is_new(self, column: str, answers: int, day: WrittenDay) -> bool:

@@ -60,7 +60,7 @@ class ConcurrencyHeld(LookupCheck):
 
     @property
     def number(self) -> int:
-        return [one.name for one in self.declared.lookups].index(self.lookup.name)
+        return [lookup.name for lookup in self.declared.lookups].index(self.lookup.name)
 
     def summarize(self, rows: TaskRows, day: WrittenDay) -> Peak | None:
         if self.number >= len(day.facts.shares):

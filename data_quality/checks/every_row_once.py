@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_quality.check import Check
-from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
+from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain
 from data_quality.rows.input_rows import by_file
 from data_quality.rows.task_rows import Floats, Places, TaskRows, whole_number
 from data_quality.rows.written_day import WrittenDay
@@ -24,6 +24,7 @@ from jobs.schema.columns import (
     SOURCE_ROW,
 )
 from jobs.storage.urls import path_from_spark
+from jobs.wording import counted
 
 
 @dataclass(frozen=True)
@@ -67,15 +68,17 @@ class EveryRowOnce(Check):
             day.input.rows,
             sum(runs.count for part in parts for runs in part.values()),
         )
-        there = {path for part in parts for path in part}
+        written = {path for part in parts for path in part}
         wrong = [
             path
-            for path in sorted(there | day.input.counts.keys())
+            for path in sorted(written | day.input.counts.keys())
             if path not in day.input.counts
             or not _are_all([part[path] for part in parts if path in part], day.input.counts[path])
         ]
         if not wrong:
-            holds = f"{rows(rows_in)} in, {rows(rows_out)} out, each exactly once"
+            holds = (
+                f"{counted(rows_in, 'row')} in, {counted(rows_out, 'row')} out, each exactly once"
+            )
             return Finding(True, holds, 0, rows_in, self.expected)
         return self._named(wrong, parts, day)
 
@@ -84,7 +87,7 @@ class EveryRowOnce(Check):
         places = [
             name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in day.output.columns.names
         ]
-        counted: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         shown: list[dict[str, Any]] = []
         for path in paths:
             reads = zip(day.output.parts(), parts, strict=True)
@@ -94,7 +97,7 @@ class EveryRowOnce(Check):
             known = (numbers >= 0) & (numbers < len(lost))
             lost[numbers[known]] = False
             doubled, foreign = numbers[known & (times > 1)], numbers[~known]
-            counted.update(lost=int(lost.sum()), doubled=len(doubled), foreign=len(foreign))
+            counts.update(lost=int(lost.sum()), doubled=len(doubled), foreign=len(foreign))
             wrong = np.sort(np.concatenate([np.flatnonzero(lost), doubled, foreign]))
             for number in wrong[: ROWS_OF_EVIDENCE - len(shown)]:
                 copies = table[table[:, 0] == number]
@@ -102,27 +105,27 @@ class EveryRowOnce(Check):
                     dict(zip(places, copies[:, 1:].min(axis=0), strict=True)) if len(copies) else {}
                 )
                 shown.append(self._shown(day, path, int(number), len(copies), at))
-        faults = [f"{rows(counted['lost'])} lost", f"{counted['doubled']:,} duplicated"]
+        faults = [f"{counted(counts['lost'], 'row')} lost", f"{counts['doubled']:,} duplicated"]
         faults += (
-            [f"{rows(counted['foreign'])} that the input does not have"]
-            if counted["foreign"]
+            [f"{counted(counts['foreign'], 'row')} that the input does not have"]
+            if counts["foreign"]
             else []
         )
-        finding = Finding(False, ", ".join(faults), counted.total(), day.input.rows, self.expected)
+        finding = Finding(False, ", ".join(faults), counts.total(), day.input.rows, self.expected)
         return finding.with_evidence(shown, self.declared)
 
     def _shown(
         self, day: WrittenDay, path: str, number: int, times: int, at: dict[str, float]
     ) -> dict[str, Any]:
-        there = 0 <= number < day.input.counts.get(path, 0)
-        given = readable_rows(day.input.read(path, number, number))[0] if there else {}
+        is_in_input = 0 <= number < day.input.counts.get(path, 0)
+        given = readable_rows(day.input.read(path, number, number))[0] if is_in_input else {}
         row_id = {
             name: given.get(name) for name in day.declared.row_id if name in day.input.columns.names
         }
         counts = {
             SOURCE_FILE: path,
             SOURCE_ROW: number,
-            "times_in_input": int(there),
+            "times_in_input": int(is_in_input),
             "times_in_files": times,
         }
         shown: dict[str, Any] = plain(
@@ -150,12 +153,12 @@ def _gathered(path: str, reads: list[Callable[[], TaskRows]], places: list[str])
 def _are_all(runs: list[Runs], count: int) -> bool:
     if not count:
         return not runs
-    firsts = np.sort(np.concatenate([one.firsts for one in runs] or [np.zeros(0, np.int64)]))
-    lasts = np.sort(np.concatenate([one.lasts for one in runs] or [np.zeros(0, np.int64)]))
+    firsts = np.sort(np.concatenate([run.firsts for run in runs] or [np.zeros(0, np.int64)]))
+    lasts = np.sort(np.concatenate([run.lasts for run in runs] or [np.zeros(0, np.int64)]))
     in_turn = (
         len(firsts) > 0
         and firsts[0] == 0
         and lasts[-1] == count - 1
         and (firsts[1:] == lasts[:-1] + 1).all()
     )
-    return bool(in_turn) and all(one.is_once for one in runs)
+    return bool(in_turn) and all(run.is_once for run in runs)

@@ -5,8 +5,9 @@ from typing import Any
 
 from data_quality.check import Check
 from data_quality.day_names import DayName
-from data_quality.findings import Finding, rows
+from data_quality.findings import Finding
 from data_quality.rows.written_day import WrittenDay
+from jobs.wording import counted
 
 WEEKS_OF_HISTORY = 4
 FEWEST, MOST = 0.6, 1.6  # rows of a complete day, relative to the usual number
@@ -27,12 +28,15 @@ class InputDayComplete(Check):
         before = [day.earlier[week].figures.rows_in for week in weeks if week in day.earlier]
         last = 0 if day.published is None else day.published.figures.rows_in
         if not before and last and not day.input.rows and not day.rows_kept:
-            text = f"{rows(0)}; {rows(last)} as the day is published"
+            text = f"{counted(0, 'row')}; {counted(last, 'row')} as the day is published"
             return Finding(False, text, last, 0, "at least 1 row")
         if not before:
             return Finding.without_history("no earlier day of the same weekday to compare with")
         usual, count = statistics.median(before), day.input.rows
-        text = f"{rows(count)}; {usual:,.0f} on the same weekday of {len(before)} weeks before"
+        text = (
+            f"{counted(count, 'row')}; {usual:,.0f} on the same weekday of {len(before)} weeks "
+            "before"
+        )
         held = FEWEST * usual <= count <= MOST * usual
         expected = f"{FEWEST * usual:,.0f} .. {MOST * usual:,.0f} rows"
         return Finding(held, text, 0 if held else abs(count - round(usual)), count, expected)

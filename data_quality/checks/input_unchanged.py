@@ -7,13 +7,14 @@ import numpy as np
 import pyarrow as pa
 
 from data_quality.check import Check, total
-from data_quality.findings import Finding, rows
+from data_quality.findings import Finding
 from data_quality.rows.column_types import spark_name
 from data_quality.rows.input_rows import with_input
 from data_quality.rows.task_rows import Faults, Flags, TaskRows, as_array
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import differ, readable_values
 from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
+from jobs.wording import counted
 
 
 class InputUnchanged(Check):
@@ -23,11 +24,11 @@ class InputUnchanged(Check):
     needs = SOURCE_IDENTITY
 
     def prepare(self, day: WrittenDay) -> None:
-        there = {field.name.lower(): field for field in day.output.columns}
+        columns = {field.name.lower(): field for field in day.output.columns}
         self._columns: list[tuple[str, str]] = []
         self._differs: list[str] = []
         for given in day.input.columns if len(day.output) else ():
-            written = there.get(given.name.lower())
+            written = columns.get(given.name.lower())
             if given.name in SOURCE_IDENTITY:
                 continue
             if written is None:
@@ -81,15 +82,15 @@ class InputUnchanged(Check):
         count = day.input.rows
         if self._differs:
             return Finding(False, "; ".join(self._differs), count, count, self.expected)
-        faults, counted = (
+        faults, counts = (
             Faults.together(part[1] for part in parts),
             total([part[0] for part in parts]),
         )
-        names = len(self._columns)
-        holds = f"{rows(count)}, {'1 column' if names == 1 else f'{names} columns'} as in the input"
-        in_words = [f"{name} in {counted[name]:,}" for name, _ in self._columns if counted[name]]
+        columns = counted(len(self._columns), "column")
+        holds = f"{counted(count, 'row')}, {columns} as in the input"
+        in_words = [f"{name} in {counts[name]:,}" for name, _ in self._columns if counts[name]]
         wrong = (
-            f"{rows(faults.count)} with a value that differs from the input: "
+            f"{counted(faults.count, 'row')} with a value that differs from the input: "
             f"{', '.join(in_words[:5])}"
         )
         return Finding.judged(holds, wrong, faults.count, count, self.expected).with_evidence(

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from data_quality.checks.event_time_check import EventTimeCheck
-from data_quality.findings import Finding, rows
+from data_quality.findings import Finding
 from data_quality.rows.task_rows import Faults, TaskRows, flags
 from data_quality.rows.watermarks import TrueMarks
 from jobs.schema.columns import LATE
+from jobs.wording import counted
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class LateRowsMarked(EventTimeCheck):
         mismarked = Faults.together(part.mismarked for part in parts)
         bound = f"{round(self.event_time.max_out_of_orderness * 1000) / 1000:g} s"
         found = Finding.judged(
-            f"{rows(marked)} late of {count:,}, each marked",
-            f"{rows(mismarked.count)} marked wrongly by their event times",
+            f"{counted(marked, 'row')} late of {count:,}, each marked",
+            f"{counted(mismarked.count, 'row')} marked wrongly by their event times",
             mismarked.count,
             count,
             f"late: event time at or before the last watermark before it, {bound} behind the "

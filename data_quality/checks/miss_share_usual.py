@@ -4,7 +4,7 @@ import statistics
 from collections import Counter
 from typing import Any
 
-from data_quality.check import LookupCheck, outcomes, total
+from data_quality.check import LookupCheck, count_outcomes, total
 from data_quality.findings import Finding, share
 from data_quality.history import DAYS_OF_HISTORY
 from data_quality.rows.task_rows import TaskRows
@@ -29,7 +29,7 @@ class MissShareUsual(LookupCheck):
         return (self.status,)
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> Counter[Any]:
-        return outcomes(rows, self.lookup)
+        return count_outcomes(rows, self.lookup)
 
     def finding(self, parts: list[Counter[Any]], day: WrittenDay) -> Finding:
         shares = self._earlier_shares(day)
@@ -50,13 +50,13 @@ class MissShareUsual(LookupCheck):
 
     def _earlier_shares(self, day: WrittenDay) -> list[float]:
         lookups = (
-            one
+            metrics
             for earlier in day.earlier.values()
-            for one in earlier.figures.lookups
-            if one.name == self.lookup.name
+            for metrics in earlier.figures.lookups
+            if metrics.name == self.lookup.name
         )
         return [
-            share(one.outcomes.get("miss", 0), judged)
-            for one in lookups
-            if (judged := self.lookup.rows_judged(one.outcomes))
+            share(metrics.outcomes.get("miss", 0), judged)
+            for metrics in lookups
+            if (judged := self.lookup.rows_judged(metrics.outcomes))
         ]

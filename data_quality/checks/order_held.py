@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_quality.check import Check, Takes
-from data_quality.findings import Finding, rows
+from data_quality.findings import Finding
 from data_quality.in_turn import gone_back, out_of_place
 from data_quality.rows.task_rows import Faults, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
 from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SEGMENT
+from jobs.wording import counted
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,9 @@ class OrderHeld(Check):
             else "the rows of a task"
         )
         found = Finding.judged(
-            f"{rows(count)} of {len({part.task for part in some})} tasks in order",
-            f"{rows(inverted)} out of order, {claimed:,} whose output_seq differs from the files",
+            f"{counted(count, 'row')} of {len({part.task for part in some})} tasks in order",
+            f"{counted(inverted, 'row')} out of order, {claimed:,} whose output_seq differs from "
+            "the files",
             wrong,
             count,
             f"in the files, {among} follow their input_seq; output_seq follows the files",

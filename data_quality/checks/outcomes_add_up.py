@@ -7,13 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from data_quality.check import Check, outcomes, total
-from data_quality.findings import Finding, rows
+from data_quality.check import Check, count_outcomes, total
+from data_quality.findings import Finding
 from data_quality.rows.task_rows import Faults, Flags, TaskRows, flags
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.columns import FAILED, NOT_REPEATED, OUTCOMES, SOURCES
 from jobs.schema.records import LookupFacts
+from jobs.wording import counted
 
 # the form of a timeout's text, with any limit and number of attempts
 TIMED_OUT = r"^no answer within [^ ]+ s, (\d+ attempts|waiting for an equal request)"
@@ -46,42 +47,42 @@ class OutcomesAddUp(Check):
         wrong = np.zeros(len(rows), np.bool_)
         for lookup in self.declared.lookups:
             wrong |= _contradicted(rows, lookup) | _error_contradicted(rows, lookup)
-        counts = {lookup.name: outcomes(rows, lookup) for lookup in self.declared.lookups}
+        counts = {lookup.name: count_outcomes(rows, lookup) for lookup in self.declared.lookups}
         return self.faults(rows, wrong, self.shown), len(rows), counts
 
     def finding(
         self, parts: list[tuple[Faults, int, dict[str, Counter[Any]]]], day: WrittenDay
     ) -> Finding:
         faults, count = Faults.together(part[0] for part in parts), sum(part[1] for part in parts)
-        counted = {
+        by_lookup = {
             lookup.name: total([part[2][lookup.name] for part in parts])
             for lookup in self.declared.lookups
         }
         found = Finding.judged(
-            f"{rows(count)} = {_sums(counted)}" if count else "no rows, no outcomes",
-            f"{rows(faults.count)} of {rows(count)} without a known outcome that is consistent "
-            "with the calls",
+            f"{counted(count, 'row')} = {_sums(by_lookup)}" if count else "no rows, no outcomes",
+            f"{counted(faults.count, 'row')} of {counted(count, 'row')} without a known outcome "
+            "that is consistent with the calls",
             faults.count,
             count,
             self.expected,
         )
-        return self._as_the_run_counted(found, counted, day) or found.with_evidence(
+        return self._as_the_run_counted(found, by_lookup, day) or found.with_evidence(
             faults.evidence, self.declared
         )
 
     def _as_the_run_counted(
-        self, found: Finding, counted: dict[str, Counter[Any]], day: WrittenDay
+        self, found: Finding, by_lookup: dict[str, Counter[Any]], day: WrittenDay
     ) -> Finding | None:
         """Returns a red finding if files and run differ in a count and the rows are right."""
-        for one in day.metrics.lookups if found.success and day.metrics else ():
-            for outcome, count in one.outcomes.items():
-                if (there := counted.get(one.name, Counter())[outcome]) != count:
+        for lookup in day.metrics.lookups if found.success and day.metrics else ():
+            for outcome, count in lookup.outcomes.items():
+                if (in_files := by_lookup.get(lookup.name, Counter())[outcome]) != count:
                     text = (
-                        f"the run counted {count:,} {outcome} for {one.name}, the files have "
-                        f"{there:,}"
+                        f"the run counted {count:,} {outcome} for {lookup.name}, the files have "
+                        f"{in_files:,}"
                     )
                     return Finding(
-                        False, text, abs(count - there), found.element_count, found.expected
+                        False, text, abs(count - in_files), found.element_count, found.expected
                     )
         return None
 
@@ -122,15 +123,15 @@ def _error_contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
         schema.source(lookup.name),
         schema.error(lookup.name),
     )
-    failed, there = rows.one_of(status, *FAILED), ~rows.is_null(column)
-    wrong: Flags = failed != there
-    if not there.any():
+    failed, has_error = rows.one_of(status, *FAILED), ~rows.is_null(column)
+    wrong: Flags = failed != has_error
+    if not has_error.any():
         return wrong
     error = rows.column(column)
     texts = error.dictionary_decode() if pa.types.is_dictionary(error.type) else error
     timed_out, unknown = rows.one_of(status, "timeout"), rows.one_of(status, "unknown")
-    wrong |= there & (flags(pc.match_substring_regex(texts, TIMED_OUT)) != timed_out)
-    wrong |= there & unknown & ~flags(pc.match_substring(texts, NOT_REPEATED))
+    wrong |= has_error & (flags(pc.match_substring_regex(texts, TIMED_OUT)) != timed_out)
+    wrong |= has_error & unknown & ~flags(pc.match_substring(texts, NOT_REPEATED))
     by_own_calls = timed_out & rows.is_null(source)
     counts = rows.calls(lookup.name).counts
     for count in np.unique(counts[by_own_calls]).tolist():
@@ -139,9 +140,9 @@ def _error_contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
     return wrong
 
 
-def _sums(counted: dict[str, Counter[Any]]) -> str:
+def _sums(by_lookup: dict[str, Counter[Any]]) -> str:
     parts = []
-    for name, counts in counted.items():
+    for name, counts in by_lookup.items():
         known = [f"{counts[outcome]:,} {outcome}" for outcome in OUTCOMES if counts[outcome]]
         parts.append(f"{name}: {' + '.join(known)}")
     return "; ".join(parts)

@@ -7,7 +7,7 @@ import numpy as np
 
 from data_quality.check import LookupCheck
 from data_quality.checks.time_limit_held import TICK_MS
-from data_quality.findings import Finding, rows
+from data_quality.findings import Finding
 from data_quality.rows.task_rows import Calls, Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.wording import counted
@@ -73,7 +73,7 @@ class RetriesHeld(LookupCheck):
         found = Finding.judged(
             f"at most {counted(most, 'attempt')} a row, throttled ones included; all pauses as "
             "declared",
-            f"{rows(faults.count)} with an attempt too many or too soon",
+            f"{counted(faults.count, 'row')} with an attempt too many or too soon",
             faults.count,
             count,
             f"at most {1 + self.lookup.retries}, throttled ones aside; {pauses}",

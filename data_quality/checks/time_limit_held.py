@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_quality.check import LookupCheck
-from data_quality.findings import Finding, rows
+from data_quality.findings import Finding
 from data_quality.rows.task_rows import Faults, Flags, Floats, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
+from jobs.wording import counted
 
 WITHOUT_FALLBACK = ("http", "sql")  # kinds of lookups
 TICK_MS = 1.0  # tolerance for two rounded readings of the same clock
@@ -112,9 +113,9 @@ class TimeLimitHeld(LookupCheck):
         if earliest is not None:
             holds.append(f"timeouts after {earliest / 1000:.3f} s or more")
         wrong = (
-            f"{rows(faults.count)} over {limit}, timed out before it, or with a latency that "
-            "contradicts their attempts; most often a function blocks the event loop of its task, "
-            "which the log names with its place"
+            f"{counted(faults.count, 'row')} over {limit}, timed out before it, or with a latency "
+            "that contradicts their attempts; most often a function blocks the event loop of its "
+            "task, which the log names with its place"
         )
         expected = f"at most {limit}; timeouts not before"
         found = Finding.judged(

@@ -6,13 +6,14 @@ from abc import abstractmethod
 from collections import Counter
 from typing import Any, ClassVar
 
-from data_quality.check import LookupCheck, outcomes, total
-from data_quality.findings import Finding, rows, share
+from data_quality.check import LookupCheck, count_outcomes, total
+from data_quality.findings import Finding, share
 from data_quality.rows.task_rows import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.personal import http_status
 from jobs.schema.records import ChoiceFacts
+from jobs.wording import counted
 
 _VARYING = re.compile(r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b", re.ASCII)
 _EXAMPLES = re.compile(r" \(such as \d[^)]*\)")  # of a date or a timestamp
@@ -59,7 +60,7 @@ class ToleranceCheck(LookupCheck):
         shown = [
             name for name in (self.error, schema.latency_ms(self.lookup.name)) if name in rows.names
         ]
-        return outcomes(rows, self.lookup), self.faults(rows, wrong, shown)
+        return count_outcomes(rows, self.lookup), self.faults(rows, wrong, shown)
 
     def finding(self, parts: list[tuple[Counter[Any], Faults]], day: WrittenDay) -> Finding:
         """Judges the share in the whole table.
@@ -67,16 +68,15 @@ class ToleranceCheck(LookupCheck):
         A run that enriches only changed rows enriches every failed row again, so failed rows may be
         most of that run's rows.
         """
-        counted = total([part[0] for part in parts])
+        counts = total([part[0] for part in parts])
         wrong = Faults.together(part[1] for part in parts)
         count = wrong.count
-        every = self.lookup.rows_judged(counted) + day.rows_kept
+        every = self.lookup.rows_judged(counts) + day.rows_kept
         message = (
-            " or ".join(outcome for outcome in self.outcomes if counted[outcome])
-            or self.outcomes[0]
+            " or ".join(outcome for outcome in self.outcomes if counts[outcome]) or self.outcomes[0]
         )
-        tolerated = f"tolerated {self.tolerated:.2%}"
-        text = f"{message}: {rows(count)} of {every:,}, {share(count, every):.2%}; {tolerated}"
+        of_all = f"{counted(count, 'row')} of {every:,}, {share(count, every):.2%}"
+        text = f"{message}: {of_all}; tolerated {self.tolerated:.2%}"
         expected = f"at most {100 * self.tolerated:.4g} % of the rows"
         if share(count, every) <= self.tolerated:
             return Finding(True, text, count, every, expected)
@@ -97,10 +97,10 @@ def commonest_errors(check: ToleranceCheck, day: WrittenDay) -> str:
     for read in day.output.parts():
         task = read()
         errors = task.table[check.error].filter(check.failures(task))
-        for one in errors.value_counts().to_pylist():
-            text = _VARYING.sub("…", _EXAMPLES.sub("", str(one["values"])[:300])[:200])
+        for error in errors.value_counts().to_pylist():
+            text = _VARYING.sub("…", _EXAMPLES.sub("", str(error["values"])[:300])[:200])
             if check.lookup.hidden_key:
-                text = http_status(one["values"]) or "without an HTTP status"
-            causes[text] += one["counts"]
+                text = http_status(error["values"]) or "without an HTTP status"
+            causes[text] += error["counts"]
     top = sorted(causes.items(), key=lambda cause: (-cause[1], cause[0]))[:3]
     return "".join(f"; {count:,} times {cause}" for cause, count in top)

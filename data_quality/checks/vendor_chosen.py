@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 
 from data_quality.check import Check
-from data_quality.findings import Finding, rows
+from data_quality.findings import Finding
 from data_quality.rows.key_expressions import as_plain
 from data_quality.rows.task_rows import Faults, Flags, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
 from jobs.schema.columns import FAILED, HAS_ANSWER, published_status, source
 from jobs.schema.records import ChoiceFacts, DeclaredFacts
-from jobs.wording import rounded
+from jobs.wording import counted, rounded
 
 NOBODY = -1  # no vendor's answer counts: none was asked or answered, or one failed
 
@@ -155,7 +155,8 @@ class VendorChosen(Check):
         sentence = "; ".join(texts)
         expected = "the answer of the first vendor that was accepted"
         bad = (
-            f"{rows(wrong.count)} of {count:,} with another answer than the rule gives; {sentence}"
+            f"{counted(wrong.count, 'row')} of {count:,} with another answer than the rule gives; "
+            f"{sentence}"
         )
         return Finding.judged(sentence, bad, wrong.count, count, expected).with_evidence(
             wrong.evidence, self.declared

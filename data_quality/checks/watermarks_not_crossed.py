@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from data_quality.checks.event_time_check import EventTimeCheck
-from data_quality.findings import Finding, rows
+from data_quality.findings import Finding
 from data_quality.in_turn import gone_back, out_of_place
 from data_quality.rows.task_rows import Faults, TaskRows
 from data_quality.rows.watermarks import TrueMarks
 from jobs.schema.columns import OUTPUT_SEQ, SEGMENT
+from jobs.wording import counted
 
 
 @dataclass(frozen=True)
@@ -76,15 +77,15 @@ class WatermarksNotCrossed(EventTimeCheck):
         misplaced = Faults.together(part.misplaced for part in parts)
         segments = max((part.last for part in parts), default=0) + 1
         wrong = [
-            f"{rows(crossed)} on the wrong side of a watermark" if crossed else "",
-            f"{rows(misplaced.count)} in a segment other than by event time"
+            f"{counted(crossed, 'row')} on the wrong side of a watermark" if crossed else "",
+            f"{counted(misplaced.count, 'row')} in a segment other than by event time"
             if misplaced.count
             else "",
-            f"{rows(claimed)} whose output_seq differs from the files" if claimed else "",
+            f"{counted(claimed, 'row')} whose output_seq differs from the files" if claimed else "",
         ]
         found = Finding.judged(
-            f"{rows(count)} of {len(parts)} tasks, up to {segments:,} segments in one, none "
-            "crossed",
+            f"{counted(count, 'row')} of {len(parts)} tasks, up to {segments:,} segments in one, "
+            "none crossed",
             ", ".join(text for text in wrong if text),
             sum(part.wrong for part in parts),
             count,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from data_quality.check import Check
-from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
+from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain
 from data_quality.rows.input_rows import by_file
 from data_quality.rows.task_rows import Places, TaskRows
 from data_quality.rows.watermarks import NO_TIME, event_times_ms
@@ -33,13 +33,22 @@ from jobs.schema.columns import (
 from jobs.schema.records import DeclaredFacts, WindowFacts, WrittenWindows
 from jobs.storage.parquet_files import open_parquet
 from jobs.storage.urls import path_from_spark
+from jobs.wording import counted
 
 MILLIS = pa.timestamp("ms", "UTC")
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a task. files: the input paths that `codes` index."""
+    """Some rows of a task.
+
+    Attributes:
+        files: The paths of input files.
+        codes: For each row the place of its file in `files`.
+        numbers: For each row its number in its file; -1 without a number.
+        times: Event times in ms, or NO_TIME.
+        keys: The columns of the window's key.
+    """
 
     files: list[str]
     codes: Places
@@ -89,7 +98,9 @@ class WindowsHold(Check):
         return Part(files, codes, numbers, times, keys)
 
     def finding(self, parts: list[Part], day: WrittenDay) -> Finding:
-        made = next((one for one in day.facts.windows if one.name == self.window.name), None)
+        made = next(
+            (windows for windows in day.facts.windows if windows.name == self.window.name), None
+        )
         if made is None:
             return (
                 Finding.not_run("the run made none")
@@ -99,36 +110,36 @@ class WindowsHold(Check):
         arrived, keys, identity = self._arrived(parts, day)
         differing = list(self._differing(arrived, keys, made))
         late, untimed = dropped_rows(arrived, self.window), arrived.times == NO_TIME
-        listed, in_none = _listed(made, day), identity[late | untimed]
-        counts = {
+        listed, windowless = _listed(made, day), identity[late | untimed]
+        reported = {
             "in windows": made.rows,
             "dropped": made.dropped,
             "without event time": made.no_event_time,
         }
-        true = {
+        by_rule = {
             "in windows": int((~late & ~untimed).sum()), "dropped": int(late.sum()),
             "without event time": int(untimed.sum()),
         }  # fmt: skip
         wrong = [
-            f"{rows(counts[name])} {name}, and {true[name]:,} by the event times"
-            for name in counts
-            if counts[name] != true[name]
+            f"{counted(reported[name], 'row')} {name}, and {by_rule[name]:,} by the event times"
+            for name in reported
+            if reported[name] != by_rule[name]
         ]
-        if not np.array_equal(np.sort(listed), in_none):
+        if not np.array_equal(np.sort(listed), windowless):
             wrong.append(
-                f"{rows(len(listed))} listed as in no window, which are not the "
-                f"{len(in_none):,} that are"
+                f"{counted(len(listed), 'row')} listed as in no window, which are not the "
+                f"{len(windowless):,} that are"
             )
         firings = "firings" if self.window.panes == "all" else "windows"
         if differing:
             wrong.insert(0, f"{len(differing):,} {firings} are not those of the rows")
         count = len(arrived.times)
         sums = (
-            f"{rows(count)} in: {true['in windows']:,} in {made.windows:,} {firings}, "
-            f"{true['dropped']:,} dropped"
+            f"{counted(count, 'row')} in: {by_rule['in windows']:,} in {made.windows:,} {firings}, "
+            f"{by_rule['dropped']:,} dropped"
         )
         found = Finding.judged(
-            f"{sums}, {true['without event time']:,} without event time",
+            f"{sums}, {by_rule['without event time']:,} without event time",
             "; ".join(wrong), len(differing) + len(wrong) - bool(differing),
             max(count, made.windows), "the windows that the rows make in their order of arrival",
         )  # fmt: skip
@@ -139,7 +150,7 @@ class WindowsHold(Check):
         places = {path: place for place, path in enumerate(day.input.counts)}
         empty = np.zeros(0, np.int64)
         files = [
-            np.array([places.get(one, -1) for one in part.files], np.int64)[part.codes]
+            np.array([places.get(file, -1) for file in part.files], np.int64)[part.codes]
             for part in parts
         ]
         numbers = np.concatenate([*(part.numbers for part in parts), empty])
@@ -186,11 +197,11 @@ class WindowsHold(Check):
             digest(map(one_chunk, both.columns)), return_index=True, return_inverse=True
         )
         sums = np.bincount(codes, signs, len(firsts))
-        for row, sum_ in zip(
+        for row, balance in zip(
             both.take(firsts[sums != 0]).to_pylist(), sums[sums != 0], strict=True
         ):
             extent = {name: _moment(row[name]) for name in (WINDOW_START, WINDOW_END)}
-            verdict = "not written" if sum_ > 0 else "not one of the rows'"
+            verdict = "not written" if balance > 0 else "not one of the rows'"
             yield plain(row | extent | {"it_is": verdict})
 
 

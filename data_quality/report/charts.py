@@ -54,19 +54,19 @@ def chart_lookup(figures: LookupMetrics, picture: dict[str, Any] | None) -> dict
 def _latency(figures: LookupMetrics, picture: dict[str, Any]) -> Figure:
     classes = picture["latency"]
     bars = []
-    for outcome in dict.fromkeys(one["outcome"] for one in classes):
-        own = [one for one in classes if one["outcome"] == outcome]
+    for outcome in dict.fromkeys(step["outcome"] for step in classes):
+        steps = [step for step in classes if step["outcome"] == outcome]
         bar = _bar(
             outcome,
-            [one["rows"] for one in own],
-            [(one["from_ms"] * one["to_ms"]) ** 0.5 for one in own],
+            [step["rows"] for step in steps],
+            [(step["from_ms"] * step["to_ms"]) ** 0.5 for step in steps],
             "%{y:,} rows<br>%{customdata[0]:.3~g} to %{customdata[1]:.3~g} ms",
         )
-        bar["width"] = [one["to_ms"] - one["from_ms"] for one in own]
-        bar["customdata"] = [[one["from_ms"], one["to_ms"]] for one in own]
+        bar["width"] = [step["to_ms"] - step["from_ms"] for step in steps]
+        bar["customdata"] = [[step["from_ms"], step["to_ms"]] for step in steps]
         bars.append(bar)
-    low = math.log10(min(one["from_ms"] for one in classes)) - 0.05
-    high = math.log10(max(one["to_ms"] for one in classes)) + 0.05
+    low = math.log10(min(step["from_ms"] for step in classes)) - 0.05
+    high = math.log10(max(step["to_ms"] for step in classes)) + 0.05
     x = {"type": "log", "title": {"text": "latency, ms"}, "dtick": 1, "range": [low, high]}
     figure = _figure(bars, height=300, barmode="stack", x=x, y={"title": {"text": "rows"}})
     marks = [

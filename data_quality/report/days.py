@@ -10,9 +10,14 @@ from jobs.schema.records import DayRecord, UnwrittenRun, Verdict
 
 @dataclass(frozen=True)
 class Day:
-    """The last run of a day that wrote files, and a later run that wrote none; at least one is set.
+    """A day with its last runs; at least one of `record` and `unwritten` is set.
 
-    shown: The run whose rows readers see. runs: All runs of the day, oldest first.
+    Attributes:
+        day: The day.
+        record: The last run that wrote files.
+        unwritten: A later run that wrote none.
+        shown: The run whose rows readers see.
+        runs: All runs of the day, oldest first.
     """
 
     day: str

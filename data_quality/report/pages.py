@@ -74,7 +74,12 @@ def render(
 
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:
-    """Returns a page of a server. values: what its template shows."""
+    """Returns a page of a server.
+
+    Args:
+        template: The file name of its template.
+        values: What the template shows, by name.
+    """
     return _pages().get_template(template).render(values)
 
 

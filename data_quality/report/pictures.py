@@ -46,13 +46,15 @@ class Pictures:
     def summarize(self, rows: TaskRows, day: WrittenDay) -> Part:
         needed = (schema.status, schema.attempts, schema.latency_ms)
         lookups = self._facts.declared.lookups
-        there = [
-            one for one in lookups if {column(one.name) for column in needed} <= set(rows.names)
+        drawn = [
+            lookup
+            for lookup in lookups
+            if {column(lookup.name) for column in needed} <= set(rows.names)
         ]
-        watched = there if self._facts.declared.answer_change is not None else ()
+        watched = drawn if self._facts.declared.answer_change is not None else ()
         return (
-            {lookup.name: self._cells(rows, lookup) for lookup in there},
-            {lookup.name: count_values(rows, lookup) for lookup in there},
+            {lookup.name: self._cells(rows, lookup) for lookup in drawn},
+            {lookup.name: count_values(rows, lookup) for lookup in drawn},
             {lookup.name: draw_sample(rows, lookup, day) for lookup in watched},
         )
 

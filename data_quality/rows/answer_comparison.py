@@ -94,14 +94,14 @@ def compare(
 
     calls, known = summed(columns["called"]), summed(columns["known"])
     kept = _StoredAnswers.of(_pairs(groups, starts, known == summed(rows)), lookup, stored)
-    right, there, gone = kept.at(places[starts])
+    right, is_stored, gone = kept.at(places[starts])
     own, foreign = kept.stored_by(places[starts])
     lowest, highest = answers[starts], answers[np.append(starts[1:], len(answers)) - 1]
-    settled = there & ~gone & (lowest == right) & (highest == right)
+    settled = is_stored & ~gone & (lowest == right) & (highest == right)
     unlike = ~np.where(gone, (lowest == highest) | (calls > 1), settled)
     most = np.maximum.reduceat(rows, starts)[of_place]
     fewer = (rows < most) | (summed((rows == most).astype(np.int64)) > 1)[of_place]
-    wrong = np.where(gone[of_place], fewer, (answers != right[of_place]) | ~there[of_place])
+    wrong = np.where(gone[of_place], fewer, (answers != right[of_place]) | ~is_stored[of_place])
     called_too = (own & (calls > 0))[of_place] & (columns["known"] > 0)
 
     def at_fault(which: Flags, counted: str, first: str) -> WrongRows:
@@ -166,16 +166,16 @@ class _StoredAnswers:
         none = np.zeros(len(places), np.bool_)
         if not len(self.places):
             return np.zeros(len(places), np.uint64), none, none if self.known else ~none
-        found, there = self._found(places)
-        return self.answers[found], there, there & self.gone[found]
+        found, is_stored = self._found(places)
+        return self.answers[found], is_stored, is_stored & self.gone[found]
 
     def stored_by(self, places: Numbers) -> tuple[Flags, Flags]:
         """Returns for each place whether this run stored the answer, or whether another run did."""
         if not len(self.places):
             none = np.zeros(len(places), np.bool_)
             return none, none
-        found, there = self._found(places)
-        return there & self.by_run[found], there & self.by_other[found]
+        found, is_stored = self._found(places)
+        return is_stored & self.by_run[found], is_stored & self.by_other[found]
 
     def _found(self, places: Numbers) -> tuple[NDArray[np.intp], Flags]:
         found = np.minimum(np.searchsorted(self.places, places), len(self.places) - 1)

@@ -89,7 +89,10 @@ class AnsweredRows:
     def grouped(self, rows: TaskRows, lookup: LookupFacts, *, in_turn: bool) -> pa.Table:
         """Returns a row for each place and answer.
 
-        in_turn: whether rows have PARTITION and INPUT_SEQ; otherwise all turns are 0.
+        Args:
+            rows: The rows of the part.
+            lookup: The lookup.
+            in_turn: Whether rows have PARTITION and INPUT_SEQ; otherwise all turns are 0.
         """
         turn = np.zeros(len(self.at), np.int64)
         if in_turn:
@@ -162,7 +165,13 @@ def find_starts(*columns: NDArray[np.generic]) -> NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class StoredGroups:
-    """The groups of a part, in memory or in a file. sketch: the lowest places."""
+    """The groups of a part, in memory or in a file.
+
+    Attributes:
+        sketch: The lowest places.
+        table: The groups; None if they are in `file`.
+        file: The path or URL of a Parquet file; empty if they are in `table`.
+    """
 
     sketch: Numbers
     table: pa.Table | None
@@ -172,7 +181,7 @@ class StoredGroups:
     def of(
         cls, groups: pa.Table, folder: str | None, token: Callable[[int], str] = secrets.token_hex
     ) -> StoredGroups:
-        """folder: where the file is written; None keeps the groups in memory."""
+        """Returns the groups, written to a new file in `folder`; None keeps them in memory."""
         places = as_array(groups[PLACE]).to_numpy()
         lowest = places[find_starts(places)][:SKETCHED]
         if folder is None:

@@ -99,10 +99,10 @@ def _sketch(column: pa.Array, kind: str, day: dt.date, *, named: bool) -> Sketch
         counts = given.value_counts()
         frequent = counts.filter(pc.greater_equal(counts.field("counts"), FREQUENT * len(given)))
         sketch["texts"] = {
-            one["values"][:LONGEST]: one["counts"] / len(given) for one in frequent.to_pylist()
+            pair["values"][:LONGEST]: pair["counts"] / len(given) for pair in frequent.to_pylist()
         }
-    there = len(given) if numbers is None else len(numbers)
-    return sketch | {"null": 1 - there / len(column) if len(column) else 0.0}
+    present = len(given) if numbers is None else len(numbers)
+    return sketch | {"null": 1 - present / len(column) if len(column) else 0.0}
 
 
 def _numbers(given: pa.Array) -> Floats | None:

@@ -99,7 +99,15 @@ class RunOutput:
         tasks: list[Task],
         unlike: Mapping[str, str] | None = None,
     ) -> None:
-        """unlike: for each column whose files differ in type, a sentence; no check reads these."""
+        """Makes the output of a run.
+
+        Args:
+            declared: The declaration.
+            columns: The columns of the files.
+            tasks: The tasks that wrote rows.
+            unlike: A sentence for each column whose type differs among the files; no check reads
+                such a column.
+        """
         self.columns = columns
         self.table: pa.Table | None = None  # the table itself, if the output is a table
         self.unlike = unlike or {}

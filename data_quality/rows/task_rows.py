@@ -110,7 +110,7 @@ class TaskRows:
 
     def counts_of(self, name: str) -> dict[Any, int]:
         return {
-            one["values"]: one["counts"] for one in self.column(name).value_counts().to_pylist()
+            pair["values"]: pair["counts"] for pair in self.column(name).value_counts().to_pylist()
         }
 
     def calls(self, lookup: str) -> Calls:

@@ -16,8 +16,12 @@ from jobs.schema.records import WindowFacts
 
 @dataclass(frozen=True)
 class Arrived:
-    """Rows in their order of arrival. keys: equal for rows with the same key. watermarks: in force
-    at each arrival.
+    """Rows in their order of arrival.
+
+    Attributes:
+        times: Event times in ms, or NO_TIME.
+        keys: A number for each row, equal for rows with the same key.
+        watermarks: The watermark in force when each row arrived, in ms.
     """
 
     times: Places
@@ -32,7 +36,16 @@ class Arrived:
 
 @dataclass
 class Windows:
-    """Windows, or firings. first: number of a row of each; fired and pane: of firings only."""
+    """Windows, or firings: a value of each list for each of them.
+
+    Attributes:
+        first: The number of a row in it, from which its key is taken.
+        start: Its start in ms.
+        end: Its end in ms, excluded.
+        rows: Its number of rows.
+        fired: ON_TIME or FIRED_LATE; of firings only.
+        pane: The number of the firing in its window; of firings only.
+    """
 
     first: list[int] = field(default_factory=list)
     start: list[int] = field(default_factory=list)

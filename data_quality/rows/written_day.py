@@ -65,7 +65,7 @@ class WrittenDay:
 
     @classmethod
     def of_run(cls, spark: SparkSession | None, facts: DayFacts, **more: Any) -> WrittenDay:
-        """Returns the day of a run's files; more: further fields."""
+        """Returns the day of a run's files; `more` are further fields of the day."""
         return cls.of(spark, facts, RunOutput.of_files(facts.declared, facts.files), **more)
 
     @classmethod
@@ -110,29 +110,31 @@ class WrittenDay:
         if self.tasks is None:
             return [work(part) for part in parts]
         found = self.tasks.run(lambda part, _facts: guarded(partial(work, part)), parts)
-        for one in found:
-            if isinstance(one, Exception):
-                raise one
+        for result in found:
+            if isinstance(result, Exception):
+                raise result
         return found
 
     def each(
         self, work: Callable[[TaskRows, WrittenDay], T], reads: Iterable[Callable[[], TaskRows]]
     ) -> list[T]:
         """Returns what `work` returns for the rows of each read."""
-        there = self if self.tasks is None else self.for_tasks()
-        return self.run(lambda read: work(read(), there), list(reads))
+        day = self if self.tasks is None else self.for_tasks()
+        return self.run(lambda read: work(read(), day), list(reads))
 
     def find_metrics(self, lookup: LookupFacts) -> LookupMetrics | None:
         return (
-            next((one for one in self.metrics.lookups if one.name == lookup.name), None)
+            next((metrics for metrics in self.metrics.lookups if metrics.name == lookup.name), None)
             if self.metrics
             else None
         )
 
 
 def guarded(work: Callable[[], Any]) -> Any:
-    """Returns the result; an error of files, ledger or Spark becomes the result, as a plain error,
-    because it may hold a lock, which cannot be pickled.
+    """Returns the result of `work`, or the error that it raised.
+
+    The error is returned as a plain error with its message: an error of files, the ledger or Spark
+    may hold a lock, which cannot be pickled.
     """
     try:
         return work()

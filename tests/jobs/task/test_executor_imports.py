@@ -10,7 +10,7 @@ import pytest
 from pyspark import cloudpickle
 
 from asyncio_core import AsyncFunction
-from data_quality.judging import seen_in
+from data_quality.judging import summarize_part
 from jobs.input.day import of_files
 from jobs.run import enrich
 from jobs.run.engines.stages import SparkStage
@@ -45,7 +45,7 @@ def test_what_tasks_run_loads_nothing_that_only_the_driver_has():
     run_by_tasks = [run_partition, run_prefetch, without_doubt, key_texts, TaskFiles]
     run_by_tasks += [find_runs, rows_with_arrival, SessionsOfKey, find_dropped, write_windowless]
     run_by_tasks += [keep_rows, rows_beside.write, StoredAnswers]
-    require_light(pickle.dumps([*run_by_tasks, look_around, metrics.count, seen_in]))
+    require_light(pickle.dumps([*run_by_tasks, look_around, metrics.count, summarize_part]))
 
 
 @pytest.mark.spark
