@@ -4,7 +4,6 @@ alert names it.
 
 import dataclasses
 import datetime as dt
-import json
 import subprocess
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from dagster._core.storage.tags import WILL_RETRY_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from data_quality import catalogue
+from data_quality.day_quality import DayQuality
+from jobs.process.publish_decision import render_report
 from jobs.tables.records import run_records
 from orchestration.common.modes import Mode
 from orchestration.dagster.assets.checks import withdraw_planned_by_ended_runs
@@ -144,21 +145,20 @@ def test_a_run_that_another_one_has_followed_is_left_alone(instance):
 
 def test_a_killed_run_that_another_one_has_followed_stays_in_the_days_report(instance):
     killed = a_run(instance)
+    log = run_records.spark_log(DECLARED.name, DAY, killed.run_id)
+    log.parent.mkdir(parents=True)
+    log.touch()
     instance.report_run_failed(killed, "The process that ran it is gone.")
     speak(instance, a_run(instance), "published")
     assert look(instance) == []
-    (kept,) = run_records.unwritten(DECLARED.name, DAY)
-    assert (kept.run_id, kept.state) == (killed.run_id, "crashed")
-    assert kept.reason.endswith("(The process that ran it is gone). Another run followed.")
     assert latest_status(instance, DECLARED, DAY).state == "published"
-    assert look(instance) == []
-    assert run_records.unwritten(DECLARED.name, DAY) == [kept]
+    render_report(DayQuality(), DECLARED.name, DECLARED.facts.table)
+    page = Path(f"data/reports/flights_enriched/{DAY}/index.html").read_text()
+    assert killed.run_id in page
+    assert "the run ended without a report, as after a kill" in page
 
 
-def test_a_record_that_cannot_be_read_is_named_and_its_silent_run_is_looked_for_again(instance):
-    killed = a_run(instance)
-    instance.report_run_failed(killed, "The process that ran it is gone.")
-    speak(instance, a_run(instance), "published")
+def test_a_record_that_cannot_be_read_is_named_and_the_other_tables_are_reported(instance):
     record = run_records.folder(DECLARED.name, DAY) / "run.json"
     record.mkdir(parents=True)  # a folder in its place
     other = dataclasses.replace(DECLARED.enrichment, name="other")
@@ -167,29 +167,6 @@ def test_a_record_that_cannot_be_read_is_named_and_its_silent_run_is_looked_for_
     named = f"{DECLARED.name}: record {record} cannot be read: Is a directory. "
     assert result.skip_reason.skip_message.startswith(named)
     assert [event.asset_key.path for event in result.asset_events] == [["other"]]
-    record.rmdir()
-    sensor(dg.build_sensor_context(instance=instance, cursor=result.cursor))
-    assert [kept.run_id for kept in run_records.unwritten(DECLARED.name, DAY)] == [killed.run_id]
-    assert json.loads(result.cursor)["until"] == ""
-
-
-def test_a_report_that_could_not_be_saved_makes_no_record_of_a_run_that_followed(
-    instance, monkeypatch
-):
-    killed = a_run(instance)
-    instance.report_run_failed(killed, "\n \nThe process that ran it is gone.")
-
-    def full(*_):
-        raise OSError("no space left")
-
-    with monkeypatch.context() as disk:
-        disk.setattr(run_records, "save_unwritten", full)
-        assert look(instance) == [f"{DECLARED.name} {DAY}"]
-    assert latest_status(instance, DECLARED, DAY).reason.endswith(
-        "(The process that ran it is gone)."
-    )
-    assert look(instance) == []
-    assert run_records.unwritten(DECLARED.name, DAY) == []
 
 
 def plan_checks(instance, run: dg.DagsterRun, day: str = DAY) -> None:

@@ -60,12 +60,7 @@ def _report_ended(
     own = [(run, day) for run in ended for day in _silent_days(instance, declared, run)]
     for run, day in own:
         _tell(instance, declared, run, day)
-    kept = [
-        _keep_trace(instance, declared, run)
-        for run in ended
-        if all(run is not one for one, _ in own)
-    ]
-    if own or any(kept):
+    if own:
         _render(declared)
     return [day for _, day in own]
 
@@ -128,11 +123,11 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
         next_step = KILLED_RUN
     else:
         state, reason, next_step = FAILED, _why(instance, run), again
-    began = _began(record).isoformat(timespec="milliseconds")
-    _save(
-        declared,
-        UnwrittenRun(declared.name, day, run.run_id, state, reason, next_step, began, now()),
-    )
+    at = record.start_time or record.create_timestamp.timestamp()
+    began = dt.datetime.fromtimestamp(at, dt.UTC).isoformat(timespec="milliseconds")
+    end = UnwrittenRun(declared.name, day, run.run_id, state, reason, next_step, began, now())
+    with suppress(OSError, TidegateError):  # a full disk must not prevent the report in Dagster
+        run_records.save_unwritten(end, declared.facts.table)
     observation = AssetObservationData(
         DayEvents(declared, day, run.run_id).word(state, reason, next_step)
     )
@@ -143,66 +138,6 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
         message=reason,
     )
     instance.report_dagster_event(event, run.run_id)
-
-
-def _keep_trace(instance: dg.DagsterInstance, declared: Declared, record: RunRecord) -> bool:
-    """Records the silent end of a run that another run of its day has followed, so that the day's
-    report lists it. Sends no alert, because the other run reports the state of the day.
-    """
-    run, days = record.dagster_run, days_of_run(declared, record.dagster_run)
-    if (
-        len(days) != 1
-        or _has_record(declared, days[0], run.run_id)
-        or _has_given_reason(instance, run)
-        or not _is_followed(instance, declared, days[0], run.run_id)
-    ):
-        return False
-    if _is_published_by(declared, days[0], run.run_id):
-        return False
-    state = CANCELLED if run.status == DagsterRunStatus.CANCELED else CRASHED
-    began = _began(record)
-    followed = [
-        dt.datetime.fromisoformat(one.facts.started_at)
-        for one in run_records.load(declared.name, days[0])
-    ]
-    ended = dt.datetime.fromtimestamp(record.end_time or began.timestamp(), dt.UTC)
-    # Dagster may have noticed it later
-    ended = min([ended, *(at for at in followed if at > began)])
-    times = (at.isoformat(timespec="milliseconds") for at in (began, ended))
-    reason = f"{_why(instance, run)} Another run followed."
-    return _save(
-        declared,
-        UnwrittenRun(declared.name, days[0], run.run_id, state, reason, "Nothing.", *times),
-    )
-
-
-def _is_followed(instance: dg.DagsterInstance, declared: Declared, day: str, run_id: str) -> bool:
-    """Returns whether another run reported last; false if `_tell` reported this run and its record
-    could not be saved.
-    """
-    status = latest_status(instance, declared, day)
-    return status is not None and status.run_id != run_id
-
-
-def _has_record(declared: Declared, day: str, run_id: str) -> bool:
-    """Returns whether any attempt of the run has a record; their ids begin with the run's."""
-    known = [record.facts.run_id for record in run_records.load(declared.name, day)]
-    known += [one.run_id for one in run_records.unwritten(declared.name, day)]
-    return any(one.startswith(run_id) for one in known)
-
-
-def _began(record: RunRecord) -> dt.datetime:
-    return dt.datetime.fromtimestamp(
-        record.start_time or record.create_timestamp.timestamp(), dt.UTC
-    )
-
-
-def _save(declared: Declared, run: UnwrittenRun) -> bool:
-    """Returns whether the record is saved; a full disk must not prevent the report in Dagster."""
-    with suppress(OSError, TidegateError):
-        run_records.save_unwritten(run, declared.facts.table)
-        return True
-    return False
 
 
 def _render(declared: Declared) -> None:
