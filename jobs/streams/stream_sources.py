@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from jobs.declare.enrichment import Enrichment
+from jobs.errors import DeclarationError
 from jobs.input.day import InputDay, of_files
 from jobs.streams.published_sources import PublishedSources
 from jobs.streams.stream_files import by_day, files_of_batch
@@ -63,7 +64,7 @@ class FolderSource:
 
     def batch(self, number: int) -> Batch:
         files = by_day(files_of_batch(self._checkpoint, number), self._enrichment.input)
-        return _FolderBatch(self._enrichment, files, self._published)
+        return _FolderBatch(self._enrichment, files, self._published, self._checkpoint)
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,21 @@ class _FolderBatch:
     enrichment: Enrichment
     files: dict[str, list[Path]]
     published: PublishedSources
+    checkpoint: Path
 
     @property
     def days(self) -> Sequence[str]:
         return list(self.files)
 
     def new_files(self, day: str) -> Sequence[Path]:
-        return self.published.without(self.files[day], day)
+        new = self.published.without(self.files[day], day)
+        if gone := next((file for file in new if not file.exists()), None):
+            raise DeclarationError(
+                f"{self.enrichment.name}: input: {gone} was deleted before the stream read it. "
+                f"Restore it, or delete {self.checkpoint}: a new checkpoint leaves out the files "
+                "that the table has rows of."
+            )
+        return new
 
     def rows_of(self, files: Sequence[Path], published: pa.Schema | None) -> InputDay:
         return of_files(files, published, table=self.enrichment.output.path)

@@ -353,6 +353,22 @@ def test_a_red_batch_stops_the_stream_before_it_is_published_and_is_done_anew(
 
 
 @pytest.mark.proof
+def test_a_file_deleted_before_the_stream_read_it_is_named_with_a_cure_that_works(project, spark):
+    project.put("a", range(5))
+    bad = Path(f"data/raw/towns/date={DAY}/b.parquet")
+    bad.write_text("no Parquet")
+    assert "is not a readable Parquet file" in project.run(status=WRONG).reason
+    bad.unlink()
+    assert project.run(status=WRONG).reason.endswith(
+        f"b.parquet was deleted before the stream read it. Restore it, or delete "
+        f"{Path(TABLE).absolute()}/_stream: a new checkpoint leaves out the files that the table "
+        "has rows of."
+    )
+    shutil.rmtree(f"{TABLE}/_stream")
+    assert project.run().rows == 5
+    assert set(project.calls().values()) == {1}
+
+
 def test_a_restored_older_checkpoint_is_refused_and_a_new_one_loses_no_file(project, spark, capsys):
     checkpoint = Path(stream_state.checkpoint_path(TABLE))
     project.put("a", [1])
