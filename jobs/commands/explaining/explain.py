@@ -40,6 +40,11 @@ SOURCES = {
     "shared": ", by the call of an equal row",
 }
 
+NO_KEY = "the row has no key to call for"
+NOT_ASKED = (
+    "not asked: its condition does not hold, a vendor before it has the answer, or it has no key"
+)
+
 
 @dataclass(frozen=True)
 class ExplainedLookup(Facts):
@@ -217,8 +222,10 @@ def _find_answer(
 ) -> tuple[dict[str, Any] | None, str]:
     """Return the stored answer of this time, or the newest of the key, with a sentence about it."""
     folder = declared_folder(enrichment, lookup)
-    if folder is None or text is None:
-        return None, "no ledger is declared" if folder is None else "the row has no key to call for"
+    if folder is None:
+        return None, "no ledger is declared"
+    if text is None:  # without a call, the file has null keys
+        return None, NO_KEY if lookup.when is None else NOT_ASKED
     is_replaced = False
     earlier = (one for one in versions(folder) if one.fingerprint != folder.fingerprint)
     for one in chain([folder], earlier):

@@ -222,6 +222,9 @@ def test_an_answer_of_a_vendor_is_explained_beside_that_vendor(firms):
         {"b_text": None, "b_confidence": None},
     ]
     assert not any(name.startswith(("a_", "b_")) for name in found.row)
+    assert found.lookups[1].stored == (
+        "not asked: its condition does not hold, a vendor before it has the answer, or it has no key"
+    )
 
 
 def test_a_failure_that_the_next_vendor_made_good_counts_for_no_tolerance(firms):
