@@ -34,7 +34,7 @@ DAY = "2013-01-10"
 
 def command_of(days, by_dagster):
     if by_dagster:
-        module = "orchestration.dagster.run_days"
+        module = "demo.run_days"
         return [
             sys.executable,
             "-m",

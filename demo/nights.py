@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from demo.killing import kill_tree
+from demo.outcome import Outcome
 from jobs.process.process_guard import command_under_guard
 from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from orchestration.dagster.home import dagster_home
-from orchestration.dagster.outcome import Outcome
 
 GRACE = 30.0  # s, in which the run stops its Spark
 LOOK_EVERY = 0.1  # s
@@ -61,7 +61,7 @@ class Nights:
         command = [
             sys.executable,
             "-m",
-            "orchestration.dagster.run_days",
+            "demo.run_days",
             f"{self._enrichment}_nightly",
             *days,
         ]

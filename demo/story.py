@@ -8,13 +8,13 @@ from deltalake import DeltaTable
 from demo import crash, picture
 from demo.calls import Tally
 from demo.nights import Nights, find_record
+from demo.outcome import Outcome
 from demo.surroundings import DATA, DONE, answers_kept, environment
 from demo.table import agreement, asked_twice, counted_by_us, day_table, requests_at_service
 from demo.watching import Watch
 from demo.weather_service import WeatherService
 from enrichments.flights import flights
 from jobs.schema.records import DayRecord
-from orchestration.dagster.outcome import Outcome
 
 REPORTS = DATA / "reports" / flights.name
 PICTURE = DATA / "demo" / "crash.svg"

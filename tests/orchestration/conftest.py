@@ -13,10 +13,10 @@ import pytest
 from dagster import DagsterEventType
 
 from demo import data
+from demo.run_days import Outcome, run_days
 from demo.surroundings import environment
 from demo.weather_service import WeatherService, running
 from orchestration.dagster.home import dagster_home
-from orchestration.dagster.run_days import Outcome, run_days
 from tests.support.pages import browser_page
 
 DAYS = ("2013-01-10", "2013-01-11", "2013-01-12", "2013-01-13", "2013-01-14")

@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 from deltalake import DeltaTable
 
+from demo.run_days import run_days
 from enrichments.flights import flights
 from orchestration.common.modes import Mode
 from orchestration.dagster.assets.day_config import config_of_mode
@@ -15,7 +16,6 @@ from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.maintenance import DAYS_TO_RUN
 from orchestration.dagster.resources import spark_program
-from orchestration.dagster.run_days import run_days
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 

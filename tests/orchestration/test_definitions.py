@@ -17,6 +17,7 @@ from orchestration.dagster.assets.columns import lineage
 from orchestration.dagster.assets.enriched import enriched_asset
 from orchestration.dagster.declared import Declared, enrichments_in
 from orchestration.dagster.definitions import build_definitions
+from orchestration.dagster.names import Names
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import PUBLISHED_IN_TIME
 from orchestration.definitions import defs
@@ -405,3 +406,14 @@ def test_the_house_package_is_what_is_loaded():
     assert [found.reference for found in enrichments_in("enrichments")] == [
         "enrichments.flights:flights"
     ]
+
+
+class Lake(Names):
+    def table(self, enrichment):
+        return dg.AssetKey(["lake", f"{enrichment.name}_v2"])
+
+
+def test_what_is_beside_a_renamed_table_moves_with_it():
+    declared = Declared("enrichments.flights:flights", flights, names=Lake())
+    assert declared.dead_letters_key.path == ["lake", "flights_enriched_v2__dead_letters"]
+    assert declared.beside("delays").path == ["lake", "delays"]

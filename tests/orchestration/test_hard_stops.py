@@ -33,7 +33,7 @@ def run_day(day: str) -> subprocess.Popen:
     command = [
         sys.executable,
         "-m",
-        "orchestration.dagster.run_days",
+        "demo.run_days",
         "flights_enriched_nightly",
         day,
     ]

@@ -3,9 +3,7 @@
 import dagster as dg
 import pytest
 
-from orchestration.dagster.names import Names
-from orchestration.dagster.run_days import Outcome, main, run_days
-from tests.orchestration.test_outages import DECLARED
+from demo.run_days import Outcome, main, run_days
 
 DAY = "2013-01-10"
 NIGHTLY, FILE = "flights_enriched_nightly", "--outcomes=days.jsonl"
@@ -56,14 +54,3 @@ def test_what_cannot_be_run_is_refused_before_the_first_day(
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert words in capsys.readouterr().err
-
-
-class Lake(Names):
-    def table(self, enrichment):
-        return dg.AssetKey(["lake", f"{enrichment.name}_v2"])
-
-
-def test_what_is_beside_a_renamed_table_moves_with_it():
-    declared = type(DECLARED)(DECLARED.reference, DECLARED.enrichment, names=Lake())
-    assert declared.dead_letters_key.path == ["lake", "flights_enriched_v2__dead_letters"]
-    assert declared.beside("delays").path == ["lake", "delays"]

@@ -1,6 +1,6 @@
 """Runs days of a nightly job in this process, a Dagster run per day, until a day fails.
 
-    python -m orchestration.dagster.run_days flights_enriched_nightly 2013-01-10 --outcomes FILE
+    python -m demo.run_days flights_enriched_nightly 2013-01-10 --outcomes FILE
 
 It is the same job, on the same instance, as the web page and the schedule start. All days share a
 process, which saves Dagster's start of some ten seconds per day. FILE gets a JSON line per day.
@@ -23,7 +23,7 @@ from dagster._core.remote_origin import (
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
-from orchestration.dagster.outcome import Outcome
+from demo.outcome import Outcome
 from orchestration.dagster.sensors.dead_runs import STARTED_BY, end_dead_runs, identity
 
 LOCATION = "tidegate"  # in workspace.yaml
