@@ -22,7 +22,6 @@ from data_quality.day_quality import DayQuality
 from jobs.process.publish_decision import render_report
 from jobs.tables.records import run_records
 from orchestration.common.modes import Mode
-from orchestration.dagster.assets.checks import withdraw_planned_by_ended_runs
 from orchestration.dagster.assets.day_events import DayEvents
 from orchestration.dagster.assets.day_status import latest_status
 from orchestration.dagster.assets.days_to_run import ChosenDays, choose_days
@@ -193,13 +192,12 @@ def test_checks_that_a_killed_run_had_planned_are_withdrawn_though_another_run_f
     assert checks_of_days(instance, DECLARED, "EXECUTION_FAILED") == {}
 
 
-def test_a_run_withdraws_what_ended_runs_had_planned_and_nothing_of_a_run_at_work(instance):
+def test_nothing_that_a_run_at_work_has_planned_is_withdrawn(instance):
     killed, at_work = a_run(instance), a_run(instance)
     plan_checks(instance, killed)
     plan_checks(instance, at_work, "2026-11-18")
     instance.report_run_failed(killed)
-    for day in (DAY, "2026-11-18"):
-        withdraw_planned_by_ended_runs(instance, DECLARED, day)
+    look(instance)
     assert checks_of_days(instance, DECLARED, "EXECUTION_FAILED") == {}
     assert checks_of_days(instance, DECLARED, "IN_PROGRESS")["every_row_once"] == {"2026-11-18"}
 

@@ -12,7 +12,7 @@ from dagster._core.instance.utils import RUNLESS_RUN_ID
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable as Executions
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement
 
 from data_quality import catalogue
 from data_quality.next_step import next_step
@@ -102,31 +102,9 @@ def withdraw_planned(
     """Withdraws the run's plan to check the day, for the checks without a result from it.
 
     Dagster shows a check that a failed run had planned as failed, and has no call that withdraws
-    the plan.
+    the plan. A run does so at its end, and for a killed run the sensor `reports_days`.
     """
     _delete(instance, declared, day, run_id, Executions.c.execution_status == PLANNED)
-
-
-def withdraw_planned_by_ended_runs(
-    instance: dg.DagsterInstance, declared: Declared, day: str
-) -> None:
-    """Withdraws the plans of all runs of the day that have ended, such as a killed run: nothing
-    else withdraws them once a later run reports the day.
-    """
-    storage = instance.event_log_storage
-    assert isinstance(storage, SqlEventLogStorage)
-    planned = (
-        select(Executions.c.run_id)
-        .where(Executions.c.asset_key == declared.key.to_string())
-        .where(Executions.c.partition == day, Executions.c.execution_status == PLANNED)
-        .distinct()
-    )
-    with storage.index_connection() as connection:
-        run_ids = [run_id for (run_id,) in connection.execute(planned)]
-    for run_id in run_ids:
-        run = instance.get_run_by_id(run_id)
-        if run is None or run.is_finished:
-            withdraw_planned(instance, declared, day, run_id)
 
 
 def withdraw_results_without_run(

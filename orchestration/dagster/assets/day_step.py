@@ -22,7 +22,6 @@ from orchestration.common.states import CANCELLED, CRASHED, FAILED, PUBLISHED
 from orchestration.dagster.assets.checks import (
     outputs_of_checks,
     withdraw_planned,
-    withdraw_planned_by_ended_runs,
 )
 from orchestration.dagster.assets.day_config import MODE
 from orchestration.dagster.assets.day_status import list_tries
@@ -47,8 +46,6 @@ def enrich_days(
     step = _DayStep(context.op_execution_context, declared, spark, mode)
     if mode is not Mode.nightly or MODE in context.run.tags:  # Dagster copies tags to a retry
         instance.add_run_tags(context.run.run_id, {MODE: mode.name})
-    for day in days:
-        withdraw_planned_by_ended_runs(instance, declared, day)
     try:
         yield from step.run()
     finally:
