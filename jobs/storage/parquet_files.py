@@ -65,7 +65,7 @@ def rows_of_files(places: Sequence[str], columns: pa.Schema | None = None) -> Ma
     def read(number: int) -> Iterator[pa.RecordBatch]:
         with open_parquet(places[number]) as file:
             for batch in file.iter_batches(ROWS_FOR_SPARK):
-                yield batch if columns is None else _conformed(batch, columns, {})
+                yield batch if columns is None else with_columns(batch, columns, {})
 
     return rows_by_number(read)
 
@@ -140,12 +140,12 @@ def stream_rows(
                 there = [name for name in file.schema_arrow.names if values.get(name, 0) is None]
                 for group in range(file.num_row_groups):
                     groups = file.iter_batches(ROWS_FOR_SPARK, row_groups=[group], columns=there)
-                    yield from (_conformed(batch, types, values) for batch in groups)
+                    yield from (with_columns(batch, types, values) for batch in groups)
 
     return pa.RecordBatchReader.from_batches(types, read())
 
 
-def _conformed(
+def with_columns(
     batch: pa.RecordBatch, types: pa.Schema, values: Mapping[str, pa.Scalar | None]
 ) -> pa.RecordBatch:
     """Return the rows with these columns: of the batch, of these values, or null."""

@@ -17,7 +17,7 @@ from jobs.errors import DeclarationError
 from jobs.schema.records import DeclaredFacts
 from jobs.storage import durable
 from jobs.storage.exchange import exchange
-from jobs.storage.parquet_files import parquet_source
+from jobs.storage.parquet_files import parquet_source, with_columns
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import PublishedFile, changed_since, shown_state
 from jobs.tables.delta.publishers import storing
@@ -93,17 +93,6 @@ def _write(folder: Path, files: Iterable[PublishedFile], columns: pa.Schema) -> 
             target = folder / f"{file.run}-{number:05}.parquet"
             with pq.ParquetWriter(target, columns, compression="snappy") as writer:
                 for batch in opened.iter_batches(columns=there):
-                    writer.write_batch(_with_all(batch, columns))
+                    writer.write_batch(with_columns(batch, columns, {}))
         durable.sync(target)
     durable.sync(folder)
-
-
-def _with_all(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Returns the batch with nulls for columns that the file lacks."""
-    arrays = [
-        batch.column(column.name).cast(column.type)
-        if column.name in batch.schema.names
-        else pa.nulls(len(batch), column.type)
-        for column in columns
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=columns)
