@@ -49,6 +49,7 @@ OF_ROWS = (
     MulticolumnMapExpectation,
 )
 _SEVERITY = {"error": "critical", "warn": "warning"}
+SQL = "write an unexpected_rows_expectation"
 _KINDS = {name.lower(): kind for name, kind in vars(gxe).items()}
 _SPARK = object.__new__(SparkDFExecutionEngine)  # asked for its rules only, which need no session
 # by running validation, because a metric's arguments can only be plain data
@@ -165,32 +166,41 @@ def _user_expectation(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
     try:
         # a suite takes no expectation with an id
         made = kind(**(wanted.arguments | common | {"id": None}))
-        _require_able(made)
+        _require_able(made, wanted.arguments)
     except Exception as wrong:  # noqa: BLE001  # Great Expectations raises errors of all kinds
         return f"{wanted.type}: {one_line(str(wrong), LONGEST)}"
     return made
 
 
-def _require_able(made: Any) -> None:
+def _require_able(made: Any, given: Mapping[str, Any]) -> None:
     """Raises ValueError for what Great Expectations takes and judges wrongly, or not in Spark."""
     if made.suite_parameter_options:
         raise ValueError("write the value instead of a $PARAMETER")
-    low, high = (getattr(made, name, 0) for name in ("min_value", "max_value"))
-    if low is None and high is None and made.expectation_type.endswith("_between"):
-        raise ValueError("it needs min_value or max_value")
-    if low is not None and type(low) is type(high) and low > high:
-        raise ValueError("min_value is above max_value")
+    _require_bounds(made, given)
+    if made.expectation_type.endswith(("_increasing", "_decreasing")):
+        raise ValueError(f"the rows have no order in Spark; {SQL} with lag() over (ORDER BY ...)")
+    if getattr(made, "value_pairs_set", None) and made.row_condition is not None:
+        raise ValueError(f"it ignores row_condition; {SQL}")
     if isinstance(values := getattr(made, "value_set", None), list):
         if None in values:
             raise ValueError("value_set has None, which no rule about values finds; leave it out")
-        made.value_set = list(
-            dict.fromkeys(values)
-        )  # a value that is twice in it counts as missing
+        made.value_set = list(dict.fromkeys(values))  # otherwise a repeated value counts as missing
     for text in [getattr(made, "regex", ""), *getattr(made, "regex_list", ())]:
         if broken := _find_broken(text):
             raise ValueError(f"regex {text!r} is broken: {broken}")
     for name in made.get_validation_dependencies(_SPARK).get_metric_names():
         get_metric_provider(name, _SPARK)  # raises for a rule that does not exist for Spark
+
+
+def _require_bounds(made: Any, given: Mapping[str, Any]) -> None:
+    low, high = (getattr(made, name, 0) for name in ("min_value", "max_value"))
+    if low is None and high is None and made.expectation_type.endswith("_between"):
+        raise ValueError("it needs min_value or max_value")
+    if low is not None and type(low) is type(high) and low > high:
+        raise ValueError("min_value is above max_value")
+    for name, bound in (("min_value", low), ("max_value", high)):
+        if isinstance(given.get(name), int) and given[name] != bound:
+            raise ValueError(f"{name} {given[name]} is rounded to {bound:.0f}; {SQL}")
 
 
 def _find_broken(pattern: str) -> str:

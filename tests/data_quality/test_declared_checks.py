@@ -15,6 +15,7 @@ IN_REGEXES = "expect_column_values_to_match_regex_list"
 QUANTILES = "expect_column_quantile_values_to_be_between"
 KL = "expect_column_kl_divergence_to_be_less_than"
 MAX = "expect_column_max_to_be_between"
+PAIRS = "expect_column_pair_values_to_be_in_set"
 QUOTED = {"row_condition": "col(n) =", "condition_parser": "great_expectations"}
 # which Python's `re` refuses or reads otherwise
 OF_JAVA = (r"\p{L}+", "(?<a>b)", r"\Q(\E", "x(?i)y", "[[a](]", "^*")
@@ -23,6 +24,8 @@ WHERE_M = {"row_condition": 'col("m") > 1', "condition_parser": "great_expectati
 
 
 def declare(type_, **arguments):
+    if type_ == PAIRS:
+        arguments |= {"column_A": "n", "column_B": "n"}
     facts = (ExpectationFacts(type_, arguments),)
     return DeclaredFacts("towns", "t", "i", "date", "ordered", (), (), expectations=facts)
 
@@ -68,6 +71,10 @@ def test_an_expectation_that_cannot_be_evaluated_is_found(declared, why):
         (declare(NOT_IN_SET, column="n", value_set=[1, None]), "None, which no rule about values"),
         (declare("expect_column_mean_to_be_between", column="n"), "needs min_value or max_value"),
         (declare("expect_table_row_count_to_be_between"), "needs min_value or max_value"),
+        (declare(PAIRS, value_pairs_set=[(1, 2)], row_condition="n > 1"), "ignores row_condition"),
+        (declare(BETWEEN, column="n", min_value=2**53 + 1), "is rounded to 9007199254740992;"),
+        (declare("expect_column_values_to_be_increasing", column="n"), "the rows have no order in"),
+        (declare("expect_column_values_to_be_decreasing", column="n"), "the rows have no order in"),
         (declare(BETWEEN, column="n", min_value=3, max_value=1), "min_value is above max_value"),
         (declare(MAX, column="n", min_value=3, max_value=1), "min_value is above max_value"),
     ],
