@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from demo.killing import kill_tree
-from demo.outcome import Outcome
+from demo.run_end import RunEnd
 from jobs.process.process_guard import command_under_guard
 from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
@@ -20,11 +20,11 @@ GRACE = 30.0  # s, in which the run stops its Spark
 LOOK_EVERY = 0.1  # s
 
 
-def find_record(outcome: Outcome, enrichment: str) -> DayRecord | None:
+def find_record(end: RunEnd, enrichment: str) -> DayRecord | None:
     """Returns this run's record, if any; a retry by Dagster has the run's id and a number."""
-    of_day = run_records.load(enrichment, outcome.day)
+    of_day = run_records.load(enrichment, end.day)
     return next(
-        (record for record in reversed(of_day) if record.facts.run_id.startswith(outcome.run_id)),
+        (record for record in reversed(of_day) if record.facts.run_id.startswith(end.run_id)),
         None,
     )
 
@@ -39,7 +39,7 @@ class Nights:
 
     def run(
         self, days: Sequence[str], watch: Callable[[str, Mapping[str, Any] | None], bool]
-    ) -> list[Outcome]:
+    ) -> list[RunEnd]:
         """Runs the days until a day fails, and reports the current day's progress to `watch`.
 
         If `watch` returns True, kills Dagster, Spark and its workers with -9, as a power cut would.
@@ -50,11 +50,11 @@ class Nights:
             run_records.progress_file(self._enrichment, day).unlink(missing_ok=True)
         with self._started(days) as process:
             while process.poll() is None:
-                day = days[min(len(self.outcomes()), len(days) - 1)]
+                day = days[min(len(self.ends()), len(days) - 1)]
                 if watch(day, self._progress(day)):
                     kill_tree(process.pid)
                 time.sleep(LOOK_EVERY)
-        return self.outcomes()
+        return self.ends()
 
     @contextlib.contextmanager
     def _started(self, days: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
@@ -81,13 +81,13 @@ class Nights:
                 process.terminate()
                 process.wait()
 
-    def outcomes(self) -> list[Outcome]:
+    def ends(self) -> list[RunEnd]:
         lines = (
             self._outcomes.read_text(encoding="utf-8").splitlines()
             if self._outcomes.exists()
             else []
         )
-        return [Outcome.from_json(line) for line in lines]
+        return [RunEnd.from_json(line) for line in lines]
 
     def _progress(self, day: str) -> dict[str, Any] | None:
         with contextlib.suppress(FileNotFoundError):

@@ -23,7 +23,7 @@ from dagster._core.remote_origin import (
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
-from demo.outcome import Outcome
+from demo.run_end import RunEnd
 from orchestration.dagster.sensors.dead_runs import STARTED_BY, end_dead_runs, identity
 
 LOCATION = "tidegate"  # in workspace.yaml
@@ -37,12 +37,17 @@ def run_days(
     job: dg.JobDefinition,
     days: Iterable[str],
     instance: dg.DagsterInstance,
-    tell: Callable[[Outcome], None],
+    tell: Callable[[RunEnd], None],
     config: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Runs days until a day fails, and calls `tell` after each. Returns True if all succeeded.
+    """Runs days until a day fails. Returns True if all succeeded.
 
-    config: of each run, such as its mode.
+    Args:
+        job: The nightly job.
+        days: The days, in order.
+        instance: Dagster's instance.
+        tell: Called with the end of each day's run.
+        config: The run config of each run, such as its mode.
     """
     end_dead_runs(instance)
     for day in days:
@@ -57,7 +62,7 @@ def run_days(
             run_config=QUIET | dict(config or {}),
         )
         reason, next_step = _why_not(result)
-        tell(Outcome(day, result.run_id, result.success, reason, next_step))
+        tell(RunEnd(day, result.run_id, result.success, reason, next_step))
         if not result.success:
             return False
     return True

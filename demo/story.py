@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from demo import crash, picture
 from demo.calls import Tally
 from demo.nights import Nights, find_record
-from demo.outcome import Outcome
+from demo.run_end import RunEnd
 from demo.surroundings import DATA, DONE, answers_kept, environment
 from demo.table import agreement, asked_twice, counted_by_us, day_table, requests_at_service
 from demo.watching import Watch
@@ -58,16 +58,16 @@ class Story:
 
     def _run(self, title: str, days: Sequence[str]) -> bool:
         self._watch.heading = title
-        outcomes = self._nights.run(days, self._watch)
+        ends = self._nights.run(days, self._watch)
         self._watch.end()
-        for outcome in outcomes:
-            if (record := find_record(outcome, flights.name)) is not None:
-                self._records[outcome.day] = record
-        if len(outcomes) == len(days) and outcomes[-1].success:
+        for end in ends:
+            if (record := find_record(end, flights.name)) is not None:
+                self._records[end.day] = record
+        if len(ends) == len(days) and ends[-1].success:
             return True
         if self._records:
             print(f"\n{day_table(self._in_order())}\n{LEGEND}")
-        print(f"\n{not_published(outcomes, days, self._nights.log)}")
+        print(f"\n{not_published(ends, days, self._nights.log)}")
         return False
 
     def _undisturbed(self, days: Sequence[str]) -> bool:
@@ -131,14 +131,14 @@ class Story:
         return [self._records[day] for day in sorted(self._records)]
 
 
-def not_published(outcomes: Sequence[Outcome], days: Sequence[str], log: Path) -> str:
-    if outcomes and not outcomes[-1].success:
-        failed = outcomes[-1]
+def not_published(ends: Sequence[RunEnd], days: Sequence[str], log: Path) -> str:
+    if ends and not ends[-1].success:
+        failed = ends[-1]
         day, reason = failed.day, failed.reason.removeprefix("Not published: ")
         record = find_record(failed, flights.name)
     else:
         day, reason, record = (
-            days[len(outcomes)],
+            days[len(ends)],
             f"Dagster ended before the day was done; {log} says why.",
             None,
         )

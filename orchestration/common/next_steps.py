@@ -12,8 +12,9 @@ KILLED_RUN = "Nothing: the run is restarted automatically, once."
 
 
 def run_again(enrichment: Enrichment) -> str:
-    """Returns how to run the day again, as the end of a sentence. Materializing only the asset
-    makes no windows or summaries.
+    """Returns how to run the day again, as the end of a sentence.
+
+    It names the job if there are windows or summaries, because the asset alone makes none.
     """
     beside = [
         name
@@ -26,7 +27,8 @@ def run_again(enrichment: Enrichment) -> str:
     return f"materialize the day again{with_them}; published days stay as they are."
 
 
-def after(enrichment: Enrichment, day: str, state: str) -> str:
+def step_after(enrichment: Enrichment, day: str, state: str) -> str:
+    """Returns what to do about a day whose run ended in this state, in sentences."""
     if state == NOT_STARTED:
         return f"Wait for that run, or cancel it; then {run_again(enrichment)}"
     if state == WAITING:

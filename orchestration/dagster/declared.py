@@ -19,11 +19,16 @@ from orchestration.dagster.names import Names, allowed, spelled
 
 @dataclass(frozen=True)
 class Declared:
-    """An enrichment. input_name: name of its input, () for the last folder. upstream: the
-    enrichment that publishes its input.
+    """An enrichment with its names in Dagster.
+
+    Attributes:
+        reference: `module:name`.
+        input_name: The name of its input; empty for the last folder of its path.
+        names: The names of assets and jobs.
+        upstream: The enrichment that publishes its input, if any.
     """
 
-    reference: str  # module:name
+    reference: str
     enrichment: Enrichment
     input_name: tuple[str, ...] = ()
     names: Names = field(default_factory=Names)

@@ -32,16 +32,21 @@ class Names:
         return dg.AssetKey(enrichment.name)
 
     def beside(self, enrichment: Enrichment, name: str) -> dg.AssetKey:
-        """Returns the key of a table beside the published table. name: of that table.
+        """Returns the key of a table of this name beside the published table.
 
         By default it has the same prefix as the published table.
         """
         return dg.AssetKey([*self.table(enrichment).path[:-1], name])
 
     def input(self, enrichment: Enrichment, folders: Sequence[str]) -> dg.AssetKey:
-        """Returns the key of an input that no asset of the project writes. folders: as many of the
-        last folders of its path as distinguish it from the other inputs. An input with an asset key
-        (`Input(asset_key=...)`) has that key.
+        """Returns the key of an input that no asset of the project writes.
+
+        An input with an asset key (`Input(asset_key=...)`) has that key.
+
+        Args:
+            enrichment: The enrichment.
+            folders: As many of the last folders of the input's path as distinguish it from the
+                other inputs.
         """
         return dg.AssetKey(list(enrichment.input.asset_key) or ["raw", *allowed(folders)])
 

@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from demo.run_days import Outcome, main, run_days
+from demo.run_days import RunEnd, main, run_days
 
 DAY = "2013-01-10"
 NIGHTLY, FILE = "flights_enriched_nightly", "--outcomes=days.jsonl"
@@ -21,7 +21,7 @@ def test_a_run_is_listed_under_its_job_from_its_first_event_on(fails):
     defs = dg.Definitions(
         assets=[days], jobs=[dg.define_asset_job("days_nightly", selection=[days])]
     )
-    outcomes: list[Outcome] = []
+    outcomes: list[RunEnd] = []
     with dg.DagsterInstance.ephemeral() as instance:
         assert (
             run_days(defs.resolve_job_def("days_nightly"), [DAY], instance, outcomes.append)

@@ -13,7 +13,7 @@ import pytest
 from dagster import DagsterEventType
 
 from demo import data
-from demo.run_days import Outcome, run_days
+from demo.run_days import RunEnd, run_days
 from demo.surroundings import environment
 from demo.weather_service import WeatherService, running
 from orchestration.dagster.home import dagster_home
@@ -30,14 +30,14 @@ class Project:
     service: WeatherService
     instance: dg.DagsterInstance
 
-    def run(self, definitions: dg.Definitions, day: str) -> Outcome:
+    def run(self, definitions: dg.Definitions, day: str) -> RunEnd:
         """The nightly job for one day, as `make demo` runs it."""
         (job,) = (
             job
             for job in definitions.get_repository_def().get_all_jobs()
             if job.name.endswith("_nightly")
         )
-        outcomes: list[Outcome] = []
+        outcomes: list[RunEnd] = []
         run_days(job, [day], self.instance, outcomes.append)
         return outcomes[0]
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 from jobs.run.terminal import progress_line
-from orchestration.common.progress_line import EVERY, ProgressLog
+from orchestration.common.progress_log import EVERY, ProgressLog
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
 PROGRESS = {"kind": "progress", "rows": 460, "rows_total": 920, "rows_per_s": 87.6, "in_flight": 10}

@@ -48,11 +48,11 @@ def a_run(instance, status=DagsterRunStatus.STARTED, **tags: str) -> dg.DagsterR
 
 
 def speak(instance, run: dg.DagsterRun, state: str, day: str = DAY) -> None:
-    word = DayEvents(DECLARED, day, run.run_id).word(state, "a reason", "a step")
+    observation = DayEvents(DECLARED, day, run.run_id).observation(state, "a reason", "a step")
     event = DagsterEvent(
         DagsterEventType.ASSET_OBSERVATION.value,
         run.job_name,
-        event_specific_data=AssetObservationData(word),
+        event_specific_data=AssetObservationData(observation),
     )
     instance.report_dagster_event(event, run.run_id)
 

@@ -32,7 +32,10 @@ def lineage(declared: Declared, input_columns: Sequence[str] = ()) -> dg.TableCo
     """Returns the lineage: an input column comes from itself; a column that a lookup adds comes
     from the input columns that its keys read, also through earlier answers.
 
-    input_columns: of the day that was read; without them the lineage covers only the answers.
+    Args:
+        declared: The enrichment.
+        input_columns: The columns of the day that was read; without them the lineage covers only
+            the answers.
     """
     by_lower_name = {name.lower(): name for name in input_columns}
     sources = {name: [name] for name in input_columns}

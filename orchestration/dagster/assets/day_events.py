@@ -30,8 +30,10 @@ class DayEvents:
         return metadata.report_url(self.declared.name, self.day)
 
     def links(self, *, report: bool = True) -> dict[str, dg.MetadataValue]:
-        """Returns links to the day's pages. report: whether the day has a report by the time that
-        somebody follows the link.
+        """Returns links to the day's pages.
+
+        Args:
+            report: Whether the day has a report by the time that somebody follows the link.
         """
         return {
             **({"report": dg.MetadataValue.url(self.report)} if report else {}),
@@ -41,11 +43,18 @@ class DayEvents:
             **metadata.runbook(self.declared),
         }
 
-    def word(
+    def observation(
         self, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None
     ) -> dg.AssetObservation:
-        """Returns an observation of the day's state: Dagster shows no metadata of a failed step and
-        keeps showing the last success.
+        """Returns an observation of the day's state.
+
+        Without it Dagster would show the last success: it shows no metadata of a failed step.
+
+        Args:
+            state: The day's state.
+            reason: Why the day is in this state, in sentences.
+            next_step: What to do, in sentences.
+            more: Further metadata.
         """
         has_page = (
             state not in (RUNNING, PUBLISHED)
@@ -82,17 +91,20 @@ class DayEvents:
     ) -> Iterator[dg.AssetObservation | dg.AssetMaterialization]:
         """Yields the day's result, the input that was read, and the dead letters.
 
-        reported: its figures, which the result of a red day has.
+        Args:
+            record: The record of the run.
+            reported: The figures of the day, for the result of a day that is held back.
         """
         if record.state == PUBLISHED:
             ran = (
                 f"{counted(len(record.verdicts), 'check')} ran on "
                 f"{counted(record.figures.rows_out, 'row')}."
             )
-            yield self.word("published", ran, "Nothing.")  # the materialization has the figures
+            # the materialization has the figures
+            yield self.observation("published", ran, "Nothing.")
         else:
             cause = f"{self.declared.name} held back: {', '.join(_red(record)) or record.reason}"
-            yield self.word(
+            yield self.observation(
                 "held back", record.reason, next_step(record), {"cause": cause, **reported}
             )
         yield dg.AssetObservation(
@@ -128,7 +140,7 @@ class DayEvents:
         return record.dead_letters > 0 or metadata.is_table(self.declared.dead_letters_table)
 
     def published(self, record: DayRecord, reported: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the metadata of the day's materialization. reported: its figures."""
+        """Returns the metadata of the day's materialization, with `reported`, its figures."""
         return {
             "state": "published",
             "readers_see": metadata.readers_see(self.declared.facts, self.day),

@@ -31,9 +31,14 @@ ENRICHMENT = "tidegate/enrichment"  # tag of a run, by its job
 
 @dataclass(frozen=True)
 class StatusEvent:
-    """A single observation of a day. cause: the same for days that fail for the same reason."""
+    """A single observation of a day.
 
-    number: int  # in the order of Dagster's log
+    Attributes:
+        number: The place of the observation in Dagster's log.
+        cause: A text that is equal for days that fail for the same reason.
+    """
+
+    number: int
     at: dt.datetime
     run_id: str
     enrichment: str
@@ -49,7 +54,7 @@ def latest_status(instance: DagsterInstance, declared: Declared, day: str) -> St
     """Returns the day's last observation; None if no run reported any."""
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
     found = instance.fetch_observations(of_day, limit=1).records
-    return _word(found[0], declared) if found else None
+    return _status_event(found[0], declared) if found else None
 
 
 def status_events(
@@ -62,7 +67,7 @@ def status_events(
         found = instance.fetch_observations(after, limit=PAGE, ascending=True)
         for record in found.records:
             number = record.storage_id
-            yield _word(record, declared)
+            yield _status_event(record, declared)
         more = found.has_more
 
 
@@ -115,11 +120,13 @@ def days_of_run(declared: Declared, run: dg.DagsterRun) -> list[str]:
 
 
 def list_tries(instance: DagsterInstance, run: dg.DagsterRun) -> set[str]:
-    """Returns the run, and those that it repeats for Dagster, or for a person "from failure". A run
-    that a person repeats as a whole is another: its days may have a new declaration or input.
+    """Returns the run and the earlier runs that it continues.
+
+    Dagster's own retry continues a run, and so does a person who repeats it "from failure". A run
+    that a person repeats as a whole continues none: its days may have a new declaration or input.
     """
-    goes_on = run.tags.keys() & {RETRY_NUMBER_TAG, RESUME_RETRY_TAG}
-    before = instance.get_run_by_id(run.parent_run_id) if goes_on and run.parent_run_id else None
+    continues = run.tags.keys() & {RETRY_NUMBER_TAG, RESUME_RETRY_TAG}
+    before = instance.get_run_by_id(run.parent_run_id) if continues and run.parent_run_id else None
     return {run.run_id, *(() if before is None else list_tries(instance, before))}
 
 
@@ -129,7 +136,7 @@ def _runs(
     return [run for run in instance.get_runs(which) if day in days_of_run(declared, run)]
 
 
-def _word(record: EventLogRecord, declared: Declared) -> StatusEvent:
+def _status_event(record: EventLogRecord, declared: Declared) -> StatusEvent:
     observation = record.asset_observation
     assert observation is not None  # only observations were asked for
     reported = {key: str(value.value) for key, value in observation.metadata.items()}

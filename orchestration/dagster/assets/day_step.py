@@ -17,7 +17,7 @@ from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline, now
 from jobs.wording import counted
 from orchestration.common.modes import Mode, acceptance
-from orchestration.common.next_steps import KILLED_RUN, after, run_again
+from orchestration.common.next_steps import KILLED_RUN, run_again, step_after
 from orchestration.common.states import CANCELLED, CRASHED, FAILED, PUBLISHED
 from orchestration.dagster.assets.checks import (
     outputs_of_checks,
@@ -144,7 +144,7 @@ class _DayStep:
         """Reports of the running day, or of the next, why the run ended before it was through."""
         if (unfinished := self._reporter.unfinished_day()) is None:
             return
-        next_step = next_step or after(self._declared.enrichment, unfinished.day, state)
+        next_step = next_step or step_after(self._declared.enrichment, unfinished.day, state)
         outcome = DayOutcome(unfinished.day, unfinished.run_id, state, reason, next_step=next_step)
         self._reporter.report_unwritten(self._pipeline.record(outcome, self._began))
         self._pipeline.render()
@@ -155,7 +155,7 @@ class _DayStep:
                 outcome, state=CRASHED, next_step="Nothing: it is retried automatically once."
             )
         return replace(
-            outcome, next_step=after(self._declared.enrichment, outcome.day, outcome.state)
+            outcome, next_step=step_after(self._declared.enrichment, outcome.day, outcome.state)
         )
 
 

@@ -10,7 +10,7 @@ from data_quality.next_step import next_step
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.run.terminal import progress_line
 from jobs.schema.records import DayRecord
-from orchestration.common.progress_line import ProgressLog
+from orchestration.common.progress_log import ProgressLog
 from orchestration.common.states import PUBLISHED, RUNNING
 from orchestration.dagster.assets import metadata
 from orchestration.dagster.assets.checks import check_evaluations
@@ -179,4 +179,4 @@ class DaysReporter:
         after: str,
         more: Mapping[str, Any] | None = None,
     ) -> None:
-        self._context.log_event(events.word(state, reason, after, more))
+        self._context.log_event(events.observation(state, reason, after, more))

@@ -25,7 +25,15 @@ class Red:
 
 @dataclass
 class DaysTally:
-    """The results so far. unmade: summary, day and reason. crashed: whether Spark broke off."""
+    """The results so far.
+
+    Attributes:
+        days: The days of the run.
+        published: The days that were published.
+        red: The days that were not published.
+        unmade: What was not made, such as a summary of a day, with the reason.
+        crashed: Whether the program of a day was killed or broke off.
+    """
 
     days: list[str]
     published: list[str] = field(default_factory=list)
@@ -43,7 +51,11 @@ class DaysTally:
         return bool(self.red or self.unmade)
 
     def failure(self, links: Mapping[str, dg.MetadataValue]) -> dg.Failure:
-        """Returns the run's failure; only a crash is retried. links: of a single day."""
+        """Returns the run's failure; only a crash is retried.
+
+        Args:
+            links: Links to the pages of the day, for a run of a single day.
+        """
         if not (self.is_red or self.left):
             return dg.Failure(ENDED_LATER, metadata=NOTHING_LEFT, allow_retries=False)
         if len(self.days) > 1:

@@ -47,8 +47,10 @@ def figures_metadata(
     """Returns what a person compares over the days: Dagster plots its numbers. The report has the
     rest.
 
-    latest: the last record of every day, from a caller that has already read them: there may be
-    hundreds.
+    Args:
+        record: The record of the day.
+        latest: The last record of every day, from a caller that has already read them: there may be
+            hundreds.
     """
     figures = record.figures
     metadata: dict[str, Any] = {

@@ -130,9 +130,9 @@ def news(
         if declared.name not in reported.read:  # events before the first look are not reported
             reported.read[declared.name] = last_number(instance, declared)
             reported.missed[declared.name] = day_due(declared.enrichment, now) or ""
-        for word in status_events(instance, declared, reported.read[declared.name]):
-            yield from _not_published(word, declared, reported)
-            reported.read[declared.name] = word.number
+        for status in status_events(instance, declared, reported.read[declared.name]):
+            yield from _not_published(status, declared, reported)
+            reported.read[declared.name] = status.number
         with noting(unread, declared.name):
             yield from _missed(instance, declared, reported, now)
     for cause, one in list(reported.open.items()):
@@ -141,23 +141,29 @@ def news(
 
 
 def _not_published(
-    word: StatusEvent, declared: Declared, reported: AlertCursor
+    status: StatusEvent, declared: Declared, reported: AlertCursor
 ) -> Iterator[Message]:
-    if word.state in NO_ALARM:
+    if status.state in NO_ALARM:
         return
-    night, day = _night(word.at), [word.enrichment, word.day]
-    known = reported.open.get(word.cause)
+    night, day = _night(status.at), [status.enrichment, status.day]
+    known = reported.open.get(status.cause)
     if known is None or known.night != night:
         text = (
-            f"{_who(declared)} {word.day} not published ({word.state}). {word.reason.rstrip('.')}. "
-            f"Readers see: {word.readers_see}. Next: {word.next_step}"
+            f"{_who(declared)} {status.day} not published ({status.state}). "
+            f"{status.reason.rstrip('.')}. Readers see: {status.readers_see}. "
+            f"Next: {status.next_step}"
         )
         yield _message(
-            text, "not published", word.cause, declared, day=word.day, page=f"runs/{word.run_id}"
+            text,
+            "not published",
+            status.cause,
+            declared,
+            day=status.day,
+            page=f"runs/{status.run_id}",
         )
     days = known.days if known else []
-    reported.open[word.cause] = Open(
-        night, word.at.isoformat(), days if day in days else [*days, day]
+    reported.open[status.cause] = Open(
+        night, status.at.isoformat(), days if day in days else [*days, day]
     )
 
 

@@ -136,7 +136,7 @@ def report(
     record: DayRecord,
     latest: Sequence[DayRecord],
 ) -> None:
-    """Reports what a run of Dagster would have reported. latest: the last record of each day.
+    """Reports what a run of Dagster would have reported; `latest` has the last record of each day.
 
     The check results come last, because they name the materialization; if a look is killed before
     them, the next look reports them.
@@ -153,7 +153,7 @@ def report(
 def reported(
     declared: Declared, publication: Publication, record: DayRecord, latest: Sequence[DayRecord]
 ) -> Iterator[Event]:
-    """Yields the day's events except check results. latest: the last record of each day."""
+    """Yields the day's events except check results; `latest` has the last record of each day."""
     record = dataclasses.replace(  # a run that was killed after its commit did not save it
         record,
         state="published",

@@ -25,8 +25,12 @@ OVERLAP = dt.timedelta(minutes=2)  # between two looks; what was reported is not
 
 @dataclass
 class ReportsCursor:
-    """until: time up to which silent ends were searched. versions: last reported version of each
-    table. deadlines: the last sentence on each enrichment.
+    """What the sensor has reported so far.
+
+    Attributes:
+        until: The time up to which it searched for runs that ended silently, ISO 8601.
+        versions: The last reported version of each table.
+        deadlines: The last sentence on the deadline of each enrichment.
     """
 
     until: str = ""

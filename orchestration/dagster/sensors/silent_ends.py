@@ -69,26 +69,30 @@ def _silent_days(
     instance: dg.DagsterInstance, declared: Declared, record: RunRecord
 ) -> Iterator[str]:
     run = record.dagster_run
-    words = {day: latest_status(instance, declared, day) for day in days_of_run(declared, run)}
+    statuses = {day: latest_status(instance, declared, day) for day in days_of_run(declared, run)}
     own = {
-        day: word for day, word in words.items() if word is not None and word.run_id == run.run_id
+        day: status
+        for day, status in statuses.items()
+        if status is not None and status.run_id == run.run_id
     }
     if own:
-        silent = [day for day, word in own.items() if _is_unfinished(run, word)]
+        silent = [day for day, status in own.items() if _is_unfinished(run, status)]
     else:  # a run that reported nothing; of several days only the first is reported
         silent = [
-            day for day, word in [*words.items()][:1] if word is None or _is_before(word, record)
+            day
+            for day, status in [*statuses.items()][:1]
+            if status is None or _is_before(status, record)
         ]
         silent = [] if _has_given_reason(instance, run) else silent
     yield from (day for day in silent if not _is_published_by(declared, day, run.run_id))
 
 
-def _is_unfinished(run: dg.DagsterRun, word: StatusEvent) -> bool:
-    return word.state == RUNNING or (word.state == CRASHED and not _is_started_again(run))
+def _is_unfinished(run: dg.DagsterRun, status: StatusEvent) -> bool:
+    return status.state == RUNNING or (status.state == CRASHED and not _is_started_again(run))
 
 
-def _is_before(word: StatusEvent, record: RunRecord) -> bool:
-    return word.at.timestamp() < record.create_timestamp.timestamp()
+def _is_before(status: StatusEvent, record: RunRecord) -> bool:
+    return status.at.timestamp() < record.create_timestamp.timestamp()
 
 
 def _is_started_again(run: dg.DagsterRun) -> bool:
@@ -129,7 +133,7 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
     with suppress(OSError, TidegateError):  # a full disk must not prevent the report in Dagster
         run_records.save_unwritten(end, declared.facts.table)
     observation = AssetObservationData(
-        DayEvents(declared, day, run.run_id).word(state, reason, next_step)
+        DayEvents(declared, day, run.run_id).observation(state, reason, next_step)
     )
     event = DagsterEvent(
         DagsterEventType.ASSET_OBSERVATION.value,

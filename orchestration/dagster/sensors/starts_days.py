@@ -97,22 +97,22 @@ def _again(
     instance: dg.DagsterInstance, declared: Declared, now: dt.datetime
 ) -> dg.RunRequest | None:
     day = day_awaited(declared.enrichment, now)
-    word = latest_status(instance, declared, day) if day else None
-    if day is None or word is None or word.state != RunStopped.state:
+    status = latest_status(instance, declared, day) if day else None
+    if day is None or status is None or status.state != RunStopped.state:
         return None
-    start = next_start(declared.enrichment, day, word.at)
+    start = next_start(declared.enrichment, day, status.at)
     if start is None or now < start or unfinished_runs(instance, declared, day):
         return None
-    return _after(declared, word)
+    return _after(declared, status)
 
 
-def _after(declared: Declared, word: StatusEvent) -> dg.RunRequest:
+def _after(declared: Declared, status: StatusEvent) -> dg.RunRequest:
     return dg.RunRequest(
         # a single run follows a stopped run
-        run_key=f"{declared.name} {word.day} after {word.run_id}",
+        run_key=f"{declared.name} {status.day} after {status.run_id}",
         job_name=declared.job_name,
-        partition_key=word.day,
-        tags={"tidegate/again_after": word.run_id},
+        partition_key=status.day,
+        tags={"tidegate/again_after": status.run_id},
     )
 
 
@@ -126,10 +126,10 @@ def _waited(
     from jobs.run.keys.vendor_jobs.waiting_days import days_waiting, look_again  # imports aiohttp
 
     for day, are_submitted in days_waiting(declared.enrichment).items():
-        word = latest_status(instance, declared, day)
-        if word is None or word.state != RunWaits.state:
+        status = latest_status(instance, declared, day)
+        if status is None or status.state != RunWaits.state:
             continue
-        is_early = not are_submitted and now < word.at + AGAIN_AFTER
+        is_early = not are_submitted and now < status.at + AGAIN_AFTER
         if is_early or unfinished_runs(instance, declared, day):
             continue
         try:
@@ -137,7 +137,7 @@ def _waited(
         except TidegateError:  # the run says so
             waits = ""
         if not waits:
-            yield _after(declared, word)
+            yield _after(declared, status)
 
 
 def _refreshes(
