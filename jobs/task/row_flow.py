@@ -90,7 +90,7 @@ class RowInput:
                 await _let_calls_run(chain)
             batch = InputBatch(item, layout, sequence, event_times, known)
             sequence += item.num_rows
-            for element in self._elements.of(batch, keys):
+            for element in self._elements.split(batch, keys):
                 if link is not None:
                     await link.room()
                 await operator.process_element(element)
@@ -200,7 +200,7 @@ class RowOutput:
 
     def collect_by_key(self, element: StreamElement) -> None:
         if isinstance(element, StreamRecord) and type(element.value) is Row:
-            self._elements.left(element.value)
+            self._elements.note_left(element.value)
         self.collect(element)
 
     def flush(self, *, last: bool = False) -> None:

@@ -43,7 +43,7 @@ class CallShares:
         self._reserved = [_Part(task, list(share)) for task, share in enumerate(even)]
         self._working: dict[str, _Part] = {}
         self._free = [0] * len(self._totals)
-        self._more_is_free = False  # than when attempts were last asked
+        self._more_is_free = False  # than at the last `to_ask`
         self.given: list[ShareGiven] = []
 
     def begin(self, name: str, task: int, at: int, attempt: int = 0) -> list[int]:
@@ -110,7 +110,7 @@ class CallShares:
         return max(0, min(fair - kept, self._free[lookup]))
 
     def end(self, attempt: str, at: int) -> None:
-        """Ends an attempt whose task is through with all its rows: others can have its share."""
+        """Ends an attempt whose task has finished all its rows: others can have its share."""
         self._release(self._working.pop(attempt), at)
 
     def lose(self, attempt: str, until: float) -> None:
@@ -125,14 +125,14 @@ class CallShares:
         self._reserved.append(part)
 
     def expire(self, now: float) -> None:
-        """Releases reservations of attempts that did not come in time: others may wait for it."""
+        """Releases reservations of attempts that did not come in time: others may wait for them."""
         for part in [part for part in self._reserved if part.until <= now]:
             self._reserved.remove(part)
             self._release(part, part.since)
 
     def to_ask(self) -> list[str]:
-        """Returns the attempts that could use what became free since the last time, the smallest
-        share first; at most as many as free calls.
+        """Returns the attempts that could use what became free since the last call of `to_ask`, the
+        smallest share first; at most as many as free calls.
         """
         if not self._more_is_free:
             return []

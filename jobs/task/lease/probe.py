@@ -13,10 +13,10 @@ class ProbeState(enum.Enum):
 
 
 class Probe:
-    """A task's probe. Times are by the loop.
+    """A task's probe. Times are seconds by the clock of the loop.
 
     Attributes:
-        state: The current state.
+        state: What the next report to the driver is about.
     """
 
     def __init__(self) -> None:
@@ -31,12 +31,12 @@ class Probe:
         self._ended_at = now
 
     def report(self) -> bool:
-        """Return whether the driver is to be told that the service answered."""
+        """Return True once after the service answered a probe: a second report would be stale."""
         is_answered = self.state is ProbeState.ANSWERED
         if is_answered:
             self.state = ProbeState.NONE
         return is_answered
 
     def ended_since(self, asked_at: float) -> bool:
-        """Whether a probe ended after the driver was asked, so that its answer is out of date."""
+        """Whether a probe ended after this time, so that a driver asked then did not know it."""
         return asked_at <= self._ended_at

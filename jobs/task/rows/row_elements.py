@@ -2,8 +2,8 @@
 
 A slice is a single element. So the operators keep known rows in their place among the others: in
 ordered mode they wait for the rows in front of them, in the other modes for the watermarks.
-Watermarks that stand between known rows only are left out, as are those of ordered mode: they hold
-nothing apart.
+A watermark between two segments of only known rows is left out, and so are all watermarks in
+ordered mode: they separate nothing.
 """
 
 from collections import Counter
@@ -20,7 +20,8 @@ from jobs.task.lookup.lookup_function import fails_on
 from jobs.task.lookup.lookup_state import KnownRows, LookupState, Row, rows_of
 from jobs.task.rows.arrow_batches import InputBatch
 
-Rows = np.ndarray
+Flags = np.ndarray  # a bool for each row of a batch
+Numbers = np.ndarray  # numbers of rows in a batch
 
 
 class RowElements:
@@ -32,31 +33,32 @@ class RowElements:
         self._settled = tuple(LookupState(None, is_settled=True) for _ in lookups)
         self._under_way: Counter[Any] = Counter()  # key_ordered: single rows by order key
 
-    def of(
+    def split(
         self, batch: InputBatch, keys: Sequence[Sequence[Key | None]]
     ) -> Iterator[StreamElement]:
+        """Yield the elements of a batch, in the order of the mode; `keys` are by lookup and row."""
         if all(outcomes is None for outcomes in batch.known):
-            elements = self._all_alone(batch, keys)
+            elements = self._all_single(batch, keys)
         elif self._mode == "ordered":
-            elements = self._in_order(batch, keys, self._alone(batch))
+            elements = self._in_order(batch, keys, self._find_single(batch))
         else:
-            elements = self._by_segments(batch, keys, self._alone(batch))
-        return elements if self._mode != "key_ordered" else self._counted(elements)
+            elements = self._by_segments(batch, keys, self._find_single(batch))
+        return elements if self._mode != "key_ordered" else self._count_under_way(elements)
 
-    def left(self, row: Row) -> None:
+    def note_left(self, row: Row) -> None:
         """Note that the row has left the last operator; in key_ordered mode only."""
         key = shared_order_key(row)
         self._under_way[key] -= 1
         if not self._under_way[key]:
             del self._under_way[key]
 
-    def _counted(self, elements: Iterator[StreamElement]) -> Iterator[StreamElement]:
+    def _count_under_way(self, elements: Iterator[StreamElement]) -> Iterator[StreamElement]:
         for element in elements:
             if isinstance(element, StreamRecord) and type(element.value) is Row:
                 self._under_way[shared_order_key(element.value)] += 1
             yield element
 
-    def _all_alone(
+    def _all_single(
         self, batch: InputBatch, keys: Sequence[Sequence[Key | None]]
     ) -> Iterator[StreamElement]:
         watermarks = None if self._mode == "ordered" else batch.watermarks
@@ -66,28 +68,28 @@ class RowElements:
                 yield Watermark(watermark)
 
     def _in_order(
-        self, batch: InputBatch, keys: Sequence[Sequence[Key | None]], alone: Rows
+        self, batch: InputBatch, keys: Sequence[Sequence[Key | None]], is_single: Flags
     ) -> Iterator[StreamElement]:
-        numbers = np.arange(len(alone))
+        numbers = np.arange(len(is_single))
         start = 0
-        for row in self._rows(batch, keys, numbers[alone]):
+        for row in self._rows(batch, keys, numbers[is_single]):
             if row.number > start:
                 yield StreamRecord(KnownRows(batch, numbers[start : row.number], self._settled))
             yield StreamRecord(row)
             start = row.number + 1
-        if start < len(alone):
+        if start < len(is_single):
             yield StreamRecord(KnownRows(batch, numbers[start:], self._settled))
 
     def _by_segments(
-        self, batch: InputBatch, keys: Sequence[Sequence[Key | None]], alone: Rows
+        self, batch: InputBatch, keys: Sequence[Sequence[Key | None]], is_single: Flags
     ) -> Iterator[StreamElement]:
         """Yield the known rows of each segment first, because a segment has no order inside.
 
         In key_ordered mode no known row has the order key of a called row.
         """
-        rows = self._rows(batch, keys, np.flatnonzero(alone))
-        for start, stop, watermark in _segments(batch, alone):
-            known = start + np.flatnonzero(~alone[start:stop])
+        rows = self._rows(batch, keys, np.flatnonzero(is_single))
+        for start, stop, watermark in _segments(batch, is_single):
+            known = start + np.flatnonzero(~is_single[start:stop])
             if len(known):
                 yield StreamRecord(KnownRows(batch, known, self._settled))
             for _ in range(stop - start - len(known)):
@@ -95,30 +97,32 @@ class RowElements:
             if watermark is not None:
                 yield Watermark(watermark)
 
-    def _alone(self, batch: InputBatch) -> Rows:
-        """Return which rows go singly.
+    def _find_single(self, batch: InputBatch) -> Flags:
+        """Return which rows are single elements, not part of a slice.
 
-        They need a call, fail the run, or are known but must not overtake another row of their
+        Such a row needs a call, fails the run, or is known but must not overtake another row of its
         order key.
         """
-        alone = np.zeros(len(batch.sequence), np.bool_)
+        is_single = np.zeros(len(batch.sequence), np.bool_)
         for outcomes, failing in zip(batch.known, self._fails_on, strict=True):
             if outcomes is None:
-                alone[:] = True
-                return alone
-            alone |= pc.is_null(outcomes["status"]).to_numpy(zero_copy_only=False)
+                is_single[:] = True
+                return is_single
+            is_single |= pc.is_null(outcomes["status"]).to_numpy(zero_copy_only=False)
             if len(failing):
-                alone |= pc.is_in(outcomes["status"], value_set=failing).to_numpy(
+                is_single |= pc.is_in(outcomes["status"], value_set=failing).to_numpy(
                     zero_copy_only=False
                 )
-        if self._mode == "key_ordered" and (self._under_way or alone.any()):
-            called = {batch.order_keys[number] for number in np.flatnonzero(alone).tolist()}
+        if self._mode == "key_ordered" and (self._under_way or is_single.any()):
+            called = {batch.order_keys[number] for number in np.flatnonzero(is_single).tolist()}
             called |= self._under_way.keys()
-            alone |= np.fromiter((key in called for key in batch.order_keys), np.bool_, len(alone))
-        return alone
+            is_single |= np.fromiter(
+                (key in called for key in batch.order_keys), np.bool_, len(is_single)
+            )
+        return is_single
 
     def _rows(
-        self, batch: InputBatch, keys: Sequence[Sequence[Key | None]], numbers: Rows
+        self, batch: InputBatch, keys: Sequence[Sequence[Key | None]], numbers: Numbers
     ) -> Iterator[Row]:
         """Yield these rows, settled at the lookups with a known outcome."""
         at = pa.array(numbers)
@@ -132,22 +136,24 @@ class RowElements:
             )
             for outcomes in batch.known
         ]
-        for number, *of_row in zip(numbers.tolist(), *known, strict=True):
+        for number, *outcomes_of_row in zip(numbers.tolist(), *known, strict=True):
             states = (
-                LookupState(of_lookup[number], status, error=error, is_settled=status is not None)
-                for of_lookup, (status, error) in zip(keys, of_row, strict=True)
+                LookupState(
+                    keys_of_lookup[number], status, error=error, is_settled=status is not None
+                )
+                for keys_of_lookup, (status, error) in zip(keys, outcomes_of_row, strict=True)
             )
             yield Row(batch, number, tuple(states))
 
 
-def _segments(batch: InputBatch, alone: Rows) -> Iterator[tuple[int, int, int | None]]:
+def _segments(batch: InputBatch, is_single: Flags) -> Iterator[tuple[int, int, int | None]]:
     """Yield the first row, the end and the watermark of each segment.
 
-    Consecutive segments of known rows only are merged, except for the first and the last segment,
-    which share rows with other batches.
+    Adjacent segments with only known rows are merged, except for the first and the last segment of
+    the batch, which continue in other batches.
     """
-    watermarks = batch.watermarks or [None] * len(alone)
-    called = np.concatenate(([0], np.cumsum(alone)))
+    watermarks = batch.watermarks or [None] * len(is_single)
+    called = np.concatenate(([0], np.cumsum(is_single)))
     begun = start = 0  # `begun` to `start`: known rows, to merge with a known next segment
     waiting: int | None = None
     is_first = True
@@ -165,8 +171,8 @@ def _segments(batch: InputBatch, alone: Rows) -> Iterator[tuple[int, int, int | 
         is_first = False
     if start > begun:
         yield begun, start, waiting
-    if start < len(alone):
-        yield start, len(alone), None
+    if start < len(is_single):
+        yield start, len(is_single), None
 
 
 def shared_order_key(element: Row | KnownRows) -> Any:

@@ -13,8 +13,8 @@ from jobs.task.threads.user_code import UserCode, user_code_at
 
 TICK = 0.25  # s
 LOOK_EVERY = 0.5  # s
-NAMED_FROM = 2.0  # s of standing still
-NAMED_AGAIN = 60.0  # s
+WARNS_AFTER = 2.0  # s for which the loop has been blocked
+WARNS_AGAIN_AFTER = 60.0  # s, about the same place in the code
 CURE = "await it, or run it in asyncio.to_thread"
 
 
@@ -36,10 +36,10 @@ class LoopWatch:
         self._limits, self._give_up, self._clock = limits, give_up, clock
         self._ended = threading.Event()
         self._ticked = clock()
-        self._named_at: dict[str, float] = {}
+        self._warned_at: dict[str, float] = {}
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start to watch. To be called in the loop's thread."""
+        """Start to watch. Call it in the loop's thread."""
         self._tick(loop)
         watched = threading.get_ident()
         threading.Thread(
@@ -57,21 +57,21 @@ class LoopWatch:
     def _watch(self, watched: int) -> None:
         while not self._ended.wait(LOOK_EVERY):
             seconds = self._clock() - self._ticked
-            if seconds < NAMED_FROM:
+            if seconds < WARNS_AFTER:
                 continue
             code = user_code_at(sys._current_frames().get(watched))  # noqa: SLF001  # the only way to another's stack
             if code is not None and not self._ended.is_set():
-                self._name(code, seconds)
+                self._warn(code, seconds)
                 if self._is_stuck(code, seconds):
                     self._give_up(
                         None if code.step == "close" else TaskFailed(f"{_sentence(code, seconds)}.")
                     )
                     return
 
-    def _name(self, code: UserCode, seconds: float) -> None:
+    def _warn(self, code: UserCode, seconds: float) -> None:
         now = self._clock()
-        if now - self._named_at.get(code.place, -NAMED_AGAIN) >= NAMED_AGAIN:
-            self._named_at[code.place] = now
+        if now - self._warned_at.get(code.place, -WARNS_AGAIN_AFTER) >= WARNS_AGAIN_AFTER:
+            self._warned_at[code.place] = now
             logging.getLogger("tidegate").warning("%s", _sentence(code, seconds))
 
     def _is_stuck(self, code: UserCode, seconds: float) -> bool:

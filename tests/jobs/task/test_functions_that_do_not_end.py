@@ -29,7 +29,7 @@ HANGS = 3  # the key whose call does not end
 def soon(monkeypatch):
     for module in (call_threads, loop_watch, chain, runner):
         monkeypatch.setattr(module, "ENDS_WITHIN", ENDS)
-    monkeypatch.setattr(loop_watch, "NAMED_FROM", 0.3)
+    monkeypatch.setattr(loop_watch, "WARNS_AFTER", 0.3)
     monkeypatch.setattr(loop_watch, "LOOK_EVERY", 0.1)
 
 

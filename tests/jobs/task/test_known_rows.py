@@ -266,7 +266,7 @@ def test_slices_of_known_rows_and_the_same_rows_one_by_one_leave_alike(
     (tmp_path / "slices").mkdir()
     slices, _ = run(tmp_path / "slices", day)
     monkeypatch.setattr(
-        RowElements, "_alone", lambda _, batch: np.ones(batch.carried.num_rows, np.bool_)
+        RowElements, "_find_single", lambda _, batch: np.ones(batch.carried.num_rows, np.bool_)
     )
     (tmp_path / "rows").mkdir()
     by_row, _ = run(tmp_path / "rows", day)
