@@ -1,4 +1,4 @@
-"""Reads the marks that declare stored answers expired, for example from `tidegate refresh`."""
+"""Reads the marks that expire stored answers, for example those of `tidegate refresh`."""
 
 from collections.abc import Iterator
 
@@ -23,15 +23,15 @@ def expired_marks(folder: LedgerFolder) -> pa.Table:
 
     Reads the parts of marks, and the row groups of compacted files that may have marks.
     """
-    found = read_contents(folder, lambda there: pa.concat_tables(_records(folder, there)))
+    found = read_contents(folder, lambda current: pa.concat_tables(_records(folder, current)))
     return found.filter(pc.equal(found["outcome"], EXPIRED)).drop_columns(["outcome"])
 
 
-def _records(folder: LedgerFolder, there: Contents) -> Iterator[pa.Table]:
+def _records(folder: LedgerFolder, current: Contents) -> Iterator[pa.Table]:
     yield SCHEMA.empty_table().select(COLUMNS)
-    for file in there.generation.files if there.generation else ():
+    for file in current.generation.files if current.generation else ():
         yield from _read_compacted(folder, file)
-    marks = [part for part in there.parts if part.startswith(OF_REFRESH)]
+    marks = [part for part in current.parts if part.startswith(OF_REFRESH)]
     yield from (
         table.select(COLUMNS) for _, table in read_parts(folder, marks) if table is not None
     )

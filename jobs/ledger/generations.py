@@ -206,7 +206,7 @@ class NewFiles:
             return False
         if self._newest_number() <= self._number or self._is_used():
             return True
-        # other changes had completed this number and later numbers, and swept it, before
+        # this number was complete before: later changes have replaced and swept it
         folder.delete(name)
         return False
 

@@ -115,11 +115,14 @@ class JobFiles:
 
     # -- jobs --------------------------------------------------------------------------------------
     def jobs(self, *, since: float | None = None) -> list[Job]:
-        """Return the jobs by token; raises LedgerError.
+        """Return the jobs, sorted by token.
 
         Args:
             since: Only open jobs, and those that ended at or after this time, in s since the epoch,
                 by the clock of the ledger's files.
+
+        Raises:
+            LedgerError: The ledger cannot be read.
         """
         names: dict[str, dict[str, float]] = {}
         start = len(self.folder.path) + len(JOBS) + 2
@@ -168,12 +171,14 @@ class JobFiles:
         return Intent(keys.replace_schema_metadata(None), **facts)
 
     def write_intent(self, token: str, intent: Intent) -> None:
+        """Write the intent, durably, before the job is submitted. Raises LedgerError."""
         sink = pa.BufferOutputStream()
         facts = {FACTS: json.dumps(intent.facts()).encode()}
         pq.write_table(intent.keys.replace_schema_metadata(facts), sink, compression="zstd")
         self.folder.replace(f"{JOBS}/{token}/{INTENT}", sink.getvalue(), lasting=True)
 
     def write_submitted(self, token: str, job: str, at: float) -> None:
+        """Note the vendor's id of the job and when it was submitted, in s since the epoch."""
         self._write(f"{token}/{SUBMITTED}", {"job": job, "at": at})
 
     def _write(self, name: str, facts: Mapping[str, Any]) -> None:
@@ -181,7 +186,7 @@ class JobFiles:
         self.folder.replace(f"{JOBS}/{name}", data, lasting=True)
 
     def finish(self, token: str, facts: Mapping[str, Any]) -> bool:
-        """Mark a job done, durably. Returns whether this call did, not an earlier one."""
+        """Mark a job done, durably. Returns False if an earlier call has done so."""
         return self.folder.create(f"{JOBS}/{token}/{DONE}", json.dumps(facts, indent=1).encode())
 
     def store(
@@ -229,13 +234,17 @@ class JobFiles:
     # -- the lock ----------------------------------------------------------------------------------
     @contextlib.contextmanager
     def locked(self, *, wait: float = WAIT) -> Iterator[None]:
-        """Let no other run write intents while the body runs, which sends no request.
+        """Let no other run write intents while the body runs; the body must send no request.
 
-        Raises LedgerError after `wait` s for another run, and if the lock was lost meanwhile: then
-        nothing may be submitted.
+        Args:
+            wait: Seconds to wait for another run.
+
+        Raises:
+            LedgerError: Another run holds the lock for longer, or the lock was lost before the body
+                ended: nothing may be submitted.
         """
         with contextlib.ExitStack() as stack:
-            confirm: Callable[[], object] = int
+            confirm: Callable[[], object] | None = None  # a local lock cannot be lost
             with self._lock_errors():
                 if self.folder.filesystem.type_name == "local":
                     self._lock_file(stack, wait)
@@ -249,8 +258,9 @@ class JobFiles:
                         "tidegate[s3] installed, an object store."
                     )
             yield
-            with self._lock_errors():
-                confirm()
+            if confirm is not None:
+                with self._lock_errors():
+                    confirm()
 
     def _lock_file(self, stack: contextlib.ExitStack, wait: float) -> None:
         path = Path(self.folder.path, JOBS, LOCK)

@@ -94,8 +94,8 @@ class KeyedFile:
             wanted, lines = wanted[near], lines[near]
             if not len(wanted):
                 return found
-            there = gather(self._table[KEY], lines)
-            same = pc.equal(there, keys.take(pa.array(wanted))).to_numpy(False)
+            stored = gather(self._table[KEY], lines)
+            same = pc.equal(stored, keys.take(pa.array(wanted))).to_numpy(False)
             found[wanted[same]] = lines[same]
             wanted, lines = wanted[~same], lines[~same] + 1
 

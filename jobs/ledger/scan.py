@@ -50,7 +50,7 @@ class KeySet:
 
 def matches(
     folder: LedgerFolder,
-    there: Contents,
+    current: Contents,
     wanted: KeySet,
     *,
     unread: Callable[[str], object] = lambda _: None,
@@ -59,7 +59,7 @@ def matches(
 
     Args:
         folder: The ledger's folder.
-        there: Its contents.
+        current: Its contents.
         wanted: The keys.
         unread: Called with torn and foreign parts.
 
@@ -67,12 +67,12 @@ def matches(
         FileNotFoundError: A file is missing.
         LedgerError: A file has a newer format, or the filesystem fails.
     """
-    for file in there.generation.files if there.generation else ():
+    for file in current.generation.files if current.generation else ():
         yield _in_compacted(folder, file, wanted)
     most = max(ROWS_AT_ONCE, len(wanted))
     some: list[pa.Table] = []
     rows = size = 0  # of these
-    for part, table in read_parts(folder, there.parts, ENCODED):
+    for part, table in read_parts(folder, current.parts, ENCODED):
         if table is None:
             unread(part)
             continue
@@ -91,8 +91,8 @@ def records_of(folder: LedgerFolder, keys: Sequence[str]) -> pa.Table:
     """
     wanted = KeySet(pa.array(keys, pa.string()))
 
-    def read(there: Contents) -> pa.Table:
-        return pa.concat_tables([FOUND.empty_table(), *matches(folder, there, wanted)])
+    def read(current: Contents) -> pa.Table:
+        return pa.concat_tables([FOUND.empty_table(), *matches(folder, current, wanted)])
 
     found = read_contents(folder, read).sort_by("answered_at")
     texts = wanted.texts.take(found["place"].combine_chunks())

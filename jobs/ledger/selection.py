@@ -100,18 +100,18 @@ class Search:
         """
         return read_contents(self._folder, partial(self._update, now_us))
 
-    def _update(self, now_us: int, there: Contents) -> bool:
-        name = there.generation.name if there.generation else None
+    def _update(self, now_us: int, current: Contents) -> bool:
+        name = current.generation.name if current.generation else None
         is_new = name != self._read.generation  # it may have dropped records, so search again
         # parts may void what the generation has
         known = frozenset() if is_new else self._read.parts
         parts = [
             part
-            for part in there.parts
+            for part in current.parts
             if part not in known and not part.startswith(self._without or "//")
         ]
         torn: set[str] = set()
-        wanted = Contents(there.generation if is_new else None, tuple(parts))
+        wanted = Contents(current.generation if is_new else None, tuple(parts))
         tables = matches(self._folder, wanted, self._keys, unread=torn.add)
         before = self._voiding if is_new else self._found
         found = _newest_records(tables, before, len(self._keys), now_us)

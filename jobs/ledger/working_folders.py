@@ -46,10 +46,12 @@ def by_run(
 
 
 def is_alive(changed: datetime | None, now: datetime | None) -> bool:
-    """Return whether a file that a run renews is recent; false also far ahead: its clock was set.
+    """Return whether a file that a run renews is recent.
+
+    A time far ahead of `now` is not recent either: the clock was set back since.
 
     Args:
-        changed: Its time.
+        changed: The time of the file.
         now: The time of the heartbeat of the run that asks.
     """
     return now is None or changed is None or abs((now - changed).total_seconds()) < DEAD_AFTER

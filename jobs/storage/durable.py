@@ -85,11 +85,11 @@ def make_folder(folder: Path) -> None:
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
-    with contextlib.suppress(PermissionError):  # of a parent that is not ours
+    with contextlib.suppress(PermissionError):  # another user owns the parent
         sync(folder.parent)  # a process may have been killed between creating the folder and this
-    for one in reversed(missing):
-        one.mkdir(exist_ok=True)
-        sync(one.parent)
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
 
 
 def sync(path: Path) -> None:

@@ -32,7 +32,7 @@ IN_ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
 
 _log = logging.getLogger("tidegate.storage")
 
-# of a version of an object: the store's etag, and its version id if it has one
+# identifies a version of an object: the store's etag, and the version id if the store has one
 Tag = dict[str, str]
 
 
@@ -64,10 +64,10 @@ class ListedObject:
 
 
 def is_found_here(place: str) -> bool:
-    """Return whether obstore can open a place that pyarrow opens.
+    """Return whether obstore finds the credentials and the region of a place.
 
-    obstore reads no credentials file and asks no bucket for its region, so the environment must
-    name both.
+    Unlike pyarrow, obstore reads no credentials file and asks no bucket for its region, so both
+    must be in the environment.
     """
     complete = all(map(os.environ.get, IN_ENVIRONMENT)) and not os.environ.get("AWS_PROFILE")
     return place.startswith("s3://") and complete and find_spec("obstore") is not None
@@ -155,8 +155,8 @@ def replace(place: str, data: bytes, over: Tag) -> Tag:
     try:
         return _put_if(place, data, over)
     except Changed:
-        there = read(place)
-        if there is None or there.tag != over:
+        current = read(place)
+        if current is None or current.tag != over:
             raise
         # Ceph's gateway 16 quotes the etags that it gives, and compares those of a request without
         # quotes
@@ -274,7 +274,7 @@ def delete(folder: str, names: Iterable[str]) -> None:
     with _as_os_errors():
         try:
             obstore.delete(store, places)
-        # of an object, if the store deletes one by one: others may follow it
+        # a store that deletes objects one by one stops at a missing object
         except FileNotFoundError:
             for place in places:
                 with contextlib.suppress(FileNotFoundError):

@@ -78,16 +78,16 @@ def compact(
         LedgerError: Something cannot be read or written; nothing changes then.
     """
     now_us = _now(now_us)
-    there = contents(folder)
-    done = Compacted(rows=there.generation.rows if there.generation else 0)
-    if there.parts:
+    current = contents(folder)
+    done = Compacted(rows=current.generation.rows if current.generation else 0)
+    if current.parts:
         try:
-            done = _new_generation(folder, there, now_us)
+            done = _new_generation(folder, current, now_us)
         except Overtaken:
             return Compacted(given_up=True)
         except (pa.ArrowException, OSError) as error:
             is_gone = isinstance(error, FileNotFoundError)
-            if is_gone and contents(folder).generation != there.generation:
+            if is_gone and contents(folder).generation != current.generation:
                 return Compacted(given_up=True)  # another change was first, and deleted its input
             raise LedgerError(
                 f"ledger {folder.root!r}: its compacted files cannot be read: {error_text(error)}. "
@@ -96,13 +96,13 @@ def compact(
     return replace(done, deleted=sweep(folder, grace, now_us))
 
 
-def _new_generation(folder: LedgerFolder, there: Contents, now_us: int) -> Compacted:
-    base = there.generation
+def _new_generation(folder: LedgerFolder, current: Contents, now_us: int) -> Compacted:
+    base = current.generation
     old = base.files if base else ()
     new = NewFiles(folder, base)
     with temporary_folder() as temporary, ExitStack() as opened:
         sorted_parts = _SortedParts(
-            folder, _ended(folder, there.parts, now_us), Path(temporary), now_us
+            folder, _ended(folder, current.parts, now_us), Path(temporary), now_us
         )
         if not sorted_parts.taken_in:
             return Compacted(rows=base.rows if base else 0)
@@ -115,7 +115,7 @@ def _new_generation(folder: LedgerFolder, there: Contents, now_us: int) -> Compa
             for table in merged(files, ROWS_PER_FILE, now_us=now_us)
         ]
     generation = new.complete(
-        written, there.taken_in | dict.fromkeys(sorted_parts.taken_in, now_us), now_us
+        written, current.taken_in | dict.fromkeys(sorted_parts.taken_in, now_us), now_us
     )
     before = sorted_parts.rows + sum(file.rows for file in old)
     return Compacted(

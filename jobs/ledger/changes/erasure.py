@@ -118,13 +118,15 @@ class _Forgetting:
     def run(self, now_us: int) -> None:
         """Forget the keys. Raises Overtaken if another change was first."""
         self._at_work, self.files = runs_at_work(self._folder, now_us), 0
-        there = contents(self._folder)
-        new = NewFiles(self._folder, there.generation)
-        kept = self._without_keys(there.generation, new)
-        taken_in, torn = self._take_in(there, new, kept, now_us)
-        changed = bool(taken_in) or kept != list(there.generation.files if there.generation else ())
+        current = contents(self._folder)
+        new = NewFiles(self._folder, current.generation)
+        kept = self._without_keys(current.generation, new)
+        taken_in, torn = self._take_in(current, new, kept, now_us)
+        changed = bool(taken_in) or kept != list(
+            current.generation.files if current.generation else ()
+        )
         if changed:
-            new.complete(kept, there.taken_in | dict.fromkeys(taken_in, now_us), now_us)
+            new.complete(kept, current.taken_in | dict.fromkeys(taken_in, now_us), now_us)
         self._folder.delete(*(f"{PARTS}/{part}" for part in torn))
         self.files += len(torn)
         sweep(self._folder, None, now_us)
@@ -154,13 +156,13 @@ class _Forgetting:
         return files
 
     def _take_in(
-        self, there: Contents, new: NewFiles, files: list[CompactedFile], now_us: int
+        self, current: Contents, new: NewFiles, files: list[CompactedFile], now_us: int
     ) -> tuple[list[str], list[str]]:
         """Return parts with a key, whose other records go to `files`, and torn parts."""
         taken_in: list[str] = []
         torn = self._unfinished_parts()
         rest: list[pa.Table] = []
-        for part in (*there.parts, *there.parts_taken_in):
+        for part in (*current.parts, *current.parts_taken_in):
             try:
                 table = self._folder.read_part(part)
             except ForeignFile as error:
@@ -168,7 +170,7 @@ class _Forgetting:
                     torn.append(part)
                 continue
             without = self._without(table)
-            if part in there.parts_taken_in:  # the generation has its other records
+            if part in current.parts_taken_in:  # the generation has its other records
                 continue
             if without is None and part.endswith(JOURNAL):  # its torn end may hold a key
                 without = table

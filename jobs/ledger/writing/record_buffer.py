@@ -24,7 +24,7 @@ assert _CODES["ok"] == 0
 _TIME = SCHEMA.field("answered_at").type
 
 
-class Columns:
+class RecordBuffer:
     """Collects records and returns them as a table, once. Not thread-safe."""
 
     __slots__ = ("_answered_at", "_ends", "_keys", "_missing", "_outcomes", "_responses")
@@ -33,7 +33,7 @@ class Columns:
         self._keys: list[Key] = []
         self._outcomes = bytearray()
         self._responses = bytearray()
-        self._ends = array("q", [0])  # of the responses, after the start of the first
+        self._ends = array("q", [0])  # 0, then the end of each response in `_responses`, in bytes
         self._missing: set[int] = set()  # records without a response
         self._answered_at = array("q")
 
@@ -73,37 +73,38 @@ class Columns:
         is_ok = self._outcomes.count(0) == rows  # as nearly always
         times = [None, pa.py_buffer(self._answered_at)]
         columns = [
-            _texts(texts_in_bulk(self._keys, hidden=hidden)),
-            _texts(["ok"] * rows if is_ok else [OUTCOMES[code] for code in self._outcomes]),
-            pa.chunked_array(self._strings(), pa.string()),
+            _text_array(texts_in_bulk(self._keys, hidden=hidden)),
+            _text_array(["ok"] * rows if is_ok else [OUTCOMES[code] for code in self._outcomes]),
+            pa.chunked_array(self._response_arrays(), pa.string()),
             pa.Array.from_buffers(_TIME, rows, times),
-            _texts([run_id] * rows),
+            _text_array([run_id] * rows),
         ]
         return pa.table(columns, schema=SCHEMA)
 
-    def _strings(self) -> Iterator[pa.StringArray]:
+    def _response_arrays(self) -> Iterator[pa.StringArray]:
         """Yield the responses as Arrow arrays of allowed size."""
         ends, first = self._ends, 0
         while first < len(self):
             begin = ends[first]
             last = max(first + 1, bisect_right(ends, begin + LARGEST) - 1)
-            there_is = None
+            validity = None
             if self._missing:
                 flags = [place not in self._missing for place in range(first, last)]
-                there_is = pa.py_buffer(np.packbits(flags, bitorder="little"))
-            found = pa.StringArray.from_buffers(
+                validity = pa.py_buffer(np.packbits(flags, bitorder="little"))
+            responses = pa.StringArray.from_buffers(
                 last - first,
                 pa.py_buffer(array("i", [end - begin for end in ends[first : last + 1]])),
                 pa.py_buffer(memoryview(self._responses)[begin : ends[last]]),
-                there_is,
+                validity,
             )
             if not self._responses.isascii():
-                found.validate(full=True)
-            yield found
+                responses.validate(full=True)
+            yield responses
             first = last
 
 
-def _texts(texts: list[str]) -> pa.StringArray:
+def _text_array(texts: list[str]) -> pa.StringArray:
+    """Return the texts as an Arrow array."""
     together = "".join(texts)
     lengths: Iterable[int] = map(len, texts)
     data = together.encode()

@@ -14,7 +14,7 @@ from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredOutcome
 from jobs.ledger.journal import Journal
 from jobs.ledger.store import LedgerFolder
-from jobs.ledger.writing.record_buffer import Columns
+from jobs.ledger.writing.record_buffer import RecordBuffer
 
 _log = logging.getLogger("tidegate.ledger")
 
@@ -68,7 +68,7 @@ class LedgerWriter:
         # an answer is pending, or none will come: until then an idle thread sleeps
         self._came = threading.Event()
         self._stored_more = threading.Condition(self._lock)
-        self._pending = Columns()
+        self._pending = RecordBuffer()
         self._taken = 0  # answers enqueued so far
         self._converted = 0  # those that the thread took from `pending`
         self._full_at = flush_rows  # the ticket at which a part is full
@@ -191,7 +191,7 @@ class LedgerWriter:
     def _take_pending(self) -> pa.Table:
         """Return the pending answers, which belong to the next part from now on."""
         with self._lock:
-            records, self._pending = self._pending, Columns()
+            records, self._pending = self._pending, RecordBuffer()
             self._came.clear()
             self._converted = self._taken
         table = records.table(self._run_id, hidden=self._hidden)

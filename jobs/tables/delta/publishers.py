@@ -25,8 +25,8 @@ WAIT = 3600.0  # s; a vacuum of a large table holds the lock for long
 def alone_with(table: str) -> Iterator[None]:
     """Waits until no other process publishes to this table; a crashed publisher does not count.
 
-    Delta refuses conflicting commits. The lock is for publications of several commits (a table and
-    its audit), and for a table's first commit, of which Delta accepts two.
+    Delta refuses conflicting commits. The lock protects what Delta does not: publications of
+    several commits (a table and its audit), and a table's first commit, which Delta accepts twice.
 
     Raises:
         OSError: The place fails, or another process publishes for longer than WAIT s.
@@ -46,8 +46,8 @@ def alone_with(table: str) -> Iterator[None]:
 def again_if_taken(commit: Callable[[], object]) -> None:
     """Makes a repeatable commit; makes it again if another commit has taken its version.
 
-    Under `alone_with` that other commit is often this commit: an object store took it, and its
-    answer was lost.
+    Under `alone_with` the other commit is often this commit itself: an object store took it, and
+    the store's answer was lost.
     """
     try:
         commit()
@@ -57,7 +57,7 @@ def again_if_taken(commit: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def storing(table: str) -> Iterator[None]:
-    """Turns errors of the body, such as a full disk, into a TidegateError of one sentence."""
+    """Turns errors of the body, such as a full disk, into a TidegateError with the cure."""
     try:
         yield
     except (OSError, DeltaError) as error:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from jobs.ledger.keys import key_text
 from jobs.ledger.writing import record_buffer
-from jobs.ledger.writing.record_buffer import Columns
+from jobs.ledger.writing.record_buffer import RecordBuffer
 
 RECORD = st.tuples(
     st.tuples(st.text()), st.sampled_from(["ok", "miss", "error"]),
@@ -17,7 +17,7 @@ RECORD = st.tuples(
 def test_records_are_those_that_were_given_in_as_many_pieces_as_arrow_needs(records, largest):
     before, record_buffer.LARGEST = record_buffer.LARGEST, largest
     try:
-        gathered = Columns()
+        gathered = RecordBuffer()
         for record in records:
             gathered.append(*record)
         table = gathered.table("run-1", hidden=False)
