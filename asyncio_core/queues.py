@@ -290,7 +290,13 @@ class UnorderedStreamElementQueue:
 
 
 class _KeyedEntry(_SegmentEntry):
-    """An entry with the key's next entry. behind: an earlier entry of the key is not ready yet."""
+    """An entry with its key.
+
+    Attributes:
+        key: The key.
+        next: The key's next entry, if any.
+        behind: Whether an earlier entry of the key is not ready yet.
+    """
 
     __slots__ = ("behind", "key", "next")
 

@@ -14,8 +14,9 @@ LOG_SAYS_MORE = " The run's log: "
 class TidegateError(Exception):
     """A user-facing error; shown without a traceback.
 
-    state: of a day that it ends.
-    status: Exit status of a program that it ends.
+    Attributes:
+        state: The state of a day that the error ends.
+        status: The exit status of a program that the error ends.
     """
 
     state, status = "failed", 1
@@ -25,7 +26,8 @@ class DeclarationError(TidegateError):
     """The declaration, its input or its environment is wrong. Raised before work starts and before
     any call.
 
-    also: further faults of the same place, a sentence each; `tidegate check` lists them too.
+    Attributes:
+        also: Further faults of the same place, a sentence each; `tidegate check` lists them too.
     """
 
     status = 2

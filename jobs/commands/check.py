@@ -91,7 +91,13 @@ def _checked(
 ) -> Iterator[tuple[str, Finding]]:
     """Yield all faults, a sentence each, with the conflict; or a sentence that all is right.
 
-    upstream: The enrichment that publishes the input.
+    Args:
+        enrichment: The enrichment.
+        day: The day; None checks the last day of the input.
+        conflict: A fault that its declaration shares with another declaration, if any.
+        engine: The engine that a run would use.
+        upstream: The enrichment that publishes the input, if any.
+        find_wrong: Finds declared checks that cannot be made.
     """
     # imports deltalake, which declarations do not need
     from jobs.tables.delta.type_check import published_table

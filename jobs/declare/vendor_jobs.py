@@ -309,7 +309,15 @@ def places_of_jobs(lookups: Sequence[Lookup]) -> list[int]:
 
 
 def refuse_jobs(lookups: Iterable[Lookup], what: str) -> None:
-    """Raise DeclarationError if a lookup submits jobs. what: the command that cannot wait."""
+    """Refuse lookups that submit jobs.
+
+    Args:
+        lookups: The lookups.
+        what: The command that cannot wait for jobs.
+
+    Raises:
+        DeclarationError: A lookup submits jobs.
+    """
     for lookup in lookups:
         if isinstance(lookup, JobLookup):
             raise DeclarationError(

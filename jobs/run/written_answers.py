@@ -130,8 +130,12 @@ class StoredAnswers:
 
 class Pairs:
     def __init__(self, table: pa.Table, begun: int) -> None:
-        """table: TEXT, AT and BY_LEDGER. begun: when the run began by the slowest clock, CLOCKS
-        before its start, in µs since the epoch.
+        """Numbers pairs of a key and an answer time, without an answer yet.
+
+        Args:
+            table: TEXT, AT and BY_LEDGER of each pair.
+            begun: When the run began by the slowest clock, which is CLOCKS before its start, in µs
+                since the epoch.
         """
         self.table = table
         self.begun = begun
@@ -152,9 +156,10 @@ class Pairs:
         return places * len(self._moments) + moments
 
     def take(self, found: pa.Table) -> tuple[Ints, pa.Table]:
-        """Looks at answers of the keys; returns the new ones, with the numbers of their pairs.
+        """Notes answers of the keys. Returns the new answers, with the numbers of their pairs.
 
-        found: as `matches` yields it.
+        Args:
+            found: Answers as `matches` yields them.
         """
         found = found.filter(pc.is_in(found["outcome"], value_set=pa.array(ANSWERS)))
         places, times = found["place"].to_numpy(), answer_times(found)
@@ -182,8 +187,10 @@ class Pairs:
         return pairs[first], found.filter(pa.array(first))
 
     def missing(self, *, compacted: Callable[[], bool]) -> tuple[Ints, list[str]]:
-        """Returns the pairs without an answer, each with NONE or GONE. compacted: whether a
-        compaction came since the run began.
+        """Returns the pairs without an answer, each with NONE or GONE.
+
+        Args:
+            compacted: Returns whether a compaction came since the run began.
         """
         pairs: Ints = np.flatnonzero(~self._seen)
         if not len(pairs):

@@ -85,9 +85,17 @@ def _save_published(
     runs_before: Mapping[str, str] = _UNKNOWN,
 ) -> list[DayRecord]:
     """Saves the records, each with the figures of its day so far, in place of the record of the
-    batch before. Returns them with the figures of this batch.
+    batch before.
 
-    runs_before: by day, the run that held its lease before.
+    Args:
+        records: The records of this batch.
+        batch: The batch.
+        version: The version of the table that the batch published.
+        now: The clock.
+        runs_before: By day, the run that held its lease before.
+
+    Returns:
+        The records with the figures of this batch.
     """
     at = now().isoformat(timespec="seconds")
     published = [

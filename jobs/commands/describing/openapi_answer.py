@@ -39,9 +39,14 @@ ENVELOPE = frozenset(
 
 @dataclass(frozen=True)
 class Column:
-    """A column of an answer: its name, type ("" if it has none here) and path.
+    """A column of an answer.
 
-    sure: Whether each answer has it.
+    Attributes:
+        name: Its name.
+        type: Its type in Spark's DDL; empty if DDL has no type for it.
+        path: Its path in the answer.
+        sure: Whether each answer has it.
+        schema: Its schema in the description.
     """
 
     name: str

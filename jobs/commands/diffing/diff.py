@@ -226,14 +226,14 @@ class _ComparedRows:
         has_row_id = all(name in rows for rows in filled for name in row_id)
         self.identity = [*row_id] if row_id and has_row_id else [*schema.SOURCE_IDENTITY]
         ids = self._digests(self.identity)
-        if any(len(np.unique(one)) < len(one) for one in ids):
+        if any(len(np.unique(digests)) < len(digests) for digests in ids):
             self.identity = list(dict.fromkeys([*self.identity, *schema.SOURCE_IDENTITY]))
             ids = self._digests(self.identity)
         rows = [
             digest([pa.array(identity), pa.array(values)])
             for identity, values in zip(ids, self._digests(self.columns), strict=True)
         ]
-        # equal rows first, so that of rows with the same identity as few as possible differ
+        # equal rows are paired first, so that as few rows as possible of an identity differ
         equal = _pair(*rows)
         self.unchanged = len(equal.after)
         earlier: Places = np.delete(np.arange(self.before.count), equal.before)

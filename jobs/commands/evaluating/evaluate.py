@@ -194,8 +194,12 @@ class _Side:
         )
 
     def _stored_costs(self, called: Flags) -> list[Decimal]:
-        """Return what the stored answers cost at the prices of today, in full batches, each with an
-        answer that it repaired. called: The rows whose answers are not of before.
+        """Return what the stored answers cost at the prices of today, in full batches.
+
+        The cost of an answer includes that of the answer that it repaired.
+
+        Args:
+            called: Which rows made a call; the keys of the others have stored answers.
         """
         folder, lookup = declared_folder(self.enrichment, self.lookup), self.lookup
         texts = asked_texts(

@@ -160,11 +160,14 @@ def replay_chosen(
 ) -> Iterator[DayEvent]:
     """Run the days with stored answers of any age, and calls for the chosen letters only.
 
-    caps: As for `replay`.
+    Other rows without an answer get the outcome not_asked. A day is held back if more of its rows
+    are not asked or failed than the declaration tolerates. A day that a service stops, or a crash,
+    ends the replay; the same call continues it.
 
-    Other rows without an answer leave as not_asked. A day is held back if those and the failed
-    ones are more than the declaration tolerates. A day that a service stops, or a crash, ends the
-    replay; the same call continues.
+    Args:
+        pipeline: Runs the days.
+        days: The days with the chosen letters.
+        caps: As for `replay`.
     """
     for chosen in days:
         for kept, keys in chosen.failed:

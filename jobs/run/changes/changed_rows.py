@@ -167,17 +167,27 @@ def _nothing_done(before: DayMetrics) -> DayMetrics:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Input rows and published rows, both numbered. published: None if not comparable."""
+    """Input rows and published rows, both numbered.
+
+    Attributes:
+        ids: The row ids of the input.
+        published: The published rows; None if they cannot be compared.
+        published_ids: Their row ids.
+        now_us: The time of the comparison, in µs since the epoch.
+        ignore_ttl: Whether published answers of any age are kept.
+        over: How many publications the day has had.
+        compared: The facts of the input files.
+    """
 
     enrichment: Enrichment
     input_day: InputDay
     day: str
-    ids: pa.Table  # of the input
+    ids: pa.Table
     published: PublishedRows | None
     published_ids: pa.Table
     now_us: int
     ignore_ttl: bool
-    over: int  # publications so far
+    over: int
     compared: FileFacts
 
     @classmethod

@@ -143,7 +143,7 @@ def _without_ttl(declared: Mapping[str, str]) -> dict[str, str]:
 
 
 def _outlived(lookup: Lookup, status: pa.ChunkedArray, ages: object) -> Flags:
-    """Returns which answers are too old, by the rule of the ledger. ages: in µs."""
+    """Returns which answers are too old, by the rule of the ledger; `ages` are in µs."""
     found = np.zeros(len(status), np.bool_)
     for outcome, limit in lookup.ttl.max_age_us().items():
         if outcome in ANSWERS and limit is not None:

@@ -271,7 +271,7 @@ def _read_service_limits(
     over_runs: bool,  # noqa: FBT001
     today: dt.date,
 ) -> ServiceLimits:
-    """Returns the limits of the service of these lookups. own: budgets of their enrichment."""
+    """Returns the limits of the service of these lookups, and `own`, their enrichment's budgets."""
     first = lookups[0]
     budgets = [("", budget) for budget in first.budgets] + [
         *(own if any(lookup.prices for lookup in lookups) else ())
@@ -333,7 +333,13 @@ def build_keepers(
     run_id: str = "",
     clock: Callable[[], float] = time.monotonic,
 ) -> Mapping[str, LeaseKeeper]:
-    """Returns the keepers of these limits by service. run_id: a run that has a bill.
+    """Returns the keepers of these limits by service.
+
+    Args:
+        limits: The limits of each lookup's service; None for a service without limits.
+        name: The name of the run, for people.
+        run_id: The id of the run if it has a bill, else empty.
+        clock: Seconds, monotonic.
 
     Raises:
         DeclarationError: The environment names an invalid store.

@@ -52,7 +52,12 @@ class Engine(Protocol):
         """The tasks that run at once."""
 
     def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
-        """Returns a stage whose tasks register at this address, if any. here: in this process."""
+        """Returns a stage whose tasks register at an address.
+
+        Args:
+            address: Where the tasks register; None if they do not.
+            here: Whether the tasks run in this process.
+        """
 
     def file_stage(self, files: Sequence[str], rows: int = 0) -> Stage:
         """Returns a stage over a run's files: Spark's tasks read those on a store, and those of

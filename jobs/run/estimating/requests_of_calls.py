@@ -29,7 +29,14 @@ class RequestCount:
 
 
 def count_requests(lookup: Lookup, calls: int, last: LookupMetrics | None = None) -> RequestCount:
-    """Return the requests of calls. last: the last run that called, whose ratio counts."""
+    """Return the requests of calls.
+
+    Args:
+        lookup: The lookup.
+        calls: The number of calls.
+        last: What the last run with calls measured: where a call may send several requests, the
+            ratio of that run is used.
+    """
     each = lookup.max_items if isinstance(lookup, JobLookup) else lookup.batch_size
     pages = isinstance(lookup, HttpLookup) and lookup.pages is not None
     if not pages and (not isinstance(lookup, CoroutineLookup) or isinstance(lookup, JobLookup)):

@@ -18,18 +18,23 @@ SHARE_OF_REPEATS = 0.2  # of the calls
 
 @dataclass(frozen=True)
 class TaskLoad:
-    """The tasks' use of time per lookup, by their last messages; a lost message costs 0.25 s.
+    """The tasks' use of time, by their last messages; a lost message costs 0.25 s.
 
-    throttled_s, down_s, shared_s: s that the gate stood closed, mean over the tasks; adapted_s: s
-    that calls waited because the service could not take more, likewise; loop_busy: CPU time of the
-    tasks' event loops as a share of their time, for tasks that called.
+    Attributes:
+        throttled_s: By lookup, s for which the gate was closed because the service throttled, mean
+            over the tasks.
+        down_s: Likewise, because the service was down.
+        adapted_s: Likewise, s for which calls waited because the service could not take more.
+        shared_s: Likewise, s for which the gate was closed by limits that runs share.
+        loop_busy: CPU time of the event loops as a share of their time, for tasks that called; None
+            if no task has reported.
     """
 
     throttled_s: Mapping[str, float]
     down_s: Mapping[str, float]
     adapted_s: Mapping[str, float]
     shared_s: Mapping[str, float]
-    loop_busy: float | None  # None: no task has reported
+    loop_busy: float | None
 
     @classmethod
     def of(cls, tasks: Iterable[Mapping[str, Any]]) -> TaskLoad:

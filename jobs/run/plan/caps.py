@@ -52,8 +52,11 @@ def _too_little(message: str, least: str, tasks: int) -> str:
 def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:
     """Returns the cap divided by the needs of each task's keys, and the rest evenly.
 
-    needs: per task, the cost of an attempt for each of its keys. If the cap is too low, no task has
-    less than an equal part unless it needs less.
+    If the cap is too low, each task gets an equal part, or what it needs if that is less.
+
+    Args:
+        cap: The cap.
+        needs: For each task, what an attempt at each of its keys costs together.
     """
     parts = [0.0] * len(needs)
     left = sum(cap.parts)

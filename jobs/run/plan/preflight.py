@@ -37,11 +37,18 @@ def preflight(
     elsewhere: bool = False,
     calls: bool = True,
 ) -> InputDay:
-    """Checks everything that needs neither Spark nor a call. calls: whether the run makes any, so
-    that its services must be there. engine: as in `steps`.
+    """Checks everything that needs neither Spark nor a call.
 
-    Raises DeclarationError, and RunStopped for a service that is down, which may recover before a
-    restart.
+    Args:
+        enrichment: The enrichment.
+        day: The day.
+        engine: As in `steps`.
+        elsewhere: As in `find_day`.
+        calls: Whether the run makes calls, so that its services must be there.
+
+    Raises:
+        DeclarationError: The declaration, its input or its environment is wrong.
+        RunStopped: A service is down; it may recover before a restart.
     """
     # imports deltalake, which definitions load without
     from jobs.tables.delta.type_check import published_table

@@ -47,7 +47,17 @@ def check_used_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schem
 async def check_service(
     enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None = None
 ) -> None:
-    """Checks that the service of a lookup can be used. columns: of the input, if it can be read."""
+    """Checks that the service of a lookup can be used.
+
+    Args:
+        enrichment: The enrichment.
+        lookup: The lookup.
+        columns: The columns of the input; None if it cannot be read.
+
+    Raises:
+        DeclarationError: The service cannot be used as declared.
+        RunStopped: The service is down, and no later vendor takes its rows.
+    """
     try:
         await _check_service_of(enrichment, lookup, columns)
     except RunStopped:

@@ -59,7 +59,7 @@ class CompiledKey(NamedTuple):
 def compile_keys(
     enrichment: Enrichment, layout: BatchLayout, types: pa.Schema
 ) -> Iterator[CompiledKey]:
-    """Yields the key columns of the lookups that read no answer. types: of the input's columns."""
+    """Yields the key columns of lookups that read no answer; `types` has the input's columns."""
     of_level = levels(enrichment.lookups)
     for place, lookup in enumerate(enrichment.lookups):
         if not of_level[place]:

@@ -281,8 +281,13 @@ def _fired(inside: DataFrame, window: WindowFacts, partition: str) -> DataFrame:
 def aggregated(
     rows: DataFrame, window: WindowFacts, partition: str, more: Sequence[str] = ()
 ) -> DataFrame:
-    """Returns the declared aggregates of each window of `rows`. more: columns that distinguish
-    firings of the same window.
+    """Returns the declared aggregates of each window of some rows.
+
+    Args:
+        rows: The rows, each with its window.
+        window: The declared windows.
+        partition: The partition column, which gets the date of the window's start.
+        more: Columns that distinguish firings of the same window.
     """
     keys = "".join(f"`{name}`, " for name in window.key)
     others = "".join(f", {name}" for name in more)

@@ -105,14 +105,18 @@ def keep_published(
 ) -> None:
     """Removes all rows except those of these days and runs. Never call it during a publication.
 
-    unknown: Days of which all rows stay.
+    Args:
+        table: The path or URL of the table.
+        partition: Its partition column.
+        published: Days and runs whose rows stay.
+        unknown: Days of which all rows stay.
     """
-    there = opened(table)
-    if there is not None:
-        for found in there.partitions():
+    delta = opened(table)
+    if delta is not None:
+        for found in delta.partitions():
             day, run = str(found[partition]), str(found[RUN])
             if day not in unknown and (day, run) not in published:
-                _delete(there, partition, day, "=", run)
+                _delete(delta, partition, day, "=", run)
 
 
 def _delete(

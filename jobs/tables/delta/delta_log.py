@@ -86,7 +86,7 @@ def table_at(path: str) -> DeltaTable | None:
 
 
 def commit_on_top(table: DeltaTable | None, commit: Callable[[], Result]) -> Result:
-    """Commits on top of what others commit meanwhile. table: None if the commit creates it."""
+    """Commits on top of what others commit meanwhile; `table` is None if the commit creates it."""
     if table is None:
         return commit()
     for _ in range(COMMIT_TRIES - 1):

@@ -18,10 +18,10 @@ from jobs.storage.urls import absolute, below
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file in a version of the published table. place: its absolute path or URL."""
+    """A file in a version of the published table."""
 
-    place: str
-    size: int
+    place: str  # its absolute path or URL
+    size: int  # bytes
     rows: int
 
     @property

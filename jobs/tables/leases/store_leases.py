@@ -51,8 +51,17 @@ class StoreLease:
 
 @contextlib.contextmanager
 def leased(table: str, day: str, own: Mapping[str, Any], *, wait: float) -> Iterator[StoreLease]:
-    """Holds the day while the body runs. own: the holder. Raises DayTaken after `wait` s, and
-    DeclarationError if the store refuses.
+    """Holds the day while the body runs.
+
+    Args:
+        table: The URL of the published table.
+        day: The day.
+        own: The facts of this run, which another run reads if it finds the day taken.
+        wait: Seconds to wait for another holder.
+
+    Raises:
+        DayTaken: Another run holds the day.
+        DeclarationError: The store refuses.
     """
     require_extra("s3", f"output: {table}")
     with contextlib.ExitStack() as stack:

@@ -35,9 +35,14 @@ def unended_runs(
     records: Sequence[DayRecord] = (),
     unwritten: Sequence[UnwrittenRun] = (),
 ) -> list[UnwrittenRun]:
-    """Returns the runs here, of a day or all, without a recorded end: killed or at work.
+    """Returns the runs here without a recorded end: killed or at work.
 
-    records: those that the caller has read. unwritten: likewise, the runs without files.
+    Args:
+        enrichment: The enrichment's name.
+        table: The path or URL of the published table.
+        day: The day; None for all days.
+        records: Records of runs with files that the caller has read.
+        unwritten: Records of runs without files that the caller has read.
     """
     # first, so that a run that begins later is not in it
     began = _begun(enrichment, day, _ids_of_ended(records, unwritten))

@@ -50,16 +50,16 @@ def last_published(
 
 def was_published(table: str, facts: DayFacts, *, times: int = 1) -> bool:
     """Returns whether the present table at this place had the day published so many times."""
-    there = table_at(table)
-    return there is not None and publication_mark(there, facts) >= times
+    delta = table_at(table)
+    return delta is not None and publication_mark(delta, facts) >= times
 
 
 @dataclass(frozen=True)
 class Publication:
-    """The commit that published a run. at: ISO 8601, UTC."""
+    """The commit that published a run."""
 
     version: int
-    at: str
+    at: str  # ISO 8601, UTC
 
 
 def publications(table: DeltaTable, *, of_batches: bool = False) -> dict[str, Publication]:

@@ -266,7 +266,10 @@ def _columns(published: DeltaTable) -> pa.Schema:
 def _named(declared: DeclaredFacts, cannot: str, then: str) -> Iterator[None]:
     """Turns any error into a TidegateError, because each catalog and store raises other errors.
 
-    cannot: what fails, a verb. then: the state and the cure, in sentences.
+    Args:
+        declared: The declaration.
+        cannot: What fails, a verb.
+        then: The state and the cure, in sentences.
     """
     try:
         yield
