@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
         reached; the command can be repeated.
     """
     gc.set_threshold(50_000, 20, 100)  # modules are no garbage
-    atexit.register(gc.freeze)  # otherwise the end looks at all of them once more
+    atexit.register(gc.freeze)  # otherwise the collector scans every object at exit
     here = str(Path.cwd())
     read_env_file(Path.cwd())
     if not {"", here} & set(sys.path):

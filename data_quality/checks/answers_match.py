@@ -133,7 +133,7 @@ class AnswersMatch(LookupCheck):
         has_call_answer = rows.one_of(self.status, "ok", "miss")  # no fallback
         by_call, by_other_row = (rows.one_of(self.source, source) for source in ("call", "shared"))
         called = calls.counts > 0
-        # the row's end, by its latency; that of its last attempt
+        # when the row ended by its latency, and when its last attempt ended
         ended_at = calls.begun + 1000 * rows.numbers(schema.latency_ms(self.lookup.name))
         attempt_ended_at = calls.ended
         has_time = ~np.isnan(answered_at)

@@ -109,7 +109,7 @@ class ColumnsFilled(LookupCheck):
 
 
 def _is_sample(answers: int, day: WrittenDay) -> bool:
-    """Whether the answers stand for the table: a few changed rows beside kept ones may be of a kind
-    that never has a value.
+    """Returns whether the answers represent the table: a few changed rows beside many kept rows may
+    be of a kind that never has a value.
     """
     return answers > day.rows_kept

@@ -73,7 +73,7 @@ def _draw(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> pa.Table:
 
 
 def sketch_answers(samples: Sequence[pa.Table], lookup: LookupFacts, day: str) -> dict[str, Sketch]:
-    """Returns the sketch of each column. Of a lookup with a personal key it names no text."""
+    """Returns the sketch of each column, without texts for a lookup with a personal key."""
     name = DayName.read(day)
     if not samples or name is None:
         return {}
@@ -206,9 +206,9 @@ def _text_shares(now: Sketch, before: Sequence[Sketch]) -> Shares:
 
 def _point_shares(now: Sketch, before: Sequence[Sketch], *, moved: bool = False) -> Shares:
     days = []
-    for one in (now, *before):
-        known = np.array(one["points"])
-        known[:, 0] -= one["start"] if moved else 0
+    for sketch in (now, *before):
+        known = np.array(sketch["points"])
+        known[:, 0] -= sketch["start"] if moved else 0
         days.append(known)
     values = np.unique(np.concatenate([days[0][:, 0], days[-1][:, 0]]))
     today, *earlier = (_shares_up_to(values, known) for known in days)

@@ -31,7 +31,7 @@ class _Item:
 
     def __init__(self, key: Key, due: float) -> None:
         self.key = key
-        self.due = due  # by the loop's time: the end of its wait for others
+        self.due = due  # on the loop's clock: when it stops waiting for other keys
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.request: _Request | None = None
 

@@ -30,7 +30,7 @@ class RequestCounts:
     items: Counter[int] = field(default_factory=Counter)  # day -> keys in them
     # unit that answers report -> day -> number
     units: dict[str, Counter[int]] = field(default_factory=dict)
-    # requests whose use no answer told, though the lookup reads it from answers
+    # requests whose use is unknown: the lookup reads it from answers, and no answer had it
     unknown_use: int = 0
     lost: Counter[str] = field(default_factory=Counter)  # units of runs without an answer
     ended: int = 0  # requests sent, and answered, failed or given up

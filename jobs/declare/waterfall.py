@@ -142,8 +142,10 @@ def renamed(text: str, names: dict[str, str]) -> str:
 
 
 def read_choices(lookups: Sequence[Lookup | Waterfall]) -> Sequence[Lookup]:
-    """Return the lookups, those of waterfalls one by one; keys that read a waterfall's columns read
-    those of its vendors instead. Anything without a waterfall is returned as it is.
+    """Return the lookups, with its vendors in place of each waterfall.
+
+    Keys that read columns of a waterfall read the columns of its vendors instead. Anything without
+    a waterfall is returned unchanged.
     """
     if not isinstance(lookups, list | tuple) or not any(
         isinstance(one, Waterfall) for one in lookups
@@ -151,12 +153,12 @@ def read_choices(lookups: Sequence[Lookup | Waterfall]) -> Sequence[Lookup]:
         return lookups  # type: ignore[return-value]  # checked afterwards
     found: list[Lookup] = []
     names: dict[str, str] = {}
-    for one in lookups:
-        rungs = [*one.rungs()] if isinstance(one, Waterfall) else [one]
+    for lookup in lookups:
+        rungs = [*lookup.rungs()] if isinstance(lookup, Waterfall) else [lookup]
         for rung in rungs:
             read = {name.lower() for _, name in rung.columns_read()} & names.keys()
             found.append(_reading(rung, names) if read else rung)
-        if isinstance(one, Waterfall):
+        if isinstance(lookup, Waterfall):
             assert rungs[0].choice is not None
             names |= rungs[0].choice.as_sql()
     return tuple(found)

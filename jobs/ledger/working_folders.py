@@ -1,4 +1,4 @@
-"""The working folders of runs in the ledger: registers runs, and deletes folders of gone runs.
+"""The working folders of runs in the ledger: registers runs, and deletes folders of ended runs.
 
     <folder>/runs/<run_id>/run.json     identifies the run; written first; its time is the heartbeat
 

@@ -255,8 +255,10 @@ class LeaseKeeper:
 
     @property
     def _usable(self) -> tuple[int, bool | None]:
-        """The calls in flight of all tasks, and whether a pause goes on or ends by a probe. Of a
-        window nothing: tasks that wait for it ask again by themselves.
+        """The calls that the tasks may have in flight, and the pause: None without one, True while
+        it lasts, False while it waits for a probe.
+
+        Windows are left out, because tasks that wait for one ask again by themselves.
         """
         with self._lock:
             now = self.clock()

@@ -42,8 +42,10 @@ class ServiceLimits:
         limits, reserved = {**self.limits}, {**self.reserved}
         for name, limit in other.limits.items():
             limits[name] = min(limit, limits.get(name, limit), key=lambda one: one.amount)
-        for name, one in other.reserved.items():
-            reserved[name] = max(one, reserved.get(name, one), key=lambda one: one.reserve_per_call)
+        for name, budget in other.reserved.items():
+            reserved[name] = max(
+                budget, reserved.get(name, budget), key=lambda budget: budget.reserve_per_call
+            )
         begins = [one for one in (self.at_least, other.at_least) if one is not None]
         return replace(
             self, limits=limits, reserved=reserved, at_least=min(begins, default=None),

@@ -57,7 +57,7 @@ class DayRun:
     checks: str | None
     report: Report
     clock: Callable[[], float]
-    sent: list[TaskResult]  # of its tasks: what they counted
+    sent: list[TaskResult]  # what its tasks counted
     waits: Waits  # for jobs of vendors
 
     def run(self) -> DayRecord:

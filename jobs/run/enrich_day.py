@@ -316,5 +316,5 @@ if __name__ == "__main__":
     tidy_path(__file__)
     gc.set_threshold(50_000, 20, 100)  # modules are no garbage
     status = main()
-    gc.freeze()  # otherwise the end looks at all of them once more
+    gc.freeze()  # otherwise the collector scans every object at exit
     sys.exit(status)

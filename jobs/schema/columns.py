@@ -1,4 +1,4 @@
-"""The columns that a run writes, and the words that stand in them: outcomes, sources, modes."""
+"""The columns that a run writes, and the words that they contain: outcomes, sources, modes."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def arrow_schema(columns: StructType) -> pa.Schema:
 
 
 def nullable(columns: StructType) -> StructType:
-    """Spark's columns as it reads them from files, which may lack each part of them."""
+    """Return the columns with each part nullable, as Spark reads them from files."""
     text = columns.json()
     for word in ("nullable", "containsNull", "valueContainsNull"):
         text = text.replace(f'"{word}":false', f'"{word}":true')

@@ -368,7 +368,7 @@ class RequestMetrics(Facts):
     most_at_once: tuple[int, ...] = ()  # per task, by number: highest number in flight
     # answers that may be another key's, because their connection brought an extra one
     in_doubt: int = 0
-    # whose use no answer told, where the price needs it: their cost is not in the bill
+    # requests whose cost is not in the bill: the price needs their use, and no answer had it
     unknown_use: int = 0
     repaired: int = 0  # answers that did not fit and were asked for again
 
@@ -406,7 +406,7 @@ class LookupMetrics(Facts):
     down_s: float = 0.0  # the same, because the service was down
     # time that calls waited because the service bears no more at once; likewise
     adapted_s: float = 0.0
-    shared_s: float = 0.0  # time that the gate was closed for what others hold of its limits
+    shared_s: float = 0.0  # time that the gate was closed because other runs hold the limits
     # outage, rate, shared limits, cpu, adaptive, concurrency, service, spark
     # (jobs/run/metrics/limiting_factor.py); empty: nothing was called
     limited_by: str = ""

@@ -1,4 +1,4 @@
-"""Removes unneeded files of a run, as far as possible: `vacuum` removes what is left."""
+"""Removes unneeded files of a run; `vacuum` removes those that cannot be removed now."""
 
 import contextlib
 import shutil

@@ -37,8 +37,9 @@ def _priced_alike(before: Billed, now: Billed | None) -> bool:
 
 
 def run_plus_batch(run: DayRecord, now: DayMetrics) -> DayMetrics:
-    """Returns the figures of a day as its run has left it, with the rows that it kept, plus those
-    of a batch. The run's bill stays in the run's record.
+    """Returns the figures of a day after its run, kept rows included, plus the figures of a batch.
+
+    The run's bill stays in the run's record.
     """
     unbilled = tuple(replace(one, billed=None) for one in run.figures.lookups)
     return add_batch(replace(run.figures, rows_out=run.rows_published, lookups=unbilled), now)

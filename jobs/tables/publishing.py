@@ -253,8 +253,10 @@ def actions_of_run(facts: DayFacts) -> list[AddAction]:
 def _new_files(facts: DayFacts) -> Iterator[NewFile]:
     if is_url(facts.folder):
         start = f"{facts.declared.table.rstrip('/')}/"
-        for one in facts.written:
-            yield NewFile(one.place.removeprefix(start), one.bytes, end_of_run(facts), one.rows)
+        for table in facts.written:
+            yield NewFile(
+                table.place.removeprefix(start), table.bytes, end_of_run(facts), table.rows
+            )
         return
     root = work_folder(facts.declared.table).resolve()
     for file in map(Path, facts.published_files):

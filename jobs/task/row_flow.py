@@ -31,7 +31,7 @@ from jobs.task.task_limits import TaskLimits
 from jobs.task.threads.read_ahead import InputQueue
 
 ROWS_PER_BATCH = 2000  # of output, where rows went through the operators singly
-KNOWN_PER_BATCH = 4000  # where most rows are known: a batch costs about the same, whatever it holds
+KNOWN_PER_BATCH = 4000  # if most rows are known: a batch costs about the same at any size
 TURNS_OF_A_CALL = 6  # of the loop, from an answer's bytes to those of the next request
 
 

@@ -1,4 +1,4 @@
-"""Keeps a server's view of a package of declarations: read anew once a file of it has changed."""
+"""Keeps a server's package of declarations current: reads it again once a file has changed."""
 
 import importlib
 import importlib.util

@@ -31,9 +31,9 @@ class DayStatus(Facts):
     """A day of a table; the figures are of its last run that wrote files."""
 
     day: str
-    state: str  # of its last run; missing: none; waiting: none yet, and it is not due
+    state: str  # of its last run; without a run: missing, or waiting until the day is due
     reason: str
-    next_step: str  # empty if nothing is to do
+    next_step: str  # empty if there is nothing to do
     rows: int | None = None
     calls: int | None = None
     answers_from_ledger: int | None = None
@@ -102,7 +102,7 @@ class TableStatus(Facts):
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Sorts tables: those without their last day, those without another, the others."""
+        """Sorts tables: a last day that is not fine comes first, then any other such day."""
         last = self.error or (self.last is not None and not self.last.is_fine)
         return 0 if last else 1 if self.bad else 2, self.enrichment
 

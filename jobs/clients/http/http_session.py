@@ -318,7 +318,7 @@ class ServiceSession:
         self, response: aiohttp.ClientResponse, exchange: Exchange | None
     ) -> Exception:
         """Return the error for a status that is neither an answer nor a miss."""
-        # what it reports may stand at its end
+        # the use may be at the end of the answer
         most = READ_BYTES if self._usage is None else max(READ_BYTES, self._max_answer_bytes)
         text = await error_text(response, most)
         with suppress(ValueError):

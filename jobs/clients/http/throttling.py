@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 UNSAID = 1.0  # s, for a throttled answer without a time
 IN_MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")
 PARTS = ("requests", "tokens", "input-tokens", "output-tokens")  # of vendors of language models
-# names of the headers with what is left of a limit, and of those with the time of its reset
+# for each limit: the headers with what is left of it, and the headers with the time of its reset
 LIMITS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (
         ("X-RateLimit-Remaining", "RateLimit-Remaining", "X-Rate-Limit-Remaining"),

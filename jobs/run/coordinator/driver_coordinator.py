@@ -69,7 +69,7 @@ class _Task:
     name: str
     partition: int
     stage: int
-    heard_at: float  # s, of its last message
+    heard_at: float  # s, when its last message came
     ended_at: int | None = None
     drained: bool = False  # at the cap on calls, it has none in flight and starts none
 

@@ -60,8 +60,8 @@ class Engine(Protocol):
         """
 
     def file_stage(self, files: Sequence[str], rows: int = 0) -> Stage:
-        """Returns a stage over a run's files: Spark's tasks read those on a store, and those of
-        more rows than ROWS_IN_DRIVER; the driver reads others.
+        """Returns a stage over a run's files. Spark's tasks read files on a store, and files with
+        more rows than ROWS_IN_DRIVER together; the driver reads the others.
         """
 
 

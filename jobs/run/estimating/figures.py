@@ -28,14 +28,14 @@ class LookupEstimate(Facts):
     later_price: str  # such as "0.0046 USD per item from 2026-12-01"; empty without a later price
     seconds: float | None  # None: unknown, as no earlier run measured a call
     concurrency: int  # calls in flight
-    # where the cost is a forecast from stored answers: it is between these 95 times of 100
+    # if the cost is a forecast from stored answers: its interval, right 95 times in 100
     cost_between: tuple[str, str] | None = None
-    sample: int = 0  # those answers
-    # calls that may come on top: rows whose key is made of an answer that is not stored
+    sample: int = 0  # the number of these stored answers
+    # further calls that a run may make: rows whose key is made of an answer that is not stored
     unknown: int = 0
-    expected: int | None = None  # of them, if the share of rows with a key is that of the last run
+    expected: int | None = None  # of `unknown`, if as many rows have a key as in the last run
     cost_at_most: str | None = None  # with those calls
-    # where the cost is that of the last run's calls, the number of these; without an interval
+    # if the cost is taken from the calls of the last run: their number
     as_last_run: int = 0
     # calls may send more (pages, a coroutine), and no run has shown how many
     requests_are_least: bool = False

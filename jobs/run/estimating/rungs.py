@@ -71,7 +71,7 @@ def forecast_rungs(
     plans: Sequence[LedgerPlan | None],
     now_us: int,
 ) -> tuple[WaterfallEstimate, ...]:
-    """Return what is expected of the waterfalls for which that can be told.
+    """Return a forecast for each waterfall that has enough to make one.
 
     Args:
         enrichment: The enrichment.

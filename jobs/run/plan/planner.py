@@ -177,8 +177,8 @@ def plan_tasks(
     if reads is not None:
         tasks = len(reads.parts)
     else:
-        # narrowed before it is counted: Spark plans anew for each frame that is asked for its
-        # partitions
+        # coalesced before the count: Spark makes a new plan for each frame whose partitions are
+        # counted
         narrowed = prepared.coalesce(at_most)
         partitions = 1 if in_one_task else count_partitions(narrowed)
         tasks = max(1, partitions)

@@ -30,8 +30,10 @@ MARK = ".seen-{}"  # a file by which a task knows a folder of the driver's
 def require_shared_places(
     engine: Engine, enrichment: Enrichment, input_day: InputDay, *, on_store: bool
 ) -> None:
-    """Runs a short task for each slot of the executors, which looks at the host's code, and at the
-    folders that driver and tasks must share. Of the input the first file is looked for.
+    """Runs a short task for each slot of the executors.
+
+    The task checks the code on its host, the folders that the driver and the tasks must share, and
+    whether it sees the first file of the input.
 
     Args:
         engine: Runs tasks on other machines.

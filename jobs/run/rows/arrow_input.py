@@ -76,7 +76,7 @@ def file_rows(
         or not _is_plain(prepared, day)
     ):
         return None
-    # tasks make those of chained lookups once the answers are known
+    # without the keys of chained lookups: tasks make these once they know the answers
     keys: dict[str, Values] = {}
     for key in compile_keys(enrichment, layout, day.schema):
         if key.values is None:
@@ -92,7 +92,7 @@ def _types(prepared: DataFrame, names: Iterable[str]) -> pa.Schema:
 
 
 def _is_plain(prepared: DataFrame, day: InputDay) -> bool:
-    """Returns whether Spark passes the columns to Arrow as they stand in the files."""
+    """Returns whether Spark passes the columns to Arrow as they are in the files."""
     fields = [prepared.schema[name] for name in day.names]
     is_dated = any(may_be_old(column.kind) for column in day.columns)
     calendars = map(prepared.sparkSession.conf.get, CALENDARS)

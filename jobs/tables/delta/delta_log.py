@@ -105,7 +105,7 @@ def opened(path: str) -> DeltaTable | None:
     table = kept.pop(path, None)
     # Delta does not report that a table is gone
     if table is not None and _entry(path, table.version()).exists():
-        # reading the table anew reports the error better
+        # after an error the table is read from the start, which reports the error better
         with contextlib.suppress(DeltaError, OSError):
             table.update_incremental()
             kept[path] = table
@@ -174,11 +174,11 @@ def to_disk(paths: Iterable[Path], root: Path) -> None:
     """Syncs files or folders and the names of all folders from `root` down to them, each once."""
     synced: set[Path] = set()
     for path in paths:
-        for one in (path, *path.parents):
-            if one not in synced:
-                durable.sync(one)
-                synced.add(one)
-            if one == root.parent:
+        for folder in (path, *path.parents):
+            if folder not in synced:
+                durable.sync(folder)
+                synced.add(folder)
+            if folder == root.parent:
                 break
 
 

@@ -114,9 +114,12 @@ def _leases(table: str, since: dt.datetime | None = None) -> Iterator[tuple[str,
     """Yields day and content of each lease, or only of leases changed since then."""
     folder = below(table, FOLDER)
     try:
-        for one in objects.listed(folder):
-            if since is None or one.changed >= since:
-                yield one.name.removesuffix(".json"), content(objects.read(below(folder, one.name)))
+        for listed in objects.listed(folder):
+            if since is None or listed.changed >= since:
+                yield (
+                    listed.name.removesuffix(".json"),
+                    content(objects.read(below(folder, listed.name))),
+                )
     except OSError as error:
         raise TidegateError(
             f"leases {folder} cannot be read: {error}. Nothing was changed; start again when they "

@@ -42,7 +42,7 @@ def show(declared: DeclaredFacts, *, sleep: Callable[[float], object] = time.sle
     folder = Path(declared.parquet)
     with storing(declared.parquet):
         if not durable.is_there(folder / STATE):
-            # first, so that after a kill the folder counts as ours
+            # first, so that after a kill Tidegate recognizes the folder
             durable.write(folder / STATE, b"")
         for left in folder.glob(f"{DRAFT_OF_STATE}*"):  # by a kill
             left.unlink()
@@ -50,7 +50,7 @@ def show(declared: DeclaredFacts, *, sleep: Callable[[float], object] = time.sle
         shutil.rmtree(drafts, ignore_errors=True)
         columns = pa.schema(published.schema().to_arrow())
         names = [name for name in columns.names if name != declared.partition]
-        # days that a table which was made anew lacks stay: no other place may have their rows
+        # if the table was made again, days that it lacks stay: their rows may be nowhere else
         for day, files in changed_since(state_shown(declared), published, declared).items():
             draft = drafts / day
             _write(draft, files, pa.schema([columns.field(name) for name in names]))

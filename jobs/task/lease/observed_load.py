@@ -48,7 +48,7 @@ class ObservedLoad:
         )
 
     def report(self, now: float, *, waits: bool) -> dict[str, Any]:
-        """Return the ends for the driver, and begin anew.
+        """Return the ends of calls since the last report, and forget them.
 
         Args:
             now: The time.

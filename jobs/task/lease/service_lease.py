@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from jobs.task.lease.leased_call import LeasedCall
 
 WAKE_EVERY = 0.02  # s, at least, between looks at whether a window has room again
-# s after an answer without enough, if more is free: the driver asks the store. The last stays
+# s until a task asks again after an answer with too little, while the driver asks the store for
+# what is free; the last pause repeats
 ASK_AGAIN = (0.01, 0.03, 0.1)
 UNLIMITED = 1 << 30  # calls in flight
-# s after its longest time in which a call may go on, so that the time limit of its row or request,
+# s for which a call may exceed its longest time, so that the time limit of its row or request,
 # which is as long, ends it first
 AFTER_ROW = 0.25
 

@@ -364,7 +364,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         """
         if self._gate_is_open:
             return self._closed_seconds
-        closed = self._gate.closed_seconds  # before the clock: the process may stand still between
+        closed = self._gate.closed_seconds  # read before the clock: the process may pause between
         return max(self._closed_seconds, closed - (self._now_us() - now) / 1e6)
 
     def _settle(self, asked: LookupState, now: int) -> None:

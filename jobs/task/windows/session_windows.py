@@ -62,9 +62,12 @@ class SessionWindows:
         self._advance(watermark)
         window = OpenWindow(time, time + self._gap, [row])
         touched = [one for one in self._open if one.start <= window.end and one.end >= window.start]
-        for one in touched:
-            self._open.remove(one)
-            window.start, window.end = min(window.start, one.start), max(window.end, one.end)
+        for neighbour in touched:
+            self._open.remove(neighbour)
+            window.start, window.end = (
+                min(window.start, neighbour.start),
+                max(window.end, neighbour.end),
+            )
         window.rows = [*(number for one in touched for number in one.rows), row]
         if window.end - 1 + self._lateness <= watermark:
             return False
