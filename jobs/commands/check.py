@@ -66,18 +66,21 @@ def check_package(
         except DeclarationError as error:
             yield module, str(error).removeprefix(f"{module} "), Finding.WRONG
     declared = [one.enrichment for found in modules.values() for one in found]
-    for one in chain.from_iterable(modules.values()):
-        if not any(one.enrichment is other.enrichment for other in checked):
-            message = find_conflict(one, checked)
-            checked.append(one)
-            if only is not None and one.enrichment.name != only:
+    for candidate in chain.from_iterable(modules.values()):
+        if not any(candidate.enrichment is other.enrichment for other in checked):
+            message = find_conflict(candidate, checked)
+            checked.append(candidate)
+            if only is not None and candidate.enrichment.name != only:
                 continue
-            name, upstream = one.enrichment.name, find_upstream(one.enrichment, declared)
+            name, upstream = (
+                candidate.enrichment.name,
+                find_upstream(candidate.enrichment, declared),
+            )
             lines = _checked(
-                one.enrichment, day, message, engine, upstream=upstream, find_wrong=find_wrong
+                candidate.enrichment, day, message, engine, upstream=upstream, find_wrong=find_wrong
             )
             yield from ((name, *line) for line in lines)
-            yield from ((name, wrong, Finding.WRONG) for wrong in _lost(one.enrichment))
+            yield from ((name, wrong, Finding.WRONG) for wrong in _lost(candidate.enrichment))
 
 
 def _checked(

@@ -27,10 +27,12 @@ def compact(ledgers: Iterable[Kept]) -> list[CompactedLookup]:
     Answers beyond their time to live stay, because remap and replay use them. Raises LedgerError.
     """
     done = []
-    for one in ledgers:
-        if not one.folder.is_empty():
+    for ledger in ledgers:
+        if not ledger.folder.is_empty():
             done.append(
-                CompactedLookup(one.lookup.name, one.folder.path, compact_folder(one.folder))
+                CompactedLookup(
+                    ledger.lookup.name, ledger.folder.path, compact_folder(ledger.folder)
+                )
             )
-            remove_abandoned(one.folder)  # folders of runs that were killed days ago
+            remove_abandoned(ledger.folder)  # folders of runs that were killed days ago
     return done

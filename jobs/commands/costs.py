@@ -121,8 +121,8 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
         if record.facts.started_at.startswith(month):
             charges += _charges_of_record(record)
     charges += [charge for of_run in so_far.values() for charge in of_run]
-    for one in lookups.values():
-        charges += [charge for charge in _charges_of_jobs(one) if f"{charge.day:%Y-%m}" == month]
+    for lookup in lookups.values():
+        charges += [charge for charge in _charges_of_jobs(lookup) if f"{charge.day:%Y-%m}" == month]
     unrecorded = {run_id for run_id, of_run in so_far.items() if of_run} - frames
     return MonthlyCosts(first, tuple(_sum(charges)), len(unrecorded))
 
@@ -193,20 +193,20 @@ def _charges_of_jobs(lookup: _JobsOf) -> Iterator[Charge]:
 def _sum(charges: Iterable[Charge]) -> list[Charge]:
     """Sum charges per day, service, enrichment, lookup, units and currency; sort by these."""
     found: dict[tuple[Any, ...], Charge] = {}
-    for one in charges:
+    for charge in charges:
         key = (
-            one.day,
-            one.service,
-            one.enrichment,
-            one.lookup,
-            tuple(part.unit for part in one.billed.parts),
-            one.billed.currency,
+            charge.day,
+            charge.service,
+            charge.enrichment,
+            charge.lookup,
+            tuple(part.unit for part in charge.billed.parts),
+            charge.billed.currency,
         )
         before = found.get(key)
         found[key] = (
-            one
+            charge
             if before is None
-            else replace(one, billed=billed_together(before.billed, one.billed))
+            else replace(charge, billed=billed_together(before.billed, charge.billed))
         )
     return [found[key] for key in sorted(found)]
 

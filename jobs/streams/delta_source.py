@@ -121,10 +121,10 @@ class _DeltaBatch:
 
     def _after(self, version: int) -> list[Commit]:
         versions = range(version + 1, self.table.version + 1)
-        for one in versions:
-            if one not in self.read:
+        for number in versions:
+            if number not in self.read:
                 with _named(self.enrichment.name):
-                    self.read[one] = commit(self.table, one)
+                    self.read[number] = commit(self.table, number)
         return [self.read[one] for one in versions]
 
     def _published_version(self, day: str) -> int:

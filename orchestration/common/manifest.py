@@ -21,8 +21,8 @@ def manifest(package: str, found: Sequence[Discovered]) -> dict[str, Any]:
     """Returns all enrichments of a package by name, as its command needs them. Raises
     DeclarationError for a conflict.
     """
-    for number, one in enumerate(found):
-        if message := find_conflict(one, found[:number]):
+    for number, enrichment in enumerate(found):
+        if message := find_conflict(enrichment, found[:number]):
             raise DeclarationError(message)
     return {
         "format": FORMAT,

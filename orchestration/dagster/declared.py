@@ -163,10 +163,10 @@ def enrichments_in(package: str, names: Names | None = None) -> list[Declared]:
     with the same name, table or asset.
     """
     found: list[Discovered] = []
-    for one in discover(package):
-        if message := find_conflict(one, found):
+    for candidate in discover(package):
+        if message := find_conflict(candidate, found):
             raise DeclarationError(message)
-        found.append(one)
+        found.append(candidate)
     names = names or Names()
     all_declared = sorted(
         (Declared(*one, names=names) for one in found), key=lambda declared: declared.name

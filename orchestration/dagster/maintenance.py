@@ -127,13 +127,13 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         from jobs.commands import compact, ledgers
 
         say = context.log.info
-        for one in compact.compact(
-            ledgers.kept_by((one.reference, one.enrichment) for one in all_declared)
+        for compacted in compact.compact(
+            ledgers.kept_by((declared.reference, declared.enrichment) for declared in all_declared)
         ):
             say(
-                f"{one.lookup}: {counted(one.done.rows, 'record')}, "
-                f"{counted(one.done.parts_taken_in, 'part')} taken in, "
-                f"{counted(one.done.deleted, 'file')} deleted"
+                f"{compacted.lookup}: {counted(compacted.done.rows, 'record')}, "
+                f"{counted(compacted.done.parts_taken_in, 'part')} taken in, "
+                f"{counted(compacted.done.deleted, 'file')} deleted"
             )
 
     @dg.op(name=shared_name(all_declared, "vacuum_tables"), out=dg.Out(dg.Nothing))
@@ -143,8 +143,8 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         older_than = parse_age(config.keep_days)
         say = context.log.info
         for declared in all_declared:
-            for one in vacuum(declared.enrichment, older_than=older_than):
-                say(f"{one.table}: {one.removed.words} removed")
+            for vacuumed in vacuum(declared.enrichment, older_than=older_than):
+                say(f"{vacuumed.table}: {vacuumed.removed.words} removed")
 
     @dg.job(
         name=shared_name(all_declared, "maintenance"),

@@ -25,8 +25,8 @@ def _run(options: argparse.Namespace) -> int:
     compacted = compact.compact(kept)
     if not compacted:
         print("Nothing is stored yet.")
-    for one in compacted:
-        done = one.done
+    for ledger in compacted:
+        done = ledger.done
         message = (
             "given up: another compaction was first"
             if done.given_up
@@ -34,7 +34,7 @@ def _run(options: argparse.Namespace) -> int:
             f"in, {counted(done.rows_dropped, 'record')} dropped, {counted(done.deleted, 'file')} "
             "deleted"
         )
-        print(f"{one.lookup:20}  {message}   {one.folder}", flush=True)
+        print(f"{ledger.lookup:20}  {message}   {ledger.folder}", flush=True)
     return RIGHT
 
 

@@ -75,8 +75,10 @@ def difference_lines(found: Difference) -> Iterator[str]:
             yield f"{name} columns: {', '.join(columns)}"
     for change in found.columns:
         yield f"{change.column}  {counted(change.cells, 'cell')}"
-        for one in change.examples:
-            yield from entry("", f"{_pairs(one['row'])}  {one['from']} -> {one['to']}", 2)
+        for example in change.examples:
+            yield from entry(
+                "", f"{_pairs(example['row'])}  {example['from']} -> {example['to']}", 2
+            )
     for name, examples in (("added", found.added_rows), ("removed", found.removed_rows)):
         if examples:
             yield from entry(f"{name}: ", ", ".join(map(_pairs, examples)), 0)

@@ -117,20 +117,20 @@ def _built(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=UNFINISHED, dir=folder) as place:
         yield Path(place)
-        for one in Path(place).iterdir():
-            one.rename(folder / one.name)
+        for path in Path(place).iterdir():
+            path.rename(folder / path.name)
 
 
 def _copy(source: Traversable, target: Path, name: str, *, without: Collection[str] = ()) -> None:
     target.mkdir(parents=True, exist_ok=True)
-    for one in source.iterdir():
-        if one.name == "__pycache__" or one.name in without:
+    for path in source.iterdir():
+        if path.name == "__pycache__" or path.name in without:
             continue
-        if one.is_dir():
-            _copy(one, target / one.name, name, without=without)
+        if path.is_dir():
+            _copy(path, target / path.name, name, without=without)
         else:
-            (target / RENAMED.get(one.name, one.name)).write_text(
-                one.read_text(encoding="utf-8").replace(CALLED, name), encoding="utf-8"
+            (target / RENAMED.get(path.name, path.name)).write_text(
+                path.read_text(encoding="utf-8").replace(CALLED, name), encoding="utf-8"
             )
 
 

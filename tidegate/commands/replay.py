@@ -99,13 +99,17 @@ def _run_chosen(
 def _lines(chosen: Sequence[Chosen]) -> Iterator[str]:
     yield from removed_letters((day.day, day.removed) for day in chosen)
     for day in chosen:
-        for one in day.priced:
-            least = "at least " if one.requests_are_least else ""
-            cost = f", {least}{one.cost} at {one.price}" if one.cost is not None else ""
-            requests = f" in {counted(one.requests, 'request')}" if one.requests < one.calls else ""
+        for priced in day.priced:
+            least = "at least " if priced.requests_are_least else ""
+            cost = f", {least}{priced.cost} at {priced.price}" if priced.cost is not None else ""
+            requests = (
+                f" in {counted(priced.requests, 'request')}"
+                if priced.requests < priced.calls
+                else ""
+            )
             yield (
-                f"{day.day}  {one.lookup}: {counted(one.letters, 'letter')}, "
-                f"{counted(one.calls, 'call')}{requests}{cost}"
+                f"{day.day}  {priced.lookup}: {counted(priced.letters, 'letter')}, "
+                f"{counted(priced.calls, 'call')}{requests}{cost}"
             )
 
 

@@ -54,8 +54,8 @@ def _run(options: argparse.Namespace) -> int:
 def _run_all(options: argparse.Namespace) -> int:
     """Run all enrichments of the package."""
     found = discover(options.package)
-    for one in found:
-        days_of(options, one.enrichment)  # refuses a wrong day before the first run
+    for declared in found:
+        days_of(options, declared.enrichment)  # refuses a wrong day before the first run
 
     def run_one(one: Discovered) -> int:
         print(one.enrichment.name, file=words(options), flush=True)

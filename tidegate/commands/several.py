@@ -31,14 +31,14 @@ def run_each(
     """
     enrichments = [one.enrichment for one in found]
     failed, status = set[str](), RIGHT
-    for one in upstream_first(found):
-        name, upstream = one.enrichment.name, find_upstream(one.enrichment, enrichments)
+    for declared in upstream_first(found):
+        name, upstream = declared.enrichment.name, find_upstream(declared.enrichment, enrichments)
         if upstream is not None and upstream.name in failed:
             reason = f"{name} is not run: {upstream.name} did not publish."
             ended = _tell(options, name, TidegateError(reason))
         else:
             try:
-                ended = run_one(one)
+                ended = run_one(declared)
             except TidegateError as error:
                 ended = _tell(options, name, error)
         failed |= {name} if ended else set()

@@ -22,8 +22,8 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.commands.vacuum import parse_age, vacuum
 
     older_than = parse_age(options.keep_days)
-    for one in vacuum(named(options).enrichment, older_than=older_than):
-        print(f"{one.table}: {one.removed.words} removed", flush=True)
+    for vacuumed in vacuum(named(options).enrichment, older_than=older_than):
+        print(f"{vacuumed.table}: {vacuumed.removed.words} removed", flush=True)
     return RIGHT
 
 

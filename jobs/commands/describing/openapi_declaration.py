@@ -123,15 +123,15 @@ class _Declaration:
 
     def _named_keys(self) -> dict[str, Mapping[str, Any]]:
         keys: dict[str, Mapping[str, Any]] = {}
-        for one in self.operation.asked_for:
-            name = plain_name(one["name"])
+        for parameter in self.operation.asked_for:
+            name = plain_name(parameter["name"])
             if not name[:1].isalpha() or name == "date":  # the folders of the days name date
                 name = f"{self.name}_{name or 'key'}"
             if name in keys:
                 raise DeclarationError(
                     f"{self.operation.name}: two of its parameters would be the column {name!r}."
                 )
-            keys[name] = one
+            keys[name] = parameter
         return keys
 
     def describe(self, others: list[str]) -> Described:
@@ -248,10 +248,12 @@ class _Declaration:
         """Return the body's fields as code: its keys, and those that are the same for each."""
         of_keys = {one["name"]: key for key, one in self.keys.items() if one["in"] == "body"}
         fields = {}
-        for one in self.operation.parameters:
-            if one["in"] == "body" and (one["name"] in of_keys or one["required"]):
-                name = one["name"]
-                value = f"{{{of_keys[name]}}}" if name in of_keys else find_constant(one)
+        for parameter in self.operation.parameters:
+            if parameter["in"] == "body" and (
+                parameter["name"] in of_keys or parameter["required"]
+            ):
+                name = parameter["name"]
+                value = f"{{{of_keys[name]}}}" if name in of_keys else find_constant(parameter)
                 code = quoted(value) if name in of_keys else in_template(value)
                 fields[in_template(name)] = code
         return fields

@@ -103,8 +103,8 @@ def evaluate(
     labels = None if against is None else read_labels(against, enrichment, lookup)
     rows = sample_rows(preflight(enrichment, day), sample, labels)
     declared = [_declared_with(enrichment, variant) for _, variant in variants]
-    for one in declared:
-        check_rows(rows, one)
+    for candidate in declared:
+        check_rows(rows, candidate)
     sides = [
         _ask(one, name, variant, rows, report)
         for one, (name, variant) in zip(declared, variants, strict=True)
@@ -211,11 +211,11 @@ class _Side:
         wanted = [text for text in {*texts} - asked if text is not None]
         prices = in_force(lookup.prices, dt.datetime.now(dt.UTC).date().isoformat())
         usage, costs = UsageReader(lookup.bill), dict[tuple[str, str], Decimal]()
-        for one in as_answers(records_of(folder, wanted)):  # oldest first
-            used = usage.read(load(one.response)) if one.response else None
-            if one.outcome == "ok" and used is not None:
-                costs[one.key, one.run_id] = (
-                    costs.pop((one.key, one.run_id), Decimal(0))
+        for answer in as_answers(records_of(folder, wanted)):  # oldest first
+            used = usage.read(load(answer.response)) if answer.response else None
+            if answer.outcome == "ok" and used is not None:
+                costs[answer.key, answer.run_id] = (
+                    costs.pop((answer.key, answer.run_id), Decimal(0))
                     + cost_of(prices, {**used, "item": 1})
                     + cost_of(prices, {"request": 1}) / lookup.batch_size
                 )

@@ -228,8 +228,8 @@ def _find_answer(
         return None, NO_KEY if lookup.when is None else NOT_ASKED
     is_replaced = False
     earlier = (one for one in versions(folder) if one.fingerprint != folder.fingerprint)
-    for one in chain([folder], earlier):
-        records = records_of(one, [text]).to_pylist()
+    for version in chain([folder], earlier):
+        records = records_of(version, [text]).to_pylist()
         answers = [record for record in records if record["outcome"] in ANSWERS]
         found = [record for record in answers if at is None or record["answered_at"] == at]
         is_replaced |= any(at is not None and record["answered_at"] > at for record in answers)
@@ -237,11 +237,14 @@ def _find_answer(
             words = ["the row has no answer; this is the newest stored for its key"]
             if at is not None:
                 words = ["stored"]
-            if one is not folder:
-                changed = what_changed(read_request(one), plain(lookup.request_facts()))
+            if version is not folder:
+                changed = what_changed(read_request(version), plain(lookup.request_facts()))
                 words.append(f"for an earlier request; changed since: {changed}")
             last = found[-1]["answered_at"]
-            if any(one["outcome"] == "expired" and one["answered_at"] >= last for one in records):
+            if any(
+                record["outcome"] == "expired" and record["answered_at"] >= last
+                for record in records
+            ):
                 words.append("declared expired since")
             return found[-1], "; ".join(words)
     if at is None:

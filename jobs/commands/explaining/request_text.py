@@ -12,7 +12,7 @@ from jobs.declare.values.env import Env
 from jobs.declare.values.fingerprint import plain
 from jobs.declare.values.templates import JsonTemplate, as_text, filled_path, placeholders
 
-SECRET = "***"  # noqa: S105  # stands for one
+SECRET = "***"  # noqa: S105  # shown in place of a secret
 
 
 def request_text(lookup: Lookup, key: Mapping[str, Any]) -> str:

@@ -149,8 +149,8 @@ def _stored(
     """Yield each stored answer to these keys, oldest first, as the columns that later keys read."""
     folder, caller = declared_folder(enrichment, lookup), client_for(lookup, 1)
     names = [column.name for column in lookup.written]
-    for one in () if folder is None else {folder, *versions(folder)}:
-        for stored in as_answers(records_of(one, sorted(texts))):
+    for version in () if folder is None else {folder, *versions(folder)}:
+        for stored in as_answers(records_of(version, sorted(texts))):
             if stored.outcome in ANSWERS:
                 values = stored_columns(caller, stored) or (None,) * len(names)
                 columns = dict(zip(names, values, strict=True))

@@ -119,9 +119,9 @@ def forget(
     wanted = KeysOf(name, parts, possible_texts(keys))
     readers: list[Enrichment] = []
     others = without_ledger(declared, name)
-    for one in (*(reader for kept in ledgers for _, reader in kept.read_by), *others):
-        if not any(one is other for other in readers):
-            readers.append(one)
+    for candidate in (*(reader for kept in ledgers for _, reader in kept.read_by), *others):
+        if not any(candidate is other for other in readers):
+            readers.append(candidate)
     # by table and day; `_erase` enters its own runs, so that a last look finds those of others
     had = {table: last_runs(table) for table in {enrichment.output.path for enrichment in readers}}
     for enrichment in readers:

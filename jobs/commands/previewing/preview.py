@@ -111,7 +111,7 @@ def preview_rows(
     overheard = _Overheard()
     is_lenient = lookup.when is not None or enrichment.has_chains
     plan = PartitionPlan(
-        # a null key may be that of a condition that does not hold, or of a lookup below that failed
+        # a key is null too if the condition does not hold, or if an earlier lookup failed
         lookups=(replace(lookup, on_null_key="skip") if is_lenient else lookup,),
         shares=((lookup.concurrency,),),
         mode="ordered",

@@ -110,7 +110,10 @@ def find(
 
 
 def input_first(enrichment: Enrichment, days: Sequence[str]) -> list[str]:
-    """Return the days with those last whose input is gone, as by a retention: a run ends there."""
+    """Return the days, with days without input last: at such a day a run ends.
+
+    The input of an old day may be deleted by a retention rule.
+    """
     return sorted(days, key=lambda day: not files_in(enrichment.input, day))
 
 

@@ -126,6 +126,6 @@ def beside(one: Discovered) -> list[Discovered]:
 
 def _once(discovered: Iterable[Discovered]) -> list[Discovered]:
     found: dict[int, Discovered] = {}
-    for one in discovered:
-        found.setdefault(id(one.enrichment), one)
+    for declaration in discovered:
+        found.setdefault(id(declaration.enrichment), declaration)
     return list(found.values())

@@ -74,16 +74,17 @@ def find_own_conflict(input_path: str, tables: Sequence[TablePath], parquet: str
     """
     read = TablePath(input_path, "input")
     folder = TablePath(parquet, PARQUET)
-    for one in (*tables, *([read] if input_path else [])):
-        if parquet and (one.holds(folder) or folder.holds(one)):
+    for table in (*tables, *([read] if input_path else [])):
+        if parquet and (table.holds(folder) or folder.holds(table)):
             return (
-                f"output: parquet: {parquet} is {one.path} ({one.what}), inside or around it; "
+                f"output: parquet: {parquet} is {table.path} ({table.what}), inside or around it; "
                 "name another folder."
             )
-    for one in tables:
-        if input_path and one.holds(read):  # Delta's vacuum removes files that are not in the table
+    for table in tables:
+        # Delta's vacuum removes files that are not in the table
+        if input_path and table.holds(read):
             return (
-                f"output: {one.path} ({one.what}) holds the input {read.path}; move one "
+                f"output: {table.path} ({table.what}) holds the input {read.path}; move one "
                 "(Output.path)."
             )
     for one, other in combinations(tables, 2):

@@ -155,10 +155,12 @@ def _parts(where: str, value: Any, kind: Any) -> Iterator[tuple[str, Any, Any]]:
 
 def _names(kind: Any) -> list[str]:
     names = []
-    for one in union_members(kind):
-        wanted = typing.get_origin(one) or one
+    for member in union_members(kind):
+        wanted = typing.get_origin(member) or member
         name = NAMES.get(wanted) or _with_article(getattr(wanted, "__name__", str(wanted)))
-        names.append("a pair" if not _is_long(one) and len(typing.get_args(one)) == 2 else name)
+        names.append(
+            "a pair" if not _is_long(member) and len(typing.get_args(member)) == 2 else name
+        )
     return names
 
 

@@ -61,7 +61,7 @@ class _DayStep:
         self._context = context
         self._declared = declared
         self._mode = mode
-        # each try has its own run id, and so its own folder
+        # each try has another run id, and so another folder
         self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id
         self._began = now()
         self._reporter = DaysReporter(

@@ -16,7 +16,7 @@ from orchestration.dagster.declared import Declared
 
 @dataclass(frozen=True)
 class ChosenDays:
-    """The days of a run, by what becomes of them.
+    """The days of a run, divided by what the run does with them.
 
     Attributes:
         to_run: Days for the pipeline.
@@ -32,11 +32,11 @@ class ChosenDays:
 
 
 def choose_days(declared: Declared, mode: Mode, days: Sequence[str], tries: set[str]) -> ChosenDays:
-    """Returns the days by what becomes of them.
+    """Divides the days of a run by what the run does with them.
 
     Args:
         declared: Their enrichment.
-        mode: Of the run.
+        mode: The mode of the run.
         days: All days of the run.
         tries: Ids of the run and of the runs that it repeats. A single day is always run again.
     """

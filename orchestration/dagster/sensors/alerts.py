@@ -55,9 +55,9 @@ class Message:
 class Open:
     """A reported cause that is not over."""
 
-    night: str  # of its last message
-    since: str  # its last occurrence
-    days: list[list[str]]  # those it kept from readers, each as enrichment and day
+    night: str  # of the last message about it
+    since: str  # when it last occurred
+    days: list[list[str]]  # enrichment and day of each day that it kept from readers
 
 
 @dataclass
@@ -135,8 +135,8 @@ def news(
             reported.read[declared.name] = status.number
         with noting(unread, declared.name):
             yield from _missed(instance, declared, reported, now)
-    for cause, one in list(reported.open.items()):
-        with noting(unread, one.days[0][0]):
+    for cause, alarm in list(reported.open.items()):
+        with noting(unread, alarm.days[0][0]):
             yield from _over(cause, by_name, reported)
 
 

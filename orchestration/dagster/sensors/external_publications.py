@@ -73,7 +73,8 @@ def news(
     """
     found, last = publications(declared.facts.table, after)
     if len(found) > AT_ONCE:
-        last = found[AT_ONCE - 1].version  # whose other days, of a stream's commit, are told too
+        # all days of this version are reported: a commit of a stream may publish several
+        last = found[AT_ONCE - 1].version
         found = [one for one in found if one.version <= last]
     busy = set(at_work(declared.facts.table)) if found else set()
     wait = [

@@ -59,7 +59,7 @@ class InputScan:
     ) -> None:
         self._instance = instance
         self._readers = readers
-        self._known = known  # day -> version of its files
+        self._known = known  # day -> version of the day's files
         self._now = now
         self.seen: dict[str, str] = {}
         self.events: list[dg.AssetMaterialization] = []
@@ -119,13 +119,15 @@ class InputScan:
                 tags={"dagster/data_version": found.version},
             )
         )
-        for one in readers:
-            began, version = _last_begun(one, day)
+        for reader in readers:
+            began, version = _last_begun(reader, day)
             was_read = version == found.version if version else began >= found.newest
-            if not was_read and self._may_run(one, day):
+            if not was_read and self._may_run(reader, day):
                 # files may become again as they were before the last run, which starts with others
-                key = f"{one.name} {day} {found.version} after {began}"
-                self.requests.append(dg.RunRequest(key, job_name=one.job_name, partition_key=day))
+                key = f"{reader.name} {day} {found.version} after {began}"
+                self.requests.append(
+                    dg.RunRequest(key, job_name=reader.job_name, partition_key=day)
+                )
         return True
 
     def _may_run(self, reader: Declared, day: str) -> bool:
