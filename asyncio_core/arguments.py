@@ -26,6 +26,7 @@ class OutputMode(enum.Enum):
 def queue_for(
     mode: OutputMode, capacity: int, key: Callable[[Any], Hashable] | None
 ) -> StreamElementQueue:
+    """Return the queue of a mode. Raises ValueError if mode and key do not fit."""
     if mode is OutputMode.KEY_ORDERED:
         if key is None:
             raise ValueError("KEY_ORDERED needs key, a function that gives the key of a value")

@@ -60,6 +60,7 @@ def check(
 
 
 def judge(day: WrittenDay) -> QualityResult:
+    """Judges a written day as `check` does."""
     specs = checks(day.declared)
     judging = Judging([spec.check for spec in specs if spec.check is not None], day)
     empty = {spec.name for spec in specs if is_of_rows(spec)} if not _rows(day) else set()

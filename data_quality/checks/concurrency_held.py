@@ -5,9 +5,9 @@ share of a task changes at times of that task's clock, so a single clock judges 
 of the changes shows that all shares together stay within the limit. A lost task has several
 attempts; only the calls of the last attempt are in the files.
 
-With batches, the files have the attempts of keys, and keys first wait for each other. The check
-then judges requests by the run's counts at sending, and attempts by the number of keys that may
-wait or be in flight at once.
+With batches, the files have the attempts of keys, which include the wait for further keys of the
+batch. The check then judges requests by the run's counts at sending, and attempts by the number of
+keys that may wait or be in flight at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from data_quality.rows.task_rows import Calls, Faults, Floats, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW
 from jobs.schema.records import DayFacts, ShareGiven
-from jobs.wording import listed
+from jobs.wording import counted, listed
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,16 @@ class ConcurrencyHeld(LookupCheck):
             return None
         task = int(np.nan_to_num(rows.numbers(PARTITION)[0], nan=-1))
         allowed = self._allowed_over_time(day.facts, task)
-        counted = InFlight(calls.starts, calls.ends, allowed)
-        if counted.over > 0 and set(SOURCE_IDENTITY) <= set(rows.names):
-            # A row that is duplicated in the files called only once: equal attempts of a row count
-            # once.
+        attempts = InFlight(calls.starts, calls.ends, allowed)
+        if attempts.over > 0 and set(SOURCE_IDENTITY) <= set(rows.names):
+            # a row that the files have twice called once, so its equal attempts count once
             kept = np.isin(calls.rows, _each_once(rows, calls))
-            counted = InFlight(calls.starts[kept], calls.ends[kept], allowed)
-        faults = self._attempts_over(rows, calls, counted) if counted.over > 0 else Faults(0)
-        return Peak(task, counted.over, counted.most, len(counted.starts), faults)
+            attempts = InFlight(calls.starts[kept], calls.ends[kept], allowed)
+        faults = self._attempts_over(rows, calls, attempts) if attempts.over > 0 else Faults(0)
+        return Peak(task, attempts.over, attempts.most, len(attempts.starts), faults)
 
-    def _attempts_over(self, rows: TaskRows, calls: Calls, counted: InFlight) -> Faults:
-        in_flight, allowed = counted.at_starts(calls.starts)
+    def _attempts_over(self, rows: TaskRows, calls: Calls, attempts: InFlight) -> Faults:
+        in_flight, allowed = attempts.at_starts(calls.starts)
         late = np.flatnonzero(in_flight > allowed)
         by_row: dict[int, list[int]] = {}
         for attempt in late:
@@ -122,10 +121,10 @@ class ConcurrencyHeld(LookupCheck):
             return Finding.not_run("the run did not record the share of each task")
         found = self._judge_attempts([peak for peak in parts if peak is not None], day.facts)
         metrics = day.find_metrics(self.lookup)
-        counted = metrics.requests if metrics is not None and self.lookup.batch_size > 1 else None
-        if not found.success or counted is None or not counted.most_at_once:
+        requests = metrics.requests if metrics is not None and self.lookup.batch_size > 1 else None
+        if not found.success or requests is None or not requests.most_at_once:
             return found
-        return self._judge_requests(counted.most_at_once, day.facts)
+        return self._judge_requests(requests.most_at_once, day.facts)
 
     def _judge_attempts(self, peaks: list[Peak], facts: DayFacts) -> Finding:
         shares = [self._allowed_attempts(share) for share in facts.shares[self.number]]
@@ -169,7 +168,7 @@ class ConcurrencyHeld(LookupCheck):
                 f"{max(allowed.values())} allowed"
             )
             return Finding(True, text, 0, len(most_at_once), expected)
-        tasks = "1 task" if len(over) == 1 else f"{len(over)} tasks"
+        tasks = counted(len(over), "task")
         first = f"{most_at_once[over[0]]} in task {over[0]}, {allowed.get(over[0], 0)} allowed"
         text = f"{tasks} had more requests in flight than their share: {first}"
         return Finding(False, text, len(over), len(most_at_once), expected)

@@ -18,9 +18,7 @@ class RetriesHeld(LookupCheck):
 
     @property
     def promise(self) -> str:
-        attempts = (
-            "1 attempt" if self.lookup.retries == 0 else f"{1 + self.lookup.retries} attempts"
-        )
+        attempts = counted(1 + self.lookup.retries, "attempt")
         return (
             f"No row made more than {attempts}, and each pause between them was as long as "
             "declared."

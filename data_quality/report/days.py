@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from data_quality.report.day_runs import RunLine, list_day_runs
 from jobs.schema.records import DayRecord, UnwrittenRun, Verdict
+from jobs.wording import counted
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def state(record: DayRecord) -> str:
 
 
 def reason(record: DayRecord) -> str:
+    """Returns why a run has its state: the verdict that holds its day back, or how many passed."""
     if record.reason:
         return record.reason
     stops = [verdict for verdict in record.verdicts if verdict.holds_back]
@@ -99,7 +101,7 @@ def reason(record: DayRecord) -> str:
         return f"{stops[0].check}: {stops[0].sentence}{more}"
     warnings = [verdict for verdict in record.verdicts if verdict.status == "failed"]
     count = sum(verdict.status == "passed" for verdict in record.verdicts)
-    passed = "1 check passed" if count == 1 else f"{count} checks passed"
+    passed = f"{counted(count, 'check')} passed"
     if warnings:
         return f"{passed}; a warning: {warnings[0].check}: {warnings[0].sentence}"
     not_run = [verdict for verdict in record.verdicts if verdict.status == "not_run"]

@@ -64,6 +64,7 @@ class Windows:
 
 
 def dropped_rows(arrived: Arrived, window: WindowFacts) -> Flags:
+    """Returns which rows arrived after all their windows had closed."""
     if window.kind == "session":
         dropped = np.zeros(len(arrived.times), np.bool_)
         _sessions(arrived, window, dropped)
@@ -73,6 +74,7 @@ def dropped_rows(arrived: Arrived, window: WindowFacts) -> Flags:
 
 
 def find_windows(arrived: Arrived, window: WindowFacts) -> Windows:
+    """Returns the windows that the rows make; with all panes, each of their firings."""
     if window.kind == "session":
         return _sessions(arrived, window, np.zeros(len(arrived.times), np.bool_))
     if window.panes == "all":

@@ -65,12 +65,12 @@ class DayEnd:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the days from the command line. Our exceptions never reach the user as a traceback."""
+    """Runs the days from the command line. Shows no TidegateError as a traceback."""
     options = _options(arguments)
     several = len(options.day) > 1 or options.in_turn
     status = WROTE
-    with _words(options.log) as words:
-        terminal = Terminal(words)
+    with _message_stream(options.log) as messages:
+        terminal = Terminal(messages)
         for day in options.day:
             run_id = day_run_id(options.run_id, day) if several else options.run_id
             end = _Day(options, day, run_id, terminal).run()
@@ -81,20 +81,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @contextmanager
-def _words(log: Path | None) -> Iterator[TextIO]:
-    """Yields where messages go: a file, which gets what is logged too, or else stderr."""
+def _message_stream(log: Path | None) -> Iterator[TextIO]:
+    """Yields the stream for messages: stderr, or a file, which then gets the log too."""
     if log is None:
         yield sys.stderr
         return
-    words = log.open("w", encoding="utf-8", errors="backslashreplace")
-    logger, handler = logging.getLogger(), _LogLines(words)
+    messages = log.open("w", encoding="utf-8", errors="backslashreplace")
+    logger, handler = logging.getLogger(), _LogLines(messages)
     logger.addHandler(handler)
     try:
-        yield words
+        yield messages
     finally:
         logger.removeHandler(handler)
         with suppress(OSError):
-            words.close()
+            messages.close()
 
 
 class _LogLines(logging.StreamHandler[TextIO]):
@@ -286,9 +286,10 @@ def _options(
 
 
 def progress_to(path: Path) -> Report:
-    """Returns a reporter that writes the last event, without long fields, to a file. The event
-    contains the progress before it, which may be unread. Progress that a full disk does not take
-    is left out.
+    """Returns a reporter that writes the last event, without its record, to a file.
+
+    An event that is no progress contains the last progress too, because nobody may have read that.
+    If the disk is full, progress is dropped; for any other event OSError is raised.
     """
     progress: dict[str, Any] = {}
 
@@ -305,9 +306,10 @@ def progress_to(path: Path) -> Report:
 
 
 def tidy_path(program: str) -> None:
-    """Removes from Python's path what a start as a program put there."""
-    # Python puts the folder of a program first on its path, where our files would hide libraries of
-    # the same names
+    """Removes the folder of the program from Python's path.
+
+    Python puts it first, where files of the folder would hide libraries of the same names.
+    """
     sys.path[:] = [path for path in sys.path if path != str(Path(program).resolve().parent)]
     prefer_compiled_spark()
 

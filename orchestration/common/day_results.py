@@ -44,6 +44,7 @@ def day_state(outcome: DayOutcome) -> str:
 
 
 def describe_result(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
+    """Returns the result of a day's run as JSON for the process that started it."""
     state = day_state(outcome)
     has_page = state != NOT_STARTED
     step = outcome.next_step

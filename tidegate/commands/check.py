@@ -38,7 +38,7 @@ def _run(options: argparse.Namespace) -> int:
         print(f"   {message}")
         findings.add(finding)
     if not findings:
-        print(f"{options.package} holds no Enrichment.", file=sys.stderr)
+        print(f"{options.package} holds no Enrichment; declare one in a module.", file=sys.stderr)
     if not findings or Finding.WRONG in findings:
         return WRONG
     return STOPPED if Finding.STOPS in findings else RIGHT

@@ -229,6 +229,7 @@ def sql_state(error: Exception) -> str | None:
 
 
 def may_pass(error: Exception) -> bool:
+    """Return whether an error of a database may pass, so that another attempt may succeed."""
     state = sql_state(error)
     is_void = type(getattr(error, "orig", None)).__name__ == VOID_PLAN
     if is_void or isinstance(error, OSError) or getattr(error, "connection_invalidated", False):

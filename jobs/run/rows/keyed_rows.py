@@ -57,6 +57,11 @@ def without_identity(df: DataFrame) -> DataFrame:
 
 
 def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLayout]:
+    """Returns the input with the key columns of each lookup, and the layout of its batches.
+
+    Raises:
+        DeclarationError: Spark refuses the expression of a key, or a key has a wrong type.
+    """
     layout = lay_out_batch(enrichment, df.columns)
     if enrichment.has_chains:
         types = schema.arrow_schema(T.StructType([df.schema[name] for name in df.columns]))

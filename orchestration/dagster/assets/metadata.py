@@ -159,6 +159,7 @@ def is_table(path: str) -> bool:
 
 
 def readers_see(declared: DeclaredFacts, day: str) -> str:
+    """Returns what readers of the published table see of a day, in words."""
     from jobs.tables.delta.delta_log import table_at
 
     try:
