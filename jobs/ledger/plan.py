@@ -24,8 +24,7 @@ class LedgerPlan:
     hidden: bool = False  # key texts are hashed: a key reads a pii column
     # False: a mark is stored before each call; a mark without an answer means unknown
     idempotent: bool = True
-    # the file of the run's stored answers, as an executor opens it; a bare name comes from
-    # SparkContext.addFile
+    # the file of the run's stored answers, as an executor opens it
     index: str | None = None
 
 

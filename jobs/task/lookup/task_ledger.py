@@ -72,7 +72,7 @@ class TaskLedger:
         """Map the run's known answers and start the writer, before the first clock starts."""
         plan = self._plan
         if plan.index is not None:
-            self._indexes.append(AnswerIndex.open(_on_this_host(plan.index)))
+            self._indexes.append(AnswerIndex.open(plan.index))
         if not plan.idempotent:
             self._waiter = ThreadPoolExecutor(1, "ledger marks")
         self._writer = LedgerWriter(
@@ -229,12 +229,3 @@ def without_expired(stored: pa.Table) -> pa.Table:
     last = marks["answered_at_max"].take(place)
     counts = pc.fill_null(pc.greater(stored["answered_at"], last), fill_value=True)
     return stored.filter(pc.and_(counts, pc.invert(expired)))
-
-
-def _on_this_host(path: str) -> str:
-    """Return the local path of a file from SparkContext.addFile; any other path unchanged."""
-    if "/" in path:
-        return path
-    from pyspark import SparkFiles
-
-    return str(SparkFiles.get(path))
