@@ -9,20 +9,20 @@ from pathlib import Path
 
 from tests.jobs.run.drawn.commands import Commands
 from tests.jobs.run.drawn.declarations import BY_PATHS, IN_SQL, ttl_of
-from tests.jobs.run.drawn.expected import (
-    FAILED,
-    PASSING,
-    RAW,
-    THROTTLED,
-    Run,
-    key_of,
-    status_of,
-    text_of,
-)
+from tests.jobs.run.drawn.expected import Run
 from tests.jobs.run.drawn.figures import Figures
 from tests.jobs.run.drawn.judging import Judge
 from tests.jobs.run.drawn.money import most_of_call
 from tests.jobs.run.drawn.natures import MEMBERS, canonical, reaction
+from tests.jobs.run.drawn.outcomes import (
+    FAILED,
+    PASSING,
+    RAW,
+    THROTTLED,
+    key_of,
+    status_of,
+    text_of,
+)
 
 CHANGES = ("price", "version", "judges", "required", "column", "error ttl", "budget")
 STOPPED = 3  # exit status

@@ -12,7 +12,7 @@ from jobs.commands.limits import holders_and_pauses
 from jobs.limits.store_url import limits_url
 from jobs.tables.records import run_records
 from tests.jobs.run.drawn.compared import Compared, rows_of
-from tests.jobs.run.drawn.expected import key_of, text_of
+from tests.jobs.run.drawn.outcomes import key_of, text_of
 
 PARTS = 10**9  # of money, in the store of limits
 

@@ -6,7 +6,7 @@ from collections import Counter
 from deltalake import DeltaTable
 
 from jobs.tables.records import run_records
-from tests.jobs.run.drawn.expected import FAILED
+from tests.jobs.run.drawn.outcomes import FAILED
 
 
 class Compared:

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from jobs.commands.planning.plan import plan
 from jobs.tables.records import run_records
 from tests.jobs.run.drawn.declarations import IN_SQL
-from tests.jobs.run.drawn.expected import key_of, outcome_of, text_of
+from tests.jobs.run.drawn.outcomes import key_of, outcome_of, text_of
 
 
 class Judge:

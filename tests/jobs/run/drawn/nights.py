@@ -18,9 +18,9 @@ from jobs.limits.store_url import LIMITS_URL
 from tests.jobs.run.drawn.acts import Acts
 from tests.jobs.run.drawn.declarations import IN_SQL
 from tests.jobs.run.drawn.drawing import draw
-from tests.jobs.run.drawn.expected import World, key_of, text_of
 from tests.jobs.run.drawn.functions import VENDOR
 from tests.jobs.run.drawn.input_files import write_files
+from tests.jobs.run.drawn.outcomes import World, key_of, text_of
 from tests.jobs.run.drawn.vendors import SECRET, DrawnVendor
 from tidegate.__main__ import main
 
