@@ -13,7 +13,7 @@ from tests.jobs.run.drawn.expected import Run
 from tests.jobs.run.drawn.figures import Figures
 from tests.jobs.run.drawn.judging import Judge
 from tests.jobs.run.drawn.money import most_of_call
-from tests.jobs.run.drawn.natures import MEMBERS, canonical, reaction
+from tests.jobs.run.drawn.natures import MEMBERS, canonical, on, reaction
 from tests.jobs.run.drawn.outcomes import (
     FAILED,
     PASSING,
@@ -112,7 +112,7 @@ class Acts:
         for row in self._night.published[day]:
             for look in self._drawn.looks:
                 status, values = row[f"{look.name}:outcome"].status, key_of(look, row)
-                policy = look.policies["on_miss" if status == "miss" else "on_error"]
+                policy = look.policies.get(on(status))
                 if status in ("miss", *FAILED) and policy == "dead_letter" and values is not None:
                     letters += 1
                     self._expire(look, text_of(values))
@@ -274,6 +274,7 @@ class Acts:
         """Keep what the vendor heard of a command that asks some keys."""
         for look in self._drawn.looks:
             is_cut = not look.idempotent and self._may_stop()  # it may have marked more calls
+            is_cut |= look.finishes  # a call whose row has left
             if look.kind in IN_SQL or look.error_ttl or is_cut:  # nobody heard of all it stored
                 self._world.unsure.add(look.name)
             for (name, key), count in self._vendor.seen.items():

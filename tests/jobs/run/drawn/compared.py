@@ -6,6 +6,7 @@ from collections import Counter
 from deltalake import DeltaTable
 
 from jobs.tables.records import run_records
+from tests.jobs.run.drawn.natures import on
 from tests.jobs.run.drawn.outcomes import FAILED
 
 
@@ -32,8 +33,7 @@ class Compared:
         found = Counter()
         for look in self.drawn.looks:
             for status in audit[f"_{look.name}_status"].to_pylist():
-                policy = look.policies.get("on_miss" if status == "miss" else "on_error")
-                policy = "dead_letter" if status == "timeout" else policy
+                policy = look.policies.get(on(status))
                 if status in ("miss", *FAILED) and policy == "dead_letter":
                     found[look.name, status] += 1
         return found

@@ -166,7 +166,8 @@ class Run:
             what = reaction(mood, self.world.seen[name])
             self.world.seen[name] += 1
             asked.keys[key] += 1
-            asked.requests += 1 if what in (*THROTTLED, "404", "hang") else look.pages_asked(key)
+            is_one = what in (*THROTTLED, "404", "hang") or (what == "slow" and not look.finishes)
+            asked.requests += 1 if is_one else look.pages_asked(key)
             if look.kind == "batch" and what in OF_WHOLE_BATCH:
                 self.world.unsure.add(look.name)
             is_unfit = what == "misfit" or (what == "lacks" and "n" in look.required)

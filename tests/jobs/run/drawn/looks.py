@@ -107,13 +107,27 @@ def _with_throttling(look: Look, seed: int) -> Look:
 
 
 def _with_hangs(look: Look, seed: int) -> Look:
-    """The lookup, possibly of a vendor that leaves some requests without an answer."""
+    """The lookup, possibly of a vendor that leaves some requests without an answer, for the time of
+    an attempt or of a row.
+    """
     draws = random.Random(f"hangs:{seed}:{look.name}")
     if look.kind not in HANGING or draws.random() > 0.25:
         return look
-    mood = draws.choice(("hangs", "stuck")) if look.has_cache else "stuck"
-    fields = look.fields | {"attempt_timeout": PATIENCE}
-    return replace(look, moods=(*look.moods, mood), fields=fields)
+    once = draws.random() < 0.5 and look.has_cache
+    if draws.random() < 0.5 or look.repair:
+        mood, fields = "hangs" if once else "stuck", {"attempt_timeout": PATIENCE}
+        return replace(look, moods=(*look.moods, mood), fields=look.fields | fields)
+    on_timeout = draws.choice(("null", "dead_letter"))
+    # a further attempt may wait for the slot of a slow one until its row leaves
+    fields = {"timeout": PATIENCE, "retry": call("Retry", retries=0)}
+    finishes = look.kind != "coroutine" and look.has_cache and draws.random() < 0.5
+    if finishes:
+        fields |= {"attempt_timeout": 10 * PATIENCE, "finish_after_timeout": True}
+    return replace(
+        look, moods=(*look.moods, "dozes" if once else "slow"), finishes=finishes, retries=0,
+        policies=look.policies | {"on_timeout": on_timeout},
+        fields=look.fields | fields | {"on_timeout": on_timeout},
+    )  # fmt: skip
 
 
 def _draw_keys(draws: random.Random, kind: str, before: list[Look]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-PATIENCE = 2.0  # s, of an attempt at a vendor that may hang
+PATIENCE = 2.0  # s, of an attempt, or of a row, at a vendor that may hang
 ODD_TEXTS = ("", "ß", "e\u0301", "漢字", "😀", '"quoted"', "a\\b", "\u2028", " padded ", "\x7f")
 
 
@@ -112,6 +112,7 @@ class Look:
         max_items: Of a batch.
         budget: In USD, for the day; 0 for none.
         has_older_prices: It declares prices of other days beside those in force.
+        finishes: A call whose row has left goes on.
         has_header: Its vendor recognizes a repeated call by a header.
         in_thousands: Its prices are of 1,000 units.
         model: The model that answers: `own` is priced by itself, `any` at the price of all others.
@@ -152,6 +153,7 @@ class Look:
     budget: Decimal = Decimal(0)
     has_older_prices: bool = False
     has_header: bool = False
+    finishes: bool = False
     in_thousands: bool = False
     model: str = ""
 
@@ -167,7 +169,8 @@ class Look:
 
     def fails_on(self, status: str) -> bool:
         """Whether a row that ends so fails the run."""
-        return self.policies["on_error"] == "fail" and status in ("error", "timeout", "unknown")
+        is_failed = status in ("error", "timeout", "unknown")
+        return is_failed and self.policies.get(on(status)) == "fail"
 
     def column(self, member: str) -> str:
         return f"{self.waterfall or self.name}_{member}"
@@ -211,10 +214,15 @@ class Look:
         return found
 
 
+def on(status: str) -> str:
+    """The policy that holds for rows of a status without an answer."""
+    return f"on_{status}" if status in ("miss", "timeout") else "on_error"
+
+
 # what becomes of the n-th request for a key (from 0) of a mood: an answer, or a fault
 ONCE = {
     "flaky": "500", "dropped": "drop", "throttled": "429", "busy": "503", "mended": "misfit",
-    "found": "404", "hangs": "hang", "over": "over", "denied": "402",
+    "found": "404", "hangs": "hang", "over": "over", "denied": "402", "dozes": "slow",
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ RAW = (
     "202",
 )  # answers that the ledger has as they came
 # of a call that must not be repeated: these do not tell what became of it
-UNSETTLED = ("500", "drop", "hang", "garbage", "twice", "large", "204", "202", "two")
+UNSETTLED = ("500", "drop", "hang", "slow", "garbage", "twice", "large", "204", "202", "two")
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ class World:
         """Keep what a call ended with, as far as the ledger does; tell whether it is an answer."""
         if what == DENIED:
             return False
+        if what == "slow" and look.finishes:
+            what = "answer"
         place = look.name, look.version, key
         is_raw = what in RAW and (what != "202" or look.takes_202) and not look.is_too_long(key)
         is_miss = status_of(look, key, what) == "miss"
@@ -72,7 +74,7 @@ class World:
             self.kept[place] = Kept(what, epoch)
         elif not look.idempotent and (what in UNSETTLED or look.ends_too_long(key, what)):
             self.kept[place] = Kept("mark", epoch)
-        elif look.error_ttl and (what != "302" or not look.idempotent):
+        elif look.error_ttl and what != "slow" and (what != "302" or not look.idempotent):
             self.kept[place] = Kept(what, epoch)
         return is_raw or is_miss
 
@@ -102,6 +104,8 @@ def status_of(look: Look, key: str, what: str) -> str:
     """The status of a key whose last request was answered so."""
     if what == "mark":
         return "unknown"
+    if what == "slow":
+        return "timeout"
     if what in ("404", "none") or (what == "left out" and look.left_out == "miss"):
         return "miss"
     is_answer = what in ("answer", "lacks", "wrong", "cut") or (what == "202" and look.takes_202)

@@ -135,7 +135,8 @@ class DrawnVendor:
 
     def _bill_use(self, look, key, what):
         """An answer's use, where that is what is billed."""
-        if look.bills_use and what in (*UNTOLD, "drop", "hang"):
+        is_left = what in ("drop", "hang") or (what == "slow" and not look.finishes)
+        if look.bills_use and (what in UNTOLD or is_left):
             self.silent[look.name] += 1
         elif what != "202" or look.takes_202 or not look.bills_hits:
             self._bill(look, "token", look.tokens(key))
@@ -146,6 +147,7 @@ class DrawnVendor:
         """Count a request by what it brought: an answer or a miss, whether it fits or not."""
         self.counts[look.name, "throttled"] += what in THROTTLED
         is_answer = what in ANSWERED or (what == "202" and look.takes_202)
+        is_answer |= what == "slow" and look.finishes
         self.counts[look.name, "answered"] += is_answer
 
     async def _single(self, look, key, request):
@@ -160,7 +162,7 @@ class DrawnVendor:
         if what in STATUSES:
             return self._refused(what)
         self._bill_use(look, key, what)
-        if what == "hang":
+        if what in ("hang", "slow"):
             await asyncio.sleep(2 * PATIENCE)
         if what == "drop":
             request.transport.abort()
