@@ -240,7 +240,10 @@ class Acts:
 
     def _may_stop(self):
         looks = self._drawn.looks
-        return any("denied" in look.moods or look.policies["on_error"] == "fail" for look in looks)
+        return any(
+            {"denied", "barred"} & {*look.moods} or look.policies["on_error"] == "fail"
+            for look in looks
+        )
 
     def _must_stop(self, days, facts):
         """Whether a day stops for sure, by a denied call or a row that fails by its policy; and

@@ -161,7 +161,7 @@ def _service_of(looks: list[Look], url: str, auth: str) -> Call:
     return call(
         "Service", name=look.service, url=f"{url}/{look.service}", prices=_prices_of(look),
         max_concurrency=len(looks) + len(look.moods) % 6, outage=PATIENT, auth=auths.get(kind),
-        budget=_budgets_of(look), rate=_rates_of(look),
+        budget=_budgets_of(look), rate=_rates_of(look), stop_on=[*look.stop_on],
     )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def _at_one_service(looks: list[Look], seed: int) -> list[Look]:
     fields = {name: value for name, value in second.fields.items() if name != "model"}
     if first.model:
         fields["model"] = first.fields["model"]
-    shared = ("service", "prices", "budget", "has_older_prices", "in_thousands", "model")
+    shared = ("service", "prices", "budget", "has_older_prices", "in_thousands", "model", "stop_on")
     facts = {name: getattr(first, name) for name in shared}
     return [replace(one, fields=fields, **facts) if one is second else one for one in looks]
 

@@ -10,7 +10,6 @@ from typing import Any
 from tests.jobs.run.drawn.natures import Look, reaction
 from tests.jobs.run.drawn.outcomes import (
     ANSWERED,
-    DENIED,
     FAILED,
     OF_WHOLE_BATCH,
     PASSING,
@@ -179,7 +178,7 @@ class Run:
                 repairs += 1
                 asked.counts["repaired"] += 1
             elif what not in THROTTLED:
-                self.stops |= what == DENIED
+                self.stops |= look.stops_at(what)
                 break
         is_stored = self.world.keep(look, key, what, self.epoch)
         asked.counts["stored"] += repairs + is_stored

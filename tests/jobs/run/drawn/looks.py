@@ -86,11 +86,15 @@ def _with_conditions(look: Look, seed: int) -> Look:
 
 
 def _with_stops(look: Look, seed: int) -> Look:
-    """The lookup, possibly of a vendor that denies access once, or whose failed rows stop a run."""
+    """The lookup, possibly of a vendor that denies access once, by a status that stops a run or by
+    another one, or whose failed rows stop a run.
+    """
     draws = random.Random(f"stops:{seed}:{look.name}")
     denies, fails = draws.random() < 0.15, draws.random() < 0.15
     if denies and look.service and look.has_cache and look.idempotent:
-        look = replace(look, moods=(*look.moods, "denied"))
+        moods = draws.choice((("denied",), ("barred",), ("denied", "barred")))
+        stop_on = draws.choice(((401, 402, 403), (401, 451)))
+        look = replace(look, moods=(*look.moods, *moods), stop_on=stop_on)
     if not fails:
         return look
     policies = look.policies | {"on_error": "fail"}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+DENIALS = ("402", "451")  # of which a service declares one to stop a run
 PATIENCE = 2.0  # s, of an attempt, or of a row, at a vendor that may hang
 ODD_TEXTS = ("", "ß", "e\u0301", "漢字", "😀", '"quoted"', "a\\b", "\u2028", " padded ", "\x7f")
 
@@ -113,6 +114,7 @@ class Look:
         budget: In USD, for the day; 0 for none.
         has_older_prices: It declares prices of other days beside those in force.
         finishes: A call whose row has left goes on.
+        stop_on: Statuses that stop a run, and are never kept.
         has_header: Its vendor recognizes a repeated call by a header.
         in_thousands: Its prices are of 1,000 units.
         model: The model that answers: `own` is priced by itself, `any` at the price of all others.
@@ -154,6 +156,7 @@ class Look:
     has_older_prices: bool = False
     has_header: bool = False
     finishes: bool = False
+    stop_on: tuple[int, ...] = (401, 402, 403)
     in_thousands: bool = False
     model: str = ""
 
@@ -171,6 +174,9 @@ class Look:
         """Whether a row that ends so fails the run."""
         is_failed = status in ("error", "timeout", "unknown")
         return is_failed and self.policies.get(on(status)) == "fail"
+
+    def stops_at(self, what: str) -> bool:
+        return what in DENIALS and int(what) in self.stop_on
 
     def column(self, member: str) -> str:
         return f"{self.waterfall or self.name}_{member}"
@@ -222,7 +228,7 @@ def on(status: str) -> str:
 # what becomes of the n-th request for a key (from 0) of a mood: an answer, or a fault
 ONCE = {
     "flaky": "500", "dropped": "drop", "throttled": "429", "busy": "503", "mended": "misfit",
-    "found": "404", "hangs": "hang", "over": "over", "denied": "402", "dozes": "slow",
+    "found": "404", "hangs": "hang", "over": "over", "denied": "402", "barred": "451", "dozes": "slow",
 }  # fmt: skip
 
 

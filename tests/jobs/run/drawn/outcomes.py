@@ -9,13 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.jobs.run.drawn.natures import Look, canonical
+from tests.jobs.run.drawn.natures import DENIALS, Look, canonical
 
 ANSWERED = ("ok", "miss")
 FAILED = ("error", "timeout", "unknown", "not_asked")
 THROTTLED, PASSING = ("429", "503", "over"), ("500", "drop", "hang")
-DENIED = "402"  # stops the run, and is never kept
-OF_WHOLE_BATCH = (*THROTTLED, DENIED, "500", "400", "left out")
+OF_WHOLE_BATCH = (*THROTTLED, *DENIALS, "500", "400", "left out")
 RAW = (
     "answer",
     "lacks",
@@ -63,7 +62,7 @@ class World:
 
     def keep(self, look: Look, key: str, what: str, epoch: int) -> bool:
         """Keep what a call ended with, as far as the ledger does; tell whether it is an answer."""
-        if what == DENIED:
+        if look.stops_at(what):
             return False
         if what == "slow" and look.finishes:
             what = "answer"

@@ -9,12 +9,12 @@ from urllib.parse import parse_qs, unquote
 
 from aiohttp import web
 
-from tests.jobs.run.drawn.natures import PATIENCE, Look, canonical, reaction
+from tests.jobs.run.drawn.natures import DENIALS, PATIENCE, Look, canonical, reaction
 
 PAUSE = "0.02"  # s, in Retry-After
 SECRET = "s3cr%et ü/+"  # of nobody
 LARGE = "x" * 3000
-STATUSES = ("404", "400", "402", "500", "429", "503")
+STATUSES = ("404", "400", *DENIALS, "500", "429", "503")
 THROTTLED = ("429", "503", "over")
 ANSWERED = ("answer", "404", "none", "misfit", "lacks", "wrong", "cut")
 UNTOLD = ("garbage", "204", "large", "twice")  # answers that do not tell what they used
@@ -217,7 +217,7 @@ class DrawnVendor:
     def _batch(self, look, items, keys):
         whats = [reaction(look.mood(key), self.seen[look.name, key]) for key in keys]
         self.seen.update((look.name, key) for key in keys)
-        for what in ("402", "429", "503", "500", "400"):
+        for what in (*DENIALS, "429", "503", "500", "400"):
             if what in whats:
                 self._count(look, what)
                 return self._refused(what)
