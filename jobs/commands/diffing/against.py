@@ -14,10 +14,11 @@ from jobs.commands.diffing.day_version import DayVersion, find_published
 from jobs.commands.diffing.diff import Difference, compare
 from jobs.commands.remap import explain_lost_answers
 from jobs.declare.published.outputs import Output
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, TidegateError
 from jobs.run.day import run_day
 from jobs.run.engines.engine import ENGINE, LOCAL
 from jobs.run.plan.options import RunOptions
+from jobs.run.rows.local_rows import CURE
 from jobs.schema.facts import Facts
 from jobs.storage.locked_folders import temporary_folder
 from jobs.tables.records import run_records
@@ -25,6 +26,7 @@ from jobs.tables.records import run_records
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
 
+LOCAL_ONLY = "`tidegate test` has the local engine only."
 NAME = "{}__tested_{}"  # of no declared enrichment: the run's records go at its end
 
 
@@ -61,9 +63,13 @@ def run_against(
         raise DeclarationError(f"{enrichment.name} has no ledger: a test without calls needs one.")
     before = find_published(enrichment, day)
     run_id, rules = new_id().hex, RunOptions(may_call=False, ignore_ttl=True)
-    with temporary_folder() as folder, _alone(NAME.format(enrichment.name, run_id)) as name:
+    with temporary_folder() as folder, _alone(enrichment.name, run_id) as name:
         beside = replace(
-            enrichment, name=name, output=Output(path=str(folder / "table")), summaries=()
+            enrichment,
+            name=name,
+            output=Output(path=str(folder / "table")),
+            summaries=(),
+            windows=(),
         )
         record = run_day(beside, day, run_id, rules=rules, checks=checks)
         # its id would be another one each time, and leads to no record
@@ -77,12 +83,18 @@ def run_against(
 
 
 @contextmanager
-def _alone(name: str) -> Iterator[str]:
-    """Choose the local engine for the body, and remove the records of this name afterwards."""
-    engine = os.environ.get(ENGINE)
+def _alone(tested: str, run_id: str) -> Iterator[str]:
+    """Choose the local engine and a name for the body, and remove the name's records afterwards.
+
+    Errors name the enrichment that is tested.
+    """
+    engine, name = os.environ.get(ENGINE), NAME.format(tested, run_id)
     os.environ[ENGINE] = LOCAL
     try:
         yield name
+    except TidegateError as error:
+        error.args = (str(error).replace(name, tested).replace(CURE, LOCAL_ONLY), *error.args[1:])
+        raise
     finally:
         shutil.rmtree(run_records.ROOT / name, ignore_errors=True)
         del os.environ[ENGINE]

@@ -4,6 +4,7 @@ import json
 import socket
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tidegate.__main__ import main
@@ -113,3 +114,29 @@ def test_what_cannot_be_tested_is_refused_in_one_sentence(local_days, capsys):
     assert lines[0] == f"towns: {DAY} is not published: nothing to compare."
     assert lines[1].startswith("--against is '13-1-1'; it must be a date")
     assert lines[2] == "towns has no ledger: a test without calls needs one."
+
+
+def test_a_day_with_windows_is_tested_without_them_and_what_needs_spark_is_said_of_the_enrichment(
+    local_days, capsys
+):
+    arguments = ["test", "towns", "--package", "declared", "--against", DAY]
+    at = pa.array([1, 2, 3, 4], pa.timestamp("us", "UTC"))
+    local_days.write_input(DAY, TOWNS, at=at)
+    assert local_days.run(DAY) == 0
+    local_days.towns.declare_too(
+        "from datetime import timedelta",
+        "from tidegate import EventTime, Expectation, Tumbling, Window",
+        "by_day = Window('by_day', of=Tumbling(timedelta(days=1)), sql='count(*) AS n')",
+        "at = EventTime('at', max_out_of_orderness=timedelta(0))",
+        "towns = replace(towns, event_time=at, windows=[by_day])",
+    )
+    assert main(arguments) == 0
+    local_days.towns.declare_too(
+        "filled = Expectation('expect_column_values_to_not_be_null', column='town')",
+        "towns = replace(towns, expectations=[filled])",
+    )
+    capsys.readouterr()
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "towns: expectations need Spark. `tidegate test` has the local engine only."
+    ]
