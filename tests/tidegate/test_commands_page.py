@@ -3,15 +3,30 @@
 import argparse
 import re
 import shlex
+from dataclasses import fields
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
 from enrichments.flights import flights
+from jobs.commands.diffing import against
+from jobs.commands.diffing.diff import Difference
+from jobs.commands.evaluating.evaluate import Evaluation
+from jobs.commands.explaining.explain import Explained
+from jobs.commands.planning.approving import PricedPlan
+from jobs.commands.vendor_jobs import Jobs
+from jobs.schema.facts import Facts
+from orchestration.common.service_status import Services
+from orchestration.common.table_status import Status
 from tests.support.documents import blocks
 from tidegate import Env
 from tidegate.__main__ import command_parser, main
 from tidegate.commands import COMMANDS, load_command
+from tidegate.commands.dead_letters import Letters
+from tidegate.commands.ls import Listed
+from tidegate.commands.replay import Price
+from tidegate.commands.show import ShownDay
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "commands.md").read_text()
@@ -68,3 +83,36 @@ def test_help_is_there(command, capsys):
         main([command, "--help"])
     assert ended.value.code == 0
     assert f"{COMMANDS[command]}." in " ".join(capsys.readouterr().out.split())
+
+
+def printed_by(kind, roots):
+    """The kinds of objects in an object of --json, but for those that another command prints."""
+    found = {kind}
+    for hint in get_type_hints(kind).values():
+        for inner in (hint, *get_args(hint)):
+            if isinstance(inner, type) and issubclass(inner, Facts) and inner not in roots:
+                found |= printed_by(inner, roots)
+    return found
+
+
+OBJECTS = {
+    "eval": Evaluation,
+    "test": against.Tested,
+    "ls": Listed,
+    "status": Status,
+    "show": ShownDay,
+    "explain": Explained,
+    "diff": Difference,
+    "dead-letters": Letters,
+    "replay": Price,
+    "jobs": Jobs,
+    "limits": Services,
+    "approve": PricedPlan,
+}
+
+
+@pytest.mark.parametrize("command", OBJECTS)
+def test_each_field_of_the_object_that_a_command_prints_is_named_in_its_section(command):
+    kinds = printed_by(OBJECTS[command], set(OBJECTS.values()))
+    names = {field.name for kind in kinds for field in fields(kind)}
+    assert {name for name in names if f"`{name}`" not in SECTIONS[command]} == set()
