@@ -89,9 +89,9 @@ def vacuum(
     Raises:
         TidegateError: The disk is full or read-only, because Delta records its deletions first.
     """
-    # The order matters: a run takes its lease before it makes its folder, and holds it until its
-    # files are in the table. So a folder that is there first, and whose run then has no lease, is
-    # of a run that has ended, and the table, which is read last, names its files if it published.
+    # The order matters: a run takes its lease before it makes its folder, and holds the lease until
+    # its files are in the table. So a run whose folder is listed first, and that then has no lease,
+    # has ended, and the table, which is read last, names the files of the run if it published.
     places = [str(work_folder(table)), *([table] if is_url(table) else [])]
     found = {place: _files_by_run(place) for place in places}
     working = at_work(table)
@@ -100,7 +100,7 @@ def vacuum(
 
     now, runs = clock(), 0
     for place, of_runs in found.items():
-        # the clock of a store may be ahead of ours
+        # the clock of a store may be ahead of this process
         keeps = older_than.total_seconds() if older_than or not is_url(place) else -math.inf
         ended = {run: files for run, files in of_runs.items() if not _is_at_work(run, working)}
         shown = named if place == places[-1] else set()
@@ -159,10 +159,10 @@ def _remove_old_versions(table: str, older_than: timedelta) -> int:
 
     def remove() -> int:
         sync_log(table)  # else a power cut could restore a version whose files are gone
-        there = _count_there(table, vacuum_files(dry_run=True))
-        if there:
+        existing = _count_existing(table, vacuum_files(dry_run=True))
+        if existing:
             vacuum_files(dry_run=False)
-        return there
+        return existing
 
     with storing(table):
         old = commit_on_top(opened, remove)
@@ -173,19 +173,20 @@ def _remove_old_versions(table: str, older_than: timedelta) -> int:
     return old
 
 
-def _count_there(table: str, names: Sequence[str]) -> int:
+def _count_existing(table: str, names: Sequence[str]) -> int:
     """Returns how many of these files exist: the log names a file long after it is deleted."""
     forms = [{name, unquote(name)} for name in names]
     if not is_url(table):
         return sum(any(Path(table, form).exists() for form in both) for both in forms)
-    there = {one.name for one in objects.listed(table)} if forms else set()
-    return sum(not both.isdisjoint(there) for both in forms)
+    existing = {listed.name for listed in objects.listed(table)} if forms else set()
+    return sum(not both.isdisjoint(existing) for both in forms)
 
 
 def _remove_runs(place: str, runs: FilesByRun, named: Collection[str], before: float) -> int:
     """Removes the files of ended runs; returns how many had rows, and no version has them.
 
-    Of a run with a named file only strays go: files that abandoned tasks wrote after its end.
+    A run with a named file was published: only the files that abandoned tasks wrote after its end
+    are removed.
     """
     unpublished, folder = 0, below(place, RUNS)
     for run, files in runs.items():
@@ -195,7 +196,7 @@ def _remove_runs(place: str, runs: FilesByRun, named: Collection[str], before: f
         if is_published or len(old) == len(files):
             with storing(place):
                 delete_below(folder, old)
-            # without Parquet it is only what an old version left
+            # a folder without Parquet has only what an old version of Tidegate left
             unpublished += not is_published and any(name.endswith(".parquet") for name in old)
             for inner, _, _ in () if is_url(place) else os.walk(Path(folder, run), topdown=False):
                 with contextlib.suppress(OSError):  # it has files that stay

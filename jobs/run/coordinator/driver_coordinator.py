@@ -77,7 +77,15 @@ class _Task:
 class DriverCoordinator:
     """Handles the tasks' messages in a thread of the driver that survives any input.
 
-    host: the address by which tasks reach it. bind_host: the address to listen on.
+    Args:
+        host: The address by which tasks reach the driver.
+        bind_host: The address to listen on.
+        is_active: Returns whether Spark runs a stage, by its id.
+        cancel: Cancels a stage, with a reason.
+        clock: Seconds, monotonic.
+        sleep: Waits for so many seconds.
+        token: Returns a random text made of so many bytes.
+        ports: The ports to try, in order.
     """
 
     def __init__(
@@ -205,7 +213,7 @@ class DriverCoordinator:
         kind, task = message["kind"], connection.sender
         if task is not None:
             task.heard_at = self._clock()
-            # of a task with its last message, only what its calls still use counts
+            # after a task's last message only its heartbeats count: its calls may still run
             if kind == HEARTBEAT or not connection.ends:
                 self._handlers[kind](task, message)
         elif kind == HELLO:
@@ -323,9 +331,9 @@ class DriverCoordinator:
         job = failed.job
         job.failed = job.failed or {"error": error, "message": message}
         for task in list(job.tasks.values()):
-            if task is not failed or task.drained:  # a drained task waits to be told to fail
+            if task is not failed or task.drained:  # a drained task fails only on this message
                 self._server.send_last(task.connection, FAILED, **job.failed)
-        # as a traceback ends, in which spark_failures.py looks for the error
+        # in the form of a traceback's last line, which spark_failures.py looks for
         self._cancel(failed.stage, f"{BudgetExhausted.__module__}.{error}: {message}\n")
 
     def _on_close(self, task: _Task) -> None:

@@ -50,7 +50,7 @@ class ServiceLease:
         service: The service's identity.
         loop: The task's loop.
         clock: The loop's time.
-        observed: What the ends of calls tell; None where no limit adapts to it.
+        observed: The ends of calls since the last report; None if no limit adapts to them.
     """
 
     def __init__(self, limits: ServiceLimits, gate: Gate, ask_soon: Callable[[], None]) -> None:
@@ -83,7 +83,7 @@ class ServiceLease:
 
     @property
     def shared_s(self) -> float:
-        """The seconds for which its gate was closed only for what others hold of its limits."""
+        """The seconds for which the gate was closed only because other runs held the limits."""
         return self._gate.shared_s
 
     @property
@@ -94,7 +94,7 @@ class ServiceLease:
     # -- calls -------------------------------------------------------------------------------------
 
     async def turn(self) -> None:
-        """Wait until another call may start.
+        """Wait until another call may start. A caller that is cancelled loses its turn.
 
         Raises:
             UsedUp: A budget is used up.
@@ -149,7 +149,7 @@ class ServiceLease:
             known: Whether the call has reported all that it used.
         """
         del self._calls[call]
-        IN_CALL.set(None)  # its worker goes on, with calls that may not ask
+        IN_CALL.set(None)  # the next calls of this worker may belong to no lease
         if call.use is not None:
             call.use.end(known=known)
         if self.observed is not None and call.tells:
@@ -247,7 +247,7 @@ class ServiceLease:
             {CALLS: wants} | self._windows.wants(now, wants),
         )
         message = {
-            "claims": {name: [one.keeps, one.wants] for name, one in found.items()},
+            "claims": {name: [claim.keeps, claim.wants] for name, claim in found.items()},
             "probed": self._probe.report(),
         }
         if self.observed is not None:
