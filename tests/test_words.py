@@ -34,7 +34,7 @@ RETIRED = frozenset(
         "tellable",
         "telling",
     }
-    | {"told", "tried", "troubled", "trying", "untold", "upkeep"}
+    | {"told", "tried", "troubled", "trying", "unsaid", "untold", "upkeep"}
 )
 # phrases that read like a translation: the program tells nobody, it reports
 PHRASES = re.compile(
@@ -48,7 +48,8 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def words_of(name):
-    return set(re.findall(r"[a-z]+", re.sub(r"([A-Z])", r"_\1", name).lower()))
+    parts = name if name.isupper() else re.sub(r"([A-Z])", r"_\1", name)
+    return set(re.findall(r"[a-z]+", parts.lower()))
 
 
 @functools.cache
@@ -57,12 +58,14 @@ def is_retired(name):
 
 
 def names(tree):
-    """Names that a file gives: of functions, classes, arguments and variables."""
+    """Names that a file gives: of functions, classes, arguments, variables and attributes."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
         elif isinstance(node, ast.arg):
             yield node.arg
 
@@ -82,6 +85,8 @@ def test_no_name_has_a_retired_word(package):
 def test_a_planted_word_is_found():
     assert set(names(ast.parse("def last_said(told): spelt = 1"))) == {"last_said", "told", "spelt"}
     assert words_of("DeskLine") & RETIRED == {"desk"}
+    assert words_of("WAIT_SAID_AFTER") & RETIRED == {"said"}
+    assert set(names(ast.parse("self._has_told = 1"))) == {"_has_told"}
 
 
 def phrases(path):

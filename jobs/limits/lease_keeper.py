@@ -27,7 +27,7 @@ EVERY_WAITING = 0.25  # s, while other runs still hold a part of this run's targ
 SOONEST = 0.1
 TOGETHER = 0.01  # s before a first heartbeat: it asks for all tasks that begin together
 SLACK = 10.0  # s after the last answered heartbeat in which calls may still start
-WAIT_SAID_AFTER, WAIT_SAID_AGAIN = 10.0, 60.0  # s in which other runs hold all of a limit
+LOG_WAIT_AFTER, LOG_WAIT_AGAIN = 10.0, 60.0  # s in which other runs hold all of a limit
 TTL_OF_TASKS = 30.0  # s, time to live of a task's part without a store
 
 
@@ -40,7 +40,7 @@ class LeaseKeeper:
     name: str
     store: LimitStore | None
     clock: Callable[[], float]
-    # called in any thread when the tasks should send a heartbeat, as its answer would be another
+    # called in any thread when tasks should send a heartbeat, because they would get other parts
     listeners: set[Callable[[], None]] = field(default_factory=set)
     lost_since: float | None = None
     lost_by: str = ""  # the error of the store
@@ -51,7 +51,7 @@ class LeaseKeeper:
     def __post_init__(self) -> None:
         self.holder, self.tasks = LeaseHolder(self.declared.limits), LeaseBook()
         self._adaptive: AdaptiveLimit | None = None
-        self._jobs = 0  # whose limits apply
+        self._jobs = 0  # the number of jobs at work, whose limits apply
         self._apply(self.declared)
         self._lock = threading.Lock()
         # end and reason of a pause that the store does not know yet
@@ -60,7 +60,7 @@ class LeaseKeeper:
         self._asked: dict[str, int] = {}
         self._pause = EVERY  # s, the longest time to the next heartbeat
         self._waits_since: float | None = None  # for a first part, which other runs hold
-        self._wait_said_at = -math.inf
+        self._wait_logged_at = -math.inf
         self._soon: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -136,6 +136,7 @@ class LeaseKeeper:
         return answer
 
     def leave(self, task: str) -> None:
+        """Remove a task that has ended; the other tasks may use its parts."""
         with self._lock:
             self.tasks.leave(task, now=self.clock())
             urgent = self._is_urgent()
@@ -160,6 +161,7 @@ class LeaseKeeper:
         self.hurry()
 
     def probed(self, task: str) -> None:
+        """Open the gate if this task was the prober: the service answered its probe."""
         with self._lock:
             opened = self.tasks.open_gate(task)
             self._opened |= opened
@@ -312,8 +314,8 @@ class LeaseKeeper:
         )
         if answer.silent_for:
             self.waits = f"waits for calls of a killed run to end, {math.ceil(answer.silent_for)} s"
-        if waited >= WAIT_SAID_AFTER and now - self._wait_said_at >= WAIT_SAID_AGAIN:
-            self._wait_said_at = now
+        if waited >= LOG_WAIT_AFTER and now - self._wait_logged_at >= LOG_WAIT_AGAIN:
+            self._wait_logged_at = now
             logging.getLogger("tidegate").warning(
                 "service %s: for %.0f s no call could start, because other runs hold all of its %d "
                 "calls in flight. What a killed run held is free %.0f s after its end; `tidegate "
@@ -367,7 +369,7 @@ class LeaseKeeper:
         )
 
     def hurry(self) -> None:
-        """Send the next heartbeat at once. Callable from any thread."""
+        """Send the next heartbeat at once. Any thread may call it."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._set_soon)
 

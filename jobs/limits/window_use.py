@@ -149,7 +149,7 @@ class CallUse:
     __slots__ = (
         "_billed",
         "_clock",
-        "_has_told",
+        "_has_reported",
         "_has_unknown_use",
         "_left",
         "_reserved",
@@ -165,8 +165,8 @@ class CallUse:
         self._reserved: dict[WindowUse, int] = {}
         self._billed: dict[Unit, int] = {}
         self._left: float | None = None  # when its latest request left
-        self._has_unknown_use = False  # a request will never tell what it used
-        self._has_told = False  # it reported a bill; no request left or ended since
+        self._has_unknown_use = False  # a request will never report what it used
+        self._has_reported = False  # a bill, and no request left or ended since
         self._sent: list[tuple[WindowUse, Sent]] = []
         now = clock()
         for limit in limits:
@@ -183,7 +183,7 @@ class CallUse:
         now = self._clock()
         if now >= self._until:
             raise TimeoutError
-        self._has_told, self._left = False, now
+        self._has_reported, self._left = False, now
         sent = {("request", model): 1, ("item", model): items}
         for limit, reserved in self._reserved.items():
             if limit.counts_sent:
@@ -194,16 +194,16 @@ class CallUse:
 
     def request_ended(self) -> None:
         """Note that a request of the call was answered, or failed."""
-        self._has_told = False
+        self._has_reported = False
 
     def bill(self, units: Mapping[Unit, int]) -> None:
         """Note that the call reports so many units."""
-        self._has_told = True
+        self._has_reported = True
         for unit, many in units.items():
             self._billed[unit] = self._billed.get(unit, 0) + many
 
     def note_unknown_use(self) -> None:
-        """Note that a request will never tell what it used."""
+        """Note that a request will never report what it used."""
         self._has_unknown_use = True
 
     def end(self, *, known: bool) -> None:
@@ -222,7 +222,7 @@ class CallUse:
             used, by = 0, now
             if limit.is_reported:
                 used = limit.amount_for(self._billed)
-                is_reported = known or self._has_told
+                is_reported = known or self._has_reported
                 if self._left is not None and (self._has_unknown_use or not is_reported):
                     used, by = max(used, reserved), max(now, limit.arrives_by(self._left))
             if used or reserved:

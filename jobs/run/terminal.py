@@ -41,7 +41,7 @@ class Terminal:
         self._output, self._clock = output, clock
         self._last = 0.0
         # the last progress, if it came too soon after another
-        self._untold: dict[str, Any] | None = None
+        self._unprinted: dict[str, Any] | None = None
 
     def __call__(self, event: dict[str, Any]) -> None:
         match event["kind"]:
@@ -65,14 +65,14 @@ class Terminal:
 
     def _progress(self, event: dict[str, Any]) -> None:
         if self._clock() - self._last >= EVERY:
-            self._last, self._untold = self._clock(), None
+            self._last, self._unprinted = self._clock(), None
             self._print(progress_line(event))
         else:
-            self._untold = event
+            self._unprinted = event
 
     def _line(self, text: str) -> None:
-        if self._untold is not None:  # so that a log ends with the last progress
-            text, self._untold = f"{progress_line(self._untold)}\n{text}", None
+        if self._unprinted is not None:  # so that a log ends with the last progress
+            text, self._unprinted = f"{progress_line(self._unprinted)}\n{text}", None
         self._print(printable(text))
 
     def _print(self, text: str) -> None:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-UNSAID = 1.0  # s, for a throttled answer without a time
+DEFAULT_PAUSE = 1.0  # s, for a throttled answer without a time
 IN_MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")
 PARTS = ("requests", "tokens", "input-tokens", "output-tokens")  # of vendors of language models
 # for each limit: the headers with what is left of it, and the headers with the time of its reset
@@ -43,15 +43,15 @@ def is_throttled(
 
 def pause(headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)) -> float:
     """Return the seconds to wait: Retry-After, also in ms, else until a used-up limit's reset, else
-    UNSAID.
+    DEFAULT_PAUSE.
 
-    0 and a moment that is past, as by a wrong clock, are UNSAID too: without a pause all other
-    calls would go on, and be throttled.
+    It is DEFAULT_PAUSE too for 0, and for a time that is past, as a wrong clock gives: without a
+    pause all other calls would go on, and be throttled.
     """
     seconds = _retry_after(headers, now)
     if seconds is None:
         seconds = until_reset(headers, now)
-    return seconds if seconds is not None and seconds > 0 else UNSAID
+    return seconds if seconds is not None and seconds > 0 else DEFAULT_PAUSE
 
 
 def until_reset(

@@ -14,7 +14,7 @@ from typing import Any
 from jobs.errors import DeclarationError
 
 # the value in its place may be a secret
-UNSAID = frozenset({"auth", "headers", "proxy", "token_url", "url"})
+SECRET_FIELDS = frozenset({"auth", "headers", "proxy", "token_url", "url"})
 NAMES: dict[Any, str] = {
     bool: "True or False",
     float: "a number",
@@ -79,9 +79,9 @@ def require_type(where: str, value: Any, kind: Any) -> None:
     if misfit is not None:
         place, found, wanted = misfit
         name = where.rpartition(": ")[2]
-        unsaid = name in UNSAID and found is not None
-        shown = _with_article(type(found).__name__) if unsaid else _shown(found)
-        cure = _example(name if place == where else "", None if unsaid else found, wanted)
+        is_secret = name in SECRET_FIELDS and found is not None
+        shown = _with_article(type(found).__name__) if is_secret else _shown(found)
+        cure = _example(name if place == where else "", None if is_secret else found, wanted)
         message = " or ".join(_names(wanted)) + (cure and f", such as {cure}")
         raise DeclarationError(f"{place} is {shown}; it must be {message}.")
 

@@ -121,7 +121,7 @@ class DriverLink:
     ) -> None:
         self._deadlines, self._clock = deadlines, clock
         self._heard_at = clock()  # the driver has received what was sent then
-        self._said_at = self._heard_at
+        self._sent_at = self._heard_at
         self._drains = False
         self._lines: Lines | None = None
         self._run: Controlled
@@ -168,7 +168,7 @@ class DriverLink:
             except OSError as error:
                 why = str(error)
                 break
-            self._heard_at = self._said_at = self._clock()
+            self._heard_at = self._sent_at = self._clock()
             with suppress(OSError):
                 lines.socket.sendall(
                     address.secret.encode() + b"\n" + write_line(HELLO, **hello, at=run.now_us())
@@ -273,7 +273,7 @@ class DriverLink:
         if self._closed.is_set():
             return None
         silence = self._deadlines.end_calls if self._drains else self._deadlines.start_none
-        at = min(self._said_at + self._deadlines.say_every, self._heard_at + silence)
+        at = min(self._sent_at + self._deadlines.say_every, self._heard_at + silence)
         return max(0.0, at - self._clock())
 
     def _look(self) -> bool:
@@ -281,8 +281,8 @@ class DriverLink:
         now = self._clock()
         if self._closed.is_set():
             return False
-        if now >= self._said_at + self._deadlines.say_every:
-            self._said_at = now
+        if now >= self._sent_at + self._deadlines.say_every:
+            self._sent_at = now
             self.send(ALIVE, at=now)
         if now < self._heard_at + self._deadlines.start_none:  # exactly as in `_next_look`
             return False

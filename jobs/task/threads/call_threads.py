@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from jobs.task.threads.user_code import user_code_at
 
 T = TypeVar("T")
-OURS = ("tidegate", "asyncio_core")  # begin the names of our tasks
+TASK_NAMES = ("tidegate", "asyncio_core")  # prefixes of the tasks that Tidegate starts
 MOST_THREADS = min(32, (os.cpu_count() or 1) + 4)  # as asyncio has by default
 ENDS_WITHIN = 5.0  # s after the last row, for functions and their threads
 
@@ -112,7 +112,7 @@ def _cancelled(
     """
     for task in tasks:
         task.cancel()
-    foreign = {task for task in tasks if not task.get_name().startswith(OURS)}
+    foreign = {task for task in tasks if not task.get_name().startswith(TASK_NAMES)}
     if not foreign:
         return []
     done, left = loop.run_until_complete(asyncio.wait(foreign, timeout=seconds))

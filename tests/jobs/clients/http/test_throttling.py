@@ -52,7 +52,7 @@ def drawn(draw):
         throttled, seconds = True, float(wait)
     elif draw.random() < 0.2:
         headers["Retry-After"] = draw.choice(("soon", "", "nan", "inf"))
-    return CIMultiDict(headers), throttled, seconds or throttling.UNSAID
+    return CIMultiDict(headers), throttled, seconds or throttling.DEFAULT_PAUSE
 
 
 def test_a_denial_that_says_when_to_come_again_is_throttling():
@@ -104,10 +104,13 @@ def test_a_403_that_is_declared_an_error_stays_one(service):
     ("header", "seconds"),
     [
         (email.utils.format_datetime(NOW + dt.timedelta(seconds=30), usegmt=True), 30.0),
-        (email.utils.format_datetime(NOW - dt.timedelta(days=1), usegmt=True), throttling.UNSAID),
+        (
+            email.utils.format_datetime(NOW - dt.timedelta(days=1), usegmt=True),
+            throttling.DEFAULT_PAUSE,
+        ),
         ("Thu, 26 Nov 2026 12:00:30 -0000", 30.0),  # UTC of unknown origin
-        ("Wed, 99 Foo 2015 07:28:00 GMT", throttling.UNSAID),
-        ("Mon, 01 Jan 2024 00:00:00 +99999999999999999999", throttling.UNSAID),
+        ("Wed, 99 Foo 2015 07:28:00 GMT", throttling.DEFAULT_PAUSE),
+        ("Mon, 01 Jan 2024 00:00:00 +99999999999999999999", throttling.DEFAULT_PAUSE),
     ],
 )
 def test_retry_after_may_be_a_date(header, seconds):
@@ -126,7 +129,7 @@ def test_a_time_to_wait_in_milliseconds_counts_before_one_in_seconds(name):
 @pytest.mark.parametrize("headers", [{"Retry-After": "0"}, {"retry-after-ms": "-3"}, {
     "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "0"}])  # fmt: skip
 def test_throttling_without_a_time_to_wait_is_no_leave_to_go_on(headers):
-    assert throttling.pause(headers, lambda: NOW) == throttling.UNSAID
+    assert throttling.pause(headers, lambda: NOW) == throttling.DEFAULT_PAUSE
 
 
 VENDORS = {  # seconds until the reset -> the headers of an answer with which nothing is left
