@@ -5,7 +5,10 @@ import datetime as dt
 import decimal
 import itertools
 import json
+import math
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +19,7 @@ from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.keys import key_text
 from jobs.limits.fair_shares import even_shares
 from jobs.run.engines.spark_failures import explain_error, own_words
-from jobs.run.engines.spark_session import PARALLELISM, keep_tasks
+from jobs.run.engines.spark_session import PARALLELISM, keep_tasks, session
 from jobs.run.enrich import write_out
 from jobs.run.metrics.run_metrics import count
 from jobs.run.plan.planner import calls_in_flight, plan_tasks
@@ -494,3 +497,9 @@ def test_what_a_function_of_the_users_raises_in_a_task_is_reported_as_theirs(thi
     reported = str(message) if isinstance(message, TidegateError) else explain_error(message)
     cause = "its function cannot be closed: ConnectionError: nobody listens"
     assert reported.startswith(f"lookup asks: {cause}")
+
+
+def test_a_filter_over_files_finds_nan_and_minus_zero(spark, tmp_path):
+    pq.write_table(pa.table({"n": [1.0, math.nan, -0.0]}), tmp_path / "file.parquet")
+    rows = session("filters").read.parquet(str(tmp_path))
+    assert [rows.where(rule).count() for rule in ("n > 5", "n = 0")] == [1, 1]
