@@ -113,7 +113,7 @@ def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) ->
     run_id = (
         day.unwritten.run_id if day.unwritten else day.record.facts.run_id if day.record else ""
     )
-    log = f"../../../runs/{enrichment}/{day.day}/{run_id}.spark.log"
+    log = f"../../../runs/{enrichment}/{day.day}/{run_id}.log"
     dagster = os.environ.get(DAGSTER_URL) or (find_spec("dagster") and "http://127.0.0.1:3000")
     return {
         "enrichment": enrichment,

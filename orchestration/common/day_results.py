@@ -55,7 +55,7 @@ def describe_result(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
         "next_step": step,
         "run_id": outcome.run_id,
         "report": served(f"reports/{enrichment}/{outcome.day}/index.html") if has_page else None,
-        "spark_log": served(f"runs/{enrichment}/{outcome.day}/{outcome.run_id}.spark.log")
+        "spark_log": served(f"runs/{enrichment}/{outcome.day}/{outcome.run_id}.log")
         if has_page
         else None,
         "figures": None if outcome.record is None else figures(outcome.record),

@@ -284,7 +284,7 @@ def ended_without_files(day: str, state: str = "failed") -> UnwrittenRun:
 
 def test_a_red_day_that_wrote_no_files_is_on_every_page_with_its_reason_and_next_step(tmp_path):
     red = [ended_without_files("2013-01-04"), ended_without_files("2013-01-06", "stopped: service")]
-    log = tmp_path / "runs" / "flights_enriched" / red[0].day / f"{red[0].run_id}.spark.log"
+    log = tmp_path / "runs" / "flights_enriched" / red[0].day / f"{red[0].run_id}.log"
     log.parent.mkdir(parents=True)
     log.touch()
     reports = tmp_path / "reports" / "flights_enriched"
@@ -302,10 +302,10 @@ def test_a_red_day_that_wrote_no_files_is_on_every_page_with_its_reason_and_next
         for text in (f"not published: {run.state}", run.reason, run.next_step, "../index.html"):
             assert text in page
         assert f"/assets/flights_enriched?view=partitions&amp;partition={run.day}" in page
-    link = f"../../../runs/flights_enriched/{red[0].day}/{red[0].run_id}.spark.log"
+    link = f"../../../runs/flights_enriched/{red[0].day}/{red[0].run_id}.log"
     assert link in (reports / red[0].day / "index.html").read_text()
     # it ended before Spark
-    assert ".spark.log" not in (reports / red[1].day / "index.html").read_text()
+    assert ".log" not in (reports / red[1].day / "index.html").read_text()
     assert "2013-01-04/index.html" in (reports / "2013-01-03" / "index.html").read_text()
 
 

@@ -23,7 +23,7 @@ def pages(path, _query):
 def address(tmp_path):
     for path, text in {
         "reports/flights_enriched/2013-01-10/index.html": "<title>the day</title>",
-        "runs/flights_enriched/2013-01-10/abc.spark.log": "WARN Spark says",
+        "runs/flights_enriched/2013-01-10/abc.log": "WARN Spark says",
         "raw/flights/date=2013-01-10/part.parquet": "not for the browser",
         "dagster/storage.db": "not for the browser",
     }.items():
@@ -48,7 +48,7 @@ def test_reports_and_logs_are_shown_in_the_browser(address):
         "text/html",
         "<title>the day</title>",
     )
-    kind, text = get(f"{address}/runs/flights_enriched/2013-01-10/abc.spark.log")
+    kind, text = get(f"{address}/runs/flights_enriched/2013-01-10/abc.log")
     assert (kind, text) == ("text/plain; charset=utf-8", "WARN Spark says")
 
 

@@ -376,7 +376,7 @@ def test_the_one_day_that_a_retry_runs_is_reported_with_the_log_that_it_has(proj
     last = project.fetch_observations(DECLARED.key, limit=1).records[0].asset_observation
     _, day, log = urlsplit(last.metadata["spark_log"].value).path.rsplit("/", 2)
     assert day == DAYS[2]
-    assert run_records.spark_log(KEY, day, log.removesuffix(".spark.log")).is_file()
+    assert run_records.spark_log(KEY, day, log.removesuffix(".log")).is_file()
 
 
 def published(record):

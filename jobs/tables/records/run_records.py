@@ -38,7 +38,7 @@ def progress_file(enrichment: str, day: str) -> Path:
 
 
 def spark_log(enrichment: str, day: str, run_id: str) -> Path:
-    return folder(enrichment, day) / f"{run_id}.spark.log"
+    return folder(enrichment, day) / f"{run_id}.log"
 
 
 def days(enrichment: str) -> list[str]:
@@ -61,8 +61,9 @@ def days_changed(enrichment: str, since: float) -> list[str]:
 
 
 def spark_logs(enrichment: str, day: str = "*") -> list[tuple[str, str, Path]]:
-    found = sorted((ROOT / enrichment).glob(f"{day}/*.spark.log"))
-    return [(path.parent.name, path.name.removesuffix(".spark.log"), path) for path in found]
+    """Returns day, run and path of each log; an earlier version wrote `<run>.spark.log`."""
+    found = sorted((ROOT / enrichment).glob(f"{day}/*.log"))
+    return [(path.parent.name, path.name.partition(".")[0], path) for path in found]
 
 
 def progress_files(enrichment: str) -> list[Path]:

@@ -23,7 +23,7 @@ def report_url(enrichment: str, day: str) -> str:
 
 
 def log_url(enrichment: str, day: str, run_id: str) -> str:
-    return served(f"runs/{enrichment}/{day}/{run_id}.spark.log")
+    return served(f"runs/{enrichment}/{day}/{run_id}.log")
 
 
 def runbook(declared: Declared) -> dict[str, dg.MetadataValue]:

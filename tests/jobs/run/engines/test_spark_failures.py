@@ -33,7 +33,7 @@ scored = Enrichment(
     name="scored", input=Input(path="raw", row_id=["k"]), lookups=[score], output=Output(path="out"), ledger=None
 )
 """
-LOG = Path("data/runs/scored/r.spark.log")
+LOG = Path("data/runs/scored/r.log")
 ROWS = 20_000  # too many for the driver, so that workers run them
 
 

@@ -137,3 +137,16 @@ def test_a_run_that_was_killed_while_it_was_checked_keeps_its_figures(towns):
     assert (line.state, line.rows, line.calls) == ("killed", 2, 2)
     render_report(DayQuality(), "towns", TABLE)
     assert "not published: killed" in Path(f"data/reports/towns/{DAY}/index.html").read_text()
+
+
+def test_the_log_of_a_run_is_named_after_no_engine_and_earlier_ones_are_found(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    new = run_records.spark_log("towns", DAY, "new")
+    old = new.with_name("old.spark.log")
+    new.parent.mkdir(parents=True, exist_ok=True)
+    for log in (new, old):
+        log.touch()
+    assert new.name == "new.log"
+    assert run_records.spark_logs("towns") == [(DAY, "new", new), (DAY, "old", old)]
