@@ -29,11 +29,12 @@ def day_range(
         if first == last:
             return [first]
         raise DeclarationError(
-            f"{names[0]} and {names[1]} differ, and partitions with names have no order."
+            f"{names[0]} and {names[1]} differ, and partitions with names have no order; "
+            "give the same name for both."
         )
     begin, end = day_begin(first, enrichment.zone), day_end(last, enrichment.zone)
     if end <= begin:
-        raise DeclarationError(f"{names[1]} is {last}, before {names[0]}, {first}.")
+        raise DeclarationError(f"{names[1]} is {last}, before {names[0]}, {first}; exchange them.")
     if enrichment.input.every == "hour":
         return hours_between(begin, end)
     first_day, last_day = (dt.date.fromisoformat(day) for day in (first, last))

@@ -240,13 +240,15 @@ class Enrichment:
         for lookup in self.lookups:
             if lookup.name in {other.name for other in self.lookups if other is not lookup}:
                 raise DeclarationError(
-                    f"two lookups are named {lookup.name!r}; columns are named after them."
+                    f"two lookups are named {lookup.name!r}; columns are named after them; "
+                    "rename one of them."
                 )
             self._check_ledger_of(lookup)
         for whose, column in columns_added(self):
             if column.lower() in written:
                 raise DeclarationError(
-                    f"{whose}: returns: {written[column.lower()]} has {column!r} too."
+                    f"{whose}: returns: {written[column.lower()]} has {column!r} too; "
+                    "rename one of them."
                 )
             if column.lower() == self.input.partition.lower():
                 raise DeclarationError(
@@ -255,7 +257,8 @@ class Enrichment:
                 )
             if column.startswith("_"):
                 raise DeclarationError(
-                    f"{whose}: returns: {column!r} starts with _, as the audit columns do."
+                    f"{whose}: returns: {column!r} starts with _, as the audit columns do; "
+                    "rename it."
                 )
             written[column.lower()] = whose
 

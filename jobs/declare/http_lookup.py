@@ -212,7 +212,8 @@ class HttpLookup(Lookup):
             raise DeclarationError(f"{declared}: a GET request has no body; write POST or PUT.")
         if self.method != "GET" and self.pages is not None:
             raise DeclarationError(
-                f"pages: they are requested by GET, but request is {self.request!r}."
+                f"pages: they are requested by GET, but request is {self.request!r}; "
+                "begin it with GET, or leave pages out."
             )
         used = _placeholders(self.request, self.path) | JsonTemplate("body", self.first_body).names
         used -= self._check_schema_place()

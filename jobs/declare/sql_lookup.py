@@ -101,12 +101,14 @@ class SqlLookup(Lookup):
             self._check_waiting()
         if size > 1 and self.select is not None:
             raise DeclarationError(
-                "batch_size goes with a table: for many keys Tidegate writes the query itself."
+                "batch_size goes with a table: for many keys Tidegate writes the query itself; "
+                "leave batch_size out, or name a table."
             )
         backend = self.backend
         if size > 1 and backend is not None and backend not in BATCHING:
             raise DeclarationError(
-                f"batch_size: batches are for {' and '.join(BATCHING)}; this is {backend}."
+                f"batch_size: batches are for {' and '.join(BATCHING)}; this is {backend}; "
+                "leave batch_size out."
             )
 
     def _check_waiting(self) -> None:

@@ -60,7 +60,9 @@ def _run(options: argparse.Namespace) -> int:
     if there:
         raise DeclarationError(f"{folder} is not empty; name a folder that is, or none.")
     if options.operation and not options.openapi:
-        raise DeclarationError("--operation is a part of the document that --openapi names.")
+        raise DeclarationError(
+            "--operation is a part of the document that --openapi names; give --openapi too."
+        )
     if options.openapi:
         _make_from_openapi(options.openapi, options.operation, folder, name)
     else:

@@ -37,7 +37,7 @@ def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
     except (OSError, UnicodeDecodeError) as error:
         raise DeclarationError(f"--key-file {path}: it cannot be read: {error}.") from error
     if not found:
-        raise DeclarationError(f"{path} contains no key.")
+        raise DeclarationError(f"{path} contains no key; write a key on each line below the names.")
     return found
 
 

@@ -46,7 +46,7 @@ def read_ddl(ddl: str, where: str = "returns") -> tuple[AnswerColumn, ...]:
     names = [column.name for column in read]
     if len({name.lower() for name in names}) < len(names):
         raise DeclarationError(
-            f"{where}: {ddl!r} names a column twice. Names are compared without case."
+            f"{where}: {ddl!r} names a column twice; rename one of them, and not only by its case."
         )
     return tuple(read)
 

@@ -66,4 +66,6 @@ def upstream_first(found: Sequence[Discovered]) -> list[Discovered]:
         return [found[number] for number in order.static_order()]
     except graphlib.CycleError as error:
         names = " reads ".join(enrichments[number].name for number in reversed(error.args[1]))
-        raise DeclarationError(f"input: {names}: a circle has no first enrichment.") from error
+        raise DeclarationError(
+            f"input: {names}: a circle has no first enrichment; let one of them read another input."
+        ) from error

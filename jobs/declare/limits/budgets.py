@@ -93,7 +93,7 @@ def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]
         if budget.money.currency != facts[0].currency:
             raise DeclarationError(
                 f"{where}: budget: {budget.amount!r} is not in the currency of its prices, "
-                f"{facts[0].currency}."
+                f"{facts[0].currency}; give it in that currency."
             )
         open_ended = [one.unit for one in facts if one.unit not in SENT and one.at_most is None]
         if open_ended and budget.at_most is None:

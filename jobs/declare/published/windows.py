@@ -119,7 +119,7 @@ class Window:
             )
         lower = [column.lower() for column in self.key]
         if twice := next((column for column in self.key if lower.count(column.lower()) > 1), None):
-            raise DeclarationError(f"{where}: key has {twice!r} twice.")
+            raise DeclarationError(f"{where}: key has {twice!r} twice; name it once.")
 
     def facts(self) -> WindowFacts:
         """Return what it promises, as plain data for the run and the checks."""

@@ -45,7 +45,7 @@ def test_the_last_day_of_the_calendar_ends():
             HOURLY,
             "2026-01-01T07Z",
             "2026-01-01T06Z",
-            "--to is 2026-01-01T06Z, before --from, 2026-01-01T07Z",
+            "--to is 2026-01-01T06Z, before --from, 2026-01-01T07Z; exchange them",
         ),
         (
             HOURLY,

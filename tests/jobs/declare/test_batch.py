@@ -131,7 +131,7 @@ WRONG = {
     ),
     "pages by POST": (
         lambda: lookup(request="POST /{q}", pages=Pages(**PAGES)),
-        "pages: they are requested by GET, but request is 'POST /{q}'.",
+        "but request is 'POST /{q}'; begin it with GET, or leave pages out.",
     ),
     "no page at all": (
         lambda: Pages(next="$.next", max_pages=0),

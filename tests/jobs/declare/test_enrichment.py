@@ -153,7 +153,7 @@ WRONG = {
     ),
     "a column named like an audit column": (
         lambda: enrichment(lookups=[lookup(returns="_lat DOUBLE")]),
-        "'_lat' starts with _",
+        "'_lat' starts with _, as the audit columns do; rename it.",
     ),
     "a column named like the table's days": (
         lambda: enrichment(lookups=[lookup(returns="day STRING")]),

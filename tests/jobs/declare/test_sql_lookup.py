@@ -118,7 +118,7 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
         ),
         (
             {"select": "SELECT seats FROM p WHERE t = :tailnum", "batch_size": 5},
-            "batch_size goes with a table: for many keys Tidegate writes the query itself.",
+            "Tidegate writes the query itself; leave batch_size out, or name a table.",
         ),
         (
             {"table": "p", "batch_size": 5, "url": "mysql+aiomysql://me@db/x"},

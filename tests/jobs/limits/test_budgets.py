@@ -371,7 +371,7 @@ def test_a_budget_of_an_enrichment_needs_one_service_with_prices():
         ({"budget": Budget("5 USD", per="day")}, "budget: the service has no price"),
         (
             {"budget": Budget("5 EUR", per="day"), "prices": Price("1 USD")},
-            "'5 EUR' is not in the currency of its prices, USD",
+            "'5 EUR' is not in the currency of its prices, USD; give it in",
         ),
         (
             {"budget": Budget("5 USD", per="day"), "prices": Price("1 USD", per="token")},

@@ -117,7 +117,8 @@ def test_the_command_runs_all_or_the_one_that_is_named():
     with pytest.raises(DeclarationError, match="--day is 'asia'; it must be one of: eu, us"):
         days(day="asia")
     with pytest.raises(
-        DeclarationError, match="--from and --to differ, and partitions with names have no order"
+        DeclarationError,
+        match="--from and --to differ, and partitions with names have no order; give",
     ):
         days(first="eu", last="us")
 

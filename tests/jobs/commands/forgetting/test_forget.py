@@ -427,7 +427,7 @@ def test_a_run_that_began_meanwhile_is_reported_and_the_same_again_forgets_what_
             ),
         ),
         ("", "its first line names nothing"),
-        ("town\n", "keys.csv contains no key."),
+        ("town\n", "keys.csv contains no key; write a key on each line below the names."),
         ("town,town\nx,y\n", "its first line names town, town; it must name"),
         (
             "town\nOslo\nSpringfield, Ohio\n",

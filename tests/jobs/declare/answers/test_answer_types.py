@@ -130,7 +130,7 @@ def test_fields_of_a_struct_may_have_any_name_that_ddl_can_write():
         ("temp_c", "every column needs a name and a type"),
         ("", "cannot read"),
         ("a INT; DROP TABLE x", "cannot read"),
-        ("a INT, A STRING", "names a column twice"),
+        ("a INT, A STRING", "names a column twice; rename one of them"),
         ("a MAP<INT, STRING>", "the keys of MAP<INT, STRING> must be STRING"),
         ("a INTERVAL", "INTERVAL"),
         ("a DECIMAL(50,2)", "DECIMAL(50,2)"),
