@@ -74,7 +74,7 @@ def price_plan(
     if max_cost is None:
         price = _price(enrichment, asked)
     else:
-        most = read_money("max_cost", max_cost)
+        most = read_money(max_cost, "--max-cost")
         price = f"{most.amount:f} {most.currency}"
     content = [enrichment.facts().to_json(), day, where, asked, price]
     digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
