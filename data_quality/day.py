@@ -18,7 +18,8 @@ from jobs.storage.urls import is_url
 
 import_when_used(*OF_GREAT_EXPECTATIONS)
 with quiet():
-    from data_quality.suite import find_exception, is_of_rows, validate
+    from data_quality.suite import find_exception, validate
+    from data_quality.users_expectations import is_of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

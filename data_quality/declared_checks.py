@@ -56,7 +56,7 @@ def wrong_expectations(
         return []
     import_when_used(*OF_GREAT_EXPECTATIONS)
     with quiet():
-        from data_quality.suite import find_refusal
+        from data_quality.users_expectations import find_refusal
 
     known = {*(columns or ()), *(column.name for column in output_columns(declared))}
     known |= {schema.key(lookup.name) for lookup in declared.lookups}

@@ -8,31 +8,24 @@ from __future__ import annotations
 
 import re
 import uuid
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import great_expectations as gx
-import great_expectations.expectations as gxe
 import pyarrow as pa
 from great_expectations.execution_engine import PandasExecutionEngine, SparkDFExecutionEngine
 from great_expectations.expectations.expectation import (
     BatchExpectation,
-    ColumnAggregateExpectation,
-    ColumnMapExpectation,
-    ColumnPairMapExpectation,
-    MulticolumnMapExpectation,
 )
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
-from great_expectations.expectations.registry import get_metric_provider
 from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
 
 from data_quality.catalogue import CheckSpec
 from data_quality.findings import Finding, share
 from data_quality.rows.written_day import LONGEST
-from jobs.schema.records import ExpectationFacts
+from data_quality.users_expectations import make_expectation
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
@@ -42,16 +35,7 @@ Judge = Callable[[], Mapping[str, Finding]]
 
 # in Spark's errors: of Python, which a traceback ends with, or of a task in Java
 CAUSE = re.compile(r"(?:^Traceback .*\n(?:[ \t].*\n)*|executor \w+\): )(\S.*)", re.MULTILINE)
-OF_ROWS = (
-    ColumnAggregateExpectation,
-    ColumnMapExpectation,
-    ColumnPairMapExpectation,
-    MulticolumnMapExpectation,
-)
 _SEVERITY = {"error": "critical", "warn": "warning"}
-SQL = "write an unexpected_rows_expectation"
-_KINDS = {name.lower(): kind for name, kind in vars(gxe).items()}
-_SPARK = object.__new__(SparkDFExecutionEngine)  # asked for its rules only, which need no session
 # by running validation, because a metric's arguments can only be plain data
 _JUDGES: dict[str, Judge] = {}
 
@@ -145,79 +129,8 @@ def _build_expectation(spec: CheckSpec, judge: str) -> Any:
         "meta": {"check": spec.name},
     }
     if spec.expectation is not None:
-        return _user_expectation(spec.expectation, common)
+        return make_expectation(spec.expectation, common)
     return ExpectPromiseToHold(judge=judge, check=spec.name, **common)
-
-
-def find_refusal(wanted: ExpectationFacts) -> str:
-    """Returns why Great Expectations refuses a declared expectation; else empty."""
-    made = _user_expectation(wanted, {})
-    return made if isinstance(made, str) else ""
-
-
-def _kind(wanted: ExpectationFacts) -> Any:
-    return _KINDS.get(str(wanted.type).replace("_", "").lower())
-
-
-def _user_expectation(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
-    kind = _kind(wanted)
-    if kind is None:
-        return f"Great Expectations has no {wanted.type}"
-    try:
-        # a suite takes no expectation with an id
-        made = kind(**(wanted.arguments | common | {"id": None}))
-        _require_able(made, wanted.arguments)
-    except Exception as wrong:  # noqa: BLE001  # Great Expectations raises errors of all kinds
-        return f"{wanted.type}: {one_line(str(wrong), LONGEST)}"
-    return made
-
-
-def _require_able(made: Any, given: Mapping[str, Any]) -> None:
-    """Raises ValueError for what Great Expectations takes and judges wrongly, or not in Spark."""
-    if made.suite_parameter_options:
-        raise ValueError("write the value instead of a $PARAMETER")
-    _require_bounds(made, given)
-    if made.expectation_type.endswith(("_increasing", "_decreasing")):
-        raise ValueError(f"the rows have no order in Spark; {SQL} with lag() over (ORDER BY ...)")
-    if getattr(made, "value_pairs_set", None) and made.row_condition is not None:
-        raise ValueError(f"it ignores row_condition; {SQL}")
-    if isinstance(values := getattr(made, "value_set", None), list):
-        if None in values:
-            raise ValueError("value_set has None, which no rule about values finds; leave it out")
-        made.value_set = list(dict.fromkeys(values))  # otherwise a repeated value counts as missing
-    for text in [getattr(made, "regex", ""), *getattr(made, "regex_list", ())]:
-        if broken := _find_broken(text):
-            raise ValueError(f"regex {text!r} is broken: {broken}")
-    for name in made.get_validation_dependencies(_SPARK).get_metric_names():
-        get_metric_provider(name, _SPARK)  # raises for a rule that does not exist for Spark
-
-
-def _require_bounds(made: Any, given: Mapping[str, Any]) -> None:
-    low, high = (getattr(made, name, 0) for name in ("min_value", "max_value"))
-    if low is None and high is None and made.expectation_type.endswith("_between"):
-        raise ValueError("it needs min_value or max_value")
-    if low is not None and type(low) is type(high) and low > high:
-        raise ValueError("min_value is above max_value")
-    for name, bound in (("min_value", low), ("max_value", high)):
-        if isinstance(given.get(name), int) and given[name] != bound:
-            raise ValueError(f"{name} {given[name]} is rounded to {bound:.0f}; {SQL}")
-
-
-def _find_broken(pattern: str) -> str:
-    """Returns what breaks a pattern in Java and Python alike; else empty."""
-    try:
-        with warnings.catch_warnings(action="error"):  # a `[` in a set, which Java reads otherwise
-            re.compile(pattern)
-    except (re.error, FutureWarning) as error:
-        why = str(error)
-        return why if why.startswith(("missing )", "unbalanced", "unterm")) else ""
-    return ""
-
-
-def is_of_rows(spec: CheckSpec) -> bool:
-    """Whether the check is an expectation of values in rows, not of the table's rows or columns."""
-    kind = None if spec.expectation is None else _kind(spec.expectation)
-    return kind is not None and issubclass(kind, OF_ROWS)
 
 
 def find_exception(info: dict[str, Any]) -> str | None:

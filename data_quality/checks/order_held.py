@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_quality.check import Check, Takes
+from data_quality.checks.in_turn import gone_back, out_of_place
 from data_quality.findings import Finding
-from data_quality.in_turn import gone_back, out_of_place
 from data_quality.rows.task_rows import Faults, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest

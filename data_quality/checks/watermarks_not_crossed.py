@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from data_quality.checks.event_time_check import EventTimeCheck
+from data_quality.checks.in_turn import gone_back, out_of_place
 from data_quality.findings import Finding
-from data_quality.in_turn import gone_back, out_of_place
 from data_quality.rows.task_rows import Faults, TaskRows
 from data_quality.rows.watermarks import TrueMarks
 from jobs.schema.columns import OUTPUT_SEQ, SEGMENT
