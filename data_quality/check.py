@@ -39,7 +39,7 @@ class Check(ABC):
     severity: ClassVar[Severity] = "error"  # unless declared otherwise
     cure: ClassVar[Cure] = Cure.RUN_AGAIN
     whole_day: ClassVar[bool] = False  # not meaningful for part of a day, such as a micro-batch
-    in_driver: ClassVar[bool] = False  # its partial results have all rows
+    in_driver: ClassVar[bool] = False  # runs no task, because its partial results hold all rows
 
     def __init__(self, declared: DeclaredFacts) -> None:
         self.declared = declared

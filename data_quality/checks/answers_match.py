@@ -40,7 +40,7 @@ _ROW_EXPECTED = (
 class Answers:
     rows: int
     answered: int
-    contradicted: Faults  # by the row's columns about its answer
+    contradicted: Faults  # rows whose columns about the answer do not fit together
     other_keys: Faults  # than declared
     parts: Counter[str]  # rows by differing part of the key
     groups: StoredGroups

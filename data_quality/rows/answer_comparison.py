@@ -37,7 +37,7 @@ class WrongRows:
 
     @classmethod
     def together(cls, parts: Sequence[WrongRows]) -> WrongRows:
-        # of so many groups at least, one of the first rows at fault is the first row
+        # the first rows at fault are all in the groups whose first rows come first
         first = sorted(group for part in parts for group in part.first)[:ROWS_OF_EVIDENCE]
         return cls(sum(part.count for part in parts), tuple(first))
 

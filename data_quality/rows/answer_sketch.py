@@ -32,7 +32,7 @@ RECENT = 3  # days; values that changed on most of them always do
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 Sketch = dict[str, Any]
-# which answers an index is of, their shares today, and by earlier day
+# the name of the answers at an index, the share of each today, and the shares on earlier days
 Shares = tuple[Callable[[int], str], Floats, Floats]
 SharesOf = Callable[[Sketch, Sequence[Sketch]], Shares]
 

@@ -151,7 +151,7 @@ class Requests:
         self._under_way: dict[Asking, asyncio.Task[Any] | None] = {}
         self._wrappers: dict[Asking, Asking] = {}
         self._is_over = False
-        self._unheard: Exception | None = None  # of a request without an awaiting caller
+        self._unheard: Exception | None = None  # the error of a request that no caller awaits
         self._ended = asyncio.Event()
 
     def get(

@@ -145,7 +145,7 @@ class Request:
         "_left_at",
         "_unasked",
         "connection",
-        "tells",
+        "reports_use",
         "used",
         "was_sent",
     )
@@ -168,8 +168,8 @@ class Request:
         self._left_at: float | None = None
         self._in_flight = self.was_sent = False
         self.connection: Any = None  # for HTTP, the connection in use
-        self.tells = False  # its answer reports what it used
-        self.used: Mapping[str, int] | None = None  # as its answer told; None: not yet
+        self.reports_use = False  # whether its answer reports what it used
+        self.used: Mapping[str, int] | None = None  # as its answer reported; None: no answer yet
 
     def leaves(self, connection: Any = None) -> None:
         """Note that it has a connection.
@@ -202,7 +202,7 @@ class Request:
         counts, day = self._counts, _today()
         counts.meter("request", day, 1)
         counts.meter("item", day, self._items)
-        if self.tells:
+        if self.reports_use:
             counts.meter(UNKNOWN_USE, day, 1)
         counts.sent[day] += 1
         counts.items[day] += self._items
@@ -225,7 +225,7 @@ class Request:
                 self._unasked.give_back(self._items)
             return
         self._counts.ended += 1
-        if self.tells:
+        if self.reports_use:
             self._settle()
 
     def _settle(self) -> None:

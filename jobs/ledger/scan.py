@@ -17,7 +17,7 @@ from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder
 
 AT_ONCE = 8  # parts read at once, as each waits for an object store's latency
 ROWS_AT_ONCE = 1 << 16  # rows of small parts searched together, or as many as wanted keys
-BYTES_AT_ONCE = 256  # of them for each of these rows
+BYTES_AT_ONCE = 256  # bytes for each of these rows
 REST = [name for name in SCHEMA.names if name != "key"]
 _RECENT = RecentParts()
 FOUND = pa.schema([pa.field("place", pa.int64()), *(SCHEMA.field(name) for name in REST)])

@@ -18,11 +18,12 @@ CEILING_KNOWN_FOR = 60.0  # s; then the service may bear more than it refused
 # s, by one call, if the ceiling is below the limit that the refusal implies
 CEILING_RISES_EVERY = 20.0
 LESS_THAN_REFUSED = 0.95
-# of a round's calls, are an overload; a larger share is an outage
+# so many failures, and such a share of a round's calls, are an overload; a larger share is an
+# outage
 FAILURES, SHARE_OF_FAILURES = 3, (0.1, 0.5)
-# of the limit, on average; a round with less use does not show whether the service bears the limit
+# share of the limit in use on average: a round with less does not show what the service bears
 IN_USE = 0.75
-# a latency that stays over this share of itself after a cut of the limit is not our queue
+# if a cut of the limit leaves more than this share of the latency, it is no queue of these calls
 STALE = 0.9
 
 

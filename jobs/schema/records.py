@@ -21,7 +21,7 @@ class PriceFacts(Facts):
     unit: str  # item, request, or a unit that answers report, such as token
     per: int = 1
     since: str | None = None  # 2026-12-01; None: from ever
-    model: str | None = None  # whose calls have this price; None: any
+    model: str | None = None  # the model whose calls have this price; None: any
     at_most: int | None = None  # units that answers report of a call
 
 
@@ -184,11 +184,11 @@ class DeclaredFacts(Facts):
     error_tolerance: float = 0.0
     # largest change of the miss share in 28 days; None: not checked
     miss_change: float | None = None
-    # the same of the answers in each column
+    # likewise, largest change of the answers in each column
     answer_change: float | None = None
     time_slack: float = 0.25  # s, allowed over a time limit before a row counts as too slow
     publish_by: str | None = None  # "06:30", in `zone`, on the day after
-    zone: str = "UTC"  # whose days the input's are
+    zone: str = "UTC"  # time zone of the input's days
     # check name -> severity, against its default
     severities: dict[str, Severity] = field(default_factory=dict)
     expectations: tuple[ExpectationFacts, ...] = ()
@@ -306,20 +306,20 @@ class DayFacts(Facts):
     # by task number: the attempt that wrote its rows; empty: each task had one
     attempts: tuple[int, ...] = ()
     windows: tuple[WrittenWindows, ...] = ()  # in the order in which they are declared
-    # of the input, where it is a Delta table; of an Iceberg table the snapshot
+    # version of the Delta table, or snapshot of the Iceberg table, that is the input
     input_version: int | None = None
-    input_table: str = ""  # id of that table
+    input_table: str = ""  # id of this table
     unread: tuple[str, ...] = ()  # what lies beside the input's files, or in no day of its table
     # with Input(rows="changed"); `files` are of the rows that were enriched
     changes: RowChanges | None = None
-    # as `files`, of the rows that are published again as they were
+    # files with the rows that are published again unchanged
     kept_files: tuple[str, ...] = ()
     # facts of the files that tasks wrote on the store of the table
     written: tuple[WrittenFile, ...] = ()
     # in the run's folder, for the tables beside the published one, until the run is published
     audit_files: tuple[WrittenFile, ...] = ()
     letter_files: tuple[WrittenFile, ...] = ()
-    # of all files found in the input, by names, sizes and times; empty: unknown
+    # version of all files found in the input, from names, sizes and times; empty: unknown
     files_version: str = ""
 
     @property

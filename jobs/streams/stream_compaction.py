@@ -10,7 +10,8 @@ from jobs.ledger.declared_folder import declared_folder
 
 BATCHES = 100  # of two parts or more each; a lookup reads a hundred parts in a tenth of a second
 SHARE = 0.05  # of the time, at most: a compaction rewrites all answers
-# for other runs that listed the parts before; a stream writes many thousands of parts a day
+# how long compacted parts stay for other runs that have listed them; a stream writes many thousands
+# of parts a day
 GRACE = timedelta(hours=2)
 
 

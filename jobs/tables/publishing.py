@@ -75,12 +75,12 @@ def publish(
     if red:
         raise PublishConflict(f"{facts.day} is held back: {red[0].check}: {red[0].sentence}")
     with storing(facts.declared.table), alone_with(facts.declared.table):
-        # first, so that a commit of a run that takes the lease later is a conflict
-        there = table_at(facts.declared.table)
+        # read first, so that a commit of a run that takes the lease later is a conflict
+        published = table_at(facts.declared.table)
         if lease is not None:
             lease.confirm()
         delivered = deliver(facts)
-        version = _committed(record, there)
+        version = _committed(record, published)
         shown_elsewhere.show(facts.declared)
         at = now().isoformat(timespec="seconds")
         saved = run_records.save(
@@ -143,8 +143,8 @@ def published_columns(facts: DayFacts) -> list[str]:
 
 
 def first_day(record: DayRecord) -> int:
-    """Creates the table with this day, in a single commit; on top of another program's table if
-    that was first. Returns the version.
+    """Creates the table with this day, in a single commit. If another program created the table
+    first, commits on top of it. Returns the version.
     """
     facts = record.facts
     try:
@@ -220,12 +220,16 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
 
 
 def _own_version(table: DeltaTable, record: DayRecord) -> int | None:
-    """Returns the version of this run's commit if it is in the way: a store took it, its answer was
-    lost.
+    """Returns the version of this run's commit, if any. A store may have taken the commit although
+    its answer was lost.
     """
     entries = table.history(COMMIT_TRIES)
     return next(
-        (one["version"] for one in entries if one.get("tidegate.run_id") == record.facts.run_id),
+        (
+            entry["version"]
+            for entry in entries
+            if entry.get("tidegate.run_id") == record.facts.run_id
+        ),
         None,
     )
 

@@ -40,7 +40,7 @@ class Surroundings:
     attempts: AttemptCounts
     client_for: Callable[[Lookup, int], Client] = client_for
     on_pause: Callable[[str, float, str, bool], None] = lambda *_facts: None  # see CircuitBreaker
-    ask_soon: Callable[[], None] = lambda: None  # for a share of what the run holds
+    ask_soon: Callable[[], None] = lambda: None  # asks the driver for a part of the leases
 
 
 def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
@@ -178,9 +178,9 @@ def _function(
         batched.send_by(partial(within_lease, lease))
     elif lease is not None:
         ask = partial(within_lease, lease, ask)
-    if allowance is not None:  # at a cap, first calls go first
+    if allowance is not None:
         ask = partial(allowance.until_used_up, ask)
-    if allowance is not None or lookup.hedge_after is None:
+    if allowance is not None or lookup.hedge_after is None:  # no second call under a cap
         return asking(ask if repairs is None else partial(repairs.call, ask))
     hedging = Hedging(
         ask,

@@ -99,7 +99,7 @@ class TaskFiles:
                 size = written_bytes(target)
         except BaseException as error:
             if isinstance(batches, Generator):
-                with suppress(Exception):  # it has an error already, or ends its calls
+                with suppress(Exception):  # the error above is the one to report
                     batches.close()
             if isinstance(error, OSError) and error not in of_the_input:
                 raise TidegateError(

@@ -449,13 +449,13 @@ class PartitionRun:
 def one_clock(
     monotonic_ns: Callable[[], int] = time.monotonic_ns, time_ns: Callable[[], int] = time.time_ns
 ) -> Callable[[], int]:
-    """Return a monotonic clock in µs since the epoch; a closure, as it is read twice per row."""
+    """Return a monotonic clock in µs since the epoch; a closure, as each row reads it twice."""
     epoch_us = (time_ns() - monotonic_ns()) // 1000
     return lambda: epoch_us + monotonic_ns() // 1000
 
 
 _collector = threading.Lock()
-_thresholds: list[tuple[int, int, int]] = []  # for each run of this process, those before the first
+_thresholds: list[tuple[int, int, int]] = []  # one entry a run: the thresholds before the first
 
 
 @contextmanager

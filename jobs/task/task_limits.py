@@ -72,7 +72,7 @@ class TaskLimits:
         self._usable_lease: dict[str, tuple[int, float]] = {}
         self._sent = 0  # number of heartbeats
         self._answered = 0  # number of the latest heartbeat with an answer
-        self._sent_at = 0.0  # by the loop's time, of the latest heartbeat
+        self._sent_at = 0.0  # when the latest heartbeat was sent, on the loop's clock
 
     def set_operators(self, chain: Chain) -> None:
         """Set the operators to resize, once they are made."""
@@ -166,7 +166,7 @@ class TaskLimits:
             services: The leases by service.
         """
         if number < self._sent:
-            return  # it does not know what a later heartbeat gave back
+            return  # the driver sent it before a later heartbeat gave something back
         self._answered = number
         if share:
             self.share = [*share]

@@ -48,11 +48,11 @@ from airflow.timetables.trigger import CronPartitionTimetable
 FORMAT = 1  # of the manifest, and of the results of `tidegate run --json`
 DAY_LONG = dt.timedelta(days=1)
 AFTER_A_CRASH = dt.timedelta(minutes=1)
-# of the pause between looks at jobs of a vendor, as of `tidegate run --wait-for-jobs`
+# factors of the pause between looks at jobs of a vendor, as in `tidegate run --wait-for-jobs`
 PAUSE_GROWS, PAUSE_GROWS_AT_MOST = 1.5, 20.0
 GRACE = 4.0  # s between SIGTERM and SIGKILL; Airflow kills the task 5 s after SIGTERM
 NOTHING_DONE = ("unchanged", "no input")
-# of the days of a refresh these decide last how the task ends, the first ones last of all
+# ends of days that decide how the task of a refresh ends only if no day ended worse; mildest first
 MILD = (*NOTHING_DONE, "waiting", "not started", "stopped: service", "crashed")
 PR_SET_PDEATHSIG = 1
 WIDTH = 100  # characters of a line of a log; the page cuts longer ones
@@ -400,8 +400,8 @@ class DayBefore(CronPartitionTimetable):
             return run
         day = dt.date.fromisoformat(run.partition_key) - DAY_LONG
         minute, hour = map(int, self.summary.split()[:2])
-        # as of a backfill of the day: Airflow goes on after the run with the last date, and would
-        # make this one again after a backfill with a later date
+        # the date that a backfill of the day has: Airflow continues after the run with the last
+        # date, and would make this run again after a backfill with a later date
         at = self.localize_partition_datetime(dt.datetime.combine(day, dt.time(hour, minute)))
         return run._replace(partition_date=at, partition_key=day.isoformat())
 

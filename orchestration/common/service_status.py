@@ -30,10 +30,10 @@ class LookupAtWork(Facts):
     day: str
     run_id: str
     lookup: str
-    rows: int  # of the run that are done; keys where it asks keys first
+    rows: int  # rows of the run that are done; of a prefetch, keys
     rows_total: int
     unit: str  # rows or keys
-    left_s: float | None  # until these are done
+    left_s: float | None  # s until all rows, or keys, are done
     waits: str  # why no call of the run may start; empty: calls may start
     sent: int = 0
     in_flight: int = 0

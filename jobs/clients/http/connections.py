@@ -14,7 +14,8 @@ from jobs.declare.lookup import Key
 # receives the keys whose answers may be another key's
 TellDoubt = Callable[[Sequence[Key]], None]
 
-# of an answer's head: aiohttp refuses some that other clients read, and each retry would be billed
+# limits of an answer's head: by default aiohttp refuses heads that other clients read, and each
+# retry would be billed
 HEADS: Mapping[str, Any] = {"max_line_size": 65_536, "max_field_size": 65_536, "max_headers": 1_000}
 CONNECTIONS_KEPT = 100  # connections closed before their last answer, with the answers' keys
 CLOSED_WITHIN = 0.5  # s for TLS's close and unsent data; then the connection is aborted

@@ -212,7 +212,7 @@ class ServiceSession:
             AccessRefused: The service denies access.
         """
         request = self._counts.request(items)
-        request.tells = self._usage is not None
+        request.reports_use = self._usage is not None
         LEAVING.set(request)
         try:
             response = await self._exchange(

@@ -16,7 +16,7 @@ from jobs.declare.answers.json_text import read_json
 from jobs.declare.values.templates import as_json, dumped
 
 PIECE = 1 << 16  # bytes read at once
-# by Content-Encoding, as stores give what was uploaded so: what Arrow calls it, if it reads it
+# Content-Encoding, which a store repeats from the upload -> name in Arrow; None: Arrow lacks it
 PACKINGS = {"gzip": "gzip", "x-gzip": "gzip", "br": "brotli", "zstd": "zstd", "deflate": None}
 
 Unpacked = IO[bytes] | gzip.GzipFile | io.BufferedReader

@@ -122,7 +122,8 @@ def forget(
     for candidate in (*(reader for kept in ledgers for _, reader in kept.read_by), *others):
         if not any(candidate is other for other in readers):
             readers.append(candidate)
-    # by table and day; `_erase` enters its own runs, so that a last look finds those of others
+    # the last run by table and day; `_erase` enters the runs that it makes, so that a last look
+    # finds runs of other processes
     had = {table: last_runs(table) for table in {enrichment.output.path for enrichment in readers}}
     for enrichment in readers:
         run_records.fetch(enrichment.name, enrichment.output.path)

@@ -40,8 +40,8 @@ def last_published(
     published = [one for one in records if one.state == "published" or one.facts.run_id in seen]
 
     def order(record: DayRecord) -> tuple[bool, str, int, str]:
-        # by time only if the files do not decide: clocks of hosts differ, and versions of a deleted
-        # table begin again
+        # times come after the files: clocks of hosts differ, and the versions of a table that was
+        # deleted begin again
         at, version = record.published_at or "", record.published_version or 0
         return record.facts.run_id in seen, at, version, record.facts.started_at
 

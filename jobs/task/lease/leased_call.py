@@ -34,27 +34,28 @@ class Lease(Protocol):
 
 
 class LeasedCall:
-    """A call within a lease, which is ended before its lease could end.
+    """A call within a lease. The lease ends the call before it may end itself.
 
     Args:
         lease: Has granted the call.
 
     Attributes:
-        began, until: Its start and the latest end, by the lease's clock.
+        began: When it began, in s by the lease's clock.
+        until: When the lease ends it at the latest.
         probes: Whether it finds out if a pause has ended.
         use: What it uses of limits with a window.
         task: Its task.
-        tells: Whether its end tells anything of the service.
+        is_counted: Whether its end counts for a limit that adapts to the service.
     """
 
     __slots__ = (
         "_cancelling",
         "_lease",
         "began",
+        "is_counted",
         "is_late",
         "probes",
         "task",
-        "tells",
         "until",
         "use",
     )
@@ -62,7 +63,7 @@ class LeasedCall:
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
         self.is_late = False
-        self.probes, self.tells = False, True
+        self.probes, self.is_counted = False, True
         self.use: CallUse | None = None
         self.began = self.until = 0.0
         task = asyncio.current_task(lease.loop)  # finding the loop costs a system call
@@ -97,14 +98,14 @@ class LeasedCall:
         """Do nothing: no limit counts what it used."""
 
     def note_unknown_use(self) -> None:
-        """Do nothing, likewise."""
+        """Do nothing: no limit counts what it used."""
 
 
 async def within_lease(lease: Lease, send: Callable[[T], Awaitable[R]], keys: T) -> R:
-    """Send a request, or call a key, once the lease grants it.
+    """Send a request, or call a key, once the lease grants it. A cancel ends the call.
 
     Raises:
-        CallFailed: It had no answer when the lease ended it.
+        CallFailed: The call had no answer when the lease ended it.
     """
     if not lease.may_start():
         await lease.turn()

@@ -152,7 +152,7 @@ class ServiceLease:
         IN_CALL.set(None)  # the next calls of this worker may belong to no lease
         if call.use is not None:
             call.use.end(known=known)
-        if self.observed is not None and call.tells:
+        if self.observed is not None and call.is_counted:
             now = self.clock()
             self.observed.note(now - call.began, answered=answered, known=known)
             if self.observed.tells_enough(now, self.calls):
@@ -169,7 +169,7 @@ class ServiceLease:
     def overtaken(self, task: asyncio.Task[Any]) -> None:
         """Do not count how this task's call ends, as another call for its key was quicker."""
         for call in self._calls:
-            call.tells = call.tells and call.task is not task
+            call.is_counted = call.is_counted and call.task is not task
 
     def may_start(self) -> bool:
         """Return whether a call may start now."""

@@ -28,7 +28,7 @@ class Hedging:
         after: Seconds without an answer until the second call, or "p95" of this task's latest
             answers.
         gate: While it is closed, no second call starts.
-        lease: Grants second calls, and learns of the slower call that its end tells nothing.
+        lease: Grants second calls, and does not count how the slower call ends.
         on_second: Called when a second call begins.
         on_throttled: Called when the service throttles one of two calls, and the other goes on.
     """
@@ -104,7 +104,7 @@ class Hedging:
             self._running.discard(task)
             if has_result(task) and first_runs:
                 self._overtaken(own)
-                first.reschedule(loop.time())  # ends it, as with a time limit
+                first.reschedule(loop.time())  # ends the first call
 
         first_runs = True
         timer = loop.call_later(after, begin)
@@ -128,7 +128,7 @@ class Hedging:
     async def _answer_after(
         self, error: CallFailed | Throttled, second: asyncio.Task[Any] | None
     ) -> Any:
-        """Returns the second call's answer; without it raises the error of the first."""
+        """Return the answer of the second call. Raises the error of the first if there is none."""
         if second is None or not await _succeeds(second):
             raise error
         if isinstance(error, Throttled):
@@ -144,6 +144,7 @@ class Hedging:
             raise
 
     async def close(self) -> None:
+        """Wait for second calls that are being cancelled."""
         if self._running:
             await asyncio.wait(self._running)
 

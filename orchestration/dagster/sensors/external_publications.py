@@ -31,7 +31,7 @@ from orchestration.dagster.declared import Declared
 # publications per look: Dagster allows it a minute, and a look that is cut off would restart for
 # ever
 AT_ONCE = 10
-LENGTH_OF_RUN_ID = 36  # of a Dagster run; our runs append to it
+LENGTH_OF_RUN_ID = 36  # of a Dagster run; Tidegate appends to it for a day
 NOTHING_YET = -1
 Event = dg.AssetMaterialization | dg.AssetObservation
 

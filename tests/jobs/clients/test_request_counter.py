@@ -96,7 +96,7 @@ def test_a_request_that_was_not_written_leaves_its_keys_to_the_next():
     keys = Unasked(3)
     for is_written in (False, True, True):
         request = counts.request(keys)
-        request.tells = True
+        request.reports_use = True
         request.leaves()
         if is_written:
             request.is_written()
