@@ -1,5 +1,6 @@
 """Writes the rows of a drawn declaration as files of its format, in every way that is allowed."""
 
+import contextlib
 import datetime as dt
 import gzip
 import json
@@ -34,7 +35,8 @@ def write_files(form, folder, rows, files, draws):
         for old in folder.glob(f"{place.name}*"):
             old.unlink()
         if form == "parquet":
-            pq.write_table(table_of(part), place)
+            table = table_of(part)
+            pq.write_table(_narrower(table, draws) if number else table, place)
         elif part:
             lines = csv_lines(part, draws) if form == "csv" else json_lines(part, draws)
             _write_text(place, lines, draws)
@@ -45,6 +47,20 @@ def table_of(rows):
     for name, kind in COLUMNS.items():
         columns[name] = pa.array([row[name] for row in rows], TYPES[kind][0])
     return pa.table(columns)
+
+
+def _narrower(table, draws):
+    """The table as an older program may have written it: without columns that are null, and with
+    numbers in a type of fewer bits.
+    """
+    for name in table.column_names if draws.random() < 0.5 else ():
+        column, place = table[name], table.schema.get_field_index(name)
+        if column.null_count == len(column) and draws.random() < 0.5:
+            table = table.remove_column(place)
+        elif name in ("id", "number") and draws.random() < 0.5:
+            with contextlib.suppress(pa.ArrowInvalid):  # some value needs all bits
+                table = table.set_column(place, name, column.cast(pa.int32()))
+    return table
 
 
 def in_format(form, row):
