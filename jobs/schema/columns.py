@@ -193,13 +193,13 @@ def nullable(columns: StructType) -> StructType:
 RUN_ID = "run_id"  # string: the run that wrote the row
 LETTER_COLUMNS = ("_lookup", "_key", "_status", "_error", "_attempts", "_at")  # of a dead letter
 
-# -- of the tables of windows, next to their keys and aggregates; and of the rows that are in none
+# -- columns of the tables of windows, next to keys and aggregates, and of the rows in no window
 # ---------------------
 WINDOW_START, WINDOW_END, WINDOW_ROWS = "window_start", "window_end", "window_rows"
-# with panes="all": number of the firing, from 0; ON_TIME or FIRED_LATE
+# with panes="all": the number of the firing, from 0, and ON_TIME or FIRED_LATE
 PANE, FIRED = "pane", "fired"
-INPUT_DAY = "input_day"  # the day of the input that the window's rows are of
-# of a dropped row: in force at its arrival; TOO_LATE or NO_EVENT_TIME
+INPUT_DAY = "input_day"  # the day of the input that has the window's rows
+# of a dropped row: the watermark at its arrival, and TOO_LATE or NO_EVENT_TIME
 WATERMARK, REASON = "watermark", "reason"
 WINDOW_COLUMNS = (WINDOW_START, WINDOW_END, WINDOW_ROWS, PANE, FIRED, INPUT_DAY)
 DROPPED_COLUMNS = (WINDOW_START, WINDOW_END, WATERMARK, REASON, INPUT_DAY)
@@ -211,7 +211,8 @@ TOO_LATE, NO_EVENT_TIME = "late", "no event time"
 Outcome = Literal["ok", "miss", "skipped", "fallback", "timeout", "error", "unknown", "not_asked"]
 OUTCOMES: tuple[Outcome, ...] = typing.get_args(Outcome)
 Source = Literal["call", "ledger", "shared"]
-SOURCES: dict[Outcome, tuple[Source | None, ...]] = {  # of a row with this outcome; None: null
+# the sources that a row with the outcome may have; None: null
+SOURCES: dict[Outcome, tuple[Source | None, ...]] = {
     "ok": ("call", "ledger", "shared"),
     "miss": ("call", "ledger", "shared"),
     "skipped": (None,),
@@ -226,11 +227,11 @@ FAILED: tuple[Outcome, ...] = ("timeout", "error", "unknown")  # the outcomes wi
 NOT_REPEATED = "the call must not be made twice"  # in the text of every `unknown`
 # begins the error of a row that is not called because Python cannot hold its key
 UNREAD_KEY = r"^key \w+ is (not UTF-8 text|outside the years 1 to 9999|not to be read): "
-# instead of a stored answer's outcome: there is none; there may have been one
+# in place of the outcome of a stored answer: none is stored; none is, but may have been
 NONE, GONE = "none", "gone"
-# of a stored answer, boolean: whether the run that is checked stored it; null: not known
+# boolean column of stored answers: whether the checked run stored the answer; null: not known
 BY_RUN = "by_run"
-BY_LEDGER = "by_ledger"  # of a key and answer time, boolean: all rows have it from the ledger
+BY_LEDGER = "by_ledger"  # boolean, by key and answer time: all rows got it from the ledger
 Mode = Literal["unordered", "ordered", "key_ordered"]
 MODES: tuple[Mode, ...] = typing.get_args(Mode)
 Severity = Literal["error", "warn"]

@@ -197,7 +197,7 @@ class DeclaredFacts(Facts):
     windows: tuple[WindowFacts, ...] = ()
     fields: dict[str, str] = field(default_factory=dict)  # declared field -> a hash of its value
     iceberg: str = ""  # the Iceberg table that shows the published one; empty: none
-    parquet: str = ""  # the same for a folder of Parquet
+    parquet: str = ""  # the folder of Parquet that shows it; empty: none
     choices: tuple[ChoiceFacts, ...] = ()
     personal: tuple[str, ...] = ()  # columns with personal values, in lower case
 
@@ -247,9 +247,9 @@ class WrittenWindows(Facts):
 
     name: str
     files: tuple[str, ...]  # absolute paths, Parquet: a row per window, or per firing
-    dropped_files: tuple[str, ...]  # the same: the rows that are in no window
+    dropped_files: tuple[str, ...]  # absolute paths, Parquet: the rows that are in no window
     windows: int  # rows in `files`
-    rows: int  # of the day, in at least one window
+    rows: int  # rows of the day that are in at least one window
     dropped: int  # late for every window
     no_event_time: int
 
@@ -310,13 +310,13 @@ class DayFacts(Facts):
     input_version: int | None = None
     input_table: str = ""  # id of this table
     unread: tuple[str, ...] = ()  # what lies beside the input's files, or in no day of its table
-    # with Input(rows="changed"); `files` are of the rows that were enriched
+    # set with Input(rows="changed"): `files` then have only the rows that were enriched
     changes: RowChanges | None = None
     # files with the rows that are published again unchanged
     kept_files: tuple[str, ...] = ()
     # facts of the files that tasks wrote on the store of the table
     written: tuple[WrittenFile, ...] = ()
-    # in the run's folder, for the tables beside the published one, until the run is published
+    # files for the tables beside the published table, in the run's folder until it is published
     audit_files: tuple[WrittenFile, ...] = ()
     letter_files: tuple[WrittenFile, ...] = ()
     # version of all files found in the input, from names, sizes and times; empty: unknown
@@ -342,13 +342,13 @@ class BilledUnit(Facts):
 class Billed(Facts):
     """The cost of one lookup's calls at the declared prices."""
 
-    units: int  # of the first unit with a price
+    units: int  # number of the first unit with a price
     lost: int
     unit: str
     cost: str  # of all units
     currency: str
     saved: str = "0"  # cost that the ledger's answers saved, each key once
-    by_unit: tuple[BilledUnit, ...] = ()  # of each unit, where several have a price
+    by_unit: tuple[BilledUnit, ...] = ()  # each unit, if several have a price
 
     @property
     def parts(self) -> tuple[BilledUnit, ...]:
@@ -487,10 +487,11 @@ class DayRecord(Facts):
     published_version: int | None = None
     published_at: str | None = None
     warnings: tuple[str, ...] = ()  # sentences: faults beside the day that do not hold it back
-    # id of the batch before, of a stream, whose figures are in these; that record is obsolete
+    # id of the previous batch of a stream, whose figures are in these; its record is obsolete
     adds_to: str = ""
-    first_published_at: str = ""  # of the batches in these figures; empty: of this run alone
-    # id of the run or batch before whose rows and calls, but no bill, are in these figures
+    # when the first batch in these figures was published; empty: they are of this run alone
+    first_published_at: str = ""
+    # id of the previous run or batch whose rows and calls, but no bill, are in these figures
     counts_too: str = ""
 
     @property
@@ -542,6 +543,6 @@ class RunBill(Facts):
     run_id: str
     started_at: str  # ISO 8601, UTC
     lookups: tuple[LookupFacts, ...]  # those with a price
-    folder: str  # absolute; of its tasks' counts
-    services: tuple[str, ...] = ()  # of each of these lookups, as its limits over runs are named
-    ledger: str | None = None  # which has the bills of jobs
+    folder: str  # absolute path of the folder with its tasks' counts
+    services: tuple[str, ...] = ()  # the service of each of these lookups, as its limits are named
+    ledger: str | None = None  # the ledger, which has the bills of jobs

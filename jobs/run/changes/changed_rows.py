@@ -219,7 +219,7 @@ class Comparison:
 
     def found(self, stage: Stage | None = None) -> ChangedRows:
         if self.published is not None:
-            # of values that do not compare: all count as new
+            # if values cannot be compared, all rows count as new
             with contextlib.suppress(pa.ArrowException):
                 return self.changes(stage)
         return ChangedRows(

@@ -54,7 +54,7 @@ class _Job:
     listener: int | None  # number of the listener that gets its progress
     keepers: Mapping[str, LeaseKeeper]  # by service, the run's leases
     tasks: dict[str, _Task] = field(default_factory=dict)  # connected tasks, by name
-    # by name, of lost tasks: until when they may call
+    # lost tasks, by name: until when they may call
     lost: dict[str, float] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)  # lost tasks that may be at work
     failed: dict[str, Any] | None = None  # the failed task's message

@@ -57,7 +57,7 @@ class RunLeases:
         self._name, self.url = name, url
         self._owner = f"{socket.gethostname()}-{os.getpid()}-{token(TOKEN_BYTES)}"
         self._clock = clock
-        # by service, and the run if its budgets are settled
+        # by service and run; the run is empty unless its budgets are settled
         self._keepers: dict[tuple[str, str], LeaseKeeper] = {}
         self._lock = threading.Lock()
         self._beats: dict[tuple[str, str], asyncio.Task[None]] = {}  # of the keepers
@@ -361,7 +361,7 @@ def end_run(bill: RunBill) -> bool:
     return _leases is None or not _leases.is_here or _leases.end_run(bill)
 
 
-# of this driver's runs, which follow each other within a window
+# by service, kept over this driver's runs, because a run may begin in the window of the run before
 _alone: dict[str, LeaseKeeper] = {}
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ENGINE = "TIDEGATE_ENGINE"  # variable of the environment
 SPARK, LOCAL = "spark", "local"
-ROWS_IN_DRIVER = 250_000  # of which the driver itself reads the files; for fewer, workers cost more
+ROWS_IN_DRIVER = 250_000  # up to which the driver reads the files: workers would cost more
 
 
 class Engine(Protocol):

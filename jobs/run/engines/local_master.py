@@ -42,8 +42,8 @@ def start_settings(master: str) -> dict[str, str]:
         "spark.master": with_attempts(master),
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
-        # Other users of the machine reach loopback too. Spark makes a secret itself; but its server
-        # of accumulators waits for ever for a client that connects and sends nothing, and its
+        # Other users of the machine reach loopback too. Spark makes a secret itself, but its
+        # accumulator server waits for ever for a client that connects and sends nothing, and its
         # daemon forks for each connection.
         "spark.authenticate": "true",
         "spark.python.unix.domain.socket.enabled": "true",

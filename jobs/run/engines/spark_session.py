@@ -19,15 +19,15 @@ OF_SESSION = {
     "spark.sql.session.timeZone": "UTC",
     # the window over the input is counted in whole batches
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
-    # by the least and greatest values of a file, which leave out NaN and tell -0.0 from 0.0
+    # off: it uses the least and greatest values of a file, without NaN and with -0.0 below 0.0
     "spark.sql.parquet.filterPushdown": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.shuffle.partitions": "8",
 }
-# of the application, if spark-submit was given them
+# settings that stay as spark-submit was given them
 OF_USER = ("spark.ui.enabled", "spark.python.daemon.module")
-# Processes give back a batch's memory; otherwise their memory grows with the rows, and a stream's
-# with its batches: Arrow's allocator has a heap for each thread, and batches move between threads;
+# Processes give back the memory of a batch; otherwise it grows with the rows, and in a stream with
+# the batches: Arrow's allocator has a heap for each thread, and batches move between threads;
 # without a bound glibc keeps ever larger blocks.
 GIVING_BACK = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_TRIM_THRESHOLD_": "1048576"}
 OF_APPLICATION = {  # settings that only the start of Spark can apply

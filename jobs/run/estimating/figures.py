@@ -48,8 +48,8 @@ class Rung(Facts):
     vendor: str
     calls: float
     cost: str | None  # decimal; None without a price per item or request
-    fill: float  # of all rows, those whose answer is this vendor's and accepted
-    sample: int  # stored answers from which that is forecast
+    fill: float  # share of all rows whose accepted answer is from this vendor
+    sample: int  # number of stored answers from which this is forecast
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Estimate(Facts):
     enrichment: str
     days: tuple[str, ...]  # with input
     without_input: tuple[str, ...]
-    published: int  # of the days, with the current declaration
+    published: int  # days that are published with the current declaration
     rows: int  # that would be enriched
     ledger: str | None
     lookups: tuple[LookupEstimate, ...]
