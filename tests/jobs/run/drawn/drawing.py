@@ -57,7 +57,7 @@ def draw(seed: int) -> Drawn:
 def _at_one_service(looks: list[Look], seed: int) -> list[Look]:
     """The lookups, possibly two of them at one service, with its prices and its budget."""
     can_share = [one for one in looks if one.kind in ("http", "body", "coroutine")]
-    can_share = [one for one in can_share if not one.bills_use]
+    can_share = [one for one in can_share if not one.bills_use and "on_timeout" not in one.policies]
     if len(can_share) < 2 or random.Random(f"service:{seed}").random() < 0.5:
         return looks
     first, second = can_share[:2]

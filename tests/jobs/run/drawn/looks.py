@@ -104,7 +104,8 @@ def _with_stops(look: Look, seed: int) -> Look:
 def _with_throttling(look: Look, seed: int) -> Look:
     """The lookup, possibly of a vendor that throttles in answers of status 200."""
     draws = random.Random(f"throttles:{seed}:{look.name}")
-    if look.kind not in ("http", "body") or not look.has_cache or draws.random() > 0.3:
+    can = look.kind in ("http", "body") and look.has_cache and "on_timeout" not in look.policies
+    if not can or draws.random() > 0.3:
         return look
     fields = look.fields | {"throttled_when": [429, 503, "$.over == true"]}
     return replace(look, moods=(*look.moods, "over"), fields=fields)
@@ -127,8 +128,9 @@ def _with_hangs(look: Look, seed: int) -> Look:
     finishes = look.kind != "coroutine" and look.has_cache and draws.random() < 0.5
     if finishes:
         fields |= {"attempt_timeout": 10 * PATIENCE, "finish_after_timeout": True}
+    moods = [mood for mood in look.moods if mood not in ("throttled", "busy")]
     return replace(
-        look, moods=(*look.moods, "dozes" if once else "slow"), finishes=finishes, retries=0,
+        look, moods=(*moods, "dozes" if once else "slow"), finishes=finishes, retries=0,
         policies=look.policies | {"on_timeout": on_timeout},
         fields=look.fields | fields | {"on_timeout": on_timeout},
     )  # fmt: skip
