@@ -10,7 +10,7 @@ from jobs.schema.records import DayMetrics, LookupMetrics
 
 SHARE_OF_GATE = 0.2  # of the time; a gate closed for longer is the limiting factor
 SHORTEST_GATE = 0.5  # s: every run waits for a tenth of a second for its first part of the limits
-SHARE_OF_WAITS = 0.5  # of the time; then an adaptive limit for which calls waited is it
+SHARE_OF_WAITS = 0.5  # of the time; a longer wait for the adaptive limit is the limiting factor
 SHARE_OF_LOOP = 0.9  # busy: then part of a call's time is its wait for a turn in the loop
 SHARE_OF_SLOTS = 0.8  # in use on average
 SHARE_OF_REPEATS = 0.2  # repeats, as a share of the calls
