@@ -144,6 +144,7 @@ def main() -> int:
     count = failed = charges = steps = digest = 0
     virtual, cpu = 0.0, time.process_time()
     with tempfile.TemporaryDirectory(prefix="tidegate-nights-", dir=_fast_folder()) as base:
+        tempfile.tempdir = base  # a night that waits for another program's lock is not the same
         if options.shorten:
             night, outcome = shorten(next(nights(options, kind)), kind.play, pathlib.Path(base))
             report(night, outcome, trace=options.trace)

@@ -2,22 +2,28 @@
 its own process.
 """
 
+import fcntl
+import os
 import re
 import subprocess
 import sys
 
 import pytest
 
+from jobs.storage.locked_folders import temporary_folder
 from tests.simulation.planting import planted_faults
 from tests.support.sources import ROOT
 
 SEEDS = ROOT / "tests" / "simulation" / "seeds.txt"
 
 
-def simulate(*arguments):
+def simulate(*arguments, **variables):
     """Play nights in a process of their own; returns what it printed."""
     command = [sys.executable, "-m", "tests.simulation", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = os.environ | variables
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def digests(printed):
@@ -62,6 +68,19 @@ def test_a_night_is_the_same_in_two_processes_whatever_ran_before(kept_nights, t
     last.write_text(SEEDS.read_text().splitlines()[-1])
     alone = simulate("--night", str(last), "--trace")
     assert digests(alone.stdout) == digests(kept_nights.stdout)[-1:] != []
+
+
+@pytest.mark.process
+def test_a_night_waits_for_no_other_program_of_the_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with temporary_folder() as folder:
+        other = os.open(folder.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            played = simulate("--seed", "26", TMPDIR=str(tmp_path))
+        finally:
+            os.close(other)
+    assert played.returncode == 0, played.stdout[-2000:]
 
 
 @pytest.mark.process
