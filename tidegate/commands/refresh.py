@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from jobs.declare.finding.discovery import Discovered, discover
-from jobs.declare.values.calendar import require_day, unit_of
+from jobs.declare.values.calendar import name_unit, require_day
 from jobs.process.day_options import DayOptions
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
@@ -96,7 +96,7 @@ def _say(lookup: str, matched: Matched, file: TextIO) -> None:
     meet = counted(len(matched.keys), "stored answer meets", "stored answers meet")
     print(f"{lookup}: {meet} the condition{before}.", file=file)
     for _, enrichment, days in matched.days:
-        unit = unit_of(days)
+        unit = name_unit(days)
         stand = counted(len(days), f"{unit} stands", f"{unit}s stand")
         print(
             f"  {enrichment.name}: {stand} on them{': ' if days else ''}{', '.join(days)}",

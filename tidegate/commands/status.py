@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from jobs.declare.values.calendar import unit_of
+from jobs.declare.values.calendar import name_unit
 from jobs.errors import DeclarationError
 from jobs.wording import counted, listed, priced
 from tidegate.commands.command import (
@@ -98,7 +98,7 @@ def _wrong(table: TableStatus) -> Iterator[str]:
             yield ""
     missing = [day for day in table.bad if day.is_missing and day is not table.last]
     if missing:
-        count = counted(len(missing), unit_of([day.day for day in missing]))
+        count = counted(len(missing), name_unit([day.day for day in missing]))
         yield f"{table.enrichment}  {count} of the last {len(table.days)} MISSING"
         yield from entry("", listed(_spans(table.days), 10), 2)
         yield ""

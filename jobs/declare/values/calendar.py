@@ -93,7 +93,7 @@ def require_day(day: str, where: str = "day", every: Every = "day") -> str:
     raise DeclarationError(f"{where} is {day!r}; it must be {what}.")
 
 
-def unit_of(days: Sequence[str]) -> str:
+def name_unit(days: Sequence[str]) -> str:
     """Return what these are, for a sentence: day, hour or partition."""
     if all(map(is_day, days)):
         return "day"

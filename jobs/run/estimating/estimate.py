@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobs.declare.chains import places_read
-from jobs.declare.values.calendar import unit_of
+from jobs.declare.values.calendar import name_unit
 from jobs.errors import DeclarationError, NoInput
 from jobs.ledger.index import write_index
 from jobs.run.changes.changed_rows import find_changes
@@ -85,8 +85,8 @@ def _find_days(enrichment: Enrichment, days: Sequence[str]) -> dict[str, InputDa
                 raise
     if not found:
         raise DeclarationError(
-            f"{enrichment.name}: input: none of the {len(days)} {unit_of(days)}s has any; nothing "
-            "to plan."
+            f"{enrichment.name}: input: none of the {len(days)} {name_unit(days)}s has any; "
+            "nothing to plan."
         )
     for input_day in found.values():
         check_columns(enrichment, input_day.names)

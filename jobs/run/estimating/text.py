@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 
-from jobs.declare.values.calendar import unit_of
+from jobs.declare.values.calendar import name_unit
 from jobs.run.estimating.figures import Estimate, LookupEstimate, WaterfallEstimate
 from jobs.wording import counted
 
@@ -22,7 +22,7 @@ def _lines(estimate: Estimate) -> Iterator[str]:
     first, last, without = estimate.days[0], estimate.days[-1], estimate.without_input
     span = first if first == last else f"{first} .. {last}"
     published = f"{estimate.published} published with this declaration"
-    days = counted(len(estimate.days), unit_of(estimate.days))
+    days = counted(len(estimate.days), name_unit(estimate.days))
     yield f"{estimate.enrichment}   {span}   {days}, {published}"
     if without:
         more = " ..." if len(without) > MOST_DAYS else ""

@@ -10,7 +10,7 @@ import dagster as dg
 from dagster import MAX_RUNTIME_SECONDS_TAG
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.values.calendar import unit_of
+from jobs.declare.values.calendar import name_unit
 from jobs.errors import TidegateError
 from jobs.process.day_events import DayOutcome
 from jobs.process.day_options import DayOptions
@@ -110,7 +110,9 @@ class _DayStep:
             self._summarize_again(day)
         days = chosen.to_run
         if several:
-            context.log.info("%s of %s to run.", counted(len(days), unit_of(days)), len(tally.days))
+            context.log.info(
+                "%s of %s to run.", counted(len(days), name_unit(days)), len(tally.days)
+            )
             self._allow_time_for(len(days))
         options = DayOptions(self._mode.value.options, acceptance(self._mode), summaries=several)
         with contextlib.closing(self._pipeline.run(days, options, run_id=self._run_id)) as events:

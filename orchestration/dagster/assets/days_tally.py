@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
-from jobs.declare.values.calendar import unit_of
+from jobs.declare.values.calendar import name_unit
 from jobs.wording import counted
 
 NAMED = 3  # days that are not published, in the reason of a run of several
@@ -73,7 +73,7 @@ class DaysTally:
         named = " ".join(f"{day}: {one.reason.rstrip('.')}." for day, one in red[:NAMED])
         more = f" {len(red) - NAMED} more." if len(red) > NAMED else ""
         unpublished = f" Not published: {named}{more}" if red else ""
-        unit = unit_of(self.days)
+        unit = name_unit(self.days)
         rest = f" {counted(len(left), f'{unit} was', f'{unit}s were')} not begun." if left else ""
         unmade = "".join(
             f" Not made: {what}: {why.rstrip('.')}." for what, why in self.unmade[:NAMED]

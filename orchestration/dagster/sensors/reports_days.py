@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
-from jobs.declare.values.calendar import unit_of
+from jobs.declare.values.calendar import name_unit
 from jobs.wording import counted
 from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.sensors.dead_runs import end_dead_runs
@@ -70,7 +70,7 @@ def reports_days(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.S
                     instance, declared, version
                 )
                 if days:
-                    count = counted(len(days), unit_of(days))
+                    count = counted(len(days), name_unit(days))
                     news.append(f"{declared.name}: {count} published elsewhere.")
         reason = " ".join([*news, *dict.fromkeys(unread)]) or "Nothing new."
         return dg.SensorResult(
