@@ -45,6 +45,8 @@ def make_expectation(wanted: ExpectationFacts, common: Mapping[str, Any]) -> Any
         # a suite takes no expectation with an id
         made = kind(**{**wanted.arguments, **common, "id": None})
         _require_able(made, wanted.arguments)
+        if values := _value_set(made):
+            made.value_set = [*dict.fromkeys(values)]  # a repeated value would count as missing
     except Exception as wrong:  # noqa: BLE001  # Great Expectations raises errors of all kinds
         return f"{wanted.type}: {one_line(str(wrong), LONGEST)}"
     return made
@@ -67,6 +69,11 @@ def _find_kind(name: str) -> Any:
     return _KINDS.get(str(name).replace("_", "").lower())
 
 
+def _value_set(made: Any) -> list[Any]:
+    values = getattr(made, "value_set", None)
+    return values if isinstance(values, list) else []
+
+
 def _require_able(made: Any, given: Mapping[str, Any]) -> None:
     """Raises ValueError for what Great Expectations takes and judges wrongly, or not in Spark."""
     if made.suite_parameter_options:
@@ -76,10 +83,8 @@ def _require_able(made: Any, given: Mapping[str, Any]) -> None:
         raise ValueError(f"the rows have no order in Spark; {SQL} with lag() over (ORDER BY ...)")
     if getattr(made, "value_pairs_set", None) and made.row_condition is not None:
         raise ValueError(f"it ignores row_condition; {SQL}")
-    if isinstance(values := getattr(made, "value_set", None), list):
-        if None in values:
-            raise ValueError("value_set has None, which no rule about values finds; leave it out")
-        made.value_set = list(dict.fromkeys(values))  # otherwise a repeated value counts as missing
+    if None in _value_set(made):
+        raise ValueError("value_set has None, which no rule about values finds; leave it out")
     for text in [getattr(made, "regex", ""), *getattr(made, "regex_list", ())]:
         if broken := _find_broken(text):
             raise ValueError(f"regex {text!r} is broken: {broken}")
