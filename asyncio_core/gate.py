@@ -23,9 +23,8 @@ class Gate:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listeners: dict[
-            GateListener, bool
-        ] = {}  # -> whether the last notification was gate_opened
+        # -> whether the last notification was gate_opened
+        self._listeners: dict[GateListener, bool] = {}
         self._past_closed_seconds = 0.0  # without the current closure
         self._closed_at: float | None = None
         self._opens_at = -math.inf

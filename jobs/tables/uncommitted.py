@@ -32,10 +32,10 @@ def remove_uncommitted(table: str, *, older_than: timedelta, now: float) -> None
     for beside in (audit.table_of(table), dead_letters.table_of(table)):
         # in this order, because a run holds its lease until its rows are in the table
         with storing(beside):
-            there = list_below(beside)
+            listed = list_below(beside)
         working = {"", *at_work(table)}
         left = [
-            name for name, changed in there if changed <= before and _run_id(name) not in working
+            name for name, changed in listed if changed <= before and _run_id(name) not in working
         ]
         if left:
             named = named_files(beside)

@@ -1,4 +1,4 @@
-"""Days that `make demo` runs here and now are shown by Dagster as those of the workspace."""
+"""Dagster shows the days that `make demo` runs in its process, as it shows days of the workspace."""
 
 import dagster as dg
 import pytest

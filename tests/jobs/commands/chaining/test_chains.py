@@ -19,6 +19,9 @@ score = vendor("score", keys={"key": "company_id"}, returns="score INT", when="c
 grade = vendor("grade", keys={"key": "cast(score as string)"}, returns="grade STRING")
 firms = table(company, score, grade)
 """
+OF_PERSONS = CHAIN.replace(
+    "table(company, score, grade)", "table(company, score, grade, pii=['domain'])"
+)
 DOMAINS = [" A.example", "b.example", "a.example", "c.example", "d.example", None, "e.example"]
 
 
@@ -216,11 +219,7 @@ def test_check_refuses_a_chain_that_cannot_run(firms, capsys, refused):
 
 
 def test_keys_made_of_personal_answers_are_hashed_too(firms, capsys):
-    firms.declare(
-        CHAIN.replace(
-            "table(company, score, grade)", "table(company, score, grade, pii=['domain'])"
-        )
-    )
+    firms.declare(OF_PERSONS)
     answer_all(firms.vendors)
     firms.write_input({"domain": DOMAINS})
     assert firms.run() == 0

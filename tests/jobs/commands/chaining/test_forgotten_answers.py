@@ -7,16 +7,12 @@ import pyarrow.parquet as pq
 
 from jobs.ledger.keys import key_text
 from tests.jobs.commands.chaining.conftest import DAY
-from tests.jobs.commands.chaining.test_chains import CHAIN, DOMAINS, answer_all, stored_keys
+from tests.jobs.commands.chaining.test_chains import DOMAINS, OF_PERSONS, answer_all, stored_keys
 from tidegate.__main__ import main
 
 
 def test_keys_made_of_forgotten_answers_are_forgotten_with_them(firms):
-    firms.declare(
-        CHAIN.replace(
-            "table(company, score, grade)", "table(company, score, grade, pii=['domain'])"
-        )
-    )
+    firms.declare(OF_PERSONS)
     answer_all(firms.vendors)
     firms.write_input({"domain": DOMAINS})
     assert firms.run() == 0
