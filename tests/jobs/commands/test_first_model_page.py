@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.wording import money
 from tests.support.documents import blocks
 from tidegate.__main__ import main
 
@@ -55,7 +56,7 @@ def test_the_page_ends_with_a_table_whose_cost_is_the_sum_of_the_invoices(
     assert costs[1] < costs[0]
     assert re.search(r"cost  .*, .* to .* with 95 %, from \d+ stored answers", printed["plan"])
     total = sum(invoices.values(), Decimal(0))
-    assert f"{MONTH}: {total:f} USD" in printed["costs"]
+    assert f"{MONTH}: {money(total, 'USD')}" in printed["costs"]
     first = Counter(sample.becomes(number) for number in range(sample.REVIEWS))
     assert first == {"fits": 178, "misfit": 13, "cut": 5, "refused": 4}, "as the page says"
     (look,) = blocks("docs/your-first-model.md", "python")

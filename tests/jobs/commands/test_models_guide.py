@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from jobs.commands.replaying.dead_letters import find_dead_letters, group_letters
 from jobs.tables.records import run_records
+from jobs.wording import money
 from tests.support.chat_vendor import USUAL, ChatVendor
 from tests.support.documents import blocks
 from tidegate.__main__ import main
@@ -62,7 +63,7 @@ def test_each_review_ends_as_the_vendor_says_and_costs_are_its_invoice(vendor, c
     write(vendor, DAY, ROWS)
     vendor.weights = {"fits": 1}
     assert main(["try", "reviews", "--package", "declared", "--rows", "5"]) == 0
-    assert f": {vendor.invoice:f} USD" in capsys.readouterr().out
+    assert f": {money(vendor.invoice, 'USD')}" in capsys.readouterr().out
     vendor.weights, tried = USUAL, vendor.invoice
     assert main(["run", "reviews", "--package", "declared", "--day", DAY]) == 0
     rows = DeltaTable("data/labelled").to_pyarrow_table().to_pylist()
@@ -83,7 +84,7 @@ def test_each_review_ends_as_the_vendor_says_and_costs_are_its_invoice(vendor, c
 
     capsys.readouterr()
     assert main(["costs"]) == 0
-    assert f"{vendor.invoice:f} USD" in capsys.readouterr().out
+    assert money(vendor.invoice, "USD") in capsys.readouterr().out
     declared = vendor.project.declared("reviews")
     groups = group_letters(declared, find_dead_letters(declared, DAY))
     counts = {group.reason: group.letters for group in groups}
