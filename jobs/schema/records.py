@@ -491,7 +491,7 @@ class DayRecord(Facts):
     adds_to: str = ""
     # when the first batch in these figures was published; empty: they are of this run alone
     first_published_at: str = ""
-    # id of the previous run or batch whose rows and calls, but no bill, are in these figures
+    # id of the previous run or batch whose rows, but no calls, are in these figures
     counts_too: str = ""
 
     @property

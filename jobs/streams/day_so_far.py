@@ -39,10 +39,16 @@ def _priced_alike(before: Billed, now: Billed | None) -> bool:
 def run_plus_batch(run: DayRecord, now: DayMetrics) -> DayMetrics:
     """Returns the figures of a day after its run, kept rows included, plus the figures of a batch.
 
-    The run's bill stays in the run's record.
+    The calls of the run and their bill stay in the run's record.
     """
-    unbilled = tuple(replace(one, billed=None) for one in run.figures.lookups)
-    return add_batch(replace(run.figures, rows_out=run.rows_published, lookups=unbilled), now)
+    uncalled = tuple(
+        LookupMetrics(
+            one.name, one.outcomes, 0, 0, 0.0, 0.0, None, None,
+            from_ledger=one.from_ledger, shared=one.shared, oldest_answer_at=one.oldest_answer_at,
+        )
+        for one in run.figures.lookups
+    )  # fmt: skip
+    return add_batch(replace(run.figures, rows_out=run.rows_published, lookups=uncalled), now)
 
 
 def add_batch(before: DayMetrics, now: DayMetrics) -> DayMetrics:

@@ -22,8 +22,8 @@ from orchestration.common.deadlines import deadline
 
 MISSING, WAITING, RUNNING, PUBLISHED = "missing", "waiting", "running", "published"
 FINE = {PUBLISHED, WAITING, RUNNING}
-SUMMED = ("rows", "calls", "answers_from_ledger")
-FIGURES = (*SUMMED, "dead_letters", "cost")
+OF_ROWS = ("rows", "answers_from_ledger")
+FIGURES = (*OF_ROWS, "calls", "dead_letters", "cost")
 
 
 @dataclass(frozen=True)
@@ -176,12 +176,13 @@ def _work(runs: RecentRuns, since: dt.datetime) -> Work:
         *(count["cost"] for count in counts),
         *({charge.currency: float(charge.cost)} for charge in unrecorded),
     )
-    rows, calls, stored = (
+    rows, stored = (
         sum(count[name] for count in counts) - sum(count[name] for count in before)
-        for name in SUMMED
+        for name in OF_ROWS
     )
     parts = [part for charge in unrecorded for part in charge.parts]
-    calls += sum(part.units for part in parts if part.unit == "request")
+    requests = sum(part.units for part in parts if part.unit == "request")
+    calls = sum(count["calls"] for count in counts) + requests
     return Work(len(records) + len(bills), rows, calls, stored, costs)
 
 

@@ -17,7 +17,14 @@ from jobs.errors import PublishConflict, TidegateError
 from jobs.ledger.keys import key_text
 from jobs.run.estimating.last_run import last_runs
 from jobs.schema import columns as schema
-from jobs.schema.records import Billed, BilledUnit, LookupFacts, LookupMetrics, RowChanges
+from jobs.schema.records import (
+    Billed,
+    BilledUnit,
+    LookupFacts,
+    LookupMetrics,
+    PriceFacts,
+    RowChanges,
+)
 from jobs.streams import batch_publishing
 from jobs.streams.batch_publishing import MicroBatch, publish_batch
 from jobs.tables import dead_letters, publishing
@@ -138,7 +145,8 @@ BY_UNIT = tuple(BilledUnit(unit, 5, 0, "0.02") for unit in ("input_token", "outp
 def billed(record, *bills):
     """The record with a lookup for each of these names and bills."""
     lookups = tuple(
-        LookupMetrics(name, {}, 1, 0, 0.0, 0.0, None, None, billed=bill) for name, bill in bills
+        LookupMetrics(name, {}, 1, 0, 0.0, 0.0, None, None, rows_called=1, billed=bill)
+        for name, bill in bills
     )
     return replace(record, figures=replace(record.figures, lookups=lookups))
 
@@ -169,8 +177,23 @@ def test_the_bills_and_calls_of_two_batches_with_any_prices_are_all_kept(new):
             found[lookup.name, lookup.billed.currency, part.unit] += part.units
     assert found == expected
     assert [record.state for record in records] == ["published"] * len(records)
-    figures = run_records.of_run("flights", FIRST, "query-1-a").figures
-    assert (figures.rows_out, figures.calls) == (2, 2)
+    assert sum(record.figures.calls for record in records) == 2
+    assert run_records.of_run("flights", FIRST, "query-1-a").figures.rows_out == 2
+
+
+def test_a_batch_after_a_run_of_its_day_has_the_calls_of_its_bill():
+    publishing.publish(billed(run("day", FIRST, [1]), ("weather", EUR)))
+    batch = run_records.save(billed(run("query-0-a", FIRST, [7]), ("weather", EUR)))
+    with leased(TABLE, FIRST, "query-0-a") as lease:
+        publish_batch([batch], MicroBatch("query", 0), [lease])
+    enrichment = Enrichment(
+        name="flights", input=Input(path="raw"), lookups=[MOOD], output=Output(path=TABLE)
+    )
+    now = dt.datetime.now(dt.UTC)
+    (day,) = (day for day in read_table(enrichment, 3, now).days if day.day == FIRST)
+    assert (day.rows, day.calls, day.cost) == (2, 1, {"EUR": 0.05})
+    figures = last_runs("flights")["weather"]
+    assert figures.cost([PriceFacts("0.01", "EUR", "request")], 1) == "0.050000"
 
 
 def test_a_plan_has_the_last_calls_of_a_day_whose_batches_had_different_lookups():
