@@ -7,10 +7,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from data_quality.catalogue import CheckSpec, checks
-from data_quality.findings import Finding, personal_columns, plain
+from data_quality.findings import Finding, personal_columns
 from data_quality.judging import Judging, QualityResult, make_verdict
 from data_quality.rows.written_day import Evaluate, Stored, Tasks, WrittenDay
 from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used, quiet
+from jobs.schema.facts import plain
 from jobs.schema.personal import HIDDEN
 from jobs.schema.records import DayFacts, DayMetrics, DeclaredFacts, Verdict
 from jobs.storage.parquet_files import rows_of_files

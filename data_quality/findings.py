@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from jobs.schema import columns as schema
@@ -68,9 +66,6 @@ class Finding:
         sentence = f"{self.sentence}; first: {in_words(evidence[0])}"
         return replace(self, evidence=evidence, sentence=sentence)
 
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def personal_columns(declared: DeclaredFacts) -> set[str]:
     """Returns the columns with personal values and errors that may repeat one, in lower case."""
@@ -107,23 +102,6 @@ def identity_columns(declared: DeclaredFacts, names: Collection[str]) -> list[st
         *identity,
         *(name for name in OF_THE_TASK if name not in identity),
     ]
-
-
-def plain(value: Any) -> Any:
-    """Converts a value for JSON: times in ISO 8601, types that JSON lacks as text."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if (
-        value is None
-        or isinstance(value, bool | int | str)
-        or (isinstance(value, float) and math.isfinite(value))
-    ):
-        return value
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    return str(value)
 
 
 def in_words(row: dict[str, Any]) -> str:

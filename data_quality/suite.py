@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import great_expectations as gx
@@ -71,7 +72,7 @@ class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
         result = {
             "observed_value": finding.sentence,
             "unexpected_percent": percent,
-            **finding.plain(),
+            **asdict(finding),
         }
         return {"success": bool(finding.success), "result": result}
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_quality.check import Check
-from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain
+from data_quality.findings import ROWS_OF_EVIDENCE, Finding
 from data_quality.rows.input_rows import by_file
 from data_quality.rows.task_rows import Floats, Places, TaskRows, whole_number
 from data_quality.rows.written_day import WrittenDay
@@ -23,6 +23,7 @@ from jobs.schema.columns import (
     SOURCE_IDENTITY,
     SOURCE_ROW,
 )
+from jobs.schema.facts import plain
 from jobs.storage.urls import path_from_spark
 from jobs.wording import counted
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from data_quality.check import Check
-from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain
+from data_quality.findings import ROWS_OF_EVIDENCE, Finding
 from data_quality.rows.input_rows import by_file
 from data_quality.rows.task_rows import Places, TaskRows
 from data_quality.rows.watermarks import NO_TIME, event_times_ms
@@ -30,6 +30,7 @@ from jobs.schema.columns import (
     WINDOW_ROWS,
     WINDOW_START,
 )
+from jobs.schema.facts import plain
 from jobs.schema.records import DeclaredFacts, WindowFacts, WrittenWindows
 from jobs.storage.parquet_files import open_parquet
 from jobs.storage.urls import path_from_spark

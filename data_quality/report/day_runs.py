@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from jobs.schema.costs import sum_by_currency
+from jobs.schema.facts import Facts
 from jobs.schema.records import DayRecord, UnwrittenRun
 
 
 @dataclass(frozen=True)
-class RunLine:
+class RunLine(Facts):
     """A run of a day. Counts are None for a run that wrote no files."""
 
     run_id: str

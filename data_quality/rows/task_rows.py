@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_quality.findings import ROWS_OF_EVIDENCE, plain
+from data_quality.findings import ROWS_OF_EVIDENCE
 from jobs.arrow_values import readable_rows
 from jobs.schema import columns as schema
 from jobs.schema.columns import INPUT_SEQ, PARTITION
+from jobs.schema.facts import plain
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

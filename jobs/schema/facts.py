@@ -1,8 +1,10 @@
 """Plain data that survives JSON unchanged. Loads the standard library only."""
 
 import dataclasses
+import datetime as dt
 import functools
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -11,12 +13,17 @@ from typing import Any, Self
 Restorer = Callable[[Any], Any]
 
 
+@dataclasses.dataclass(frozen=True)
 class Facts:
     """Frozen plain data that survives JSON unchanged."""
 
     def to_json(self) -> str:
         # dataclasses.asdict copies all that is in it first
-        return json.dumps(self, default=_plain)
+        return json.dumps(self, default=lambda value: value.as_dict())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns its fields by name: Facts, and what JSON has."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -39,11 +46,21 @@ class Facts:
         return {name: _restorer(hint) for name, hint in typing.get_type_hints(cls).items()}
 
 
-def _plain(value: Any) -> Any:
-    """The fields of a dataclass, by name; else the text, as of an expectation's arguments."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    # sorted, because a plan is approved in another process, where a set has another order
+def plain(value: Any) -> Any:
+    """Converts a value for JSON: times in ISO 8601, sets sorted, types that JSON lacks as text."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if (
+        value is None
+        or isinstance(value, bool | int | str)
+        or (isinstance(value, float) and math.isfinite(value))
+    ):
+        return value
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    # because a plan is approved in another process, where a set has another order
     return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from jobs.schema.columns import Column, Mode, Panes, Severity, WindowKind, published_columns
 from jobs.schema.costs import sum_by_currency
-from jobs.schema.facts import Facts
+from jobs.schema.facts import Facts, plain
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,11 @@ class ExpectationFacts(Facts):
     """An expectation of the user, by its Great Expectations name."""
 
     type: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any]  # as the user wrote them, of any type
     severity: Severity = "error"
+
+    def as_dict(self) -> dict[str, Any]:
+        return super().as_dict() | {"arguments": plain(self.arguments)}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import pytest
 from enrichments.flights import flights
 from jobs.declare.enrichment import load
 from jobs.schema import columns as schema
-from jobs.schema.records import DeclaredFacts
+from jobs.schema.records import DeclaredFacts, Verdict
 from jobs.tables import audit, dead_letters
 from tidegate import (
     AsyncFunctionLookup,
@@ -678,6 +678,12 @@ def test_a_worker_that_gets_a_lookup_loads_no_sql_parser(tmp_path):
 
 def test_the_facts_go_through_json_unchanged():
     assert DeclaredFacts.from_json(flights.facts().to_json()) == flights.facts()
+
+
+def test_facts_with_any_other_value_that_json_lacks_are_refused():
+    verdict = Verdict("row_count", "failed", "error", "", evidence=({"at": date(2013, 1, 10)},))
+    with pytest.raises(AttributeError, match=r"'datetime\.date' object"):
+        verdict.to_json()
 
 
 def test_the_facts_name_arguments_of_expectations_that_json_lacks_by_their_text():
