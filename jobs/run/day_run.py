@@ -61,7 +61,7 @@ class DayRun:
     waits: Waits  # for jobs of vendors
 
     def run(self) -> DayRecord:
-        """Writes, counts and judges the files. Returns the saved record."""
+        """Writes, counts and judges the files. Returns the record."""
         started_at, began = _now(), self.clock()
         on_store = self._writes_on_store()
         spark = self.engine.spark if isinstance(self.engine, SparkEngine) else None
@@ -84,7 +84,8 @@ class DayRun:
         if self.checks:
             record = self._judged(plan, record, self.checks)
         # before it is reported, because the receiver decides about the day at once
-        run_records.save(record)
+        if self.rules.has_record:
+            run_records.save(record)
         run_bills.end(bill if is_settled else None)  # otherwise calls may still be in flight
         if self.checks:
             self._show("checked", record)

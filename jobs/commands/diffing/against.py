@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,18 +13,16 @@ from jobs.commands.remap import explain_lost_answers
 from jobs.declare.published.outputs import Output
 from jobs.errors import DeclarationError, TidegateError
 from jobs.run.day import run_day
-from jobs.run.engines.engine import ENGINE, LOCAL
+from jobs.run.engines.engine import LOCAL
 from jobs.run.plan.options import RunOptions
 from jobs.run.rows.local_rows import CURE
 from jobs.schema.facts import Facts
 from jobs.storage.locked_folders import temporary_folder
-from jobs.tables.records import run_records
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
 
 LOCAL_ONLY = "`tidegate test` has the local engine only."
-NAME = "{}__tested_{}"  # of no declared enrichment: the run's records go at its end
 
 
 @dataclass(frozen=True)
@@ -62,16 +57,15 @@ def run_against(
     if enrichment.ledger is None:
         raise DeclarationError(f"{enrichment.name} has no ledger: a test without calls needs one.")
     before = find_published(enrichment, day)
-    run_id, rules = new_id().hex, RunOptions(may_call=False, ignore_ttl=True)
-    with temporary_folder() as folder, _alone(enrichment.name, run_id) as name:
-        beside = replace(
-            enrichment,
-            name=name,
-            output=Output(path=str(folder / "table")),
-            summaries=(),
-            windows=(),
-        )
-        record = run_day(beside, day, run_id, rules=rules, checks=checks)
+    run_id, rules = new_id().hex, RunOptions(may_call=False, ignore_ttl=True, has_record=False)
+    with temporary_folder() as folder:
+        output = Output(path=str(folder / "table"))
+        beside = replace(enrichment, output=output, summaries=(), windows=())
+        try:
+            record = run_day(beside, day, run_id, rules=rules, checks=checks, engine=LOCAL)
+        except TidegateError as error:
+            error.args = (str(error).replace(CURE, LOCAL_ONLY), *error.args[1:])
+            raise
         # its id would be another one each time, and leads to no record
         after = DayVersion(None, "", tuple(sorted(record.facts.published_files)), record)
         red = [verdict for verdict in record.verdicts if verdict.holds_back]
@@ -80,23 +74,3 @@ def run_against(
             explain_lost_answers(before.files, record),
             compare(enrichment, day, before, after),
         )
-
-
-@contextmanager
-def _alone(tested: str, run_id: str) -> Iterator[str]:
-    """Choose the local engine and a name for the body, and remove the name's records afterwards.
-
-    Errors name the enrichment that is tested.
-    """
-    engine, name = os.environ.get(ENGINE), NAME.format(tested, run_id)
-    os.environ[ENGINE] = LOCAL
-    try:
-        yield name
-    except TidegateError as error:
-        error.args = (str(error).replace(name, tested).replace(CURE, LOCAL_ONLY), *error.args[1:])
-        raise
-    finally:
-        shutil.rmtree(run_records.ROOT / name, ignore_errors=True)
-        del os.environ[ENGINE]
-        if engine is not None:
-            os.environ[ENGINE] = engine

@@ -27,6 +27,7 @@ class RunOptions:
         ignore_ttl: Use an answer whatever its age, but never an error (replay, remap).
         only: Lookup -> its keys, in the ledger's form, that are called although `may_call` is
             False.
+        has_record: Whether the record of the run is saved.
     """
 
     max_calls: int | None = None
@@ -35,6 +36,7 @@ class RunOptions:
     may_call: bool = True
     ignore_ttl: bool = False
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    has_record: bool = True
 
     def __post_init__(self) -> None:
         if self.max_calls is not None and self.max_calls < 0:

@@ -18,6 +18,7 @@ def tested(local_days, monkeypatch, capsys):
     """Runs the command with sockets closed; returns its status and its object."""
     local_days.write_input(DAY, TOWNS)
     assert local_days.run(DAY) == 0
+
     calls = list(local_days.calls)
 
     own = set()  # ports that the run itself listens on, for its task
@@ -53,14 +54,11 @@ def tested(local_days, monkeypatch, capsys):
 
 
 def test_an_unchanged_declaration_changes_no_cell_and_says_so_twice(tested):
-    records = Path("data/runs/towns__tested/2013-01-10")  # an enrichment may have this name
-    records.mkdir(parents=True)
     (status, found), (_, again) = tested(), tested()
     assert (status, found["held_back"], found["lost"]) == (0, "", "")
     difference = found["difference"]
     assert (difference["changed"], difference["unchanged"], difference["columns"]) == (0, 4, [])
     assert again == found
-    assert records.exists()
 
 
 def test_the_text_says_whether_the_day_would_be_published(local_days, capsys):
@@ -95,6 +93,17 @@ def test_answers_out_of_a_new_range_would_hold_the_day_back(tested):
     )
     assert status == 1
     assert found["held_back"].startswith("weather__answers_in_range: ")
+
+
+def test_a_path_that_loses_what_the_day_before_had_would_hold_the_day_back(local_days, capsys):
+    for day in ("2013-01-09", DAY):
+        local_days.write_input(day, [f"town {number}" for number in range(20)])
+    assert local_days.run("2013-01-09", DAY) == 0
+    local_days.towns.declare_too(
+        "towns = replace(towns, lookups=[replace(weather, paths={'temp_c': '$.temp'})])"
+    )
+    assert main(["test", "towns", "--package", "declared", "--against", DAY]) == 1
+    assert "weather__columns_filled: temp_c is null in all 20 rows" in capsys.readouterr().out
 
 
 def test_rows_that_would_lose_their_answers_are_counted(tested):
