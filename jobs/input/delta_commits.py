@@ -64,7 +64,7 @@ def commit(table: DeltaInput, version: int) -> Commit:
 def _changes(table: DeltaInput, version: int) -> Iterator[tuple[str, dict[str, Any]]]:
     path = Path(table.root, LOG, f"{version:020d}.json")
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().splitlines()  # of a text, U+2028 would end a line too
     except OSError as error:
         raise DeclarationError(
             f"input: {path} cannot be read: {error.strerror}; the log of a Delta table keeps its "

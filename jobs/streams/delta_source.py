@@ -144,11 +144,17 @@ class _DeltaBatch:
         """Returns added files. Raises DeclarationError for removed rows that may not be skipped."""
         removing = next((one.version for one in changes if day in one.removed), None)
         if removing is not None and not self.enrichment.input.skip_change_commits:
-            name = self.enrichment.name
+            name, table = self.enrichment.name, self.table
+            # a run reads the last version, which may have the day's rows again
+            if day in DeltaInput.at(table.root, table.partition, every=table.every).days():
+                does = "deletes or changes rows"
+                run = f"`tidegate run {name} --day {day}`"
+                cure = f"run the day, {run}, and start the stream again, or"
+            else:
+                does, cure = "deletes all rows", "no run can replace what is published of it:"
             raise DeclarationError(
-                f"{name}: input: version {removing} of {self.table.root} deletes or changes rows "
-                f"of {day}, and a stream only adds rows; run the day, `tidegate run {name} --day "
-                f"{day}`, and start the stream again, or declare Input(skip_change_commits=True)."
+                f"{name}: input: version {removing} of {table.root} {does} of {day}, and a stream "
+                f"only adds rows; {cure} declare Input(skip_change_commits=True)."
             )
         return [
             file for one in changes if day not in one.removed for file in one.added.get(day, ())

@@ -201,7 +201,7 @@ def _last_version(table: str) -> int:
 
 def _added(entry: Path) -> Iterator[Path]:
     """Yields the files that a log entry adds to its table."""
-    for line in entry.read_text(encoding="utf-8").splitlines():
+    for line in entry.read_bytes().splitlines():  # of a text, U+2028 would end a line too
         added = json.loads(line).get("add")
         if added is not None:
             yield Path(entry.parent.parent, unquote(added["path"]))

@@ -163,6 +163,30 @@ def test_a_commit_that_removes_rows_is_refused_with_its_version_and_day_or_skipp
     assert new(number, SKIPPING) == {DAY: [4], NEXT: [3]}
 
 
+def test_a_text_with_a_line_separator_of_unicode_in_the_log_is_read(lake):
+    days = [dt.date.fromisoformat(DAY)]
+    rows = pa.table({"id": [1], "text": ["two\u2028lines\x85or three"], "date": days})
+    lake.put(1)
+    assert new(lake.batch(0)) == {DAY: [1]}
+    write_deltalake("lake", rows, mode="append", schema_mode="merge")
+    assert new(lake.batch(1)) == {DAY: [1]}
+
+
+def test_a_day_without_a_row_left_is_refused_with_the_cure_that_helps(lake):
+    lake.put(1)
+    lake.put(2, day=NEXT)
+    lake.batch(0, 1)
+    DeltaTable("lake").delete(f"date = '{DAY}'")
+    lake.put(3, day=NEXT)
+    number = lake.batch(2, 3)
+    with pytest.raises(
+        DeclarationError, match=rf"version 2 of lake deletes all rows of {DAY}.*no run.*skip_change"
+    ) as refused:
+        new(number)
+    assert "--day" not in str(refused.value)
+    assert new(number, SKIPPING) == {NEXT: [3]}
+
+
 def test_what_a_days_run_has_published_is_left_out_with_the_changes_that_it_has_seen(lake):
     lake.put(1)
     lake.batch(0)

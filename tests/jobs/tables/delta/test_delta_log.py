@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from jobs.commands.check import Finding, check_package
 from jobs.commands.remap import published_days
 from jobs.errors import TidegateError
-from jobs.tables.delta.delta_log import kept_open, table_at
+from jobs.tables.delta.delta_log import kept_open, lasting, table_at
 from jobs.tables.records import run_records
 from tests.jobs.commands.conftest import towns_in
 
@@ -134,3 +134,10 @@ def test_a_table_that_is_kept_open_shows_what_others_have_committed_since(tmp_pa
         assert table.version() == 1
         shutil.rmtree(place)
         assert table_at(place) is None
+
+
+def test_a_commit_of_others_whose_statistics_have_a_line_separator_of_unicode_is_synced(tmp_path):
+    table = str(tmp_path / "table")
+    with lasting(table):
+        write_deltalake(table, pa.table({"text": ["two\u2028lines\x85or three"]}))
+    assert DeltaTable(table).to_pyarrow_table().num_rows == 1
