@@ -169,10 +169,9 @@ def copy_at(target: str) -> Iterator[Writable]:
 def _written(file: StoredFile, declared: Input, target: Writable) -> bool:
     """Write the copy. Returns whether the file was read as it was listed."""
     if isinstance(target, Path) and _is_copied(file, declared) and is_found_here(file.place):
-        there = download(file.place, target)
-        return (there.size, there.changed_ns // 10**9) == (file.size, file.changed_ns // 10**9)
+        return file.is_like(download(file.place, target))
     _write(file, declared, target)
-    return declared.format in TABLES or StoredFile.at(file.place) == file  # no table changes a file
+    return declared.format in TABLES or file.is_like(StoredFile.at(file.place))  # no table changes
 
 
 def _write(file: StoredFile, declared: Input, target: Writable) -> None:

@@ -23,6 +23,7 @@ from jobs.storage.urls import is_url
 from jobs.wording import one_line
 
 REQUEST = re.compile(r" \(Request ID: .*?\)")  # of a store's error, unique to each
+ENDPOINTS = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
 # a store's answer in the text of an error
 ANSWER = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>(.*?)</Message>)?")
 
@@ -47,6 +48,9 @@ def _filesystem(root: str) -> tuple[fs.FileSystem, str]:
     only a part of the root in abfss://container@account.dfs.core.windows.net/.
     """
     if root.startswith("s3://"):
+        if os.environ.keys() & ENDPOINTS:
+            # other servers, such as Ceph's gateway, take no upload that ends with a checksum
+            os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
         # the oldest supported pyarrow does not have the option
         with contextlib.suppress(pa.ArrowInvalid):
             # with it a small file takes one request, not three
@@ -80,6 +84,15 @@ class StoredFile:
         if info.type != fs.FileType.File:
             raise FileNotFoundError(f"there is no file {place}")
         return cls(place, info.size, info.mtime_ns)
+
+    def is_like(self, other: StoredFile) -> bool:
+        """Return whether another look at this place found the same file.
+
+        Many stores list a file's time with milliseconds, and give the time of a single file in
+        whole seconds.
+        """
+        unit = 10**9 if is_url(self.place) else 1
+        return (self.size, self.changed_ns // unit) == (other.size, other.changed_ns // unit)
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
 from pyarrow import fs
 
 from demo.object_store import s3_server
@@ -79,5 +80,7 @@ class S3Server:
         store.create_dir(name)
 
     def requests(self):
-        """(method, path) of every request so far."""
+        """(method, path) of every request so far; ends the test where the server does not tell."""
+        if OTHER in os.environ:
+            pytest.skip("This server does not tell what it was asked.")
         return REQUEST.findall(self.log.read_text())

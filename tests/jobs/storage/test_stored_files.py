@@ -1,8 +1,42 @@
 """The filesystem of a place, and the path in it."""
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 
 from jobs.storage.stored_files import open_filesystem
+from tests.support.s3_server import S3Server
+
+
+@pytest.fixture
+def gateway(monkeypatch):
+    """A server that takes uploads of a told length only, as Ceph's gateway of version 16."""
+    taken = []
+
+    class Gateway(BaseHTTPRequestHandler):
+        def do_PUT(self):
+            length = self.headers["Content-Length"]
+            if length is not None:
+                taken.append(self.rfile.read(int(length)))
+            self.close_connection = True
+            self.send_response(411 if length is None else 200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        for name, value in S3Server(url, None).environment().items():
+            monkeypatch.setenv(name, value)
+        # as set now, it is unset after the test
+        monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "")
+        monkeypatch.delenv("AWS_REQUEST_CHECKSUM_CALCULATION")
+        yield taken
+        server.shutdown()
 
 
 @pytest.mark.parametrize(("place", "path"), [
@@ -12,3 +46,10 @@ from jobs.storage.stored_files import open_filesystem
 ])  # fmt: skip
 def test_a_path_begins_with_the_name_of_the_bucket_and_nothing_else_of_the_host(place, path):
     assert open_filesystem(place)[1] == path
+
+
+def test_an_upload_to_a_server_other_than_s3_has_a_length(gateway):
+    filesystem, path = open_filesystem("s3://a-bucket-of-the-gateway/ledger/part.arrow")
+    with filesystem.open_output_stream(path, compression=None) as stream:
+        stream.write(b"answers")
+    assert gateway == [b"answers"]
