@@ -68,8 +68,7 @@ def run_day(
     """
     on_store = is_url(enrichment.output.path) or is_url(enrichment.input.path)
     elsewhere = on_store and is_elsewhere(engine)
-    calls = rules is None or rules.may_call or bool(rules.only)
-    input_day = preflight(enrichment, day, elsewhere=elsewhere, calls=calls)
+    input_day = preflight(enrichment, day, elsewhere=elsewhere, calls=rules is None or rules.calls)
     require_new_run(enrichment, run_id)
     changed = None
     if enrichment.input.only_changed:

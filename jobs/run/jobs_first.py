@@ -40,7 +40,8 @@ def settle_day(
         DeclarationError: The declaration or its input is wrong, or the vendor refused a job.
         TidegateError: As `settle_by_jobs` does.
     """
-    input_day = preflight(enrichment, day, engine=SPARK)  # which runs the rows
+    # Spark runs the rows
+    input_day = preflight(enrichment, day, engine=SPARK, calls=rules.calls)
     require_expectations(enrichment, input_day, checks)
     without_spark = replace(enrichment, windows=(), expectations=())
     started_at = now().isoformat(timespec="milliseconds")

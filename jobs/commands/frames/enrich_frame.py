@@ -186,10 +186,10 @@ def _without_days(enrichment: Enrichment) -> Enrichment:
     )
 
 
-def _check(enrichment: Enrichment) -> None:
+def _check(enrichment: Enrichment, *, calls: bool = True) -> None:
     """Check secrets, services and limits in a thread, because notebooks run an event loop."""
     with ThreadPoolExecutor(1) as pool:
-        for step in steps(enrichment, None, None):
+        for step in steps(enrichment, None, None, calls=calls):
             pool.submit(step).result()
 
 
@@ -210,7 +210,7 @@ def _answers(columns: pa.Table, rows: int, run: _Run, audit: Sequence[str] = ())
                 day,
                 RunOfDay(FRAME, run.id, run.started_at, run.rules, progress.number),
             )
-            _check(run.enrichment)
+            _check(run.enrichment, calls=run.rules.calls)
             files = _ask(
                 plan.rows, plan.tasks, str(folder / "answers"), run, progress, day=day, here=True
             )
@@ -255,7 +255,7 @@ def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
         rows, tasks = plan_tasks(
             identified, named, run_id=run.id, options=run.rules, progress=progress.number
         )
-        _check(run.enrichment)
+        _check(run.enrichment, calls=run.rules.calls)
         files = _ask(rows, tasks, run_folder(named, run.id), run, progress)
     written = spark.read.schema(written_schema(rows.schema, tasks.layout)).parquet(*files)
     return written.select(*(f"`{name}`" for name in (*columns, *_added(named))))

@@ -46,6 +46,11 @@ class RunOptions:
             if self.max_calls is not None:
                 raise DeclarationError("max-calls and max-cost are both given; a run has one cap.")
 
+    @property
+    def calls(self) -> bool:
+        """Whether a call may be made."""
+        return self.max_calls != 0 and (self.may_call or bool(self.only))
+
 
 def plan_ledger(
     enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunOptions

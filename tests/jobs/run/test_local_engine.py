@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,12 +23,14 @@ from jobs.errors import DeclarationError, TidegateError
 from jobs.input.dealing import spark_url
 from jobs.input.types import SPARK_TYPES
 from jobs.run.day import run_day
-from jobs.run.engines.engine import ENGINE
+from jobs.run.engines.engine import ENGINE, LOCAL
+from jobs.run.plan.options import RunOptions
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import SPARK_VERSION
 from tests.support.towns_declared import declare_towns
 from tidegate import (
     Enrichment,
+    Env,
     EventTime,
     Expectation,
     HttpLookup,
@@ -167,6 +170,22 @@ def test_the_local_engine_writes_the_values_that_spark_writes(
         [(one.check, one.status) for one in record.verdicts] for record in (local, by_spark)
     ]
     assert verdicts[0] == verdicts[1]
+
+
+def test_a_run_that_may_make_no_call_does_not_ask_whether_its_service_is_there(
+    project, service, monkeypatch
+):
+    async def answer(request):
+        return web.json_response({"degrees": 1})
+
+    service.answer = answer
+    monkeypatch.setenv("URL", service.url)
+    declared = declare(SimpleNamespace(url=Env("URL")), ledger=Ledger("ledger"))
+    run_day(declared, DAY, "first", engine=LOCAL)
+    monkeypatch.setenv("URL", "http://127.0.0.1:1")
+    record = run_day(declared, DAY, "second", engine=LOCAL, rules=RunOptions(max_calls=0))
+    assert record.figures.lookups[0].outcomes["ok"] == 192
+    assert record.figures.calls == 0
 
 
 @pytest.mark.spark
