@@ -56,9 +56,8 @@ def test_spark_finds_its_classes_in_the_archive_that_stands_beside_this_python(t
     log = tmp_path / "classes"
     options = f"-XX:SharedArchiveFile={spark_submit.CLASS_ARCHIVE} -Xlog:class+load:file={log}"
     program = Path(sys.executable).with_name("spark-submit")
-    subprocess.run(
-        [str(program), "--version"], env=os.environ | {"SPARK_SUBMIT_OPTS": options},
-        capture_output=True, check=True,
-    )  # fmt: skip
+    # it looks for PySpark in the Python that the environment names, as `make` does, else in any
+    environment = spark_submit.python_environment("local[1]") | {"SPARK_SUBMIT_OPTS": options}
+    subprocess.run([program, "--version"], env=environment, capture_output=True, check=True)
     mapped = [line for line in log.read_text().splitlines() if "shared objects file (top)" in line]
     assert any(" org.apache.spark.deploy.SparkSubmit " in line for line in mapped)
