@@ -11,7 +11,7 @@ from dagster._core.test_utils import create_run_for_test
 from deltalake import DeltaTable
 
 from enrichments.flights import flights
-from jobs.schema.records import Verdict
+from jobs.schema.records import UnwrittenRun, Verdict
 from jobs.streams.batch_publishing import MicroBatch, publish_batch
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.leases.day_leases import leased
@@ -262,6 +262,20 @@ def test_a_run_at_work_is_waited_for_and_one_that_was_killed_after_its_commit_is
     sensor.instance.report_run_failed(run, "The process that ran it is gone.")
     assert sensor.days() == [(DAY, record.published_version)]
     assert sensor.look() == []
+
+
+def test_a_day_whose_run_failed_after_its_commit_stays_failed_until_a_run_publishes_it(
+    towns, sensor
+):
+    record = towns.publish(DAY, range(5), run_id="first")
+    before = dataclasses.replace(record, state="written", published_version=None, published_at=None)
+    run_records.save(before)  # the failure came before it was saved as published
+    at = "2026-01-01T00:00:00+00:00"
+    why = ("failed", "lake.towns cannot be written.", "Run it again.")
+    run_records.save_unwritten(UnwrittenRun("towns", DAY, "first", *why, at, at))
+    assert sensor.look() == []
+    towns.publish(DAY, range(5), run_id="second")
+    assert sensor.days() == [(DAY, 1)]
 
 
 @pytest.mark.spark

@@ -17,6 +17,7 @@ from jobs.schema.columns import INPUT_DAY
 from jobs.schema.records import DayRecord
 from jobs.tables.leases.day_leases import at_work
 from jobs.tables.records import run_records
+from orchestration.common.states import FAILED, PUBLISHED
 from orchestration.dagster.assets import metadata
 from orchestration.dagster.assets.checks import (
     check_evaluations,
@@ -92,7 +93,9 @@ def news(
     return [
         (one, record)
         for one, record in with_records
-        if record is not None and not _is_reported(instance, declared, one, record)
+        if record is not None
+        and not _failed_later(record)
+        and not _is_reported(instance, declared, one, record)
     ], until
 
 
@@ -194,6 +197,15 @@ def _made_of_day(
         # a day without windows leaves no trace in their table
         if (made is None and name in empty) or (made is not None and made >= publication.at):
             yield dg.AssetMaterialization(declared.beside(name), partition=day)
+
+
+def _failed_later(record: DayRecord) -> bool:
+    """Returns whether the run failed after its commit, as where an Iceberg table cannot be written:
+    its report says what to do.
+    """
+    ends = run_records.unwritten(record.facts.declared.enrichment, record.facts.day)
+    failed = {end.run_id for end in ends if end.state == FAILED}
+    return record.state != PUBLISHED and record.facts.run_id in failed
 
 
 def _own_is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
