@@ -193,7 +193,7 @@ def test_an_approved_plan_is_run_once_at_its_price_and_no_other_is(days, service
     assert ran["state"] == "published"
     assert calls == [0, 0, 0, 3, 3]
     assert ["Nobody approved" in refused[0], "Nobody approved" in refused[3]] == [True, True]
-    assert f"The plan {priced['plan']} is towns {DAY}  for 0.1500 USD." in refused[1]
+    assert f"The plan {priced['plan']} is towns {DAY} for 0.1500 USD." in refused[1]
     assert "The plan has changed: 4 calls, 0.2000 USD now." in refused[2]
 
 

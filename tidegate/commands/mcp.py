@@ -161,10 +161,8 @@ class Tools:
             raise RefusedError(f"Nobody approved the plan {plan!r}. {cure}.")
         asked = (enrichment, day, where, price)
         if asked != (found.enrichment, found.day, found.where, found.price):
-            raise RefusedError(
-                f"The plan {plan} is {found.enrichment} {found.day} {found.where} for "
-                f"{found.price}. {cure}."
-            )
+            named = f"{found.enrichment} {found.day} {found.where}".rstrip()
+            raise RefusedError(f"The plan {plan} is {named} for {found.price}. {cure}.")
         options = given(day=day, where=where, **{"max-cost": price if found.capped else ""})
         now = await read_object(self._package, "approve", enrichment, *options)
         if now["plan"] != plan:
