@@ -80,7 +80,7 @@ def _say(done: Certificate) -> None:
             f"    {counted(table.old_files, 'file')} of old versions and "
             f"{counted(table.runs, 'folder of a run', 'folders of runs')} "
             f"deleted; evidence taken out of {counted(table.records, 'record')} and the reports; "
-            f"{counted(table.logs, 'Spark log')} deleted"
+            f"{counted(table.logs, 'log of a run', 'logs of runs')} deleted"
         )
     if done.former:
         print(

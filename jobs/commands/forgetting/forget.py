@@ -56,7 +56,7 @@ class Table:
     old_files: int
     runs: int  # folders of runs that were never published
     records: int  # run records whose evidence was removed
-    logs: int  # Spark logs
+    logs: int  # of runs
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Removes texts that may name a forgotten row: records, reports, Spark logs, progress files."""
+"""Removes texts that may name a forgotten row: records, reports, logs, progress files."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _keep(record: DayRecord, quality: Quality) -> None:
 
 
 def delete_logs(enrichment: Enrichment, asked: KeyTraces) -> int:
-    """Delete Spark logs that may name a row, and all progress files. Returns the logs' number."""
+    """Delete logs that may name a row, and all progress files. Returns the logs' number."""
     deleted = 0
     for day, run_id, log in run_records.spark_logs(enrichment.name):
         if asked.may_be_named(day, run_id):

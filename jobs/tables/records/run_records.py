@@ -1,4 +1,4 @@
-"""Run records: a JSON file per run of a day, beside its Spark log and its live progress.
+"""Run records: a JSON file per run of a day, beside its log and its live progress.
 
 A torn record, as after a power cut, is skipped with a warning; `torn` lists it.
 """

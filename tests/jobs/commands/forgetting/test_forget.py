@@ -198,6 +198,7 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     assert (
         f"  towns: 2 rows deleted ({FIRST}, {SECOND}), from audit and dead letters too\n" in message
     )
+    assert "; 1 log of a run deleted\n" in message
     assert GONE not in message
     first = next(
         record
