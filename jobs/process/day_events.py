@@ -1,4 +1,4 @@
-"""The events of days while they run, as plain data: stages, outcomes and warnings."""
+"""The events of days while they run, as plain data: stages, results and warnings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class DayStage:
 
 
 @dataclass(frozen=True)
-class DayOutcome:
+class DayResult:
     """The result of a run of a day.
 
     Attributes:
@@ -86,4 +86,4 @@ class DaysWarning:
     sentence: str
 
 
-DayEvent = DayStage | DayOutcome | DaysWarning
+DayEvent = DayStage | DayResult | DaysWarning

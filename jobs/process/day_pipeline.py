@@ -25,7 +25,7 @@ from jobs.process.day_events import (
     NOT_STARTED,
     ONCE,
     DayEvent,
-    DayOutcome,
+    DayResult,
     DayStage,
     DaysWarning,
 )
@@ -59,7 +59,7 @@ class DayPipeline:
         reference: module:name, by which the Spark program finds the enrichment.
         wait: How long to wait for other runs of the days that are ending, in s; for all days
             together.
-        advise: Completes the outcome of a day that was not written: `next_step`, and the state if
+        advise: Completes the result of a day that was not written: `next_step`, and the state if
             it differs.
     """
 
@@ -68,7 +68,7 @@ class DayPipeline:
     quality: Quality
     submit: SparkSubmit
     wait: float = WAIT
-    advise: Callable[[DayOutcome], DayOutcome] | None = None
+    advise: Callable[[DayResult], DayResult] | None = None
 
     def run(
         self, days: Sequence[str], options: DayOptions | None = None, *, run_id: str = ""
@@ -76,7 +76,7 @@ class DayPipeline:
         """Runs the days in a Spark application, in order. A failed day does not affect the others.
 
         Whatever ends the application (a service that is down, a crash) ends the run: later days
-        have no outcome. After a kill at any moment readers keep what they had, and the same command
+        have no result. After a kill at any moment readers keep what they had, and the same command
         takes the answers so far from the ledger. Closing the iterator ends Spark.
 
         Args:
@@ -100,37 +100,37 @@ class DayPipeline:
         if why := self.quality.unready(self.enrichment.facts()):
             raise DeclarationError(f"{name}: {why} Nothing was called.")
 
-    def record(self, outcome: DayOutcome, began: str, files_version: str = "") -> DayOutcome:
+    def record(self, result: DayResult, began: str, files_version: str = "") -> DayResult:
         """Records the end of a run without files, for the report; warns if it cannot.
 
         Args:
-            outcome: How it ended.
+            result: How it ended.
             began: When it began, ISO 8601.
             files_version: Of the input's files when it began, if known.
         """
         run = UnwrittenRun(
             self.enrichment.name,
-            outcome.day,
-            outcome.run_id,
-            outcome.state,
-            outcome.reason,
-            outcome.next_step,
+            result.day,
+            result.run_id,
+            result.state,
+            result.reason,
+            result.next_step,
             began,
             now(),
             files_version=files_version,
         )
-        return self.saved(run, outcome)
+        return self.saved(run, result)
 
-    def saved(self, run: UnwrittenRun, outcome: DayOutcome) -> DayOutcome:
-        """Saves how a run of this outcome ended; warns if it cannot."""
+    def saved(self, run: UnwrittenRun, result: DayResult) -> DayResult:
+        """Saves how a run of this result ended; warns if it cannot."""
         table = self.enrichment.output.path
         warning = or_warning(
             lambda: run_records.save_unwritten(run, table), "how it ended is not kept"
         )
-        return replace(outcome, warnings=(*outcome.warnings, warning)) if warning else outcome
+        return replace(result, warnings=(*result.warnings, warning)) if warning else result
 
-    def summarized(self, outcome: DayOutcome, *, anew: bool = True) -> DayOutcome:
-        """Makes windows and summaries of a published day. Returns its outcome with them, and with
+    def summarized(self, result: DayResult, *, anew: bool = True) -> DayResult:
+        """Makes windows and summaries of a published day. Returns its result with them, and with
         those that failed.
 
         anew: Also the summaries that were made since the day was published.
@@ -138,7 +138,7 @@ class DayPipeline:
         from jobs.tables.derived.summaries import is_made, summarize
         from jobs.tables.derived.window_tables import publish_windows
 
-        enrichment, record = self.enrichment, outcome.record
+        enrichment, record = self.enrichment, result.record
         assert record is not None  # it is published
         made, unmade = {}, []
         tables: list[Window | Summary] = [*enrichment.windows, *enrichment.summaries]
@@ -147,10 +147,10 @@ class DayPipeline:
                 if isinstance(summary, Window):
                     made[summary.name] = publish_windows(enrichment, summary, record)
                 elif anew or not is_made(enrichment, summary, record):
-                    made[summary.name] = summarize(enrichment, summary, outcome.day)
+                    made[summary.name] = summarize(enrichment, summary, result.day)
             except Exception as error:  # noqa: BLE001  # no error of a query may stop the next day
                 unmade.append((summary.name, one_line(str(error))))
-        return replace(outcome, summaries=made, unmade=tuple(unmade))
+        return replace(result, summaries=made, unmade=tuple(unmade))
 
     def render(self) -> str:
         """Renders the report. Returns why it could not be written, in a sentence; else empty."""
@@ -196,7 +196,7 @@ class _Run:
                 self._pipeline.require_ready()
             is_red = False
             for event in chain(self._by_jobs(), self._by_program(self._pipeline.submit)):
-                is_red |= isinstance(event, DayOutcome) and _is_red(event)
+                is_red |= isinstance(event, DayResult) and _is_red(event)
                 yield event
             if self._options.until_red and not is_red:
                 yield from refused
@@ -208,8 +208,8 @@ class _Run:
         for lease in self._leases.values():
             remove_files_of_killed(self._name, table, lease)
 
-    def _lease(self, held: contextlib.ExitStack) -> list[DayOutcome]:
-        """Leases every day that is free, until the end; returns the outcomes of the others."""
+    def _lease(self, held: contextlib.ExitStack) -> list[DayResult]:
+        """Leases every day that is free, until the end; returns the results of the others."""
         refused = []
         until = time.monotonic() + self._pipeline.wait
         for day, run_id in self._ids.items():
@@ -219,25 +219,25 @@ class _Run:
                     leased(self._pipeline.enrichment.output.path, day, run_id, wait=wait)
                 )
             except (DayTaken, DeclarationError) as error:  # of a read-only folder, for example
-                outcome = DayOutcome(day, run_id, error.state, str(error), code=error.status)
-                refused.append(self._unwritten(outcome))
+                result = DayResult(day, run_id, error.state, str(error), code=error.status)
+                refused.append(self._unwritten(result))
             if refused and self._options.until_red:
                 break
         return refused
 
-    def _unchanged(self) -> Iterator[DayOutcome]:
-        """Yields outcomes of unchanged tables without days; Spark is not started for them."""
+    def _unchanged(self) -> Iterator[DayResult]:
+        """Yields results of unchanged tables without days; Spark is not started for them."""
         for day in [*self._leases]:
             record = self._before.unchanged_record(day)
             if record is not None:
                 del self._leases[day]  # no longer run, but held until the end
-                outcome = DayOutcome(day, self._ids[day], record.state, "", record)
+                result = DayResult(day, self._ids[day], record.state, "", record)
                 if self._options.summaries:  # a run that was killed left them to this one
-                    outcome = self._pipeline.summarized(outcome, anew=False)
-                yield outcome
+                    result = self._pipeline.summarized(result, anew=False)
+                yield result
 
-    def _waiting(self) -> Iterator[DayOutcome]:
-        """Yields outcomes of days whose jobs are open; Spark is not started for them."""
+    def _waiting(self) -> Iterator[DayResult]:
+        """Yields results of days whose jobs are open; Spark is not started for them."""
         for day in [*self._leases] if "--no-calls" not in self._options.program else ():
             state, code = RunWaits.state, WAITING
             try:
@@ -247,24 +247,24 @@ class _Run:
                 reason, state, code = str(error), error.state, error.status
             if reason:
                 del self._leases[day]  # no longer run, but held until the end
-                outcome = DayOutcome(day, self._ids[day], state, reason, code=code)
+                result = DayResult(day, self._ids[day], state, reason, code=code)
                 before = run_records.waiting(self._name, day) if code == WAITING else None
                 if before is not None:
-                    yield self._still_waiting(outcome, before)
+                    yield self._still_waiting(result, before)
                 else:
-                    yield self._unwritten(outcome)
+                    yield self._unwritten(result)
 
-    def _still_waiting(self, outcome: DayOutcome, before: UnwrittenRun) -> DayOutcome:
+    def _still_waiting(self, result: DayResult, before: UnwrittenRun) -> DayResult:
         """Renews the reason of the run since which the day waits, in place of a further record."""
-        outcome = self._advised(outcome)
-        if before.reason == outcome.reason:
-            self._as_before.add(outcome.day)
-            return outcome
-        run = replace(before, reason=outcome.reason, ended_at=now())
-        return self._pipeline.saved(run, outcome)
+        result = self._advised(result)
+        if before.reason == result.reason:
+            self._as_before.add(result.day)
+            return result
+        run = replace(before, reason=result.reason, ended_at=now())
+        return self._pipeline.saved(run, result)
 
     def _by_jobs(self) -> Iterator[DayEvent]:
-        """Submits and reads jobs of vendors without Spark. Yields the outcomes of days that wait,
+        """Submits and reads jobs of vendors without Spark. Yields the results of days that wait,
         or that end otherwise; Spark is not started for them.
         """
         submit = self._pipeline.submit
@@ -316,20 +316,20 @@ class _Run:
                 yield from self._stages(day, wait)
                 event = self._last_event(day)
                 if event.get("kind") not in LAST_WORDS:
-                    result = ended(self._code or 0, log)
-                    if event or result.crashed or not named_cause:
-                        yield self._broken_off(day, result)
+                    program = ended(self._code or 0, log)
+                    if event or program.crashed or not named_cause:
+                        yield self._broken_off(day, program)
                     return
                 if event["kind"] == SETTLED:
                     continue
                 if event["kind"] == "checked":
                     yield (deciding := self._deciding(day))
-                    outcome = self._decided(deciding.facts["record"])
+                    result = self._decided(deciding.facts["record"])
                 else:
-                    outcome = self._stopped(day, event)
-                yield outcome
-                named_cause = outcome.record is None
-                if self._options.until_red and _is_red(outcome):
+                    result = self._stopped(day, event)
+                yield result
+                named_cause = result.record is None
+                if self._options.until_red and _is_red(result):
                     return
 
     def _program_options(self) -> list[str]:
@@ -392,7 +392,7 @@ class _Run:
         held_back = any(verdict.holds_back for verdict in record.verdicts)
         return DayStage(day, self._ids[day], "deciding", {"record": record, "held_back": held_back})
 
-    def _decided(self, record: DayRecord) -> DayOutcome:
+    def _decided(self, record: DayRecord) -> DayResult:
         day, keep = record.facts.day, self._pipeline.quality.keep
         try:
             if refused := self._options.accept(record) if self._options.accept else "":
@@ -400,56 +400,57 @@ class _Run:
             else:
                 record = publish_or_hold_back(record, keep, self._leases[day])
         except TidegateError as error:  # of a disk, a store or a catalog; other days may succeed
-            outcome = DayOutcome(day, self._ids[day], FAILED, str(error), code=TidegateError.status)
-            outcome = self._unwritten(outcome)
+            result = DayResult(day, self._ids[day], FAILED, str(error), code=TidegateError.status)
+            result = self._unwritten(result)
             if len(self._ids) > 1 and not run_records.has_end(self._name, day, self._ids[day]):
                 raise  # the program would wait for a decision for ever
-            return outcome
-        outcome = DayOutcome(
+            return result
+        result = DayResult(
             day, self._ids[day], record.state, record.reason, record, warnings=record.warnings
         )
         return (
-            self._pipeline.summarized(outcome)
-            if outcome.is_published and self._options.summaries
-            else outcome
+            self._pipeline.summarized(result)
+            if result.is_published and self._options.summaries
+            else result
         )
 
-    def _stopped(self, day: str, event: Mapping[str, Any]) -> DayOutcome:
+    def _stopped(self, day: str, event: Mapping[str, Any]) -> DayResult:
         state, code = event.get("state", FAILED), event.get("status", TidegateError.status)
-        outcome = DayOutcome(
+        result = DayResult(
             day, self._ids[day], state, event["reason"], code=code,
-            cap_left=event.get("cap_left"),
+            progress=self._progress.get(day), cap_left=event.get("cap_left"),
         )  # fmt: skip
-        return self._unwritten(replace(outcome, progress=self._progress.get(day)))
+        return self._unwritten(result)
 
-    def _broken_off(self, day: str, result: ProgramResult) -> DayOutcome:
-        """Returns the outcome of a day whose program ended before its last event: by a crash, or
+    def _broken_off(self, day: str, program: ProgramResult) -> DayResult:
+        """Returns the result of a day whose program ended before its last event: by a crash, or
         before it could report anything.
         """
         self._link_log(day)
-        outcome = DayOutcome(
-            day, self._ids[day], FAILED, result.reason, code=result.code, crashed=result.crashed
-        )
-        return self._unwritten(replace(outcome, progress=self._progress.get(day)))
+        result = DayResult(
+            day, self._ids[day], FAILED, program.reason, code=program.code,
+            crashed=program.crashed, progress=self._progress.get(day),
+        )  # fmt: skip
+        return self._unwritten(result)
 
-    def _unwritten(self, outcome: DayOutcome) -> DayOutcome:
-        outcome = self._advised(outcome)
-        if outcome.state == NOT_STARTED:
-            return outcome
-        version = self._before.files_version(outcome.day)
-        return self._pipeline.record(outcome, self._began, version)
+    def _unwritten(self, result: DayResult) -> DayResult:
+        result = self._advised(result)
+        if result.state == NOT_STARTED:
+            return result
+        version = self._before.files_version(result.day)
+        return self._pipeline.record(result, self._began, version)
 
-    def _advised(self, outcome: DayOutcome) -> DayOutcome:
+    def _advised(self, result: DayResult) -> DayResult:
         advise = self._pipeline.advise
-        return advise(outcome) if advise else replace(outcome, next_step=self._again(outcome))
+        return advise(result) if advise else replace(result, next_step=self._again(result))
 
-    def _again(self, outcome: DayOutcome) -> str:
-        when = ONCE.get(outcome.state, ONCE[FAILED])
-        return f"{when}, run the day again: `tidegate run {self._name} --day {outcome.day}`."
+    def _again(self, result: DayResult) -> str:
+        when = ONCE.get(result.state, ONCE[FAILED])
+        return f"{when}, run the day again: `tidegate run {self._name} --day {result.day}`."
 
 
-def _is_red(outcome: DayOutcome) -> bool:
-    return not outcome.is_published and outcome.code != WAITING
+def _is_red(result: DayResult) -> bool:
+    return not result.is_published and result.code != WAITING
 
 
 def run_ids(run_id: str, days: Sequence[str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from data_quality.next_step import next_step
 from jobs.errors import AccessRefused, BudgetExhausted, DeclarationError, RunStopped, RunWaits
-from jobs.process.day_events import DayOutcome
+from jobs.process.day_events import DayResult
 from jobs.schema.records import DayRecord
 from orchestration.common.report_server import served
 from orchestration.common.states import (
@@ -35,33 +35,33 @@ EXIT_CODES = {
 }
 
 
-def day_state(outcome: DayOutcome) -> str:
-    if outcome.state != FAILED:
-        return outcome.state
-    if outcome.crashed:
+def day_state(ended: DayResult) -> str:
+    if ended.state != FAILED:
+        return ended.state
+    if ended.crashed:
         return CRASHED
-    return WRONG if outcome.code == DeclarationError.status else FAILED
+    return WRONG if ended.code == DeclarationError.status else FAILED
 
 
-def describe_result(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
+def describe_result(enrichment: str, ended: DayResult) -> dict[str, Any]:
     """Returns the result of a day's run as JSON for the process that started it."""
-    state = day_state(outcome)
+    state = day_state(ended)
     has_page = state != NOT_STARTED
-    step = outcome.next_step
-    if state == HELD_BACK and outcome.record is not None:
-        step = next_step(outcome.record)
+    step = ended.next_step
+    if state == HELD_BACK and ended.record is not None:
+        step = next_step(ended.record)
     return {
-        **result(enrichment, outcome.day, state, outcome.reason),
+        **result(enrichment, ended.day, state, ended.reason),
         "next_step": step,
-        "run_id": outcome.run_id,
-        "report": served(f"reports/{enrichment}/{outcome.day}/index.html") if has_page else None,
-        "spark_log": served(f"runs/{enrichment}/{outcome.day}/{outcome.run_id}.log")
+        "run_id": ended.run_id,
+        "report": served(f"reports/{enrichment}/{ended.day}/index.html") if has_page else None,
+        "spark_log": served(f"runs/{enrichment}/{ended.day}/{ended.run_id}.log")
         if has_page
         else None,
-        "figures": None if outcome.record is None else figures(outcome.record),
-        "summaries": dict(outcome.summaries),
-        "unmade": [summary for summary, _ in outcome.unmade],
-        "warnings": [*outcome.warnings, *outcome.unmade_summaries],
+        "figures": None if ended.record is None else figures(ended.record),
+        "summaries": dict(ended.summaries),
+        "unmade": [summary for summary, _ in ended.unmade],
+        "warnings": [*ended.warnings, *ended.unmade_summaries],
     }
 
 

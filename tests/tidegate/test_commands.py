@@ -15,7 +15,7 @@ import pytest
 from enrichments.flights import flights
 from jobs.errors import DeclarationError
 from jobs.process.day_events import DayStage
-from jobs.process.day_pipeline import DayOutcome
+from jobs.process.day_pipeline import DayResult
 from jobs.schema.records import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics
 from tidegate.__main__ import main
 from tidegate.commands import COMMANDS, GROUPS
@@ -245,7 +245,7 @@ def test_a_published_day_is_reported_with_what_was_not_read():
         "2026-11-20T02:16Z", unread=("e.parq", "late/"),
     )  # fmt: skip
     record = DayRecord(facts, DayMetrics(10, 10, 0, ()), state="published", published_version=3)
-    assert line(DayOutcome("2013-01-10", "r", "published", "", record)).endswith(
+    assert line(DayResult("2013-01-10", "r", "published", "", record)).endswith(
         "version 3; not read: e.parq, late/"
     )
 
@@ -261,7 +261,7 @@ def test_a_published_day_is_reported_with_shared_answers_and_its_cost():
     )  # fmt: skip
     figures = DayMetrics(10, 10, 0, (weather,))
     record = DayRecord(facts, figures, state="published", published_version=3)
-    assert line(DayOutcome("2013-01-10", "r", "published", "", record)) == (
+    assert line(DayResult("2013-01-10", "r", "published", "", record)) == (
         "2013-01-10  published   10 rows, 4 calls (5 answers shared), 1 answer from the ledger; "
         "0.40 USD; version 3"
     )
@@ -284,7 +284,7 @@ def test_a_day_held_back_is_reported_with_its_check_its_report_and_what_asks_aga
     record = DayRecord(
         facts, DayMetrics(10, 10, 0, (weather,)), state="held back", reason="weather: 9 errors."
     )
-    assert line(DayOutcome("2013-01-10", "r", record.state, record.reason, record)) == (
+    assert line(DayResult("2013-01-10", "r", record.state, record.reason, record)) == (
         "2013-01-10  held back   weather: 9 errors. See "
         "data/reports/flights_enriched/2013-01-10/index.html; once the cause is fixed, `tidegate "
         "replay flights_enriched --day 2013-01-10` calls again for 9 dead letters and nothing else"

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.process.day_events import DayOutcome, DayStage, DaysWarning
+from jobs.process.day_events import DayResult, DayStage, DaysWarning
 from jobs.wording import printable
 from tidegate.__main__ import main
 from tidegate.commands.days import tell
@@ -137,7 +137,7 @@ def day_events(name):
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text("<p>")
     yield DayStage("2013-01-10", "r1", "progress", PROGRESS)
-    yield DayOutcome(
+    yield DayResult(
         "2013-01-10", "r1", "failed", "it is red\x1b[2J", record=SimpleNamespace(verdicts=())
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from jobs.errors import DeclarationError, TidegateError
-from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
+from jobs.process.day_events import DayEvent, DayResult, DayStage, DaysWarning
 from jobs.process.day_pipeline import DayPipeline
 from orchestration.common.day_results import EXIT_CODES, describe_result, result
 from orchestration.common.states import FAILED, UNCHANGED, WRONG
@@ -42,7 +42,7 @@ def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:
         match event:
             case DayStage():
                 stages.show(event)
-            case DayOutcome():
+            case DayResult():
                 ended = describe_result(enrichment, event)
                 print(json.dumps(ended), flush=True)
                 status = status or EXIT_CODES[FAILED if ended["unmade"] else ended["state"]]

@@ -13,7 +13,7 @@ from jobs.declare.values.table_conflicts import find_conflict
 from jobs.declare.vendor_jobs import JobLookup
 from jobs.errors import DeclarationError
 from jobs.process import day_events
-from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
+from jobs.process.day_events import DayEvent, DayResult, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.spark_conf import SPARK_CONF
@@ -119,14 +119,14 @@ def waiting_for_jobs(
     while True:
         waiting = []
         for event in pipeline.run(days, options):
-            if isinstance(event, DayOutcome) and event.code == WAITING:
+            if isinstance(event, DayResult) and event.code == WAITING:
                 waiting.append(event)
             else:
                 yield event
         if not waiting or clock() + pause > until:
             yield from waiting
             return
-        days = [outcome.day for outcome in waiting]
+        days = [result.day for result in waiting]
         cap_left |= {one.day: one.cap_left for one in waiting if one.cap_left is not None}
         options = replace(options, cap_left=cap_left)
         sleep(pause)
@@ -166,9 +166,9 @@ def tell(enrichment: str, events: Iterable[DayEvent]) -> int:
         match event:
             case DayStage():
                 stages.show(event)
-            case DayOutcome(state=day_events.NOT_STARTED):
+            case DayResult(state=day_events.NOT_STARTED):
                 print(event.reason, file=sys.stderr)
-            case DayOutcome():
+            case DayResult():
                 stages.clear()
                 _print(event)
                 reported += [event.day] if event.record else []
@@ -176,7 +176,7 @@ def tell(enrichment: str, events: Iterable[DayEvent]) -> int:
             case DaysWarning():
                 warn(event.day, event.sentence)
                 reported = []  # the report is not written
-        if isinstance(event, DayOutcome):
+        if isinstance(event, DayResult):
             status = status or _status(event)
     if reported:
         page = REPORTS / enrichment / (reported[0] if len(reported) == 1 else "") / "index.html"
@@ -187,11 +187,11 @@ def tell(enrichment: str, events: Iterable[DayEvent]) -> int:
     return status
 
 
-def _print(outcome: DayOutcome) -> None:
-    text, after = line(outcome), f"{outcome.day}  {outcome.state}"
-    colour = GREEN if outcome.is_published else YELLOW if outcome.code == WAITING else RED
-    sys.stdout.write(f"{outcome.day}  ")
-    write_coloured(sys.stdout, outcome.state, colour)
+def _print(result: DayResult) -> None:
+    text, after = line(result), f"{result.day}  {result.state}"
+    colour = GREEN if result.is_published else YELLOW if result.code == WAITING else RED
+    sys.stdout.write(f"{result.day}  ")
+    write_coloured(sys.stdout, result.state, colour)
     print(text.removeprefix(after), flush=True)
 
 
@@ -200,19 +200,19 @@ def warn(day: str, *sentences: str) -> None:
         print(f"{day}  warning     {sentence}", flush=True)
 
 
-def _doubts(outcome: DayOutcome) -> Iterator[str]:
+def _doubts(result: DayResult) -> Iterator[str]:
     """Yields the checks that failed and hold no day back."""
-    for verdict in outcome.record.verdicts if outcome.record else ():
+    for verdict in result.record.verdicts if result.record else ():
         if verdict.status == "failed" and not verdict.holds_back:
             yield f"{verdict.check}: {verdict.sentence}"
 
 
-def line(outcome: DayOutcome) -> str:
-    if outcome.record is None:
-        message = outcome.reason
+def line(result: DayResult) -> str:
+    if result.record is None:
+        message = result.reason
     else:
-        message = _counted(outcome.record) if outcome.is_published else _held_back(outcome.record)
-    return f"{outcome.day}  {outcome.state:<10}  {message}"
+        message = _counted(result.record) if result.is_published else _held_back(result.record)
+    return f"{result.day}  {result.state:<10}  {message}"
 
 
 def _held_back(record: DayRecord) -> str:
@@ -250,7 +250,7 @@ def _counted(record: DayRecord) -> str:
     )
 
 
-def _status(outcome: DayOutcome) -> int:
-    if outcome.is_published:
-        return FAILED if outcome.unmade else RIGHT
-    return outcome.code if outcome.code in (WRONG, STOPPED, WAITING) else FAILED
+def _status(result: DayResult) -> int:
+    if result.is_published:
+        return FAILED if result.unmade else RIGHT
+    return result.code if result.code in (WRONG, STOPPED, WAITING) else FAILED

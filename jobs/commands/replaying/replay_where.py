@@ -24,7 +24,7 @@ from jobs.declare.values.prices import cost_of, in_force, price_text, reported_u
 from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.errors import DeclarationError
 from jobs.ledger.selection import select
-from jobs.process.day_events import DayOutcome
+from jobs.process.day_events import DayResult
 from jobs.process.day_options import DayOptions
 from jobs.run.enrich_day import STOPPED
 from jobs.run.estimating.requests_of_calls import count_requests
@@ -178,7 +178,7 @@ def replay_chosen(
             options = (*OPTIONS, "--no-calls", "--only-keys", str(file), *caps)
             for event in pipeline.run([chosen.day], DayOptions(options, accept=why_refused)):
                 yield event
-                if isinstance(event, DayOutcome) and (event.code == STOPPED or event.crashed):
+                if isinstance(event, DayResult) and (event.code == STOPPED or event.crashed):
                     return
 
 

@@ -12,7 +12,7 @@ from dagster import MAX_RUNTIME_SECONDS_TAG
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.calendar import name_unit
 from jobs.errors import TidegateError
-from jobs.process.day_events import DayOutcome
+from jobs.process.day_events import DayResult
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline, now
 from jobs.wording import counted
@@ -132,8 +132,8 @@ class _DayStep:
             self._reporter.tally.unmade.append((f"windows and summaries of {day}", str(error)))
             return
         if record is not None:
-            outcome = DayOutcome(day, record.facts.run_id, PUBLISHED, "", record)
-            self._reporter.report_summaries(self._pipeline.summarized(outcome))
+            result = DayResult(day, record.facts.run_id, PUBLISHED, "", record)
+            self._reporter.report_summaries(self._pipeline.summarized(result))
 
     def _allow_time_for(self, days: int) -> None:
         """Multiplies the run's time limit, which Dagster enforces, by the number of days."""
@@ -147,17 +147,17 @@ class _DayStep:
         if (unfinished := self._reporter.unfinished_day()) is None:
             return
         next_step = next_step or step_after(self._declared.enrichment, unfinished.day, state)
-        outcome = DayOutcome(unfinished.day, unfinished.run_id, state, reason, next_step=next_step)
-        self._reporter.report_unwritten(self._pipeline.record(outcome, self._began))
+        result = DayResult(unfinished.day, unfinished.run_id, state, reason, next_step=next_step)
+        self._reporter.report_unwritten(self._pipeline.record(result, self._began))
         self._pipeline.render()
 
-    def _advise(self, outcome: DayOutcome) -> DayOutcome:
-        if outcome.crashed and self._context.retry_number == 0:
+    def _advise(self, result: DayResult) -> DayResult:
+        if result.crashed and self._context.retry_number == 0:
             return replace(
-                outcome, state=CRASHED, next_step="Nothing: it is retried automatically once."
+                result, state=CRASHED, next_step="Nothing: it is retried automatically once."
             )
         return replace(
-            outcome, next_step=step_after(self._declared.enrichment, outcome.day, outcome.state)
+            result, next_step=step_after(self._declared.enrichment, result.day, result.state)
         )
 
 

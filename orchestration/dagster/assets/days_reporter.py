@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from data_quality.next_step import next_step
-from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
+from jobs.process.day_events import DayEvent, DayResult, DayStage, DaysWarning
 from jobs.run.terminal import progress_line
 from jobs.schema.records import DayRecord
 from orchestration.common.progress_log import ProgressLog
@@ -61,9 +61,9 @@ class DaysReporter:
         match event:
             case DayStage():
                 self._report_stage(event)
-            case DayOutcome(record=DayRecord() as record):
+            case DayResult(record=DayRecord() as record):
                 yield from self._report_written(event, record)
-            case DayOutcome():
+            case DayResult():
                 self.report_unwritten(event)
             case DaysWarning():
                 self._context.log.warning(event.sentence)
@@ -75,28 +75,26 @@ class DaysReporter:
         self._observe(self._events(day, record.facts.run_id), PUBLISHED, reason, "Nothing.")
         yield from self._materialize(record, metadata.figures_metadata(record))
 
-    def report_summaries(self, outcome: DayOutcome) -> None:
-        for summary, rows in outcome.summaries.items():
+    def report_summaries(self, result: DayResult) -> None:
+        for summary, rows in result.summaries.items():
             self._context.log_event(
                 dg.AssetMaterialization(
                     self._declared.beside(summary),
-                    partition=outcome.day,
+                    partition=result.day,
                     metadata={"dagster/row_count": rows},
                 )
             )
-        self.tally.unmade += [
-            (f"{summary} of {outcome.day}", why) for summary, why in outcome.unmade
-        ]
+        self.tally.unmade += [(f"{summary} of {result.day}", why) for summary, why in result.unmade]
 
-    def report_unwritten(self, outcome: DayOutcome) -> None:
+    def report_unwritten(self, result: DayResult) -> None:
         self.report_checks()  # of a day that could not be published
         self._running = None
-        self.tally.crashed |= outcome.crashed
-        self.tally.red[outcome.day] = Red(outcome.reason, outcome.next_step)
-        progress = {"progress": progress_line(outcome.progress)} if outcome.progress else {}
-        events = self._events(outcome.day, outcome.run_id)
-        self._observe(events, outcome.state, outcome.reason, outcome.next_step, progress)
-        self._warn(outcome)
+        self.tally.crashed |= result.crashed
+        self.tally.red[result.day] = Red(result.reason, result.next_step)
+        progress = {"progress": progress_line(result.progress)} if result.progress else {}
+        events = self._events(result.day, result.run_id)
+        self._observe(events, result.state, result.reason, result.next_step, progress)
+        self._warn(result)
 
     def report_checks(self) -> None:
         """Reports the checks of the running day, if they have run."""
@@ -130,18 +128,18 @@ class DaysReporter:
                 line = progress_line(stage.facts)
                 self._observe(events, RUNNING, f"{line}.", "Nothing.", {"progress": line})
 
-    def _report_written(self, outcome: DayOutcome, record: DayRecord) -> Iterator[Event]:
+    def _report_written(self, result: DayResult, record: DayRecord) -> Iterator[Event]:
         self._running = self._judged = None
         figures = metadata.figures_metadata(record)
-        for event in self._events(outcome.day, outcome.run_id).report_record(record, figures):
+        for event in self._events(result.day, result.run_id).report_record(record, figures):
             self._context.log_event(event)
-        if outcome.is_published:
+        if result.is_published:
             yield from self._materialize(record, figures)
         else:
-            self.tally.red[outcome.day] = Red(record.reason, next_step(record))
+            self.tally.red[result.day] = Red(record.reason, next_step(record))
             self._log_checks(record)
-        self.report_summaries(outcome)
-        self._warn(outcome)
+        self.report_summaries(result)
+        self._warn(result)
 
     def _materialize(self, record: DayRecord, figures: Mapping[str, Any]) -> Iterator[Event]:
         """Materializes the day, then reports its check results, which Dagster assigns to it."""
@@ -167,9 +165,9 @@ class DaysReporter:
         for evaluation in check_evaluations(self._context.instance, self._declared, record, report):
             self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes an evaluation, too
 
-    def _warn(self, outcome: DayOutcome) -> None:
-        for warning in outcome.warnings:
-            self._context.log.warning("%s: %s", outcome.day, warning)
+    def _warn(self, result: DayResult) -> None:
+        for warning in result.warnings:
+            self._context.log.warning("%s: %s", result.day, warning)
 
     def _observe(
         self,

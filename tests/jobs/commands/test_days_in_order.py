@@ -9,7 +9,7 @@ import data_quality.local_day
 from data_quality.day_quality import LOCAL_CHECKS, DayQuality
 from data_quality.history import earlier_days
 from data_quality.judging import QualityResult
-from jobs.process.day_events import DayOutcome
+from jobs.process.day_events import DayResult
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.spark_submit import SparkSubmit
@@ -53,7 +53,7 @@ class Nights:
         return [
             event
             for event in pipeline.run(DAYS, DayOptions(**options))
-            if isinstance(event, DayOutcome)
+            if isinstance(event, DayResult)
         ]
 
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from data_quality import verdict_store
 from data_quality.day_quality import DayQuality
 from jobs.input.day import files_in
-from jobs.process.day_events import DayOutcome, DayStage
+from jobs.process.day_events import DayResult, DayStage
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.publish_decision import publish_or_hold_back
@@ -116,7 +116,7 @@ def test_progress_is_reported_though_a_later_event_replaced_it_before_the_file_w
     events = list(open_pipeline(towns, script).run([DAY]))
     told = [event.kind for event in events if isinstance(event, DayStage)]
     assert told == ["starting", "progress", "failed"]
-    assert [event.progress for event in events if isinstance(event, DayOutcome)] == [progress]
+    assert [event.progress for event in events if isinstance(event, DayResult)] == [progress]
 
 
 def test_a_run_without_files_knows_the_input_files_that_it_began_with(towns):
@@ -151,7 +151,7 @@ def run_days(towns, days, *, red=(), options=None):
     return [
         event
         for event in open_pipeline(towns, script).run(days, options)
-        if isinstance(event, DayOutcome)
+        if isinstance(event, DayResult)
     ]
 
 
@@ -184,7 +184,7 @@ def test_a_day_that_cannot_be_written_has_failed_with_the_reason_and_leaves_the_
         return record
 
     events = open_pipeline(towns, script).run(DAYS)
-    outcomes = [event for event in events if isinstance(event, DayOutcome)]
+    outcomes = [event for event in events if isinstance(event, DayResult)]
     assert [one.state for one in outcomes] == ["published", "failed", "published"]
     assert not outcomes[1].crashed
     assert outcomes[1].reason.startswith(f"output: {TABLE} or a table beside it cannot be written:")
@@ -258,10 +258,10 @@ def test_a_warning_stands_below_the_line_of_its_day(towns, monkeypatch, capsys):
     record = decided(towns)
     tell(
         "towns",
-        [DayOutcome(DAY, "r1", record.state, record.reason, record, warnings=record.warnings)],
+        [DayResult(DAY, "r1", record.state, record.reason, record, warnings=record.warnings)],
     )
     first, second = capsys.readouterr().out.splitlines()
-    assert first == line(DayOutcome(DAY, "r1", record.state, record.reason, record))
+    assert first == line(DayResult(DAY, "r1", record.state, record.reason, record))
     assert second == f"{DAY}  warning     {record.warnings[0]}"
 
 
