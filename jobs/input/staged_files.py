@@ -33,7 +33,7 @@ from jobs.input.text.json_rows import read_json
 from jobs.input.text.text_faults import TextFault
 from jobs.storage import durable
 from jobs.storage.new_files import Writable, new_file
-from jobs.storage.objects import download, is_found_here
+from jobs.storage.objects import download, is_configured
 from jobs.storage.parquet_files import open_parquet
 from jobs.storage.stored_files import StoredFile, error_text, is_there
 from jobs.storage.urls import below, is_url
@@ -168,7 +168,7 @@ def copy_at(target: str) -> Iterator[Writable]:
 
 def _written(file: StoredFile, declared: Input, target: Writable) -> bool:
     """Write the copy. Returns whether the file was read as it was listed."""
-    if isinstance(target, Path) and _is_copied(file, declared) and is_found_here(file.place):
+    if isinstance(target, Path) and _is_copied(file, declared) and is_configured(file.place):
         return file.is_like(download(file.place, target))
     _write(file, declared, target)
     return declared.format in TABLES or file.is_like(StoredFile.at(file.place))  # no table changes

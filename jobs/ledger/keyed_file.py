@@ -113,7 +113,7 @@ def _local_copy(path: str) -> Any:
     """Map a local copy whose name is removed at once, so that it ends with the process."""
     with temporary_folder() as folder:
         copy = Path(folder, "copy.arrow")
-        if objects.is_found_here(path):  # in one request, while Arrow sends two
+        if objects.is_configured(path):  # in one request, while Arrow sends two
             objects.download(path, copy)
         else:
             filesystem, inside = open_filesystem(path)

@@ -48,7 +48,7 @@ class LedgerFiles:
     @functools.cached_property
     def place(self) -> str:
         """Its URL for `jobs.storage.objects`; empty if only Arrow can open it."""
-        if "?" in self.root or not objects.is_found_here(self.root):
+        if "?" in self.root or not objects.is_configured(self.root):
             return ""
         return below(self.root, self.lookup, self.fingerprint)
 

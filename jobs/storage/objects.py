@@ -63,7 +63,7 @@ class ListedObject:
     etag: str
 
 
-def is_found_here(place: str) -> bool:
+def is_configured(place: str) -> bool:
     """Return whether obstore finds the credentials and the region of a place.
 
     Unlike pyarrow, obstore reads no credentials file and asks no bucket for its region, so both

@@ -27,7 +27,7 @@ def parquet_source(place: str) -> str | pa.NativeFile:
     """
     if not is_url(place):
         return place
-    if objects.is_found_here(place) and (data := objects.small_content(place, SMALL)) is not None:
+    if objects.is_configured(place) and (data := objects.small_content(place, SMALL)) is not None:
         return pa.BufferReader(data)
     filesystem, path = open_filesystem(place)
     return filesystem.open_input_file(path)
