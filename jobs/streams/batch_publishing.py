@@ -23,7 +23,8 @@ from jobs.tables.delta.added_columns import add_columns
 from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.delta.delta_log import COMMIT_TRIES, commit_hooks, lasting, table_at
 from jobs.tables.delta.published_files import publication_mark, transaction_name
-from jobs.tables.delta.publishers import alone_with, storing
+from jobs.tables.delta.publishers import alone_with
+from jobs.tables.delta.write_errors import storing
 from jobs.tables.leases.day_leases import Lease
 from jobs.tables.publishing import actions_of_run, created, delta_schema, lasting_beside
 from jobs.tables.records import run_records

@@ -12,7 +12,8 @@ from jobs.tables import audit, dead_letters
 from jobs.tables.delta import by_run
 from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.delta.delta_log import LOG, sync_log, table_at
-from jobs.tables.delta.publishers import alone_with, storing
+from jobs.tables.delta.publishers import alone_with
+from jobs.tables.delta.write_errors import storing
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import publications
 

@@ -22,7 +22,7 @@ from jobs.storage.listings import delete_below, list_below
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import RUNS, work_folder
 from jobs.tables.delta.delta_log import commit_on_top, sync_log, table_at
-from jobs.tables.delta.publishers import storing
+from jobs.tables.delta.write_errors import storing
 from jobs.tables.leases.day_leases import at_work
 from jobs.wording import counted
 

@@ -33,7 +33,8 @@ from jobs.tables.delta.delta_log import (
     table_at,
 )
 from jobs.tables.delta.published_files import publication_mark, transaction_name
-from jobs.tables.delta.publishers import alone_with, storing
+from jobs.tables.delta.publishers import alone_with
+from jobs.tables.delta.write_errors import storing
 from jobs.tables.delta.written_files import (
     NewFile,
     add_actions,

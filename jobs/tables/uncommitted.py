@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from jobs.storage.listings import delete_below, list_below
 from jobs.tables import audit, dead_letters
 from jobs.tables.delta.by_run import RUN
-from jobs.tables.delta.publishers import storing
+from jobs.tables.delta.write_errors import storing
 from jobs.tables.leases.day_leases import at_work
 from jobs.tables.old_files import named_files
 

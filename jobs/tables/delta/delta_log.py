@@ -17,7 +17,7 @@ from jobs.declare.values.calendar import Every
 from jobs.errors import TidegateError
 from jobs.storage import durable
 from jobs.storage.urls import below, is_url
-from jobs.tables.delta.publishers import delta_errors
+from jobs.tables.delta.write_errors import delta_errors
 
 FORMAT = 1  # of our tables: what their rows, columns and commits mean (docs/upgrading.md)
 FORMAT_NAME = "tidegate.format"

@@ -1,20 +1,15 @@
-"""Allows a single publisher of a table at a time, across machines that share its place; describes
-errors of the disk or the store.
-"""
+"""Allows a single publisher of a table at a time, across machines that share its place."""
 
 import contextlib
 import os
-import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 
-from jobs.errors import TidegateError
 from jobs.storage import object_lock
 from jobs.storage.file_lock import lock_file
-from jobs.storage.stored_files import ANSWER, error_text
 from jobs.storage.urls import below, is_url
 
 LOCK = "_publishing.lock"  # readers of tables ignore names that begin with _
@@ -53,35 +48,3 @@ def again_if_taken(commit: Callable[[], object]) -> None:
         commit()
     except CommitFailedError:
         commit()
-
-
-@contextlib.contextmanager
-def storing(table: str) -> Iterator[None]:
-    """Turns errors of the body, such as a full disk, into a TidegateError with the cure."""
-    try:
-        yield
-    except (OSError, DeltaError) as error:
-        raise TidegateError(
-            f"output: {table} or a table beside it cannot be written: {delta_errors(error)}. "
-            "Readers see the old day "
-            "or the new one. Fix that, then run the same again: the ledger has the answers."
-        ) from error
-
-
-def delta_errors(error: Exception) -> str:
-    """Returns the message of an error of Delta or its SQL in a line, without colours, traceback and
-    the request to report it.
-    """
-    if ANSWER.search(str(error)):  # of an object store
-        return error_text(error)
-    message = re.sub(r"\x1b\[\d+m|\n\s+0: .*", "", str(error), flags=re.DOTALL)
-    # a dumped structure of many lines
-    message = re.sub(r": ParsedLogPath .*", "", message, flags=re.DOTALL)
-    message = re.sub(
-        r"\.*\s+This issue was likely caused by a bug in "
-        r"DataFusion.*?/issues\b",
-        "",
-        message,
-        flags=re.DOTALL,
-    )
-    return " ".join(message.split()).replace(" ↳", ":").rstrip(".")

@@ -9,7 +9,8 @@ from deltalake import CommitProperties, write_deltalake
 from jobs.tables.delta.by_run import NO_STATISTICS
 from jobs.tables.delta.delta_log import checkpoint_settings, lasting, saying_format, table_at
 from jobs.tables.delta.published_files import facts_by_day
-from jobs.tables.delta.publishers import again_if_taken, alone_with, storing
+from jobs.tables.delta.publishers import again_if_taken, alone_with
+from jobs.tables.delta.write_errors import storing
 
 DAY = "tidegate.day"  # of a commit
 Rows = Callable[[], pa.Table | pa.RecordBatchReader]

@@ -13,8 +13,8 @@ from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import InputDay
 from jobs.storage.locked_folders import temporary_folder
 from jobs.tables.delta.delta_log import day_type, table_at
-from jobs.tables.delta.publishers import delta_errors
 from jobs.tables.delta.type_check import answer_fields
+from jobs.tables.delta.write_errors import delta_errors
 
 NEVER_A_DAY = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
 
