@@ -71,7 +71,8 @@ def _write(plan: LedgerPlan, name: str, data: bytes | pa.Buffer) -> None:
 def kept_among(
     folder: LedgerFolder, name: str, hashes: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.bool_]:
-    """Returns which of these keys a list has; all of them if it is ALL, or damaged.
+    """Returns which of these keys a list has; all of them if it is ALL, damaged, or has the signed
+    hashes of 0.1.0, of which those of `by_row.arrow` are no hashes of texts.
 
     Args:
         folder: Of the ledger.
@@ -86,8 +87,10 @@ def kept_among(
     if data == ALL:
         return np.ones(len(hashes), np.bool_)
     try:
-        listed = pa.ipc.open_file(data).read_all()[_HASH].to_numpy()
+        listed = pa.ipc.open_file(data).read_all()[_HASH]
     except (pa.ArrowException, OSError, KeyError) as error:
         folder.warn(f"{RUNS}/{name}", error)
         return np.ones(len(hashes), np.bool_)
-    return np.isin(hashes, listed)
+    if pa.types.is_signed_integer(listed.type):
+        return np.full(len(hashes), len(listed) > 0)
+    return np.isin(hashes, listed.to_numpy())

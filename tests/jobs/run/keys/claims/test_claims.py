@@ -39,6 +39,8 @@ from tests.support.failing_storage import ERRORS, FailingStorage, put_under
 from tests.support.places import everywhere, place_of
 
 pytestmark = pytest.mark.slow
+# lists of the keys 0 to 59, by 0.1.0's own code
+GOLDEN = Path(__file__).parents[4] / "golden" / "kept_keys_0.1.0"
 
 
 @pytest.fixture
@@ -606,6 +608,17 @@ def test_a_run_whose_keys_only_spark_knows_is_waited_for(plan):
     register(keys)
     asked = ask_while(keys, range(20), lambda: answer(rows, range(10)), lambda: unregister(rows))
     assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
+
+
+@pytest.mark.parametrize("kept", ["by_row.arrow", "keys.arrow"])
+def test_keys_that_a_run_of_0_1_0_keeps_to_itself_are_left_to_it_until_it_has_ended(plan, kept):
+    older, keys = plan("older"), plan("keys")
+    register(older)
+    decide(older)
+    open_folder(older).replace(f"runs/older/{kept}", (GOLDEN / kept).read_bytes())
+    register(keys)
+    asked = ask_while(keys, range(60), lambda: answer(older, range(59)), lambda: unregister(older))
+    assert asked == ["[59]"]
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
