@@ -38,7 +38,8 @@ class StreamWatermark:
         self._greatest = NEVER
         if durable.is_there(self._file):
             stored = json.loads(self._file.read_text(encoding="utf-8"))
-            if event_time is not None and stored.get("column") == event_time.column.lower():
+            column = "" if event_time is None else event_time.column.lower()
+            if stored.get("column", column) == column:  # a checkpoint of 0.1.0 names no column
                 self._greatest = int(stored["greatest_event_time_ms"])
 
     def advance(self, records: Sequence[DayRecord]) -> int:

@@ -35,6 +35,16 @@ def test_a_new_event_time_column_has_no_watermark_of_the_column_before(advance):
     assert advance("Created", created=EARLIER, due=DAY, **marked) == 1
 
 
+def test_the_watermark_of_a_checkpoint_of_0_1_0_counts_for_the_declared_column(advance, tmp_path):
+    marked = {schema.LATE: False}
+    # 0.1.0 wrote no column
+    greatest = round(DAY.timestamp() * 1000)
+    (tmp_path / "watermark.json").write_text(f'{{"greatest_event_time_ms": {greatest}}}')
+    assert advance("at", at=EARLIER, **marked) == 1
+    assert advance("at", at=LATER, **marked) == 0
+    assert advance("at", at=DAY, **marked) == 1
+
+
 def test_a_batch_published_before_event_time_was_declared_has_times_and_no_late_rows(advance):
     assert advance("at", at=DAY) == 0
     assert advance("at", at=EARLIER, **{schema.LATE: False}) == 1
