@@ -98,9 +98,11 @@ def _require_bounds(made: Any, given: Mapping[str, Any]) -> None:
         raise ValueError("it needs min_value or max_value")
     if low is not None and type(low) is type(high) and low > high:
         raise ValueError("min_value is above max_value")
-    for name, bound in (("min_value", low), ("max_value", high)):
-        if isinstance(given.get(name), int) and given[name] != bound:
-            raise ValueError(f"{name} {given[name]} is rounded to {bound:.0f}; {SQL}")
+    for name in ("min_value", "max_value", "value"):
+        wanted, taken = given.get(name), getattr(made, name, None)
+        if isinstance(wanted, int | float) and wanted != taken:
+            cure = SQL if isinstance(wanted, int) else "write a whole number"
+            raise ValueError(f"{name} {wanted} is rounded to {taken:.0f}; {cure}")
 
 
 def _find_broken(pattern: str) -> str:

@@ -14,6 +14,7 @@ IN_REGEX = "expect_column_values_to_match_regex"
 IN_REGEXES = "expect_column_values_to_match_regex_list"
 QUANTILES = "expect_column_quantile_values_to_be_between"
 KL = "expect_column_kl_divergence_to_be_less_than"
+LENGTHS = "expect_column_value_lengths_to_be_between"
 MAX = "expect_column_max_to_be_between"
 PAIRS = "expect_column_pair_values_to_be_in_set"
 QUOTED = {"row_condition": "col(n) =", "condition_parser": "great_expectations"}
@@ -73,6 +74,8 @@ def test_an_expectation_that_cannot_be_evaluated_is_found(declared, why):
         (declare("expect_table_row_count_to_be_between"), "needs min_value or max_value"),
         (declare(PAIRS, value_pairs_set=[(1, 2)], row_condition="n > 1"), "ignores row_condition"),
         (declare(BETWEEN, column="n", min_value=2**53 + 1), "is rounded to 9007199254740992;"),
+        (declare("expect_table_row_count_to_equal", value=4.5), "value 4.5 is rounded to 4; write"),
+        (declare(LENGTHS, column="n", min_value=2.5), "min_value 2.5 is rounded to 2; write a who"),
         (declare("expect_column_values_to_be_increasing", column="n"), "the rows have no order in"),
         (declare("expect_column_values_to_be_decreasing", column="n"), "the rows have no order in"),
         (declare(BETWEEN, column="n", min_value=3, max_value=1), "min_value is above max_value"),
