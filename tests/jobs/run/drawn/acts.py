@@ -11,7 +11,9 @@ from tests.jobs.run.drawn.commands import Commands
 from tests.jobs.run.drawn.declarations import BY_PATHS, IN_SQL, ttl_of
 from tests.jobs.run.drawn.expected import Run
 from tests.jobs.run.drawn.figures import Figures
+from tests.jobs.run.drawn.input_files import COLUMNS
 from tests.jobs.run.drawn.judging import Judge
+from tests.jobs.run.drawn.looks import OF_NUMBER
 from tests.jobs.run.drawn.money import most_of_call
 from tests.jobs.run.drawn.natures import MEMBERS, canonical, on, reaction
 from tests.jobs.run.drawn.outcomes import (
@@ -20,11 +22,15 @@ from tests.jobs.run.drawn.outcomes import (
     RAW,
     THROTTLED,
     key_of,
+    outcome_in,
     status_of,
     text_of,
 )
 
-CHANGES = ("price", "version", "judges", "required", "column", "error ttl", "budget")
+CHANGES = (
+    "price", "version", "judges", "required", "column", "fewer", "error ttl", "miss ttl", "budget",
+    "when",
+)  # fmt: skip
 STOPPED = 3  # exit status
 
 
@@ -59,15 +65,26 @@ class Acts:
             changed["judges"] = not look.judges
         elif name == "required" and look.kind in ("http", "body", "batch"):
             changed["required"] = () if look.required else ("n",)
-        elif name == "error ttl":
-            changed["error_ttl"] = not look.error_ttl
-            ttl = ttl_of(miss=look.miss_ttl, error=not look.error_ttl)
-            changed["fields"] = look.fields | {"ttl": ttl}
+        elif name in ("error ttl", "miss ttl"):
+            ttls = {"miss": look.miss_ttl, "error": look.error_ttl}
+            ttls[name.split()[0]] ^= True
+            changed |= {f"{one}_ttl": is_kept for one, is_kept in ttls.items()}
+            changed["fields"] = look.fields | {"ttl": ttl_of(**ttls)}
+        elif name == "when" and not look.waterfall and not self._lacks("number"):
+            changed["when"], changed["holds"] = ("", None) if look.when else OF_NUMBER
+        elif name == "fewer" and not look.waterfall:
+            others = [one for one in look.members if one not in ("v", "n", "items")]
+            gone = self._draws.choice([*others, ""])
+            changed["members"] = tuple(one for one in look.members if one != gone)
         elif name == "column" and look.kind in BY_PATHS and not look.waterfall:
             new = self._draws.choice([*MEMBERS])
             changed["members"] = tuple(dict.fromkeys((*look.members, new)))
         for one in self._night.beside(look) if name in ("price", "budget") else [look]:
             self._night.change(one, replace(one, **changed))
+
+    def _lacks(self, *columns):
+        """Whether the input of a day lacks one of the columns."""
+        return any(shape.lacks & {*columns} for shape in self._drawn.shapes.values())
 
     # -- acts --------------------------------------------------------------------------------------
     def _run(self, _look):
@@ -89,7 +106,8 @@ class Acts:
             del rows[number]
         else:
             other = self._draws.choice(self._drawn.rows)
-            rows[number] = other | {"id": rows[number]["id"]}
+            row = other | {"id": rows[number]["id"]}
+            rows[number] = self._drawn.shapes[day].row(row, self._draws)
         self._night.write_day(day)
         self._judged(("run", "drawn", "--day", day), [day])
 
@@ -111,9 +129,10 @@ class Acts:
         day, letters = self._draws.choice(sorted(self._night.published)), 0
         for row in self._night.published[day]:
             for look in self._drawn.looks:
-                status, values = row[f"{look.name}:outcome"].status, key_of(look, row)
+                status = outcome_in(row, look).status
                 policy = look.policies.get(on(status))
-                if status in ("miss", *FAILED) and policy == "dead_letter" and values is not None:
+                is_letter = status in ("miss", *FAILED) and policy == "dead_letter"
+                if is_letter and (values := key_of(look, row)) is not None:
                     letters += 1
                     self._expire(look, text_of(values))
         if letters:
@@ -144,13 +163,15 @@ class Acts:
         return any(self._is_of(row, look, keys) for row in self._night.published[day])
 
     def _is_of(self, row, look, keys):
+        if outcome_in(row, look).status in ("", "skipped"):
+            return False
         values = key_of(look, row)
-        is_skipped = row[f"{look.name}:outcome"].status == "skipped"
-        return values is not None and text_of(values) in keys and not is_skipped
+        return values is not None and text_of(values) in keys
 
     def _forget(self, look):
         """Some keys are forgotten; rows with them leave the table until their day runs again."""
         rows = [row for rows in self._night.published.values() for row in rows]
+        rows = [row for row in rows if outcome_in(row, look).status]
         made = {text_of(values): values for row in rows if (values := key_of(look, row))}
         meant = self._draws.sample(sorted(made), min(len(made), self._draws.randint(1, 3)))
         if not meant:
@@ -234,6 +255,7 @@ class Acts:
         for day in days:
             runs[day] = Run(self._world, self._drawn.looks, self._vendor.epoch, **facts)
             night.published[day] = runs[day].rows(self._drawn.days[day])
+            night.table = self._drawn.shapes[day].in_table(night.table, COLUMNS)
         night.faults += Judge(night).judge_runs(runs, before)
         night.faults += Figures(night).judge_runs(runs, before, printed)
         self._world.seen = Counter(self._vendor.seen)

@@ -12,7 +12,7 @@ from jobs.commands.limits import holders_and_pauses
 from jobs.limits.store_url import limits_url
 from jobs.tables.records import run_records
 from tests.jobs.run.drawn.compared import Compared, rows_of
-from tests.jobs.run.drawn.outcomes import key_of, text_of
+from tests.jobs.run.drawn.outcomes import key_of, outcome_in, text_of
 
 PARTS = 10**9  # of money, in the store of limits
 
@@ -135,7 +135,8 @@ class Commands(Compared):
         audit = rows_of("published__audit", day)
         audits = audit.to_pylist()
         (own,) = [one for one in audits if one["id"] == row["id"]]
-        for look, one in zip(self.drawn.looks, found["lookups"], strict=True):
+        of_row = [look for look in self.drawn.looks if outcome_in(row, look).status]
+        for look, one in zip(of_row, found["lookups"], strict=True):
             what = f"explain of row {row['id']} at {look.name} ({look.kind})"
             status = own[f"_{look.name}_status"]
             wanted = {
@@ -147,7 +148,7 @@ class Commands(Compared):
                 key = text_of(key_of(look, row))
                 same = [
                     other for other in rows
-                    if other[f"{look.name}:outcome"].status == status
+                    if outcome_in(other, look).status == status
                     and text_of(key_of(look, other)) == key
                 ]  # fmt: skip
                 if look.has_cache:

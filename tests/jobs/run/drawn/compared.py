@@ -32,7 +32,8 @@ class Compared:
         audit = rows_of("published__audit", day)
         found = Counter()
         for look in self.drawn.looks:
-            for status in audit[f"_{look.name}_status"].to_pylist():
+            column = f"_{look.name}_status"
+            for status in audit[column].to_pylist() if column in audit.column_names else ():
                 policy = look.policies.get(on(status))
                 if status in ("miss", *FAILED) and policy == "dead_letter":
                     found[look.name, status] += 1

@@ -1,13 +1,16 @@
 """Writes drawn declarations as the modules that declare them."""
 
 import random
+import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from tests.jobs.run.drawn.input_files import SCHEMA
+from tests.jobs.run.drawn.input_files import COLUMNS, schema_of
 from tests.jobs.run.drawn.money import most_of_call, most_units
 from tests.jobs.run.drawn.natures import MEMBERS, Look
+from tests.jobs.run.drawn.shapes import Shape
 
 IN_SQL = ("table", "select")
 BY_PATHS = ("http", "body", "pages", "batch")
@@ -55,6 +58,11 @@ def ttl_of(*, miss: bool, error: bool) -> Call:
     return call("Ttl", miss=None if miss else nothing, error=call("timedelta", days=int(error)))
 
 
+def words_of(look: Look) -> list[str]:
+    """The words in the SQL that reads its keys and its condition."""
+    return re.findall(r"\w+", " ".join([look.when, *(sql for sql, _ in look.keys.values())]))
+
+
 @dataclass
 class Drawn:
     """A drawn enrichment with its days, and what is done with it after its first run."""
@@ -67,6 +75,16 @@ class Drawn:
     acts: list[str]
     bounds_itself: bool = False  # the budget is the enrichment's, not the service's
     form: str = "parquet"  # of the input's files
+    tolerance: float = 1.0  # the share of rows that may fail
+    shapes: dict[str, Shape] = field(
+        default_factory=lambda: defaultdict(Shape)
+    )  # of days; one in text
+
+    @property
+    def columns_read(self) -> set[str]:
+        """The columns of the input that lookups read."""
+        words = {word for look in self.looks for word in words_of(look)}
+        return words & {*COLUMNS}
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -97,12 +115,13 @@ class Drawn:
                 lookups[-1].named["of"].append(one)
         read = {"path": "raw", "row_id": ["id"], "format": self.form}
         if self.form != "parquet":
-            read["schema"] = SCHEMA
+            read["schema"] = schema_of(next(iter(self.shapes.values())))
         it = call(
             "Enrichment", name="drawn", input=call("Input", **read),
             lookups=lookups, output=call("Output", path="published"), mode=self.mode,
             ledger=call("Ledger", path="ledger"),
-            tolerance=call("Tolerance", error=1.0, timeout=1.0), budget=budgets,
+            tolerance=call("Tolerance", error=self.tolerance, timeout=self.tolerance),
+            budget=budgets,
         )  # fmt: skip
         return "\n\n".join([HEAD, *map(_function_of, self.looks), f"it = {it!r}\n"])
 
@@ -118,7 +137,7 @@ def _function_of(look: Look) -> str:
 
 def _declared(look: Look, service: Call | None) -> Call:
     types = {name: kind for name, (kind, _) in MEMBERS.items()}
-    types |= {"v": "STRING", "items": "ARRAY<STRING>"}
+    types |= {"v": "STRING", "n": look.of_n, "items": "ARRAY<STRING>"}
     named = {
         "name": look.name, "keys": {name: sql for name, (sql, _) in look.keys.items()},
         "returns": ", ".join(f"{look.column(name)} {types[name]}" for name in look.members),

@@ -18,6 +18,7 @@ ACTS = (
     "run", "run", "days", "capped", "replay", "remap", "refresh", "try", "forget", "forget",
     "price", "version", "judges", "required", "column", "error ttl", "budget",
 )  # fmt: skip
+LATER = ("reshape", "gain", "drop", "mistype", "strict", "fewer", "miss ttl", "when")
 TEXTS = (
     "", "a", "a/b", "..", "ä", "a\u0308", "漢字", "😀", " padded ", "1e5", "null", "?x=1&y", "%2F",
     '"', "a\nb", "\\", "x" * 300, "0", "A", "+", "#", "{k}", "\u200b", "true",
@@ -51,7 +52,15 @@ def draw(seed: int) -> Drawn:
     drawn.bounds_itself = more.random() < 0.5 and is_alone
     if more.random() < 0.3:
         drawn.acts.insert(more.randint(0, len(drawn.acts)), "repair")
+    later = random.Random(f"later:{seed}")
+    for act in later.choices(LATER, k=later.choice((0, 0, 1, 2))):
+        drawn.acts.insert(later.randint(0, len(drawn.acts)), act)
     return drawn
+
+
+def draw_later(draws: random.Random, seed: int, name: str, before: list[Look]) -> Look:
+    """A lookup that is added later, without a budget."""
+    return replace(draw_look(draws, seed, name, before), budget=Decimal(0))
 
 
 def _at_one_service(looks: list[Look], seed: int) -> list[Look]:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.jobs.run.drawn.shapes import MORE, UNTYPED
+
 COLUMNS = {  # name -> kind of its values
     "k": "text", "number": "number", "x": "double", "money": "decimal", "day": "date",
     "at": "time", "yes": "bool",
@@ -20,12 +22,20 @@ TYPES = {  # of Arrow, and of Spark's DDL
     "decimal": (pa.decimal128(20, 4), "DECIMAL(20,4)"), "date": (pa.date32(), "DATE"),
     "time": (pa.timestamp("us", "UTC"), "TIMESTAMP"),
 }  # fmt: skip
-SCHEMA = ", ".join(["id BIGINT", *(f"{name} {TYPES[kind][1]}" for name, kind in COLUMNS.items())])
 FORMATS = ("parquet", "parquet", "csv", "json")
 IN_QUOTES = '",\n\r'
 
 
-def write_files(form, folder, rows, files, draws):
+def schema_of(shape):
+    """Spark's DDL of the columns."""
+    usual = [
+        f"{name} {TYPES[kind][1]}" for name, kind in COLUMNS.items() if name not in shape.lacks
+    ]
+    more = [f"{name} {MORE[name][place][1]}" for name, place in shape.more.items()]
+    return ", ".join(["id BIGINT", *usual, *more])
+
+
+def write_files(form, folder, rows, files, draws, *, shape):
     """Write the rows of a day, in place of those before."""
     folder.mkdir(parents=True, exist_ok=True)
     size = -(-len(rows) // files)
@@ -35,32 +45,45 @@ def write_files(form, folder, rows, files, draws):
         for old in folder.glob(f"{place.name}*"):
             old.unlink()
         if form == "parquet":
-            table = table_of(part)
+            table = table_of(part, shape)
             pq.write_table(_narrower(table, draws) if number else table, place)
         elif part:
+            names = ["id", *(name for name in COLUMNS if name not in shape.lacks), *shape.more]
+            part = [{name: row[name] for name in names} for row in part]
             lines = csv_lines(part, draws) if form == "csv" else json_lines(part, draws)
             _write_text(place, lines, draws)
 
 
-def table_of(rows):
+def table_of(rows, shape):
     columns = {"id": pa.array([row["id"] for row in rows], pa.int64())}
     for name, kind in COLUMNS.items():
-        columns[name] = pa.array([row[name] for row in rows], TYPES[kind][0])
+        if name not in shape.lacks:
+            written = name.upper() if name == shape.cased else name
+            columns[written] = pa.array([row[name] for row in rows], TYPES[kind][0])
+    for name, place in shape.more.items():
+        kind = pa.null() if place == UNTYPED else MORE[name][place][0]
+        columns[name] = pa.array([row[name] for row in rows], kind)
     return pa.table(columns)
 
 
 def _narrower(table, draws):
-    """The table as an older program may have written it: without columns that are null, and with
-    numbers in a type of fewer bits.
+    """The table as an older program may have written it: without columns that are null, in another
+    order, with names in capitals, and with numbers in a type of fewer bits.
     """
-    for name in table.column_names if draws.random() < 0.5 else ():
+    if draws.random() < 0.5:
+        return table
+    for name in table.column_names:
         column, place = table[name], table.schema.get_field_index(name)
         if column.null_count == len(column) and draws.random() < 0.5:
             table = table.remove_column(place)
         elif name in ("id", "number") and draws.random() < 0.5:
             with contextlib.suppress(pa.ArrowInvalid):  # some value needs all bits
                 table = table.set_column(place, name, column.cast(pa.int32()))
-    return table
+    names = draws.sample(table.column_names, len(table.column_names))
+    table = table.select(names)
+    return table.rename_columns([
+        name.upper() if draws.random() < 0.2 else name for name in names
+    ])  # fmt: skip
 
 
 def in_format(form, row):
@@ -71,7 +94,7 @@ def in_format(form, row):
 
 def csv_lines(rows, draws):
     """A header and a line for each row, with a column that the schema does not name."""
-    names = ["id", *COLUMNS, "other"]
+    names = [*rows[0], "other"]
     draws.shuffle(names)
     yield ",".join(name.upper() if draws.random() < 0.2 else name for name in names)
     for row in rows:
@@ -103,7 +126,7 @@ def json_lines(rows, draws):
 
 
 def _json_value(value, draws, is_ascii):
-    if value is None or isinstance(value, str | bool):
+    if value is None or isinstance(value, str | bool | dict):
         return json.dumps(value, ensure_ascii=is_ascii)
     text = _as_text(value, draws)
     return f'"{text}"' if isinstance(value, dt.date) else text

@@ -5,12 +5,15 @@ import math
 from collections import Counter
 from decimal import Decimal
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.commands.planning.plan import plan
 from jobs.tables.records import run_records
 from tests.jobs.run.drawn.declarations import IN_SQL
-from tests.jobs.run.drawn.outcomes import key_of, outcome_of, text_of
+from tests.jobs.run.drawn.input_files import COLUMNS, TYPES
+from tests.jobs.run.drawn.outcomes import key_of, outcome_in, outcome_of, text_of
+from tests.jobs.run.drawn.shapes import MORE, shown
 
 
 class Judge:
@@ -18,7 +21,7 @@ class Judge:
 
     def __init__(self, night):
         self.drawn, self.vendor, self.world = night.drawn, night.vendor, night.world
-        self.published, self.faults = night.published, []
+        self.published, self.table, self.faults = night.published, night.table, []
 
     def judge_plan(self, run, days):
         """What `plan` says of lookups whose keys are made of the input; returns the faults."""
@@ -67,9 +70,15 @@ class Judge:
         self._judge_bill(runs, before)
         return self.faults
 
+    def judge_held(self, run, before):
+        """What a run that published nothing asked since `before`; returns the faults."""
+        for look in self.drawn.looks:
+            self._judge_asked(look, [run], before)
+        return self.judge_table()
+
     def judge_table(self):
         """What the table has; returns the faults."""
-        if not self.world.unsure:
+        if self.published and not self.world.unsure:
             self._judge_days(self.published)
         return self.faults
 
@@ -84,27 +93,39 @@ class Judge:
         if {row["id"]: str(row["date"]) for row in found.values()} != wanted:
             self.faults.append(f"the rows {sorted(found)} are published, not {sorted(wanted)}")
             return
-        inputs = {row["id"]: row for row in self.drawn.rows}
+        self._judge_columns()
+        answers = {one for look in self.drawn.looks for one in columns_of(look)}
         for row in (row for day in days for row in self.published[day]):
             number = row["id"]
             got = found[number]
             changed = {
-                name: got[name]
-                for name, value in inputs[number].items()
-                if not same(got[name], value)
+                name: (got[name], row.get(name))
+                for name in {*got} - {"date", *answers}
+                if not name.endswith("_answered_at")
+                and not same(got[name], shown(name, row.get(name), self.table.get(name)))
             }
             if changed:
-                self.faults.append(f"row {inputs[number]} has {changed}")
+                self.faults.append(f"row {number} of {row.keys()} has {changed}")
             for look in self.drawn.looks:
                 self._judge_cell(look, got, row, audit[number])
 
+    def _judge_columns(self):
+        """The columns of the input, and their types."""
+        types = {"id": pa.int64()} | {name: TYPES[kind][0] for name, kind in COLUMNS.items()}
+        found = pa.schema(DeltaTable("published").schema().to_arrow())
+        kinds = {field.name: field.type for field in found}
+        wanted = {"id": types["id"]} | {
+            name: MORE[name][place][0] if name in MORE else types[name]
+            for name, place in self.table.items()
+        }
+        got = {name: kinds[name] for name in kinds if name in {*types, *MORE}}
+        if got != wanted:
+            self.faults.append(f"the columns of the input are {got}, not {wanted}")
+
     def _judge_cell(self, look, got, wanted, audit):
-        status, outcome = audit[f"_{look.name}_status"], wanted[f"{look.name}:outcome"]
-        name = look.waterfall or look.name
-        columns = [f"{name}_status", *map(look.column, look.members)]
-        columns += [f"{name}_vendor"] if look.waterfall else []
-        differ = [one for one in columns if not same(got[one], wanted.get(one))]
-        if status == outcome.status and not differ:
+        status, outcome = audit.get(f"_{look.name}_status"), outcome_in(wanted, look)
+        differ = [one for one in columns_of(look) if not same(got.get(one), wanted.get(one))]
+        if (status or "") == outcome.status and not differ:
             return
         if self.world.unsure and self._may_be(look, status, got, wanted):
             return
@@ -180,6 +201,13 @@ class Judge:
                 self.faults.append(
                     f"{look.name} ({look.kind}): {unknown} of unknown use, not {silent}; {moods}"
                 )
+
+
+def columns_of(look):
+    """The columns of a lookup, or of its waterfall, in the table."""
+    name = look.waterfall or look.name
+    columns = [f"{name}_status", *map(look.column, look.members)]
+    return [*columns, f"{name}_vendor"] if look.waterfall else columns
 
 
 def same(one, other):

@@ -30,6 +30,8 @@ KINDS = (
     "select",
 )  # fmt: skip
 HANGING = ("http", "body", "pages", "coroutine")
+# a condition, and what it says of a row
+OF_NUMBER = ("number > 3", lambda row: row["number"] is not None and row["number"] > 3)
 ONLY_CARRIED = ("x", "money")  # only Spark makes keys of them
 
 
@@ -172,7 +174,7 @@ def _trimmed(column: str) -> Any:
 
 def _draw_condition(draws: random.Random, chained: list[Look]) -> Any:
     if not chained or draws.random() < 0.3:
-        return "number > 3", lambda row: row["number"] is not None and row["number"] > 3
+        return OF_NUMBER
     other = draws.choice(chained).name
     status, number = f"{other}_status", f"{other}_n"
     return draws.choice((

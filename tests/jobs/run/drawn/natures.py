@@ -117,6 +117,7 @@ class Look:
         stop_on: Statuses that stop a run, and are never kept.
         has_header: Its vendor recognizes a repeated call by a header.
         in_thousands: Its prices are of 1,000 units.
+        of_n: The type of its column n.
         model: The model that answers: `own` is priced by itself, `any` at the price of all others.
     """
 
@@ -159,6 +160,7 @@ class Look:
     stop_on: tuple[int, ...] = (401, 402, 403)
     in_thousands: bool = False
     model: str = ""
+    of_n: str = "BIGINT"
 
     @property
     def bills_hits(self) -> bool:

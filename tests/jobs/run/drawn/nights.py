@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
+from deltalake import DeltaTable
+
 from jobs.commands.costs import list_costs
 from jobs.limits.store_url import LIMITS_URL
-from tests.jobs.run.drawn.acts import Acts
+from tests.jobs.run.drawn.acts_of_schemas import ActsOfSchemas
 from tests.jobs.run.drawn.declarations import IN_SQL
 from tests.jobs.run.drawn.drawing import draw
 from tests.jobs.run.drawn.functions import VENDOR
@@ -55,9 +57,11 @@ class Night:
     """
 
     def __init__(self, seed, service):
+        self.seed = seed
         self.drawn, self.vendor, self.world = draw(seed), DrawnVendor(service), World()
         self.published, self.faults, self.outputs, self.ended = {}, [], [], ""
         self.has_stopped = False
+        self.table = {}  # columns of the input that the table has, with the places of their types
         self.done, self.tried = Counter(), Counter()
         self._url, self.draws = service.url, random.Random(f"acts:{seed}")
         self._draws_of_files = random.Random(f"files:{seed}")
@@ -81,14 +85,15 @@ class Night:
                 if look.kind in IN_SQL:
                     self._fill(base, look)
             base.commit()
-        self._declare()
+        self.declare()
 
     def write_day(self, day):
         """Write the input of a day, in place of the one before."""
         rows, files = self.drawn.days[day], self.drawn.files
-        write_files(self.drawn.form, Path(f"raw/date={day}"), rows, files, self._draws_of_files)
+        place, shape = Path(f"raw/date={day}"), self.drawn.shapes[day]
+        write_files(self.drawn.form, place, rows, files, self._draws_of_files, shape=shape)
 
-    def _declare(self):
+    def declare(self):
         Path("declared/it.py").write_text(self.drawn.text(self._url))
         for name in ("declared", "declared.it"):
             sys.modules.pop(name, None)
@@ -112,7 +117,23 @@ class Night:
     def change(self, look, new):
         """Declare a lookup otherwise."""
         self.drawn.looks[self.drawn.looks.index(look)] = self.vendor.looks[look.name] = new
-        self._declare()
+        self.declare()
+
+    def gain(self, look):
+        """Declare a further lookup."""
+        self.drawn.looks.append(look)
+        self.vendor.looks[look.name] = look
+        if look.service:
+            self.drawn.auth[look.service] = ""
+        if look.kind in IN_SQL:
+            with contextlib.closing(sqlite3.connect("answers.db")) as base:
+                self._fill(base, look)
+                base.commit()
+        self.declare()
+
+    def columns(self):
+        """The names of the columns that the table has."""
+        return [field.name for field in DeltaTable("published").schema().fields]
 
     def beside(self, look):
         """The lookups at its service."""
@@ -129,7 +150,7 @@ class Night:
         if code:
             self.faults.append(f"check ended with {code}: {printed}")
             return
-        acts = Acts(self)
+        acts = ActsOfSchemas(self)
         for act in (self.draws.choice(("run", "days")), *self.drawn.acts):
             if not self.faults and not self.ended:
                 self.outputs.append(f"-- {act}\n")

@@ -35,6 +35,12 @@ class Outcome:
     values: dict[str, Any] = field(default_factory=dict, hash=False)
 
 
+def outcome_in(row: dict[str, Any], look: Look) -> Outcome:
+    """What a row of a run has of a lookup; without a status if the lookup was declared later."""
+    outcome: Outcome = row.get(f"{look.name}:outcome", Outcome(""))
+    return outcome
+
+
 @dataclass(frozen=True)
 class Kept:
     """What the ledger has of a key: the last answer, or the mark of a call."""
@@ -73,7 +79,7 @@ class World:
             self.kept[place] = Kept(what, epoch)
         elif not look.idempotent and (what in UNSETTLED or look.ends_too_long(key, what)):
             self.kept[place] = Kept("mark", epoch)
-        elif look.error_ttl and what != "slow" and (what != "302" or not look.idempotent):
+        elif not look.idempotent or (look.error_ttl and what not in ("slow", "302")):
             self.kept[place] = Kept(what, epoch)
         return is_raw or is_miss
 
