@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from demo.run_days import run_days
 from enrichments.flights import flights
 from orchestration.common.modes import Mode
-from orchestration.dagster.assets.day_config import config_of_mode
+from orchestration.dagster.assets.day_config import MODE, config_of_mode
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.maintenance import DAYS_TO_RUN
@@ -100,6 +100,22 @@ def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(
     outcomes = [name for name in before if "/rows_" in name]
     assert "weather/rows_ok" in outcomes
     assert [again[name] for name in outcomes] == [before[name] for name in outcomes]
+
+
+def test_a_run_whose_mode_only_a_tag_names_as_in_0_1_0_is_refused_before_any_call(
+    dagster_project, definitions
+):
+    calls = len(dagster_project.service.calls())
+    result = definitions.resolve_job_def("flights_enriched_nightly").execute_in_process(
+        partition_key=DAY, tags={MODE: "remap"}, instance=dagster_project.instance,
+        raise_on_error=False,
+    )  # fmt: skip
+    failure = result.failure_data_for_node("flights_enriched").user_failure_data
+    assert failure.description == (
+        "Not run: the tag tidegate/mode is remap, and no config has a mode, so the run would call "
+        "as every night. Give it the config {ops: {flights_enriched: {config: {mode: remap}}}}."
+    )
+    assert len(dagster_project.service.calls()) == calls
 
 
 def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(

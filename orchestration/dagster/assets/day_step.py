@@ -41,10 +41,18 @@ def enrich_days(
         dagster.Failure: A day is not published; a sentence says why. Only a crash is retried
             automatically.
     """
-    instance, days = context.instance, context.partition_keys
+    instance, days, named = context.instance, context.partition_keys, context.run.tags.get(MODE)
+    # 0.1.0 took the mode from the tag, and had no config
+    if named not in (None, mode.name) and not context.run.run_config.get("ops"):
+        raise dg.Failure(
+            f"Not run: the tag {MODE} is {named}, and no config has a mode, so the run would call "
+            f"as every night. Give it the config {{ops: {{{declared.key.to_python_identifier()}: "
+            f"{{config: {{mode: {named}}}}}}}}}.",
+            allow_retries=False,
+        )
     # the other context makes Dagster call what it has deprecated
     step = _DayStep(context.op_execution_context, declared, spark, mode)
-    if mode is not Mode.nightly or MODE in context.run.tags:  # Dagster copies tags to a retry
+    if mode is not Mode.nightly or named:  # Dagster copies tags to a retry
         instance.add_run_tags(context.run.run_id, {MODE: mode.name})
     try:
         yield from step.run()
