@@ -128,7 +128,6 @@ def metered(folder: Path) -> dict[str, Usage]:
             whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
         for line in whole.splitlines():
             head, _, count = line.rpartition(" ")
-            lookup, *unit, day = json.loads(head)
-            # an earlier version counted a single unit, without its name
-            found.setdefault(lookup, Counter())[unit[0] if unit else "", day] += int(count)
+            lookup, unit, day = json.loads(head)
+            found.setdefault(lookup, Counter())[unit, day] += int(count)
     return found

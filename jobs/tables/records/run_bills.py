@@ -92,8 +92,7 @@ def spent(bill: RunBill, service: str) -> int | None:
         bill: Of a run whose calls have ended.
         service: As its limits over runs are named.
     """
-    # without services it is of an earlier version
-    if not bill.services or not os.access(bill.folder, os.R_OK | os.X_OK):
+    if not os.access(bill.folder, os.R_OK | os.X_OK):
         return None
     try:
         usage, amount = metered(Path(bill.folder)), 0
@@ -103,7 +102,7 @@ def spent(bill: RunBill, service: str) -> int | None:
         if of != service:
             continue
         prices, used = in_force(lookup.prices, bill.started_at[:10]), usage.get(lookup.name)
-        units = _sums(used or Counter(), lookup)
+        units = _sums(used or Counter())
         reported = [price for price in prices if price.unit not in SENT]
         if reported and lookup.kind == "coroutine":
             return None
@@ -115,11 +114,11 @@ def spent(bill: RunBill, service: str) -> int | None:
     return amount
 
 
-def _sums(usage: Usage, lookup: LookupFacts) -> Counter[str]:
+def _sums(usage: Usage) -> Counter[str]:
     """Returns the number of each unit over all days."""
     found: Counter[str] = Counter()
     for (unit, _), many in usage.items():
-        found[unit or lookup.prices[0].unit] += many
+        found[unit] += many
     return found
 
 
@@ -162,7 +161,7 @@ def with_bill(
         known = found.billed
         if known is not None and lookup.prices:
             used = usage.get(lookup.name, Counter())
-            units, before = _sums(used, lookup), {one.unit: one for one in known.parts}
+            units, before = _sums(used), {one.unit: one for one in known.parts}
             lost = {
                 unit: one.lost + max(0, units[unit] - one.units) for unit, one in before.items()
             }
@@ -248,8 +247,7 @@ def _billed_unit(
     lookup: LookupFacts, unit: str, usage: Usage, lost: Mapping[str, int]
 ) -> BilledUnit:
     prices = [price for price in lookup.prices if price.unit == unit]
-    names = (unit, "") if unit == lookup.prices[0].unit else (unit,)
-    days = {day: many for (name, day), many in usage.items() if name in names}
+    days = {day: many for (name, day), many in usage.items() if name == unit}
     costs = (cost_of(in_force(prices, _date(day)), {unit: many}) for day, many in days.items())
     cost = sum(costs, cost_of(prices[:1], {}))  # with the price's decimals
     return BilledUnit(unit, sum(days.values()), lost.get(unit, 0), f"{cost:f}")
