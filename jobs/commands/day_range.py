@@ -53,8 +53,8 @@ def require_end(enrichment: Enrichment, day: str, name: str) -> None:
         name: The option's name.
     """
     every = enrichment.input.every
-    if not (every == "hour" and is_day(day, "hour")):
-        require_day(day, name, "day" if isinstance(every, str) else every)
+    if not (every == "hour" and is_day(day)):
+        require_day(day, name, every)
 
 
 def has_day(enrichment: Enrichment, day: str) -> bool:

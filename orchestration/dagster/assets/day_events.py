@@ -96,10 +96,8 @@ class DayEvents:
             reported: The figures of the day, for the result of a day that is held back.
         """
         if record.state == PUBLISHED:
-            ran = (
-                f"{counted(len(record.verdicts), 'check')} ran on "
-                f"{counted(record.figures.rows_out, 'row')}."
-            )
+            rows = counted(record.figures.rows_out, "row")
+            ran = f"Checks of {rows}: {metadata.checks_in_words(record)}."
             # the materialization has the figures
             yield self.observation("published", ran, "Nothing.")
         else:

@@ -51,7 +51,7 @@ def test_the_last_day_of_the_calendar_ends():
             HOURLY,
             "2026-01-01T7Z",
             "2026-01-02",
-            "--from is '2026-01-01T7Z'; it must be a date, such as 2013-01-10",
+            "--from is '2026-01-01T7Z'; it must be an hour of UTC, such as 2013-01-10T05Z",
         ),
         (
             flights,
