@@ -128,7 +128,11 @@ def _by_reason(groups: Sequence[LetterGroup], found: Sequence[DayLetters]) -> It
         held_back = f", {group.held_back:,} held back" if group.held_back else ""
         letters = counted(group.letters, "letter")
         yield f"{group.lookup}  {group.status}  {letters}{held_back}  {days}"
-        none = "no reason is recorded, or its key is personal: --csv writes the error"
+        none = (
+            "a replay of other letters, or a remap, left it out: `tidegate replay` calls for it"
+            if group.status == "not_asked"
+            else "no reason is recorded, or its key is personal: --csv writes the error"
+        )
         yield from entry("", group.reason or none, 2)
         yield from entry("as: ", _letter(group.sample), 2)
         if group.answer is not None:

@@ -58,6 +58,11 @@ def test_the_price_is_that_of_the_calls_which_the_service_then_counts(failed, ca
         capsys.readouterr().out
     )
     assert Counter(town for _, town, _ in failed.calls) == {"alpha": 1, "gamma": 1}
+    assert main(["dead-letters", "towns", "--package", "declared", "--day", DAYS[0]]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert (
+        "not_asked 1 letter 2013-01-10 a replay of other letters, or a remap, left it out" in told
+    )
     record = run_records.latest("towns")[0]
     assert (record.state, record.figures.lookups[0].billed.cost) == ("published", "0.0080")
     assert statuses(DAYS[0]) == {
