@@ -60,10 +60,9 @@ def look_again(
     """
     found = []
     for lookup in enrichment.lookups:
-        if not isinstance(lookup, JobLookup) or enrichment.ledger is None:
-            continue
         folder = declared_folder(enrichment, lookup)
-        assert folder is not None
+        if not isinstance(lookup, JobLookup) or folder is None:
+            continue
         files = JobFiles(folder)
         waiting = files.waiting(enrichment.name, day)
         tokens = waiting.get("tokens", [])
