@@ -212,10 +212,11 @@ class LeaseBook:
         runs = [owner for owner in self._unsettled if not owner.startswith(JOB)]
         for owner in runs[:-UNSETTLED_KEPT]:
             del self._unsettled[owner]
-        for limit_name, parts in list(self._cooling.items()):
-            self._cooling[limit_name] = [part for part in parts if part[0] > now]
-            if not self._cooling[limit_name]:
-                del self._cooling[limit_name]
+        self._cooling = {
+            limit_name: left
+            for limit_name, parts in self._cooling.items()
+            if (left := [part for part in parts if part[0] > now])
+        }
 
     def _cool(self, name: str, part: _Part, amount: int, since: float) -> None:
         if not amount or not part.limit.window:
