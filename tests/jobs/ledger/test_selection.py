@@ -132,9 +132,11 @@ def test_the_plan_says_why_a_key_with_an_answer_is_asked_again(folder, ledgers):
         ledgers.stored("old", "miss", 1),
         ledgers.stored("void"),
         ledgers.stored("void", "expired", 2),
+        ledgers.stored("failed", "error", 1),  # it has no answer
     ]
     folder.write_part("r", "0", [*records, ledgers.stored("fine")])
-    selected = select(folder, pa.array(["old", "void", "fine", "new"]), now_us=NOW, ttl=EVERY_KIND)
+    wanted = pa.array(["old", "void", "failed", "fine", "new"])
+    selected = select(folder, wanted, now_us=NOW, ttl=EVERY_KIND)
     assert (selected.expired.to_pylist(), selected.refreshed.to_pylist()) == (["old"], ["void"])
 
 
@@ -335,6 +337,17 @@ def test_an_answer_from_before_a_refresh_that_is_stored_later_counts_in_no_searc
     folder.write_part("new", "0-0-0", [record("ok", 60, "new")])
     search.update(NOW)
     assert search.selected(now_us=NOW, ttl=Ttl()).answers["run_id"].to_pylist() == ["new"]
+
+
+def test_a_part_that_one_search_found_half_written_is_read_by_the_next(tmp_path):
+    folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
+    part = f"parts/{folder.write_part('new', '0-0-0', [record('ok', 10, 'new')])}"
+    whole = folder.read_bytes(part)
+    folder.replace(part, whole[:-1])
+    search = Search(folder, pa.array(["[7]"]))
+    assert not search.update(NOW)
+    folder.replace(part, whole)
+    assert search.update(NOW)
 
 
 def test_a_mark_that_a_compaction_took_in_voids_an_answer_that_is_stored_later(tmp_path):

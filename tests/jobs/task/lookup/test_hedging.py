@@ -199,6 +199,13 @@ def test_a_second_call_that_is_throttled_closes_the_gate():
     assert found[0].paused > 0
 
 
+def test_no_second_call_begins_in_a_pause():
+    steps = {"slow": [1.0], "refused": [Throttled("429", 5.0), 0.05]}
+    found, calls, _ = ask(declared(hedge_after=0.3), steps.get, steps)
+    assert [one.status for one in found.values()] == ["ok", "ok"]
+    assert calls.began.count("slow") == 1
+
+
 def test_the_breaker_hears_no_personal_key_of_a_throttled_call():
     seen = []
     watch = SimpleNamespace(throttled=lambda *facts, **more: seen.append((facts, more)))
