@@ -218,7 +218,9 @@ class _ComparedRows:
     """
 
     def __init__(self, enrichment: Enrichment, before: DayVersion, after: DayVersion) -> None:
-        self.hidden = enrichment.personal_columns
+        self.hidden = enrichment.personal_columns.union(  # also of lookups that are gone
+            *(one.record.facts.declared.personal for one in (before, after) if one.record)
+        )
         self.before, self.after = _Rows(before), _Rows(after)
         self.columns = [name for name in self.after.names if name in self.before]
         row_id = enrichment.input.row_id

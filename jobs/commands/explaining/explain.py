@@ -122,7 +122,10 @@ def explain(
     carried = {
         name: _masked(name, value, personal)
         for name, value in row.values.items()
-        if name.lower() not in of_lookups and name not in schema.ROW_COLUMNS
+        if name.lower() not in of_lookups
+        and name not in schema.ROW_COLUMNS
+        # other columns are of a lookup that is declared no more
+        and (record is None or name in record.facts.input_columns)
     }
     return Explained(
         enrichment.name,

@@ -117,6 +117,23 @@ def test_a_new_column_is_named_and_personal_values_are_not_shown(towns):
     assert changes["weather_status"].cells == 1
 
 
+def test_answers_of_a_lookup_stay_personal_when_it_is_declared_no_more(towns):
+    towns.declare(pii=["town"])
+    towns.publish(DAY, [1], run_id="first")
+    second = towns.written(DAY, [1], "second", {})
+    rows = pq.read_table(second.facts.files[0])
+    place = rows.column_names.index("temp_c")
+    pq.write_table(rows.set_column(place, "temp_c", pa.array([2.5])), second.facts.files[0])
+    run_records.hold_back(second, "for a test")
+    towns.declare_too(
+        "towns = replace(towns, lookups=[",
+        "    replace(weather, name='rain', paths={'mm': '$.mm'}, returns='mm DOUBLE')])",
+    )
+    (change,) = diff(towns.enrichment, DAY, "0", "second").columns
+    (example,) = change.examples
+    assert (change.column, example["from"], example["to"]) == ("temp_c", "***", "***")
+
+
 INTEGERS = [pa.int32(), pa.int64(), pa.float64(), pa.decimal128(20, 1), pa.decimal128(21, 2)]
 MOMENTS = [pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")]
 NUMBERS = [*INTEGERS, pa.float32()]

@@ -106,6 +106,17 @@ def test_personal_values_are_shown_only_on_demand(local_days, capsys):
     assert "GET /v1/secretville" in capsys.readouterr().out
 
 
+def test_columns_of_a_lookup_that_is_declared_no_more_are_not_of_the_input(local_days, explained):
+    local_days.towns.declare(pii=["town"])
+    local_days.write_input(DAYS[0], ["secretville"])
+    assert local_days.run(DAYS[0]) == 0
+    local_days.towns.declare_too(
+        "towns = replace(towns, lookups=[replace(weather, name='rain',",
+        "    paths={'rain_mm': '$.temp_c'}, returns='rain_mm DOUBLE')])",
+    )
+    assert explained("--row", "number=0")["row"] == {"number": 0, "town": "***"}
+
+
 def test_what_became_of_a_stored_answer_is_said(local_days, explained):
     towns = local_days.towns
     local_days.write_input(DAYS[0], ["x"])
