@@ -15,7 +15,9 @@ from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError, TidegateError
 from jobs.wording import described, did_you_mean
 
-UNKNOWN_FIELD = re.compile(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
+UNKNOWN_FIELD = re.compile(
+    r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'(?:\. Did you mean .*)?"
+)
 
 
 class Discovered(NamedTuple):
