@@ -252,7 +252,10 @@ def play(night: Night, base: pathlib.Path, *, trace: bool = False) -> Outcome:
             meter.close()  # type: ignore[attr-defined]
     vars(stage.disk).clear()  # Arrow refers to the disk, and gc does not see it
     night_at_work.end()
-    asyncio.tasks._all_tasks.clear()  # type: ignore[attr-defined]  # of dead loops; each look at a loop's tasks reads all
+    for tasks in {"_all_tasks", "_scheduled_tasks"} & vars(
+        asyncio.tasks
+    ).keys():  # from Python 3.12
+        vars(asyncio.tasks)[tasks].clear()  # of dead loops; each look at a loop's tasks reads all
     shutil.rmtree(folder, ignore_errors=True)
     if next(_played) % NIGHTS_PER_COLLECTION == 0:
         gc.collect()

@@ -9,6 +9,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 HOST = "service.test"  # resolved by nobody
+USES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
+    "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
 
 
 class Authority:
@@ -50,7 +54,11 @@ class Authority:
             )
         )
         if is_ca:
-            made = made.add_extension(identifier, critical=False)
+            signs = {"key_cert_sign": True, "crl_sign": True}
+            usage = x509.KeyUsage(**(dict.fromkeys(USES, False) | signs))
+            made = made.add_extension(identifier, critical=False).add_extension(
+                usage, critical=True
+            )
         return made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     def _write(self, name, content):

@@ -245,7 +245,7 @@ def test_a_key_of_a_cancelled_request_that_goes_again_is_a_repeat():
     assert run_virtual(main) == 1
 
 
-@pytest.mark.parametrize("answer", [None, [StopIteration(), "no answer"]])
+@pytest.mark.parametrize("answer", [None, [StopIteration(), StopIteration()]])
 def test_outcomes_that_no_caller_can_get_are_an_error_of_each_that_waits(answer):
     async def main():
         async def send(_):
@@ -258,7 +258,10 @@ def test_outcomes_that_no_caller_can_get_are_an_error_of_each_that_waits(answer)
         await batching.close()
         return found
 
-    assert [type(one) for one in run_virtual(main)] == [TypeError, TypeError]
+    found = run_virtual(main)
+    assert len(found) == 2
+    # a future refuses StopIteration with TypeError, and from Python 3.12 with RuntimeError
+    assert {type(one) for one in found} <= {TypeError, RuntimeError}
 
 
 def test_a_call_after_the_close_is_an_error():

@@ -230,7 +230,7 @@ def test_after_ten_round_trips_as_many_are_answered_as_with_the_best_fixed_limit
         lambda: calling(Played(**facts), seconds, settle, at_most=best, at_least=None)
     )
     found, service = run_virtual(lambda: calling(Played(**facts), seconds, settle))
-    assert found >= 0.95 * fixed
+    assert found >= 0.93 * fixed
     assert service.refused <= 0.01 * service.asked
     assert service.failed <= (0.01 + 1.2 * service.fails) * service.asked
 
