@@ -75,6 +75,7 @@ class Drawn:
     acts: list[str]
     bounds_itself: bool = False  # the budget is the enrichment's, not the service's
     form: str = "parquet"  # of the input's files
+    shown: dict[str, str] = field(default_factory=dict)  # where the table is shown otherwise, too
     tolerance: float = 1.0  # the share of rows that may fail
     shapes: dict[str, Shape] = field(
         default_factory=lambda: defaultdict(Shape)
@@ -118,7 +119,7 @@ class Drawn:
             read["schema"] = schema_of(next(iter(self.shapes.values())))
         it = call(
             "Enrichment", name="drawn", input=call("Input", **read),
-            lookups=lookups, output=call("Output", path="published"), mode=self.mode,
+            lookups=lookups, output=call("Output", path="published", **self.shown), mode=self.mode,
             ledger=call("Ledger", path="ledger"),
             tolerance=call("Tolerance", error=self.tolerance, timeout=self.tolerance),
             budget=budgets,

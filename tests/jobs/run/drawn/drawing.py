@@ -12,6 +12,7 @@ from tests.jobs.run.drawn.declarations import Drawn
 from tests.jobs.run.drawn.input_files import COLUMNS, FORMATS, in_format
 from tests.jobs.run.drawn.looks import draw_look
 from tests.jobs.run.drawn.natures import ONCE, Look
+from tests.jobs.run.drawn.shown import ICEBERG, PARQUET
 
 AUTHS = ("", "", "", "oauth header", "oauth body", "bearer", "basic", "header", "query")
 ACTS = (
@@ -53,6 +54,7 @@ def draw(seed: int) -> Drawn:
     if more.random() < 0.3:
         drawn.acts.insert(more.randint(0, len(drawn.acts)), "repair")
     later = random.Random(f"later:{seed}")
+    drawn.shown = later.choice(({}, {}, {}, {"iceberg": ICEBERG}, {"parquet": PARQUET}))
     for act in later.choices(LATER, k=later.choice((0, 0, 1, 2))):
         drawn.acts.insert(later.randint(0, len(drawn.acts)), act)
     return drawn

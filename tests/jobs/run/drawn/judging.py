@@ -14,6 +14,7 @@ from tests.jobs.run.drawn.declarations import IN_SQL
 from tests.jobs.run.drawn.input_files import COLUMNS, TYPES
 from tests.jobs.run.drawn.outcomes import key_of, outcome_in, outcome_of, text_of
 from tests.jobs.run.drawn.shapes import MORE, shown
+from tests.jobs.run.drawn.shown import rows_of_folders, rows_of_iceberg
 
 
 class Judge:
@@ -21,6 +22,7 @@ class Judge:
 
     def __init__(self, night):
         self.drawn, self.vendor, self.world = night.drawn, night.vendor, night.world
+        self.catalog = night.catalog
         self.published, self.table, self.faults = night.published, night.table, []
 
     def judge_plan(self, run, days):
@@ -94,6 +96,7 @@ class Judge:
             self.faults.append(f"the rows {sorted(found)} are published, not {sorted(wanted)}")
             return
         self._judge_columns()
+        self._judge_shown(found)
         answers = {one for look in self.drawn.looks for one in columns_of(look)}
         for row in (row for day in days for row in self.published[day]):
             number = row["id"]
@@ -108,6 +111,24 @@ class Judge:
                 self.faults.append(f"row {number} of {row.keys()} has {changed}")
             for look in self.drawn.looks:
                 self._judge_cell(look, got, row, audit[number])
+
+    def _judge_shown(self, found):
+        """That readers of Iceberg or of folders see the table as it is."""
+        if not self.drawn.shown:
+            return
+        rows = rows_of_iceberg(self.catalog) if self.catalog else rows_of_folders()
+        there = {row["id"]: row for row in rows}
+        if len(there) != len(rows) or there.keys() != found.keys():
+            self.faults.append(f"the rows {sorted(row['id'] for row in rows)} are shown")
+            return
+        for number, row in found.items():
+            differ = {
+                name: (there[number].get(name), value)
+                for name, value in row.items()
+                if not same(there[number].get(name), value)
+            }
+            if differ:
+                self.faults.append(f"row {number} is shown with {differ}")
 
     def _judge_columns(self):
         """The columns of the input, and their types."""

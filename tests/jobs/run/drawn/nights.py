@@ -23,12 +23,13 @@ from tests.jobs.run.drawn.drawing import draw
 from tests.jobs.run.drawn.functions import VENDOR
 from tests.jobs.run.drawn.input_files import write_files
 from tests.jobs.run.drawn.outcomes import World, key_of, text_of
+from tests.jobs.run.drawn.shown import CATALOG, make_catalog
 from tests.jobs.run.drawn.vendors import SECRET, DrawnVendor
 from tidegate.__main__ import main
 
 VARIABLES = {
     "DRAWN_KEY": "a-key", "DRAWN_SECRET": SECRET, "DRAWN_TOKEN": "a-token", "DRAWN_USER": "user",
-    "DRAWN_QUERY": "k&y",
+    "DRAWN_QUERY": "k&y", **{f"{CATALOG}{name}": "" for name in ("TYPE", "URI", "WAREHOUSE")},
 }  # fmt: skip
 
 
@@ -73,6 +74,7 @@ class Night:
             os.environ[LIMITS_URL] = "off"
         self.vendor.looks = {look.name: look for look in self.drawn.looks}
         self.vendor.auth = self.drawn.auth
+        self.catalog = make_catalog() if "iceberg" in self.drawn.shown else None
         self._write()
 
     def _write(self):
