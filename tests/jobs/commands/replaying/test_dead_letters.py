@@ -56,9 +56,9 @@ def test_letters_of_all_days_are_counted_by_what_the_service_answered(local_days
         assert group["sample"]["date"] == DAYS[2]
     assert letters("--where", "unprocessable")["letters"] == expected[422]
     assert letters("--where", "nothing like it")["groups"] == []
-    assert letters("--day", DAYS[2], "--where", "500")["letters"] == 9
+    assert letters("--day", DAYS[2], "--where", "500 ")["letters"] == 9
     arguments = ["dead-letters", "towns", "--package", "declared"]
-    assert main([*arguments, "--where", "500", "--csv", "letters.csv"]) == 0
+    assert main([*arguments, "--where", "500 ", "--csv", "letters.csv"]) == 0
     with Path("letters.csv").open(newline="") as file:
         assert len([*csv.DictReader(file)]) == expected[500]
     capsys.readouterr()
