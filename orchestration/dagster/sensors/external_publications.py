@@ -203,9 +203,11 @@ def _failed_later(record: DayRecord) -> bool:
     """Returns whether the run failed after its commit, as where an Iceberg table cannot be written:
     its report says what to do.
     """
-    ends = run_records.unwritten(record.facts.declared.enrichment, record.facts.day)
-    failed = {end.run_id for end in ends if end.state == FAILED}
-    return record.state != PUBLISHED and record.facts.run_id in failed
+    if record.state == PUBLISHED:
+        return False
+    facts = record.facts
+    ends = run_records.unwritten(facts.declared.enrichment, facts.day)
+    return any(end.run_id == facts.run_id and end.state == FAILED for end in ends)
 
 
 def _own_is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
