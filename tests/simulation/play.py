@@ -40,6 +40,8 @@ LONGEST_RUN = 1800.0  # s
 LONGEST_COMMAND = 600.0
 ORPHANS_LIVE = 25.0  # s at most
 CLAIMS_EXPIRE = 31.0  # a dead run's claims count no more
+# the names in Python 3.11, and from 3.12 on
+TASKS_OF_ALL_LOOPS = {"_all_tasks", "_scheduled_tasks"}
 NIGHTS_PER_COLLECTION = 30  # of garbage, as each costs a tenth of a night
 
 _played = itertools.count(1)
@@ -252,10 +254,8 @@ def play(night: Night, base: pathlib.Path, *, trace: bool = False) -> Outcome:
             meter.close()  # type: ignore[attr-defined]
     vars(stage.disk).clear()  # Arrow refers to the disk, and gc does not see it
     night_at_work.end()
-    for tasks in {"_all_tasks", "_scheduled_tasks"} & vars(
-        asyncio.tasks
-    ).keys():  # from Python 3.12
-        vars(asyncio.tasks)[tasks].clear()  # of dead loops; each look at a loop's tasks reads all
+    for name in vars(asyncio.tasks).keys() & TASKS_OF_ALL_LOOPS:
+        vars(asyncio.tasks)[name].clear()  # of dead loops; each look at a loop's tasks reads all
     shutil.rmtree(folder, ignore_errors=True)
     if next(_played) % NIGHTS_PER_COLLECTION == 0:
         gc.collect()
