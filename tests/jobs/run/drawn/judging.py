@@ -13,7 +13,7 @@ from jobs.tables.records import run_records
 from tests.jobs.run.drawn.declarations import IN_SQL
 from tests.jobs.run.drawn.input_files import COLUMNS, TYPES
 from tests.jobs.run.drawn.outcomes import key_of, outcome_in, outcome_of, text_of
-from tests.jobs.run.drawn.shapes import MORE, shown
+from tests.jobs.run.drawn.shapes import MORE, in_type
 from tests.jobs.run.drawn.shown import rows_of_folders, rows_of_iceberg
 
 
@@ -105,7 +105,7 @@ class Judge:
                 name: (got[name], row.get(name))
                 for name in {*got} - {"date", *answers}
                 if not name.endswith("_answered_at")
-                and not same(got[name], shown(name, row.get(name), self.table.get(name)))
+                and not same(got[name], in_type(name, row.get(name), self.table.get(name)))
             }
             if changed:
                 self.faults.append(f"row {number} of {row.keys()} has {changed}")

@@ -71,14 +71,14 @@ class Shape:
     def refused(self, known, read):
         """Why a run refuses it at a table of these columns, with lookups that read these; or empty."""
         if self.lacks & read:
-            return f"{sorted(self.lacks & read)} are read and not there"
+            return f"{sorted(self.lacks & read)} are read, and the files lack them"
         if self.cased in known:
             return f"{self.cased} is spelled otherwise"
         for name, place in self.more.items():
-            there = known.get(name)
-            if there is None and place == UNTYPED:
+            known_place = known.get(name)
+            if known_place is None and place == UNTYPED:
                 return f"{name} has no type"
-            if there is not None and name != "more_parts" and place > there:
+            if known_place is not None and name != "more_parts" and place > known_place:
                 return f"{name} is wider than in the table"
         return ""
 
@@ -98,7 +98,7 @@ def _value(draws, name, place):
     return values[name]
 
 
-def shown(name, value, place):
+def in_type(name, value, place):
     """A value as a table shows it whose column has the type of a place."""
     if value is None:
         return None
