@@ -65,7 +65,7 @@ def make() -> bool:
         submit = SparkSubmit(
             java_options=(
                 f"{NO_WARNINGS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-                f"-XX:ArchiveClassesAtExit={draft}"
+                f'"-XX:ArchiveClassesAtExit={draft}"'
             ),
             environment={"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"},
         )

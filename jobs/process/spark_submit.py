@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
 import shutil
@@ -203,8 +204,7 @@ class SparkSubmit:
     def _command(self, program: Path, name: str) -> list[str]:
         if self.is_remote or self.engine == LOCAL:  # a client of Spark Connect, or the local engine
             return [sys.executable, str(program)]
-        spark_submit = Path(sys.executable).parent / "spark-submit"
-        logging = f"-Dlog4j2.configurationFile=file:{LOGGING}"
+        logging = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
         conf = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
@@ -218,13 +218,32 @@ class SparkSubmit:
         if "spark.pyspark.python" in conf:  # otherwise the driver would use it too
             conf.setdefault("spark.pyspark.driver.python", sys.executable)
         settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-        return [str(spark_submit), "--master", self.master, "--name", name, *settings, str(program)]
+        return [
+            str(find_script()),
+            "--master",
+            self.master,
+            "--name",
+            name,
+            *settings,
+            str(program),
+        ]
 
 
 def archived_classes() -> str:
     """Returns the option to map Spark's classes from CLASS_ARCHIVE; empty without that file."""
     made = CLASS_ARCHIVE.exists() and CLASS_ARCHIVE.stat().st_size > 0
-    return f"{NO_WARNINGS} -XX:SharedArchiveFile={CLASS_ARCHIVE}" if made else ""
+    return f'{NO_WARNINGS} "-XX:SharedArchiveFile={CLASS_ARCHIVE}"' if made else ""
+
+
+def find_script() -> Path:
+    """Returns spark-submit of SPARK_HOME, or else of the installed pyspark.
+
+    Its copy beside the interpreter fails where the path has a space, and is not everywhere.
+    """
+    home = os.environ.get("SPARK_HOME")
+    if not home and (found := importlib.util.find_spec("pyspark")) and found.origin:
+        home = str(Path(found.origin).parent)
+    return Path(home or sys.prefix, "bin", "spark-submit")
 
 
 def python_environment(master: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ import pyspark
 import pytest
 
 from jobs.process.process_guard import command_under_guard
+from jobs.process.spark_submit import find_script
 
 UP_WITHIN = 120.0  # s; a bound on a loaded machine, not a promise
 # a third less CPU: these programs end too soon
@@ -179,8 +180,7 @@ class Cluster:
         files, rest = [], list(arguments)
         while rest and rest[0] in ("--py-files", "--archives"):
             files += [rest.pop(0), rest.pop(0)]
-        spark_submit = Path(sys.executable).with_name("spark-submit")
-        launch = [str(spark_submit), "--master", self.master, *words, *files, str(program), *rest]
+        launch = [str(find_script()), "--master", self.master, *words, *files, str(program), *rest]
         environment = dict(os.environ) | {
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYSPARK_PYTHON": str(self.python),

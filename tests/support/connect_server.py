@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+from jobs.process.spark_submit import find_script
 from tests.support.free_ports import free_port
 
 STARTS_WITHIN = 90  # s, on a machine that does ten things at once
@@ -25,7 +25,7 @@ def connect_server(log, *modules):
     }  # fmt: skip
     options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     command = [
-        Path(sys.executable).with_name("spark-submit"),
+        find_script(),
         "--master",
         "local[2]",
         *options,

@@ -1,9 +1,9 @@
 """The archive of Spark's classes: a help, never a hindrance."""
 
 import os
+import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,7 @@ def test_java_starts_without_a_word_where_the_archive_is_missing_torn_or_foreign
     archive = tmp_path / "spark.jsa"
     archive.write_bytes(b"something")
     monkeypatch.setattr(spark_submit, "CLASS_ARCHIVE", archive)
-    options = spark_submit.archived_classes().split()
+    options = shlex.split(spark_submit.archived_classes())
     archive.unlink() if content is None else archive.write_bytes(content)
     ended = subprocess.run(
         [JAVA, *options, "-version"], capture_output=True, text=True, check=False
@@ -54,8 +54,8 @@ def test_spark_finds_its_classes_in_the_archive_that_stands_beside_this_python(t
     if not spark_submit.archived_classes():
         pytest.skip("none was made here: `make test` does")
     log = tmp_path / "classes"
-    options = f"-XX:SharedArchiveFile={spark_submit.CLASS_ARCHIVE} -Xlog:class+load:file={log}"
-    program = Path(sys.executable).with_name("spark-submit")
+    options = f'"-XX:SharedArchiveFile={spark_submit.CLASS_ARCHIVE}" -Xlog:class+load:file={log}'
+    program = spark_submit.find_script()
     # it looks for PySpark in the Python that the environment names, as `make` does, else in any
     environment = spark_submit.python_environment("local[1]") | {"SPARK_SUBMIT_OPTS": options}
     subprocess.run([program, "--version"], env=environment, capture_output=True, check=True)

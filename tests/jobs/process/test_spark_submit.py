@@ -1,6 +1,11 @@
 """The Spark program is started where it can be, and what is missing is said in a sentence."""
 
 import dataclasses
+import datetime as dt
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -72,6 +77,32 @@ def test_runs_and_plans_report_a_machine_without_java(tmp_path, monkeypatch, hom
     with pytest.raises(SparkFailed) as failed:
         plan(enrichment_with_a_key_for_spark(tmp_path), [DAY])
     assert str(failed.value) == message
+
+
+@pytest.mark.process
+def test_a_day_runs_where_the_path_of_the_installation_has_spaces_and_no_ascii(tmp_path):
+    installed = tmp_path / "Jane Döe's files"
+    (installed / "bin").mkdir(parents=True)
+    (installed / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    (installed / "lib").symlink_to(Path(sys.prefix, "lib"))
+    (installed / "pyvenv.cfg").symlink_to(Path(sys.prefix, "pyvenv.cfg"))
+    file = tmp_path / "in" / f"date={DAY}" / "part-0.parquet"
+    file.parent.mkdir(parents=True)
+    at = dt.datetime.fromisoformat(f"{DAY}T12:00:00Z")
+    pq.write_table(pa.table({"id": [1], "at": [at]}), file)
+    (tmp_path / "declared").mkdir()
+    (tmp_path / "declared" / "__init__.py").touch()
+    (tmp_path / "declared" / "same.py").write_text("from tools.class_archive import TRAINING\n")
+    run = [installed / "bin" / "python", "-m", "tidegate", "run", "training", "--day", DAY]
+    ended = subprocess.run(
+        [*run, "--package", "declared"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "published" in ended.stdout, ended.stdout + ended.stderr
 
 
 def test_java_is_started_for_a_short_run_where_the_input_is_small_and_nobody_chose_options(

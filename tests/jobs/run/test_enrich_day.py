@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from demo import weather_service as weather
+from jobs.process.spark_submit import find_script
 from jobs.run.enrich_day import main
 from jobs.schema import columns as schema
 from jobs.tables import publishing
@@ -29,9 +30,8 @@ def run(*arguments, submit=False, enrichment=FLIGHTS, day=DAY, **variables):
     """The program, to its end."""
     command = [sys.executable, str(PROGRAM)]
     if submit:
-        spark_submit = Path(sys.executable).with_name("spark-submit")
         command = [
-            str(spark_submit),
+            str(find_script()),
             "--master",
             "local[2]",
             "--conf",

@@ -17,6 +17,7 @@ import pytest
 from aiohttp import web
 
 from demo.killing import kill_tree
+from jobs.process.spark_submit import find_script
 from jobs.tables.records import run_records
 from tests.support.places import everywhere, place_of
 
@@ -131,7 +132,7 @@ def held(service, keys):
 
 @everywhere("place")
 def test_a_worker_that_dies_while_keys_are_asked_repeats_few_calls(keys, service):
-    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2,4]"]
+    submit = [str(find_script()), "--master", "local[2,4]"]
     ended = subprocess.run(
         **program("dies", *submit), capture_output=True, text=True, timeout=580, check=False
     )

@@ -22,6 +22,7 @@ from aiohttp import web
 from demo.killing import kill_tree
 from jobs.errors import AccessRefused, BudgetExhausted
 from jobs.ledger.store import LedgerFolder
+from jobs.process.spark_submit import find_script
 from jobs.run.day import run_day
 from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.schema import columns as schema
@@ -293,7 +294,7 @@ def died_once(enrichment, dies_at):
     """Runs the day; a Python worker ends at one row, and Spark tries its task again. The moment of
     the end.
     """
-    submit = Path(sys.executable).with_name("spark-submit")
+    submit = find_script()
     paths = {
         "PYTHONPATH": f"{ROOT}:{Path.cwd()}",
         "PYSPARK_PYTHON": sys.executable,

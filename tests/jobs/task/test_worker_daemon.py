@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.process.spark_submit import find_script
 from jobs.run.engines.local_master import DAEMON
 
 ROOT = Path(__file__).parents[3]
@@ -63,7 +64,7 @@ def test_a_daemon_of_workers_that_somebody_chose_is_kept(tmp_path, submitted, us
     program = tmp_path / "shows.py"
     program.write_text(SHOWS)
     done = subprocess.run(
-        [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]", *submitted, program],
+        [find_script(), "--master", "local[1]", *submitted, program],
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
         check=False, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
