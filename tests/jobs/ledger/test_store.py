@@ -4,6 +4,7 @@ import contextlib
 import json
 import pickle
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -261,9 +262,6 @@ def test_a_file_that_grows_too_large_is_said_and_what_was_stored_before_stands(t
     assert folder.read(folder.parts()).num_rows == sum(1000 * (part + 1) for part in range(parts))
 
 
-WRITING_QUOTED = WRITING.replace("'", "'\"'\"'")
-
-
 def can_mount():
     command = ["unshare", "-rm", "sh", "-c", "mount -t tmpfs -o size=64k tmpfs /mnt"]
     return (
@@ -277,7 +275,7 @@ def can_mount():
 def test_a_disk_that_is_full_is_said_and_what_was_stored_before_stands(tmp_path):
     small, kept = tmp_path / "small", tmp_path / "kept"
     small.mkdir()
-    writing = f"{sys.executable} -c '{WRITING_QUOTED}' {small}"
+    writing = shlex.join([sys.executable, "-c", WRITING, str(small)])
     script = f"mount -t tmpfs -o size=200k tmpfs {small} && {writing} && cp -r {small} {kept}"
     parts, message = written_until_full(["unshare", "-rm", "sh", "-c", script])
     assert "No space left on device" in message

@@ -390,9 +390,9 @@ EXOTIC = """
 
 
 def exotic(n):
-    at = dt.datetime.fromisoformat("2013-01-10T05:30:00") + dt.timedelta(microseconds=n)
+    at = dt.datetime.fromisoformat("2013-01-10T05:30:00Z") + dt.timedelta(microseconds=n)
     return (
-        n, f"ü€{n}", decimal.Decimal(f"{n}.0123456789"), at, at, at.date(), bytes([n, 255]), n, -n,
+        n, f"ü€{n}", decimal.Decimal(f"{n}.0123456789"), at, at.replace(tzinfo=None), at.date(), bytes([n, 255]), n, -n,
         n / 3, n % 2 == 0, [n, None], [[str(n)], None, []],
         (n, ([1.5, None],)) if n % 2 else (n, None), {"a": (n,), "b": None}, "x",
         dt.timedelta(seconds=n, microseconds=1), None,

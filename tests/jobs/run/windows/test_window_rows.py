@@ -87,7 +87,7 @@ def day_of(spark, folder, files, bound, start=NOON):
 
 
 def millis(moment, start=NOON):
-    return None if moment is None else (moment.replace(tzinfo=dt.UTC) - start) // MS
+    return None if moment is None else (moment.astimezone(dt.UTC) - start) // MS
 
 
 def table_of(windows, panes, start=NOON):
@@ -96,7 +96,7 @@ def table_of(windows, panes, start=NOON):
         extent = millis(row["window_start"], start), millis(row["window_end"], start)
         one = (row.asDict().get("action"), *extent, row["window_rows"])
         assert row["n"] == row["window_rows"]
-        assert row["date"] == row["window_start"].date()
+        assert row["date"] == row["window_start"].astimezone(dt.UTC).date()
         found.append(one if panes == "last" else (*one, row["fired"], row["pane"]))
     return sorted(found, key=str)
 
