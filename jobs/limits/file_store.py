@@ -75,7 +75,10 @@ class FileStore:
                     book.restart()
                 found = decide(book, self._clock())
                 kept = (service, self._boot, json.dumps(book.state()), row[0] if row else 0)
-                if connection.execute(UPDATE, kept).rowcount:
+                before = connection.total_changes
+                connection.execute(UPDATE, kept)
+                # `rowcount` is -1 in a Turkish locale, where Python does not know INSERT again
+                if connection.total_changes > before:
                     self._written.add(service)
                     return found
             await asyncio.sleep(self._random.uniform(0, RETRY_WITHIN))
