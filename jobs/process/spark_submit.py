@@ -16,7 +16,6 @@ from pathlib import Path
 
 from jobs.errors import LOG_SAYS_MORE, DeclarationError
 from jobs.process.process_guard import command_under_guard
-from jobs.process.program_thread import WaitForEnd, kept_at_work, started_in_thread
 from jobs.process.spark_conf import read_settings, refuse_own_settings, settings_from_environment
 from jobs.run.coordinator.link_server import link_ports
 from jobs.run.engines import local_master
@@ -25,6 +24,8 @@ from jobs.run.engines.spark_session import GIVING_BACK, MASTER_VARIABLE
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
 from jobs.tables.leases.day_leases import Lease
 
+# waits so many s, or to the end; returns the exit status, None while it runs
+WaitForEnd = Callable[[float | None], int | None]
 HERE = Path(__file__).resolve().parent
 LOGGING = HERE / "log4j2.properties"
 PROGRAM = HERE.parent / "run" / "enrich_day.py"
@@ -80,8 +81,6 @@ class SparkSubmit:
         environment: Of the program, added to ours.
         grace: s between SIGTERM and SIGKILL.
         engine: Of the run.
-        in_process: Whether a short run of a day, without code of users, may share this process, as
-            this process ends when its user interrupts it.
     """
 
     master: str = "local[2]"
@@ -90,9 +89,7 @@ class SparkSubmit:
     environment: Mapping[str, str] = field(default_factory=dict)
     grace: float = 10.0
     engine: str = SPARK
-    in_process: bool = False
 
-    @contextlib.contextmanager
     def started(
         self,
         reference: str,
@@ -102,7 +99,7 @@ class SparkSubmit:
         log: Path,
         options: Sequence[str] = (),
         leases: Sequence[Lease] = (),
-    ) -> Iterator[WaitForEnd]:
+    ) -> contextlib.AbstractContextManager[WaitForEnd]:
         """Starts the program for these days, as `program_started` does.
 
         Args:
@@ -115,14 +112,9 @@ class SparkSubmit:
                 ended.
         """
         arguments = ["--enrichment", reference, "--day", *days, "--run-id", run_id, *options]
-        with (
-            started_in_thread([*arguments, "--engine", self.engine], log, leases)
-            if self.in_process
-            else self.program_started(
-                PROGRAM, arguments, name=f"{reference} {days[0]}", log=log, leases=leases
-            )
-        ) as wait:
-            yield wait
+        return self.program_started(
+            PROGRAM, arguments, name=f"{reference} {days[0]}", log=log, leases=leases
+        )
 
     @contextlib.contextmanager
     def program_started(
@@ -155,7 +147,7 @@ class SparkSubmit:
                 pass_fds=[lease.file for lease in leases if lease.file is not None],
             )  # fmt: skip
             wait = _waiting_for(process)
-            with kept_at_work(leases, wait):
+            with _kept_at_work(leases, wait):
                 try:
                     from jobs.tables import publishing  # noqa: F401  # imports Delta meanwhile, not after the checks
 
@@ -354,6 +346,18 @@ def ended(code: int, log: Path, free: Callable[[Path], int] = _free) -> ProgramR
     return ProgramResult(
         code, f"The run's program {how}, before the day was done.{full}{LOG_SAYS_MORE}{log}"
     )
+
+
+@contextlib.contextmanager
+def _kept_at_work(leases: Sequence[Lease], wait: WaitForEnd) -> Iterator[None]:
+    """Keeps the leases if the body raises, as for a second Ctrl-C, while the program is at work."""
+    try:
+        yield
+    except BaseException:
+        if wait(0) is None:
+            for lease in leases:
+                lease.keep()
+        raise
 
 
 def _waiting_for(process: subprocess.Popen[bytes]) -> WaitForEnd:
