@@ -1,10 +1,10 @@
 """Judges a day before it is published: runs every check on exactly the files of its run."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession
 
 from data_quality.catalogue import CheckSpec, checks
 from data_quality.findings import Finding, personal_columns
@@ -22,8 +22,6 @@ with quiet():
     from data_quality.suite import find_exception, validate
     from data_quality.users_expectations import is_of_rows
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 NO_ROWS = "the day has no rows to judge"
 WITHHELD = "its error may repeat a personal value; Spark's log on the run's machine has it"

@@ -1,11 +1,8 @@
 """Tries the declared expectations on rows that are made up, before a call is paid."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
-from pyspark.sql.types import AtomicType, StructType
+from pyspark.sql.types import AtomicType, StructField, StructType
 
 from data_quality.catalogue import CheckSpec, named_expectations
 from data_quality.rows.column_types import output_columns
@@ -14,10 +11,6 @@ from data_quality.slow_imports import quiet
 from data_quality.suite import find_exception, validate
 from jobs.schema import columns as schema
 from jobs.schema.records import DeclaredFacts
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructField
 
 SQL = {"row_condition", "unexpected_rows_query"}
 _RUN: set[str] = set()  # a stream asks before each batch, and the answer costs Spark jobs

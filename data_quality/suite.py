@@ -4,13 +4,11 @@ Tidegate's checks share one metric, which judges the day in one pass. Great Expe
 user's expectations itself, in Spark.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import great_expectations as gx
 import pyarrow as pa
@@ -22,15 +20,13 @@ from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
+from pyspark.sql import DataFrame
 
 from data_quality.catalogue import CheckSpec
 from data_quality.findings import Finding, share
 from data_quality.rows.written_day import LONGEST
 from data_quality.users_expectations import make_expectation
 from jobs.wording import one_line
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 Judge = Callable[[], Mapping[str, Finding]]
 

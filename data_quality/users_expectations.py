@@ -3,8 +3,6 @@
 Great Expectations takes some that it judges wrongly, or that it cannot judge in Spark.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Mapping

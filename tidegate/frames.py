@@ -1,16 +1,12 @@
 """`tidegate.enrich`: puts answers beside a frame's rows, with a progress bar for people."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from jobs.declare.enrichment import Enrichment
 from jobs.wording import counted
 from tidegate.terminal import CLEAR_LINE
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 Frame = TypeVar("Frame")
 

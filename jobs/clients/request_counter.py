@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from jobs.clients.billing_meter import BillingMeter
-    from jobs.declare.values.prices import Unit
+from jobs.clients.billing_meter import BillingMeter
+from jobs.declare.values.prices import Unit
 
 DAY = 86_400  # s
 # in the place of a unit: requests at the service, or whose use is unknown

@@ -1,17 +1,12 @@
 """`compact`: merges the many small parts of a ledger into a few sorted files; loses no answer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from jobs.commands.ledgers import Kept
 from jobs.ledger.changes.compaction import Compacted
 from jobs.ledger.changes.compaction import compact as compact_folder
 from jobs.ledger.working_folders import remove_abandoned
-
-if TYPE_CHECKING:
-    from jobs.commands.ledgers import Kept
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,9 @@
 """`remap`: reruns published days from stored responses, with the columns that are declared now."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,10 +11,14 @@ import pyarrow.parquet as pq
 
 from jobs.arrow_values import readable_values
 from jobs.commands.day_range import day_end
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.calendar import day_begin
 from jobs.errors import DeclarationError
+from jobs.process.day_events import DayEvent
 from jobs.process.day_options import DayOptions
+from jobs.process.day_pipeline import DayPipeline
 from jobs.schema import columns as schema
+from jobs.schema.records import DayFacts, DayRecord, DeclaredFacts
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import is_there
 from jobs.storage.urls import path_from_spark
@@ -25,12 +27,6 @@ from jobs.tables.delta.asked_keys import files_of_days
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import list_files
 from jobs.wording import counted
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.process.day_events import DayEvent
-    from jobs.process.day_pipeline import DayPipeline
-    from jobs.schema.records import DayFacts, DayRecord, DeclaredFacts
 
 OPTIONS = ("--no-calls", "--ignore-ttl")  # of the Spark program
 ANSWERED = (*schema.HAS_ANSWER, "miss")

@@ -7,20 +7,18 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
+from jobs.declare.inputs import Input
 from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.table_formats import refuse_table_formats
 from jobs.storage import stored_files
+from jobs.storage.stored_files import StoredFile
 from jobs.storage.urls import is_url
 from jobs.wording import listed
-
-if TYPE_CHECKING:
-    from jobs.declare.inputs import Input
-    from jobs.storage.stored_files import StoredFile
 
 ENDINGS = {
     "parquet": (".parquet",),

@@ -1,17 +1,12 @@
 """Deals the row groups of a day's files to tasks: consecutive rows, about as many to each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from jobs.input.day import InputDay
 from jobs.input.file_rows import FilePart
 from jobs.storage.urls import absolute, is_url
-
-if TYPE_CHECKING:
-    from jobs.input.day import InputDay
 
 Parts = Sequence[Sequence[FilePart]]  # of each task
 

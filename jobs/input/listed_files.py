@@ -1,18 +1,12 @@
 """The files of an input before it is read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from jobs.declare.inputs import TABLES
+from jobs.declare.inputs import TABLES, Input
 from jobs.errors import DeclarationError
 from jobs.input.day import files_in
+from jobs.storage.stored_files import StoredFile
 from jobs.storage.urls import is_url
-
-if TYPE_CHECKING:
-    from jobs.declare.inputs import Input
-    from jobs.storage.stored_files import StoredFile
 
 
 def list_here(declared: Input, days: Iterable[str]) -> dict[str, list[StoredFile]] | None:

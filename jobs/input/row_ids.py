@@ -1,18 +1,17 @@
 """The ids of an input's rows, and files of some of its rows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.input.day import InputDay, group_facts
 from jobs.input.row_comparison import Flags, ParquetRows, repeated
@@ -22,9 +21,6 @@ from jobs.storage import durable
 from jobs.storage.parquet_files import read_footer
 from jobs.storage.stored_files import error_text
 from jobs.storage.urls import below, is_url
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 Chosen = tuple[str, pa.BooleanArray]  # a file, and which of its rows
 Run = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]  # as Stage.run

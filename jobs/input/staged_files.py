@@ -5,8 +5,6 @@ store are copied, unless tasks run on other machines, which read them there; of 
 live rows are copied.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib
@@ -20,13 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.arrow_values import conform
-from jobs.declare.inputs import TABLES
+from jobs.declare.inputs import TABLES, Input
 from jobs.errors import DeclarationError
 from jobs.input.text.csv_rows import read_csv
 from jobs.input.text.json_rows import read_json
@@ -37,9 +35,6 @@ from jobs.storage.objects import download, is_configured
 from jobs.storage.parquet_files import open_parquet
 from jobs.storage.stored_files import StoredFile, error_text, is_there
 from jobs.storage.urls import below, is_url
-
-if TYPE_CHECKING:
-    from jobs.declare.inputs import Input
 
 FOLDER = "_inputs"  # in the folder of the output, whose readers ignore names that begin with _
 COPIED = ("parquet", "delta")  # as they are

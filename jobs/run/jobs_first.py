@@ -1,25 +1,19 @@
 """Submits and reads a day's jobs before Spark is needed: in this process, without any row."""
 
-from __future__ import annotations
-
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.run.checks_hook import require_expectations
 from jobs.run.engines.engine import SPARK, LocalEngine
 from jobs.run.keys.ledger_session import settle_jobs
 from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
+from jobs.run.plan.options import RunOptions
 from jobs.run.plan.planner import RunOfDay, plan_day
 from jobs.run.plan.preflight import preflight
 from jobs.tables.records import run_bills
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from jobs.declare.enrichment import Enrichment
-    from jobs.run.plan.options import RunOptions
 
 
 def settle_day(

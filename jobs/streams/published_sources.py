@@ -1,21 +1,16 @@
 """Finds input files whose rows the table already has, which a stream must not enrich again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.schema.columns import SOURCE_FILE
 from jobs.storage.parquet_files import open_parquet, read_schema
 from jobs.storage.urls import path_from_spark
 from jobs.tables.delta.asked_keys import files_of_days
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 
 class PublishedSources:

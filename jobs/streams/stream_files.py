@@ -5,23 +5,19 @@ names them: a batch's offset is a number in the log of the source, and an entry 
 file.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.inputs import Input
 from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day_folder import refuse_unread_files
 from jobs.run.plan.preflight import PATTERN
 from jobs.storage.urls import is_url
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.inputs import Input
 
 NONE_BEFORE = -1  # offset before the first batch
 

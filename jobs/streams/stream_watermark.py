@@ -4,23 +4,18 @@ A task begins each batch without a watermark, so the column `_late` is true only
 within their own task. This module counts the rows that are late against the batches before, too.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from jobs.declare.enrichment import EventTime
 from jobs.schema import columns as schema
+from jobs.schema.records import DayRecord
 from jobs.storage import durable
 from jobs.task.windows.arrival import NEVER, Millis, event_times_ms
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import EventTime
-    from jobs.schema.records import DayRecord
 
 FILE = "watermark.json"
 

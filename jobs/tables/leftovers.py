@@ -1,11 +1,10 @@
 """Cleans up after publications that crashed: rows beside the published table, and records."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import TidegateError
+from jobs.schema.records import DayRecord
 from jobs.storage.stored_files import is_there
 from jobs.storage.urls import absolute, below
 from jobs.tables import audit, dead_letters
@@ -16,10 +15,6 @@ from jobs.tables.delta.publishers import alone_with
 from jobs.tables.delta.write_errors import storing
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import publications
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.schema.records import DayRecord
 
 
 def delete_what_crashes_left(enrichment: Enrichment) -> None:

@@ -1,7 +1,5 @@
 """Removes files that no reader needs: old versions of days, and runs that were never published."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """A token for the requests of a process, renewed before it expires."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field

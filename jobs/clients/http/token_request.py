@@ -1,7 +1,5 @@
 """Requests a token with OAuth 2 client credentials."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,15 +1,13 @@
 """`test --against`: runs a published day as it is declared now, from the ledger, for comparison."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from jobs.commands.diffing.day_version import DayVersion, find_published
 from jobs.commands.diffing.diff import Difference, compare
 from jobs.commands.remap import explain_lost_answers
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.published.outputs import Output
 from jobs.errors import DeclarationError, TidegateError
 from jobs.run.day import run_day
@@ -18,9 +16,6 @@ from jobs.run.plan.options import RunOptions
 from jobs.run.rows.local_rows import CURE
 from jobs.schema.facts import Facts
 from jobs.storage.locked_folders import temporary_folder
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 LOCAL_ONLY = "`tidegate test` has the local engine only."
 

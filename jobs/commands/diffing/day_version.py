@@ -1,25 +1,20 @@
 """The files of a day in a version of its table, or of a run that was held back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
+from jobs.schema.records import DayRecord
 from jobs.storage.stored_files import is_there
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import list_files
 from jobs.tables.records import run_records
 from jobs.wording import listed
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.schema.records import DayRecord
 
 DIGITS = 12  # so many, or more, begin a run's id
 

@@ -4,12 +4,10 @@ A first pass makes two digests of each row: of its identity and of its values. O
 rows that differ are read again, a column at a time.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +16,13 @@ import pyarrow.compute as pc
 
 from jobs.arrow_values import Numbers, conform, digest, readable_values
 from jobs.commands.diffing.day_version import DayVersion, find_versions
+from jobs.declare.enrichment import Enrichment
 from jobs.ledger.keys import shown_json
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
 from jobs.schema.personal import HIDDEN
 from jobs.storage.parquet_files import open_parquet, read_footer
 from jobs.tables.publishing import published_columns
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 ROWS_AT_ONCE = 1 << 17
 EXAMPLES = 3  # of each column, and of rows that are added or removed

@@ -1,14 +1,12 @@
 """`eval`: asks variants of a lookup for the same rows, and compares their answers and costs."""
 
-from __future__ import annotations
-
 import datetime as dt
 import importlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +18,7 @@ from jobs.commands.frames.enrich_frame import AskedRows, ask_rows, check_rows
 from jobs.declare.answers.answer_json import load
 from jobs.declare.answers.usage import UsageReader
 from jobs.declare.chains import with_lookups_read
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import cost_of, in_force
 from jobs.declare.waterfall import with_variant
@@ -32,9 +31,6 @@ from jobs.run.plan.preflight import preflight
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
 from jobs.schema.personal import HIDDEN
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
 """Draws rows of a day, the same in every process, and reads the right answers to them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +11,11 @@ import pyarrow.parquet as pq
 
 from jobs.arrow_values import readable_values
 from jobs.commands.previewing.preview import row_batches
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
+from jobs.input.day import InputDay
 from jobs.wording import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Lookup
-    from jobs.input.day import InputDay
 
 SEED = 1
 DRAWN = "tidegate_drawn"

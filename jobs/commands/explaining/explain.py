@@ -1,19 +1,19 @@
 """`explain`: from a cell of a published row to the call that it came from. Makes no call."""
 
-from __future__ import annotations
-
 import datetime as dt
 import glob
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from jobs.arrow_values import readable_rows
 from jobs.commands.explaining.published_row import PublishedRow, find_row, rows_that_used
 from jobs.commands.explaining.request_text import request_text
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.lookup import Lookup
 from jobs.declare.values.fingerprint import plain
 from jobs.declare.values.prices import in_force, price_text
 from jobs.errors import DeclarationError
@@ -28,10 +28,6 @@ from jobs.schema.facts import Facts
 from jobs.schema.personal import HIDDEN
 from jobs.tables.records import run_records
 from jobs.wording import did_you_mean
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Lookup
 
 OTHERS = 10  # rows that are named
 SOURCES = {

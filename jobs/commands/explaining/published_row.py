@@ -1,25 +1,21 @@
 """Finds a row of a published day by the values of its columns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.arrow_values import readable_rows
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import parquet_source, read_schema
 from jobs.tables.delta.asked_keys import files_of_days
 from jobs.wording import counted, did_you_mean, listed
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 PLACE = [schema.PARTITION, schema.INPUT_SEQ, schema.OUTPUT_SEQ]  # names a row in its file
 

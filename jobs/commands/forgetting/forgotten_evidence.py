@@ -1,23 +1,17 @@
 """Removes texts that may name a forgotten row: records, reports, logs, progress files."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import TidegateError
+from jobs.process.publish_decision import Quality
+from jobs.schema.records import DayRecord
 from jobs.storage.stored_files import is_there
-from jobs.tables.delta.asked_keys import asks, files_of_days
+from jobs.tables.delta.asked_keys import KeysOf, asks, files_of_days
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.process.publish_decision import Quality
-    from jobs.schema.records import DayRecord
-    from jobs.tables.delta.asked_keys import KeysOf
 
 FORGOTTEN = "Removed: rows of this day were forgotten, and this may have named one."
 

@@ -1,31 +1,24 @@
 """What a preview keeps: its answers in the ledger, and a bill for `tidegate costs`."""
 
-from __future__ import annotations
-
 import datetime as dt
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from jobs.commands.frames.frame_bills import billed
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.lookup import Key
 from jobs.ledger.keys import key_text
+from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import Search
 from jobs.ledger.stored_request import write_request
 from jobs.run.keys.hits import known_answers, open_folder, with_index
 from jobs.run.keys.registration import registered
 from jobs.run.plan.options import RunOptions, plan_ledger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Key
-    from jobs.ledger.plan import LedgerPlan
-    from jobs.task.plan import PartitionPlan
+from jobs.task.plan import PartitionPlan
 
 
 @contextmanager

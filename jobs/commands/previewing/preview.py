@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from jobs.arrow_values import conform, readable_values
+from jobs.clients.client import Client
 from jobs.clients.exchanges import EXCHANGES, Exchange
 from jobs.clients.registry import client_for
 from jobs.clients.request_counter import begin
 from jobs.commands.previewing.kept_answers import keeping
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.lookup import Key, Lookup
+from jobs.input.day import InputDay
 from jobs.input.same_values import refuse_old_dates
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import open_parquet
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import PartitionRun
-
-if TYPE_CHECKING:
-    from jobs.clients.client import Client
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Key, Lookup
-    from jobs.input.day import InputDay
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,16 @@
 """Evaluates the keys of sampled rows by Arrow, or by a local Spark if Arrow cannot."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from jobs.arrow_values import plus_zero
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.lookup import Lookup
 from jobs.errors import SparkFailed
 from jobs.input.keys.arrow_expressions import evaluate
 from jobs.wording import one_line
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Lookup
 
 Place = tuple[int, int]  # index of a lookup in its enrichment, index of a part in the lookup's key
 LONGEST = 120  # characters of an expression in the line that announces Spark

@@ -1,17 +1,16 @@
 """`dead-letters`: finds dead letters, also of held-back days, which no table lists, by reason."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from jobs.arrow_values import readable_rows
 from jobs.commands.replaying.replay import held_back_letters, removed_letters
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.keys import HIDDEN as HASHED
@@ -23,9 +22,6 @@ from jobs.schema.personal import HIDDEN, http_status
 from jobs.tables import dead_letters
 from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.records import run_records
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 WITH_DIGIT = re.compile(r"[\w-]*\d[\w-]*(?:[.,:][\w-]*\d[\w-]*)*")  # a generated id, or a number
 SHORTEST = 3  # characters of a part of a key that is taken out of a reason

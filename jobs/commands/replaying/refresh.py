@@ -1,18 +1,17 @@
 """`refresh`: expires stored answers that meet a condition, and reruns the days that use them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.commands.ledgers import Kept
 from jobs.commands.marks import mark_expired
 from jobs.commands.replaying.condition import Condition
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.input.day import files_in
 from jobs.ledger.answers import ANSWERS, SCHEMA, as_answers
@@ -23,10 +22,6 @@ from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import runs_at_work
 from jobs.tables.delta.asked_keys import KeysOf, days_that_asked
-
-if TYPE_CHECKING:
-    from jobs.commands.ledgers import Kept
-    from jobs.declare.enrichment import Enrichment
 
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: use the days' other answers at any age
 ROWS_AT_ONCE = 10_000

@@ -1,7 +1,5 @@
 """`replay --where`: prices the dead letters with some reason, and calls again for exactly those."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import time
@@ -9,37 +7,31 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from jobs.commands.ledgers import kept_by
+from jobs.commands.ledgers import Kept, kept_by
 from jobs.commands.marks import mark_expired
 from jobs.commands.remap import row_ids, why_answers_are_lost, written_files
-from jobs.commands.replaying.dead_letters import find_dead_letters
+from jobs.commands.replaying.dead_letters import DayLetters, find_dead_letters
 from jobs.commands.replaying.replay import OPTIONS, failed_answers, refuse_other_requests
 from jobs.declare.chains import places_read
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.values.prices import cost_of, in_force, price_text, reported_units
 from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.errors import DeclarationError
 from jobs.ledger.selection import select
-from jobs.process.day_events import DayResult
+from jobs.process.day_events import DayEvent, DayResult
 from jobs.process.day_options import DayOptions
+from jobs.process.day_pipeline import DayPipeline
 from jobs.run.enrich_day import STOPPED
 from jobs.run.estimating.requests_of_calls import count_requests
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
+from jobs.schema.records import DayRecord, LookupFacts
 from jobs.storage.locked_folders import temporary_folder
 from jobs.wording import counted
-
-if TYPE_CHECKING:
-    from jobs.commands.ledgers import Kept
-    from jobs.commands.replaying.dead_letters import DayLetters
-    from jobs.declare.enrichment import Enrichment
-    from jobs.process.day_events import DayEvent
-    from jobs.process.day_pipeline import DayPipeline
-    from jobs.schema.records import DayRecord, LookupFacts
 
 LEFT = ("error", "unknown", "not_asked")  # outcomes of rows that still have no answer
 

@@ -1,16 +1,11 @@
 """Shows a declaration in a prompt and a notebook: a line per lookup, without secrets."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from jobs.declare.lookup import Lookup
 from jobs.declare.values.env import Env
 from jobs.wording import one_line
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
 
 HEADINGS = ("lookup", "address", "keys", "answers", "limits", "price")
 LONGEST = 60  # characters of a cell

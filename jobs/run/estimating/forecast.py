@@ -1,11 +1,8 @@
 """Forecasts what calls cost whose use only answers report, from a sample of stored answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +11,12 @@ import pyarrow.compute as pc
 
 from jobs.declare.answers.answer_json import load
 from jobs.declare.answers.usage import UsageReader
+from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import cost_of
 from jobs.ledger.generations import COMPACTED, Contents, read_contents
-from jobs.ledger.store import ForeignFile
+from jobs.ledger.store import ForeignFile, LedgerFolder
 from jobs.ledger.stored_request import versions
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
-    from jobs.ledger.store import LedgerFolder
-    from jobs.schema.records import PriceFacts
+from jobs.schema.records import PriceFacts
 
 SAMPLE = 2_000  # answers
 FEWEST = 20  # answers from which a cost is forecast

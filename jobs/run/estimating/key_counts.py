@@ -1,26 +1,21 @@
 """Counts which keys of a lookup have a stored answer, and why the others are asked."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from jobs.declare.ledger_settings import FOR_EVER
+from jobs.declare.lookup import Lookup
 from jobs.declare.values.fingerprint import plain
 from jobs.declare.vendor_jobs import JobLookup
 from jobs.ledger.answers import SCHEMA
 from jobs.ledger.job_files import JobFiles
+from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed
 from jobs.run.keys.hits import open_folder
 from jobs.run.keys.judged_answers import needing_no_call
 from jobs.run.keys.key_texts import TEXT, rows_without
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
-    from jobs.ledger.plan import LedgerPlan
 
 NO_ANSWER, OUTLIVED, REFRESHED = "no answer stored", "ttl run out", "declared expired"
 IN_JOBS = "in an open job"

@@ -1,17 +1,12 @@
 """What the last run of a lookup tells of the cost and time of its next calls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import cost_of
+from jobs.schema.records import LookupMetrics, PriceFacts
 from jobs.tables.records import run_records
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
-    from jobs.schema.records import LookupMetrics, PriceFacts
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,25 @@
 """Estimates the calls of a lookup, their cost and their time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import cost_of, in_force, price_text, reported_units
 from jobs.declare.vendor_jobs import JobLookup
+from jobs.ledger.plan import LedgerPlan
 from jobs.run.estimating.figures import LookupEstimate
 from jobs.run.estimating.forecast import forecast_cost
+from jobs.run.estimating.key_counts import KeyCounts
+from jobs.run.estimating.last_run import LastRun
 from jobs.run.estimating.planned_keys import CALLS
 from jobs.run.estimating.requests_of_calls import count_requests
 from jobs.run.keys.hits import open_folder
 from jobs.run.keys.key_texts import ROWS, TEXT
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
-    from jobs.ledger.plan import LedgerPlan
-    from jobs.run.estimating.key_counts import KeyCounts
-    from jobs.run.estimating.last_run import LastRun
-    from jobs.schema.records import PriceFacts
+from jobs.schema.records import PriceFacts
 
 BY_ROW, EVERY_DAY = "cache=None: every row is called for", "no ledger: every day asks its keys"
 

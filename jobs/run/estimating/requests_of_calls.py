@@ -1,18 +1,13 @@
 """Counts the requests that calls will send: pages and coroutines may send several for a call."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.http_lookup import HttpLookup
+from jobs.declare.lookup import Lookup
 from jobs.declare.vendor_jobs import JobLookup
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
-    from jobs.schema.records import LookupMetrics
+from jobs.schema.records import LookupMetrics
 
 
 @dataclass(frozen=True)

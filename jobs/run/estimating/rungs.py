@@ -1,7 +1,5 @@
 """Forecasts what the vendors of a waterfall are asked, cost and fill, from stored answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,7 +7,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import reduce
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +15,13 @@ import pyarrow.compute as pc
 
 from jobs.clients.registry import client_for
 from jobs.declare.answers.answer_json import load
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import cost_of, in_force, reported_units
+from jobs.input.day import InputDay
 from jobs.input.keys.arrow_expressions import evaluate
 from jobs.ledger.answers import ANSWERS
+from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.run.estimating.figures import Rung, WaterfallEstimate
 from jobs.run.estimating.forecast import FEWEST, read_latest
@@ -28,13 +29,7 @@ from jobs.run.estimating.planned_keys import key_rows, part_names
 from jobs.run.keys.hits import open_folder
 from jobs.run.keys.judged_answers import needing_no_call
 from jobs.run.keys.key_texts import key_texts
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Lookup
-    from jobs.input.day import InputDay
-    from jobs.ledger.plan import LedgerPlan
-    from jobs.schema.records import ChoiceFacts
+from jobs.schema.records import ChoiceFacts
 
 SAMPLE = 20_000  # stored answers of a vendor
 MOST_ORDERED = 5  # vendors: every order of them is priced

@@ -12,13 +12,15 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructType
 
+from jobs.input.day import InputDay
 from jobs.input.dealing import Parts
 from jobs.input.keys.arrow_expressions import COMPARABLE, MOST_ROWS
 from jobs.run.keys.driver_keys import KeyRows, collect_rows
@@ -26,13 +28,7 @@ from jobs.run.keys.key_rows import read_key_rows
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT, is_whole, with_texts
 from jobs.run.rows.local_rows import LocalRows
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
-
-    from jobs.input.day import InputDay
-    from jobs.task.plan import PartitionPlan
+from jobs.task.plan import PartitionPlan
 
 _DRAWN = "__key_drawn"
 ROWS_COLLECTED = 500_000  # by a Spark job, for keys or files that Arrow may read differently

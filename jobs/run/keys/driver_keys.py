@@ -5,18 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T  # noqa: N812
 
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT, is_whole, key_texts
 from jobs.run.rows.local_rows import LocalRows
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _DRAWN = "__key_drawn"
 LINE_BITS = 32  # the lower bits of a draw are the line that drew it

@@ -1,13 +1,11 @@
 """Evaluates the keys of a day's rows in the driver, by Arrow, as the tasks do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from jobs.clients.registry import client_for
@@ -17,17 +15,13 @@ from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.index import AnswerIndex
 from jobs.run.keys.driver_keys import KeyRows
 from jobs.run.keys.key_texts import TASK
+from jobs.run.rows.local_rows import LocalRows
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.task.lookup.lookup_function import null_key_text
+from jobs.task.plan import PartitionPlan
 from jobs.task.row_flow import known_outcomes
 from jobs.task.rows.chained_keys import has_null_key, with_chained_keys
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from jobs.run.rows.local_rows import LocalRows
-    from jobs.task.plan import PartitionPlan
-    from jobs.task.rows.known_outcomes import KnownOutcomes
+from jobs.task.rows.known_outcomes import KnownOutcomes
 
 
 def read_key_rows(prepared: DataFrame | LocalRows, plan: PartitionPlan, place: int) -> KeyRows:

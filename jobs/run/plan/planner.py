@@ -1,15 +1,18 @@
 """Plans a run: the tasks' input rows, the task plan, and the day's facts."""
 
-from __future__ import annotations
-
 import functools
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
+from jobs.input.day import InputDay
+from jobs.input.file_rows import FileRows
 from jobs.limits.fair_shares import even_shares
 from jobs.run.engines.engine import Engine, LocalEngine, SparkEngine
 from jobs.run.engines.spark_facts import count_partitions, count_slots, setting
@@ -23,15 +26,7 @@ from jobs.run.windows.window_sql import check_windows
 from jobs.schema.records import DayFacts
 from jobs.storage.urls import absolute
 from jobs.task.plan import PartitionPlan
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Lookup
-    from jobs.input.day import InputDay
-    from jobs.input.file_rows import FileRows
-    from jobs.task.rows.arrow_batches import BatchLayout
+from jobs.task.rows.arrow_batches import BatchLayout
 
 PACKAGES = ("pyspark", "pyarrow", "deltalake", "aiohttp", "sqlalchemy", "tidegate")
 

@@ -1,23 +1,18 @@
 """Refuses a run whose tasks, on other machines, do not see the driver's places."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
+from jobs.input.day import InputDay
+from jobs.run.engines.engine import Engine
 from jobs.storage.urls import absolute, is_url
 from jobs.storage.work_folders import work_folder
 from jobs.task.seen_files import code_digest, look_around
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.input.day import InputDay
-    from jobs.run.engines.engine import Engine
 
 OTHER_CODE = (
     "another version of Tidegate than the driver. Install the driver's version there, or make the "

@@ -1,15 +1,15 @@
 """Decides whether the tasks of a day read its files by Arrow, and deals the files to them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from jobs.arrow_values import may_be_old
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
+from jobs.input.day import InputDay
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
 from jobs.input.keys.key_values import Values
@@ -18,13 +18,7 @@ from jobs.run.rows.chained_keys import compile_keys
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.storage.urls import is_url
 from jobs.task.input_files import rows_in_tasks
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from jobs.declare.enrichment import Enrichment
-    from jobs.input.day import InputDay
-    from jobs.task.rows.arrow_batches import BatchLayout
+from jobs.task.rows.arrow_batches import BatchLayout
 
 CALENDARS = tuple(f"spark.sql.parquet.{one}RebaseModeInRead" for one in ("datetime", "int96"))
 

@@ -1,24 +1,19 @@
 """Checks whether the chains of an enrichment can run on an input."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
+from jobs.input.day import InputDay
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
 from jobs.input.keys.arrow_expressions import MOST_ROWS
+from jobs.ledger.plan import LedgerPlan
 from jobs.run.rows.chained_keys import CURE, compile_chained, compile_keys, declared_text
 from jobs.run.rows.keyed_rows import lay_out_batch
 from jobs.schema.columns import SOURCE_IDENTITY
 from jobs.task.plan import PartitionPlan
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.input.day import InputDay
-    from jobs.ledger.plan import LedgerPlan
 
 
 def plan_of_answers(

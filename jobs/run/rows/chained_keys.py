@@ -1,23 +1,19 @@
 """Compiles the keys that read earlier answers, which tasks evaluate once those are known."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 
 from jobs.declare.chains import levels, lookups_below, lookups_read
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
 from jobs.input.keys.arrow_expressions import COMPARABLE, arrow_expression
 from jobs.input.keys.key_values import Values
 from jobs.schema.columns import FAILED, published_status
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Lookup
-    from jobs.task.rows.arrow_batches import BatchLayout
+from jobs.task.rows.arrow_batches import BatchLayout
 
 CURE = "docs/chains.md lists the expressions that chains can use."
 

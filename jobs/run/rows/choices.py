@@ -1,18 +1,12 @@
 """Compiles the waterfalls of an enrichment for its tasks."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.run.rows.chained_keys import CURE
 from jobs.task.rows.choices import Choice
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 
 def compile_choices(enrichment: Enrichment) -> tuple[Choice, ...]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.key_expressions import columns_in
 from jobs.errors import DeclarationError
+from jobs.input.day import InputDay
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
 from jobs.input.keys.arrow_expressions import COMPARABLE, MOST_ROWS
@@ -20,13 +22,7 @@ from jobs.run.engines.engine import Engine, LocalEngine, SparkEngine
 from jobs.run.rows.chained_keys import compile_chained, compile_keys, declared_text
 from jobs.run.rows.keyed_rows import check_key_types, lay_out_batch
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from jobs.declare.enrichment import Enrichment
-    from jobs.input.day import InputDay
-    from jobs.task.rows.arrow_batches import BatchLayout
+from jobs.task.rows.arrow_batches import BatchLayout
 
 CURE = "Run it on Spark, the default engine."
 

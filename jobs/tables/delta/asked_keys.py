@@ -1,16 +1,14 @@
 """Finds the published days that have a key, by the key of every row in the files."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.declare.enrichment import Enrichment
 from jobs.input.delta import files_with_vectors
 from jobs.ledger.keys import asked_texts
 from jobs.schema import columns as schema
@@ -19,9 +17,6 @@ from jobs.storage.urls import below
 from jobs.storage.work_folders import RUNS
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import facts_by_day
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 ROWS_AT_ONCE = 1 << 16
 

@@ -1,19 +1,14 @@
 """Compares the published days by record with the days in the table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
+from jobs.schema.records import DayRecord
 from jobs.storage.urls import is_url
 from jobs.tables.delta.delta_log import LOG, table_at
 from jobs.tables.delta.published_files import facts_by_day, publication_mark
 from jobs.tables.records import run_records
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.schema.records import DayRecord
 
 
 def lost_days(enrichment: Enrichment) -> Iterator[str]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from jobs.clients.client import CallFailed, Throttled
-
-if TYPE_CHECKING:
-    from jobs.declare.values.prices import Unit
-    from jobs.limits.window_use import CallUse
+from jobs.declare.values.prices import Unit
+from jobs.limits.window_use import CallUse
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -4,29 +4,24 @@ Every call passes here. None starts beyond the task's part, none that could outl
 none during throttling. Meanwhile the service's gate is closed, so that no record's clock runs.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncio_core import Gate
 from jobs.clients.request_counter import IN_CALL
 from jobs.limits.lease_book import CLOSED, PROBE, Answer
 from jobs.limits.lease_holder import LeaseHolder
-from jobs.limits.limits_plan import CALLS
+from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.limits.window_use import CallUse
 from jobs.task.lease.call_budget import UsedUp
 from jobs.task.lease.held_gate import HeldGate
+from jobs.task.lease.leased_call import LeasedCall
 from jobs.task.lease.observed_load import ObservedLoad
 from jobs.task.lease.probe import Probe, ProbeState
 from jobs.task.lease.waiting_line import WaitingLine
 from jobs.task.lease.window_limits import SpentBudgets, WindowLimits
-
-if TYPE_CHECKING:
-    from asyncio_core import Gate
-    from jobs.limits.limits_plan import ServiceLimits
-    from jobs.task.lease.leased_call import LeasedCall
 
 WAKE_EVERY = 0.02  # s, at least, between looks at whether a window has room again
 # s until a task asks again after an answer with too little, while the driver asks the store for

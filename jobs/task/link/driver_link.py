@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -40,10 +40,8 @@ from jobs.task.link.link_protocol import (
     Lines,
     write_line,
 )
+from jobs.task.link.progress import TaskProgress
 from jobs.wording import described, one_line
-
-if TYPE_CHECKING:
-    from jobs.task.link.progress import TaskProgress
 
 PATIENCE = 5.0  # s for the driver's first answer
 TRIES = 5  # other connections may push out a connection without a hello

@@ -8,14 +8,12 @@ another row's first call.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from asyncio_core import AsyncWaitOperator, Gate
 from jobs.clients.client import Ask, CallFailed, Throttled
 from jobs.declare.lookup import Key
-
-if TYPE_CHECKING:
-    from jobs.task.lease.service_lease import ServiceLease
+from jobs.task.lease.service_lease import ServiceLease
 
 REMEMBERED, FEWEST = 200, 20  # answer times of a task, from which p95 is taken
 

@@ -4,31 +4,24 @@ Every failure of a call becomes a result, so that the operator fails only on bug
 operator's retry loop, by RetryLater.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from asyncio_core import AsyncFunction
-from jobs.clients.client import CallFailed, Throttled
+from asyncio_core import AsyncFunction, AsyncWaitOperator, Gate
+from jobs.clients.client import Ask, CallFailed, Client, Throttled
+from jobs.declare.lookup import Key, Lookup
 from jobs.errors import AccessRefused, RowFailed
 from jobs.schema.columns import NOT_REPEATED
+from jobs.task.link.progress import AttemptCounts
 from jobs.task.lookup.call_table import CallTable
+from jobs.task.lookup.circuit_breaker import CircuitBreaker
+from jobs.task.lookup.hedging import Hedging
 from jobs.task.lookup.lookup_state import LookupState, Row
 from jobs.task.lookup.replies import Replies, Reply
-from jobs.task.lookup.shared_calls import hashable
+from jobs.task.lookup.shared_calls import Kept, hashable
+from jobs.task.lookup.task_ledger import TaskLedger
 from jobs.wording import one_line
-
-if TYPE_CHECKING:
-    from asyncio_core import AsyncWaitOperator, Gate
-    from jobs.clients.client import Ask, Client
-    from jobs.declare.lookup import Key, Lookup
-    from jobs.task.link.progress import AttemptCounts
-    from jobs.task.lookup.circuit_breaker import CircuitBreaker
-    from jobs.task.lookup.hedging import Hedging
-    from jobs.task.lookup.shared_calls import Kept
-    from jobs.task.lookup.task_ledger import TaskLedger
 
 ASKED_ONCE = Reply(
     "unknown", error=f"an equal row asked before, and its answer is not at hand; {NOT_REPEATED}"

@@ -1,17 +1,12 @@
 """What the jobs of a lookup cost: for the record of a day, and for the costs of a month."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.ledger.job_files import NEVER_SENT
-from jobs.schema.records import Billed, BilledUnit
-
-if TYPE_CHECKING:
-    from jobs.schema.records import DayMetrics, LookupMetrics
+from jobs.schema.records import Billed, BilledUnit, DayMetrics, LookupMetrics
 
 Facts = Mapping[str, Any]
 
