@@ -12,7 +12,6 @@ from jobs.declare.lookup import Lookup, service_identity
 from jobs.limits.limits_plan import ServiceLimits
 from jobs.task.chain import CAPACITY_PER_CALL, Chain, Link, rows_at_once
 from jobs.task.lease.call_budget import CallBudget
-from jobs.task.lease.leased_call import within_lease
 from jobs.task.lease.service_lease import ServiceLease
 from jobs.task.link.progress import AttemptCounts
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
@@ -175,9 +174,9 @@ def _function(
     if allowance is not None:
         ask = partial(allowance.charge, place, guard.gate, guard.watch.refuse_in_pause, ask)
     if lease is not None and batched is not None:
-        batched.send_by(partial(within_lease, lease))
+        batched.send_by(lease.within)
     elif lease is not None:
-        ask = partial(within_lease, lease, ask)
+        ask = partial(lease.within, ask)
     if allowance is not None:
         ask = partial(allowance.until_used_up, ask)
     if allowance is not None or lookup.hedge_after is None:  # no second call under a cap

@@ -1,41 +1,18 @@
 """A call within a lease."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping
 
-from jobs.clients.client import CallFailed, Throttled
 from jobs.declare.values.prices import Unit
 from jobs.limits.window_use import CallUse
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-class Lease(Protocol):
-    """The lease that decides on a call: ServiceLease."""
-
-    loop: asyncio.AbstractEventLoop
-    clock: Callable[[], float]
-
-    def may_start(self) -> bool: ...
-
-    async def turn(self) -> None: ...
-
-    def begin(self, call: LeasedCall) -> None: ...
-
-    def has_ended(self, call: LeasedCall) -> bool: ...
-
-    def end(self, call: LeasedCall, *, answered: bool, known: bool) -> None: ...
 
 
 class LeasedCall:
     """A call within a lease. The lease ends the call before it may end itself.
 
     Args:
-        lease: Has granted the call.
+        loop: Of its task, which is the current one.
+        clock: The lease's.
 
     Attributes:
         began: When it began, in s by the lease's clock.
@@ -48,7 +25,7 @@ class LeasedCall:
 
     __slots__ = (
         "_cancelling",
-        "_lease",
+        "_clock",
         "began",
         "is_counted",
         "is_late",
@@ -58,13 +35,13 @@ class LeasedCall:
         "use",
     )
 
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self.is_late = False
         self.probes, self.is_counted = False, True
         self.use: CallUse | None = None
         self.began = self.until = 0.0
-        task = asyncio.current_task(lease.loop)  # finding the loop costs a system call
+        task = asyncio.current_task(loop)  # finding the loop costs a system call
         assert task is not None
         self.task, self._cancelling = task, task.cancelling()
 
@@ -86,7 +63,7 @@ class LeasedCall:
         Raises:
             TimeoutError: The call's time has ended.
         """
-        if self._lease.has_ended(self):
+        if self._clock() >= self.until:
             raise TimeoutError
 
     def request_ended(self) -> None:
@@ -97,33 +74,3 @@ class LeasedCall:
 
     def note_unknown_use(self) -> None:
         """Do nothing: no limit counts what it used."""
-
-
-async def within_lease(lease: Lease, send: Callable[[T], Awaitable[R]], keys: T) -> R:
-    """Send a request, or call a key, once the lease grants it. A cancel ends the call.
-
-    Raises:
-        CallFailed: The call had no answer when the lease ended it.
-    """
-    if not lease.may_start():
-        await lease.turn()
-    call = LeasedCall(lease)
-    lease.begin(call)
-    try:
-        answer = await send(keys)
-    except BaseException as error:
-        answered = isinstance(error, CallFailed) and not error.passing
-        lease.end(call, answered=answered, known=type(error) is Throttled)
-        if call.is_late and call.uncancel():
-            raise
-        if isinstance(error, TimeoutError) or (
-            call.is_late and isinstance(error, asyncio.CancelledError)
-        ):
-            raise CallFailed(
-                f"no answer within {call.until - call.began:g} s", passing=True
-            ) from error
-        raise
-    lease.end(call, answered=True, known=True)
-    if call.is_late:
-        call.uncancel()
-    return answer

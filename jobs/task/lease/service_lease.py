@@ -5,11 +5,12 @@ none during throttling. Meanwhile the service's gate is closed, so that no recor
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from asyncio_core import Gate
+from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.request_counter import IN_CALL
 from jobs.limits.lease_book import CLOSED, PROBE, Answer
 from jobs.limits.lease_holder import LeaseHolder
@@ -22,6 +23,9 @@ from jobs.task.lease.observed_load import ObservedLoad
 from jobs.task.lease.probe import Probe, ProbeState
 from jobs.task.lease.waiting_line import WaitingLine
 from jobs.task.lease.window_limits import SpentBudgets, WindowLimits
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 WAKE_EVERY = 0.02  # s, at least, between looks at whether a window has room again
 # s until a task asks again after an answer with too little, while the driver asks the store for
@@ -88,6 +92,35 @@ class ServiceLease:
 
     # -- calls -------------------------------------------------------------------------------------
 
+    async def within(self, send: Callable[[T], Awaitable[R]], keys: T) -> R:
+        """Send a request, or call a key, once the lease grants it. A cancel ends the call.
+
+        Raises:
+            CallFailed: The call had no answer when the lease ended it.
+        """
+        if not self.may_start():
+            await self.turn()
+        call = LeasedCall(self.loop, self.clock)
+        self.begin(call)
+        try:
+            answer = await send(keys)
+        except BaseException as error:
+            answered = isinstance(error, CallFailed) and not error.passing
+            self.end(call, answered=answered, known=type(error) is Throttled)
+            if call.is_late and call.uncancel():
+                raise
+            if isinstance(error, TimeoutError) or (
+                call.is_late and isinstance(error, asyncio.CancelledError)
+            ):
+                raise CallFailed(
+                    f"no answer within {call.until - call.began:g} s", passing=True
+                ) from error
+            raise
+        self.end(call, answered=True, known=True)
+        if call.is_late:
+            call.uncancel()
+        return answer
+
     async def turn(self) -> None:
         """Wait until another call may start. A caller that is cancelled loses its turn.
 
@@ -130,10 +163,6 @@ class ServiceLease:
                 self._ends = self.loop.call_at(call.until, self._end_late_calls)
                 return
             call.expire()
-
-    def has_ended(self, call: LeasedCall) -> bool:
-        """Whether the call has taken too long."""
-        return self.clock() >= call.until
 
     def end(self, call: LeasedCall, *, answered: bool, known: bool) -> None:
         """Unregister a call that has ended.

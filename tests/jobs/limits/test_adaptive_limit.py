@@ -23,7 +23,6 @@ from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.run.coordinator.run_leases import leased_limits
 from jobs.task.lease.lease_messages import parse_claims, parse_seen
-from jobs.task.lease.leased_call import within_lease
 from jobs.task.lease.service_lease import ServiceLease
 from tests.jobs.limits.fleet import MemoryStore
 from tidegate import Adaptive, HttpLookup, Service
@@ -142,7 +141,7 @@ class CallingTask:
     async def call(self):
         self.starting -= 1
         try:
-            await within_lease(self.lease, lambda _keys: self.run.service.call(), None)
+            await self.lease.within(lambda _keys: self.run.service.call(), None)
         except Throttled as throttled:
             self.run.keeper.close_gate(throttled.seconds, "429")
             self.run.pause(throttled.seconds)

@@ -23,7 +23,6 @@ from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
 from jobs.limits.window_use import CallUse, WindowUse, arrives_within
 from jobs.task.lease.lease_messages import parse_claims
-from jobs.task.lease.leased_call import within_lease
 from jobs.task.lease.service_lease import ServiceLease
 from tests.jobs.limits.fleet import MemoryStore, Way
 from tests.support.variants import first_of
@@ -224,7 +223,7 @@ class FleetRun:
 
         async def caller():
             while self.alive:
-                await within_lease(lease, self.fleet.service.call, self.name)
+                await lease.within(self.fleet.service.call, self.name)
 
         callers = [asyncio.create_task(caller()) for _ in range(self.fleet.width)]
         self.work += callers
