@@ -24,7 +24,7 @@ from jobs.tables.records import run_records
 from orchestration.common.modes import Mode
 from orchestration.dagster.assets.day_events import DayEvents
 from orchestration.dagster.assets.day_status import latest_status
-from orchestration.dagster.assets.days_to_run import ChosenDays, choose_days
+from orchestration.dagster.assets.day_step import ChosenDays, choose_days
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.sensors.alerts import AlertCursor, news
 from orchestration.dagster.sensors.dead_runs import STARTED_BY, identity

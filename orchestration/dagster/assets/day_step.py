@@ -3,20 +3,23 @@
 import contextlib
 import multiprocessing
 import os
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import dagster as dg
 from dagster import MAX_RUNTIME_SECONDS_TAG
 
+from data_quality.next_step import next_step
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.calendar import name_unit
 from jobs.errors import TidegateError
 from jobs.process.day_events import DayResult
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline, now
+from jobs.schema.records import DayRecord
+from jobs.tables.records import run_records
 from jobs.wording import counted
-from orchestration.common.modes import Mode, acceptance
+from orchestration.common.modes import OTHERS, Mode, acceptance
 from orchestration.common.next_steps import KILLED_RUN, run_again, step_after
 from orchestration.common.states import CANCELLED, CRASHED, FAILED, PUBLISHED
 from orchestration.dagster.assets.checks import (
@@ -26,7 +29,7 @@ from orchestration.dagster.assets.checks import (
 from orchestration.dagster.assets.day_config import MODE
 from orchestration.dagster.assets.day_status import list_tries
 from orchestration.dagster.assets.days_reporter import DaysReporter, Event
-from orchestration.dagster.assets.days_to_run import choose_days
+from orchestration.dagster.assets.days_tally import Red
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.resources import SparkProgram
 
@@ -187,3 +190,70 @@ def interruption(context: dg.OpExecutionContext, enrichment: Enrichment) -> tupl
     if "dagster/backfill" in tags or "dagster/retry_number" in tags:
         return FAILED, reason, again
     return CRASHED, reason, KILLED_RUN
+
+
+@dataclass(frozen=True)
+class ChosenDays:
+    """The days of a run, divided by what the run does with them.
+
+    Attributes:
+        to_run: Days for the pipeline.
+        published_before: Days that an earlier try of the run published.
+        unchanged: Records of published days, which have no dead letters to replay.
+        refused: Days that cannot be replayed or remapped, and why.
+    """
+
+    to_run: list[str] = field(default_factory=list)
+    published_before: list[str] = field(default_factory=list)
+    unchanged: dict[str, DayRecord] = field(default_factory=dict)
+    refused: dict[str, Red] = field(default_factory=dict)
+
+
+def choose_days(declared: Declared, mode: Mode, days: Sequence[str], tries: set[str]) -> ChosenDays:
+    """Divides the days of a run by what the run does with them.
+
+    Args:
+        declared: Their enrichment.
+        mode: The mode of the run.
+        days: All days of the run.
+        tries: Ids of the run and of the runs that it repeats. A single day is always run again.
+    """
+    chosen = ChosenDays()
+    for day in days:
+        try:
+            if len(days) > 1 and _is_published_by(tries, declared.name, day):
+                chosen.published_before.append(day)
+            elif mode in OTHERS:
+                _choose_by_answers(chosen, declared.enrichment, day, mode)
+            else:
+                chosen.to_run.append(day)
+        except TidegateError as error:
+            chosen.refused[day] = Red(str(error), f"Run the job {declared.job_name} for the day.")
+    return chosen
+
+
+def _is_published_by(tries: set[str], enrichment: str, day: str) -> bool:
+    return any(
+        record.state == PUBLISHED and record.facts.run_id.startswith(tuple(tries))
+        for record in run_records.load(enrichment, day)
+    )
+
+
+def _choose_by_answers(chosen: ChosenDays, enrichment: Enrichment, day: str, mode: Mode) -> None:
+    """Chooses a day that is replayed or remapped. Raises TidegateError if it cannot be replayed."""
+    from jobs.commands.replaying.replay import last_run, prepare
+
+    if enrichment.ledger is None:
+        chosen.refused[day] = Red(
+            "the enrichment keeps no ledger: every row would be called.", "Run the nightly job."
+        )
+        return
+    has_letters = mode is Mode.remap or prepare(enrichment, day)
+    record = None if has_letters else last_run(enrichment, day)
+    if record is None:
+        chosen.to_run.append(day)
+    elif record.state == PUBLISHED:
+        chosen.unchanged[day] = record
+    else:
+        reason = f"the last run was held back, and not for its dead letters: {record.reason}"
+        chosen.refused[day] = Red(reason, next_step(record))
