@@ -84,12 +84,10 @@ def can_open(place: str) -> bool:
 
 def read(place: str) -> ReadObject | None:
     """Return the object, or None. Raises OSError, also if the bucket is missing."""
-    import obstore
-
     store, name = _opened(place)
     with _as_os_errors():
         try:
-            found = obstore.get(store, name)
+            found = store.get(name)
             return ReadObject(bytes(found.bytes()), _tag(found.meta))
         except FileNotFoundError as error:
             if NO_BUCKET in str(error):
@@ -120,14 +118,12 @@ def small_content(place: str, largest: int) -> bytes | None:
         FileNotFoundError: The object is missing.
         OSError: The store fails.
     """
-    import obstore
-
     store, name = _opened(place)
     if not _is_addressable(name):
         return None
     with _as_os_errors():
         try:
-            found = obstore.get(store, name)
+            found = store.get(name)
             return bytes(found.bytes()) if found.meta["size"] <= largest else None
         except FileNotFoundError as error:
             missing = (
@@ -138,11 +134,9 @@ def small_content(place: str, largest: int) -> bytes | None:
 
 def write(place: str, data: bytes) -> Tag:
     """Write the object, replacing any other. Raises OSError."""
-    import obstore
-
     store, name = _opened(place)
     with _as_os_errors():
-        return _tag(obstore.put(store, name, data))
+        return _tag(store.put(name, data))
 
 
 def create(place: str, data: bytes) -> Tag:
@@ -164,13 +158,12 @@ def replace(place: str, data: bytes, over: Tag) -> Tag:
 
 
 def _put_if(place: str, data: bytes, mode: Any) -> Tag:
-    import obstore
     from obstore.exceptions import AlreadyExistsError, PreconditionError
 
     store, name = _opened(place)
     with _as_os_errors():
         try:
-            return _tag(obstore.put(store, name, data, mode=mode))
+            return _tag(store.put(name, data, mode=mode))
         except (AlreadyExistsError, PreconditionError) as error:
             raise Changed(place) from error
         except FileNotFoundError as error:
@@ -181,20 +174,16 @@ def _put_if(place: str, data: bytes, mode: Any) -> Tag:
 
 def upload(file: Path | IO[bytes], place: str) -> None:
     """Copy a local file to the store; it is invisible until complete. Raises OSError."""
-    import obstore
-
     store, name = _opened(place)
     with _as_os_errors():
-        obstore.put(store, name, file)
+        store.put(name, file)
 
 
 def copy(source: str, target: str) -> None:
     """Have the store copy an object of a bucket within it. Raises OSError."""
-    import obstore
-
     store, name = _opened(source)
     with _as_os_errors():
-        obstore.copy(store, name, _opened(target)[1])
+        store.copy(name, _opened(target)[1])
 
 
 def download(place: str, file: Path) -> StoredFile:
@@ -203,11 +192,9 @@ def download(place: str, file: Path) -> StoredFile:
     Returns its version, whose time is exact to the second. Raises OSError, also if the object is
     missing.
     """
-    import obstore
-
     store, name = _opened(place)
     with _as_os_errors(), file.open("xb") as target:
-        found = obstore.get(store, name)
+        found = store.get(name)
         # read before the content, because older versions of obstore drop it then
         facts = found.meta
         for part in found:
@@ -226,7 +213,6 @@ def listed(folder: str, *, after: str = "") -> list[ListedObject]:
         folder: The folder's URL.
         after: A name; only objects with names after it are listed.
     """
-    import obstore
     from obstore.exceptions import InvalidPathError
 
     store, prefix = _opened(folder.rstrip("/"))
@@ -235,9 +221,7 @@ def listed(folder: str, *, after: str = "") -> list[ListedObject]:
         try:
             found = [
                 ListedObject(one["path"][start:], one["last_modified"], one["e_tag"] or "")
-                for page in obstore.list(
-                    store, prefix, offset=f"{prefix}/{after}" if after else None
-                )
+                for page in store.list(prefix, offset=f"{prefix}/{after}" if after else None)
                 for one in page
                 if len(one["path"]) > start  # an empty name marks the folder itself
             ]
@@ -267,18 +251,16 @@ def _is_addressable(name: str) -> bool:
 
 def delete(folder: str, names: Iterable[str]) -> None:
     """Delete objects below a folder; missing objects are no error. Raises OSError."""
-    import obstore
-
     store, prefix = _opened(folder.rstrip("/"))
     places = [f"{prefix}/{name}" for name in names]
     with _as_os_errors():
         try:
-            obstore.delete(store, places)
+            store.delete(places)
         # a store that deletes objects one by one stops at a missing object
         except FileNotFoundError:
             for place in places:
                 with contextlib.suppress(FileNotFoundError):
-                    obstore.delete(store, place)
+                    store.delete(place)
 
 
 def _opened(place: str) -> tuple[ObjectStore, str]:
