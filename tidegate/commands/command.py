@@ -18,7 +18,7 @@ FORMAT = 1  # of the JSON of commands that read
 
 @dataclass(frozen=True)
 class Command:
-    """A command. Its module loads fast: `run` imports what needs Spark or a client.
+    """A command. Its module is imported for it alone; `run` imports what an extra brings.
 
     Attributes:
         add_arguments: Adds its arguments to a parser.

@@ -1,7 +1,5 @@
 """`tidegate dead-letters`: prints rows that got no answer, by reason or each, of all days."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import sys
@@ -9,8 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.commands.replaying.dead_letters import (
+    DayLetters,
+    LetterGroup,
+    find_dead_letters,
+    group_letters,
+    shown_letter,
+)
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import discover
 from jobs.errors import DeclarationError
 from jobs.schema.facts import Facts
@@ -26,10 +32,6 @@ from tidegate.commands.command import (
     print_json,
 )
 from tidegate.commands.lines import entry
-
-if TYPE_CHECKING:
-    from jobs.commands.replaying.dead_letters import DayLetters, LetterGroup
-    from jobs.declare.enrichment import Enrichment
 
 LONGEST = 600  # shown characters of an answer
 
@@ -81,11 +83,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _tell(options: argparse.Namespace, enrichment: Enrichment) -> None:
-    from jobs.commands.replaying.dead_letters import (
-        find_dead_letters,
-        group_letters,
-        shown_letter,
-    )
 
     found = find_dead_letters(enrichment, given_day(options, enrichment), options.where or "")
     if options.csv is not None:

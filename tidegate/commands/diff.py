@@ -1,11 +1,10 @@
 """`tidegate diff`: prints what differs between two versions of a published day; makes no call."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.commands.diffing.diff import Difference, Side, diff
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import (
@@ -18,9 +17,6 @@ from tidegate.commands.command import (
     print_found,
 )
 from tidegate.commands.lines import aligned, entry
-
-if TYPE_CHECKING:
-    from jobs.commands.diffing.diff import Difference, Side
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +33,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.diffing.diff import diff
 
     enrichment = named(options).enrichment
     day = named_day(options, enrichment)

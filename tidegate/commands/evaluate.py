@@ -1,12 +1,13 @@
 """`tidegate eval`: compares variants of a lookup, such as two prompts, on a sample of rows."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.commands.evaluating.evaluate import Evaluation, Variant, evaluate, find_variant
+from jobs.declare.finding.discovery import Discovered
+from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import (
@@ -18,11 +19,6 @@ from tidegate.commands.command import (
     print_found,
 )
 from tidegate.commands.lines import aligned, entry
-
-if TYPE_CHECKING:
-    from jobs.commands.evaluating.evaluate import Evaluation, Variant
-    from jobs.declare.finding.discovery import Discovered
-    from jobs.declare.lookup import Lookup
 
 SHOWN = 10  # rows that differ
 
@@ -51,7 +47,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.evaluating.evaluate import evaluate
 
     found = named(options)
     declared = found.enrichment
@@ -69,7 +64,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _variants(found: Discovered, options: argparse.Namespace) -> list[tuple[str, Lookup]]:
-    from jobs.commands.evaluating.evaluate import find_variant
 
     lookups = {lookup.name: lookup for lookup in found.enrichment.lookups}
     if options.variant is not None:

@@ -1,11 +1,10 @@
 """`tidegate explain`: prints where the cells of a published row come from; no call."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.commands.explaining.explain import Explained, ExplainedLookup, explain
 from jobs.errors import DeclarationError
 from jobs.wording import counted, one_line
 from tidegate.commands.command import (
@@ -17,9 +16,6 @@ from tidegate.commands.command import (
     print_found,
 )
 from tidegate.commands.lines import entry
-
-if TYPE_CHECKING:
-    from jobs.commands.explaining.explain import Explained, ExplainedLookup
 
 NAMES = 12  # characters of the names of entries
 LONGEST = 600  # shown characters of an answer
@@ -48,7 +44,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.explaining.explain import explain
 
     enrichment = named(options).enrichment
     row: dict[str, str] = {}

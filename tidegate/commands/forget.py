@@ -1,19 +1,16 @@
 """`tidegate forget`: removes keys from ledger, tables and evidence; prints a certificate."""
 
-from __future__ import annotations
-
 import argparse
-from typing import TYPE_CHECKING
 
 from data_quality.day_quality import DayQuality
+from jobs.commands import ledgers
+from jobs.commands.forgetting import forget, forgotten_keys
+from jobs.commands.forgetting.forget import Certificate
 from jobs.declare.finding.discovery import discover
+from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
-
-if TYPE_CHECKING:
-    from jobs.commands.forgetting.forget import Certificate
-    from jobs.declare.lookup import Lookup
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +31,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands import ledgers
-    from jobs.commands.forgetting import forget, forgotten_keys
 
     declared = discover(options.package)
     kept = ledgers.named(declared, options.lookup)

@@ -1,12 +1,13 @@
 """`tidegate refresh`: calls again for answers that meet a condition, and reruns their days."""
 
-from __future__ import annotations
-
 import argparse
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
+from jobs.commands import ledgers
+from jobs.commands.replaying import refresh
+from jobs.commands.replaying.refresh import Matched
 from jobs.declare.finding.discovery import Discovered, discover
 from jobs.declare.values.calendar import name_unit, require_day
 from jobs.process.day_options import DayOptions
@@ -15,9 +16,6 @@ from tidegate.commands.command import RIGHT, Command, add_package
 from tidegate.commands.day_json import add_json, tell_as_asked, words
 from tidegate.commands.days import add_engine, add_wait, pipeline
 from tidegate.commands.several import run_each
-
-if TYPE_CHECKING:
-    from jobs.commands.replaying.refresh import Matched
 
 
 def moment(text: str) -> dt.datetime:
@@ -58,8 +56,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands import ledgers
-    from jobs.commands.replaying import refresh
 
     first = options.answered_from and require_day(options.answered_from, "--answered-from")
     last = options.answered_to and require_day(options.answered_to, "--answered-to")

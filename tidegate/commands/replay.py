@@ -1,25 +1,21 @@
 """`tidegate replay`: calls again for the dead letters of a day, or some of them; nothing else."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.commands.replaying import replay
+from jobs.commands.replaying.replay_where import Chosen, choose_letters, replay_chosen
 from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
+from jobs.process.day_pipeline import DayPipeline
 from jobs.schema.facts import Facts
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_enrichment, print_json
 from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged, words
 from tidegate.commands.days import add_caps, add_engine, add_wait, given_caps, open_pipeline
 from tidegate.commands.dead_letters import add_where, removed_letters
-
-if TYPE_CHECKING:
-    from jobs.commands.replaying.replay_where import Chosen
-    from jobs.process.day_pipeline import DayPipeline
-
 
 NOTHING = "No dead letter has this reason; nothing was called."
 ONLY_SHOWN = "Nothing was called or changed. With --run these letters are called for again."
@@ -52,7 +48,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.replaying import replay
 
     if options.day is None and not options.where:
         raise DeclarationError("no day is given: write --day 2013-01-10, or --where 'a reason'.")
@@ -77,7 +72,6 @@ def _run(options: argparse.Namespace) -> int:
 def _run_chosen(
     options: argparse.Namespace, pipeline: DayPipeline, day: str | None, caps: Sequence[str]
 ) -> int:
-    from jobs.commands.replaying.replay_where import choose_letters, replay_chosen
 
     chosen = choose_letters(pipeline.enrichment, options.where, day)
     if options.json and not options.do:

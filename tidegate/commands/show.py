@@ -1,17 +1,21 @@
 """`tidegate show`: prints an enrichment as declared, or a day: its runs, checks and lookups."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from data_quality.day_quality import REPORTS
+from data_quality.report.day_runs import RunLine
+from data_quality.report.days import days_of
+from jobs.commands.status import runs_of_day
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.process.day_events import PUBLISHED
 from jobs.schema.facts import Facts
+from jobs.schema.records import LookupMetrics, Verdict
 from jobs.wording import priced
+from orchestration.common.table_status import day_state, seen_run
 from tidegate.commands.command import (
     Command,
     add_day,
@@ -24,10 +28,6 @@ from tidegate.commands.command import (
 from tidegate.commands.lines import aligned, entry
 from tidegate.commands.ls import Declared, describe
 from tidegate.commands.status import still_seen
-
-if TYPE_CHECKING:
-    from data_quality.report.day_runs import RunLine
-    from jobs.schema.records import LookupMetrics, Verdict
 
 RUNS = ("run", "started", "state", "rows", "calls", "from ledger", "letters", "cost")
 LOOKUPS = ("lookup", "outcomes", "calls", "retried", "p50 ms", "p99 ms", "limited by")
@@ -70,11 +70,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def show_day(enrichment: Enrichment, day: str) -> ShownDay:
     """Return a day by its records. Raises DeclarationError if no run of it is recorded."""
-    from data_quality.day_quality import REPORTS
-    from data_quality.report.days import days_of
-    from jobs.commands.status import runs_of_day
-    from orchestration.common.table_status import day_state, seen_run
-
     days = days_of(*runs_of_day(enrichment, day))
     if not days:
         raise DeclarationError(

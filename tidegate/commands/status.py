@@ -1,16 +1,23 @@
 """`tidegate status`: prints the last days of all tables, what is wrong first; no call."""
 
-from __future__ import annotations
-
 import argparse
 import datetime as dt
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from jobs.declare.values.calendar import name_unit
 from jobs.errors import DeclarationError
 from jobs.wording import counted, listed, priced
+from orchestration.common.table_status import (
+    DayStatus,
+    Status,
+    TableStatus,
+    Work,
+    add_costs,
+    read_table,
+    read_tables,
+    status_of,
+)
 from tidegate.commands.command import (
     FAILED,
     RIGHT,
@@ -21,9 +28,6 @@ from tidegate.commands.command import (
     print_found,
 )
 from tidegate.commands.lines import aligned, entry
-
-if TYPE_CHECKING:
-    from orchestration.common.table_status import DayStatus, Status, TableStatus, Work
 
 DAYS = 14
 HEADINGS = ("table", "day", "state", "rows", "calls", "cost", "readers see", "published at")
@@ -41,7 +45,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.days < 1:
         raise DeclarationError(f"--days is {options.days}; it must be at least 1.")
-    from orchestration.common.table_status import read_table, read_tables, status_of
 
     now = dt.datetime.now(dt.UTC)
     if options.enrichment:
@@ -75,7 +78,6 @@ def _lines(found: Status, *, each_day: bool) -> Iterator[str]:
 
 
 def _work(span: str, work: Sequence[Work]) -> Iterator[str]:
-    from orchestration.common.table_status import add_costs
 
     if runs := sum(one.runs for one in work):
         rows, calls = sum(one.rows for one in work), sum(one.calls for one in work)

@@ -1,14 +1,22 @@
 """`tidegate try`: shows requests and answers of real calls for a day's first rows."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from jobs.clients.request_counter import counts_of
+from jobs.commands.previewing import preview_text
+from jobs.commands.previewing.preview import PreviewRow, first_rows, preview_rows, with_answers
+from jobs.commands.previewing.preview_keys import evaluate_keys
+from jobs.declare.chains import levels
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.lookup import Lookup
+from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.errors import DeclarationError
+from jobs.run.plan.preflight import preflight
 from tidegate.commands.command import (
     FAILED,
     RIGHT,
@@ -17,13 +25,6 @@ from tidegate.commands.command import (
     given_or_last_day,
     named,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from jobs.commands.previewing.preview import PreviewRow
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Lookup
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,10 +53,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.previewing.preview import first_rows, with_answers
-    from jobs.commands.previewing.preview_keys import evaluate_keys
-    from jobs.declare.chains import levels
-    from jobs.run.plan.preflight import preflight
 
     enrichment = named(options).enrichment
     if options.rows < 1:
@@ -87,8 +84,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _chosen(options: argparse.Namespace, enrichment: Enrichment) -> list[Lookup]:
     """Return the lookups to try. Raises DeclarationError for one that must not be called here."""
-    from jobs.declare.vendor_jobs import refuse_jobs
-
     lookups = [lookup for lookup in enrichment.lookups if options.lookup in (None, lookup.name)]
     if not lookups:
         known = ", ".join(lookup.name for lookup in enrichment.lookups)
@@ -111,10 +106,6 @@ def _try(
     day: str,
 ) -> list[PreviewRow]:  # fmt: skip
     """Call a lookup for these keys, and print each row as it is answered. Returns the rows."""
-    from jobs.clients.request_counter import counts_of
-    from jobs.commands.previewing import preview_text
-    from jobs.commands.previewing.preview import preview_rows
-
     count = len(keys[0])
     print(preview_text.heading(lookup.name, lookup.service_name, lookup.address, count, day))
     width = shutil.get_terminal_size((120, 24)).columns
