@@ -1,7 +1,5 @@
 """The finding of a check, from which a verdict is made, with the rows that prove it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -55,7 +53,7 @@ class Finding:
         success = unexpected_count == 0
         return cls(success, holds if success else wrong, unexpected_count, element_count, expected)
 
-    def with_evidence(self, rows: Iterable[dict[str, Any]], declared: DeclaredFacts) -> Finding:
+    def with_evidence(self, rows: Iterable[dict[str, Any]], declared: DeclaredFacts) -> Self:
         """Returns the finding with these rows as evidence; its sentence describes the first row.
 
         Personal values are hidden: sentences also leave by webhooks.

@@ -1,11 +1,9 @@
 """Checks that every input row is in the files exactly once, by source file and row number."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -37,7 +35,7 @@ class Runs:
     count: int  # rows; more than in the runs if a row is duplicated
 
     @classmethod
-    def of(cls, numbers: Places) -> Runs:
+    def of(cls, numbers: Places) -> Self:
         # without counts it hashes: 30 times as slow
         ordered, _ = np.unique(numbers, return_counts=True)
         breaks = np.flatnonzero(np.diff(ordered) != 1)

@@ -1,9 +1,8 @@
 """Compares a lookup's groups of rows with the stored answers of their keys and times."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +35,7 @@ class WrongRows:
     first: tuple[tuple[int, Pair], ...] = ()
 
     @classmethod
-    def together(cls, parts: Sequence[WrongRows]) -> WrongRows:
+    def together(cls, parts: Sequence[Self]) -> Self:
         # the first rows at fault are all in the groups whose first rows come first
         first = sorted(group for part in parts for group in part.first)[:ROWS_OF_EVIDENCE]
         return cls(sum(part.count for part in parts), tuple(first))
@@ -65,7 +64,7 @@ class Compared:
     called_too: WrongRows = WrongRows()
 
     @classmethod
-    def together(cls, parts: Sequence[Compared]) -> Compared:
+    def together(cls, parts: Sequence[Self]) -> Self:
         return cls(
             any(part.known for part in parts),
             sum(part.gone for part in parts),
@@ -145,7 +144,7 @@ class _StoredAnswers:
         pairs: pa.Table,
         lookup: LookupFacts,
         stored: Callable[[str, pa.Table], pa.Table | None] | None,
-    ) -> _StoredAnswers:
+    ) -> Self:
         try:
             table = None if stored is None else stored(lookup.name, pairs)
         except Exception as error:

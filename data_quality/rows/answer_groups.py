@@ -4,12 +4,11 @@ The place of a group is the 64-bit digest of its key and answer time. Groups are
 that the groups of all parts of a day can be compared some places at a time.
 """
 
-from __future__ import annotations
-
 import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +67,7 @@ class AnsweredRows:
     sources: dict[str, Flags]
 
     @classmethod
-    def of(cls, rows: TaskRows, lookup: LookupFacts) -> AnsweredRows:
+    def of(cls, rows: TaskRows, lookup: LookupFacts) -> Self:
         published, at = schema.published_status(lookup.name), _answered_at(lookup)
         wanted = rows.one_of(published, "ok", "miss") & ~rows.is_null(at)
         names = [schema.key(lookup.name), at, published, *(name for name, _ in lookup.returns)]
@@ -180,7 +179,7 @@ class StoredGroups:
     @classmethod
     def of(
         cls, groups: pa.Table, folder: str | None, token: Callable[[int], str] = secrets.token_hex
-    ) -> StoredGroups:
+    ) -> Self:
         """Returns the groups, written to a new file in `folder`; None keeps them in memory."""
         places = as_array(groups[PLACE]).to_numpy()
         lowest = places[find_starts(places)][:SKETCHED]

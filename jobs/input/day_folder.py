@@ -1,13 +1,11 @@
 """The folder of a day: the files that are read, and its other entries."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import pyarrow as pa
 
@@ -46,7 +44,7 @@ class DayFolder:
     others: tuple[str, ...]
 
     @classmethod
-    def of(cls, declared: Input, day: str) -> DayFolder:
+    def of(cls, declared: Input, day: str) -> Self:
         """List a folder, which need not exist.
 
         Raises:

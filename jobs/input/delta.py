@@ -1,12 +1,10 @@
 """A day of a Delta table that others write: a version's live files, with the table's columns."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -57,7 +55,7 @@ class DeltaInput:
     @classmethod
     def at(
         cls, path: str, partition: str, version: int | None = None, *, every: Every = "day"
-    ) -> DeltaInput:
+    ) -> Self:
         """Open a version of the table, by default the last.
 
         Raises:

@@ -1,14 +1,12 @@
 """A day of an Iceberg table that others write: its last snapshot, as pyiceberg reads it."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import functools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -67,7 +65,7 @@ class IcebergInput:
     version_name: ClassVar = "snapshot"
 
     @classmethod
-    def at(cls, name: str, partition: str, every: Every) -> IcebergInput:
+    def at(cls, name: str, partition: str, every: Every) -> Self:
         """Open `catalog.namespace.table`.
 
         Raises:

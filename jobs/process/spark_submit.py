@@ -1,7 +1,5 @@
 """Starts the Spark program with spark-submit under a guard, so that it is never left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os
@@ -13,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from jobs.errors import LOG_SAYS_MORE, DeclarationError
 from jobs.process.process_guard import command_under_guard
@@ -173,7 +172,7 @@ class SparkSubmit:
                 continue
         return code
 
-    def for_short_run(self) -> SparkSubmit:
+    def for_short_run(self) -> Self:
         """Returns the same with Java's options for few rows, if local and without other options."""
         is_chosen = self.java_options or any(os.environ.get(name) for name in JAVA_VARIABLES)
         is_for_us = local_master.is_local(self.master) and not is_chosen

@@ -9,12 +9,11 @@ task that ran twice counts once. The driver removes files of other attempts at t
 even of a failed stage, and `vacuum` removes them after a driver's death.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -59,7 +58,7 @@ class TaskFiles:
     @classmethod
     def of(
         cls, folder: str, written: StructType, distinct: Iterable[str], meters: Meters | None = None
-    ) -> TaskFiles:
+    ) -> Self:
         """Return files with these types, readable as if Spark had written them."""
         types = nullable(written)
         return cls(folder, arrow_schema(types), types.json(), frozenset(distinct), meters)

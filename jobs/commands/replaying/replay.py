@@ -1,11 +1,10 @@
 """`replay`: calls again for the dead letters of a day only, and publishes the completed day."""
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -248,7 +247,7 @@ class _AskedAgain:
     runs: frozenset[str]
 
     @classmethod
-    def of(cls, enrichment: Enrichment, day: str) -> _AskedAgain:
+    def of(cls, enrichment: Enrichment, day: str) -> Self:
         # imports Spark, which is not needed to read letters
         from jobs.run.keys.hits import run_of_keys
 

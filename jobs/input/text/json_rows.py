@@ -3,8 +3,6 @@
 Values are cast by the rules of answers. Names match without regard to case, as in other formats.
 """
 
-from __future__ import annotations
-
 import decimal
 import json
 import re
@@ -12,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import isfinite
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -176,7 +174,7 @@ class _WrongValueError(ValueError):
         self.path: list[str] = []
 
     @classmethod
-    def of(cls, error: ValueError, value: Any) -> _WrongValueError:
+    def of(cls, error: ValueError, value: Any) -> Self:
         """Return the same error, or that of a cast of this value."""
         return error if isinstance(error, cls) else cls(str(error).partition(", got ")[0], value)
 

@@ -2,8 +2,6 @@
 `ttl`), and the published rows that stay. Arrow compares them in the driver, without Spark.
 """
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import time
@@ -11,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -193,7 +192,7 @@ class Comparison:
     @classmethod
     def of(
         cls, enrichment: Enrichment, input_day: InputDay, day: str, *, ignore_ttl: bool, now_us: int
-    ) -> Comparison:
+    ) -> Self:
         """Reads both sides. Raises DeclarationError for ids that are null or repeat."""
         compared = input_day.facts  # before they are read
         ids = read_row_ids(enrichment, input_day)

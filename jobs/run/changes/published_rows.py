@@ -2,12 +2,11 @@
 answers have expired.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +41,7 @@ class PublishedRows(ParquetRows):
     record: DayRecord
 
     @classmethod
-    def of(cls, enrichment: Enrichment, day: str) -> PublishedRows | None:
+    def of(cls, enrichment: Enrichment, day: str) -> Self | None:
         """Returns the rows of the last run; None if the files are not of a single run with a
         record, or if its lookups were declared differently (except `ttl`).
         """

@@ -1,10 +1,8 @@
 """Finds the limiting factor of a run, from the use of slots, closed gates and busy event loops."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from jobs.schema.records import DayMetrics, LookupMetrics
 
@@ -37,7 +35,7 @@ class TaskLoad:
     loop_busy: float | None
 
     @classmethod
-    def of(cls, tasks: Iterable[Mapping[str, Any]]) -> TaskLoad:
+    def of(cls, tasks: Iterable[Mapping[str, Any]]) -> Self:
         """Combines the last progress messages of all tasks; tasks without calls do not count.
 
         A partition may have had two tasks: a task for the prefetch and a task for its rows.

@@ -1,8 +1,7 @@
 """The rows of a day as the only task of the local engine reads them: by Arrow, without Spark."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
+from typing import Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -44,7 +43,7 @@ class LocalRows:
     reads: FileRows
 
     @classmethod
-    def of(cls, engine: LocalEngine, enrichment: Enrichment, day: InputDay) -> LocalRows:
+    def of(cls, engine: LocalEngine, enrichment: Enrichment, day: InputDay) -> Self:
         """Plans how a task reads a day.
 
         Args:

@@ -5,11 +5,9 @@ force when the row arrived (jobs/task/windows/arrival.py). Tumbling and sliding 
 Sessions depend on the order of arrival, key by key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -105,7 +103,7 @@ class WindowedDay:
         input_files: Sequence[str],
         columns: Sequence[str],
         folder: str,
-    ) -> WindowedDay:
+    ) -> Self:
         """Finds in tasks how the rows of these written files arrived.
 
         Args:

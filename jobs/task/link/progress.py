@@ -1,12 +1,10 @@
 """The progress and attempts of a task, sent to the driver four times a second."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 EVERY = 0.25  # s
 STEP = math.log(1.2)  # latency buckets are 20 % wide
@@ -53,7 +51,7 @@ class TaskProgress:
     requests: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> TaskProgress:
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
         """Parse JSON fields. Raises KeyError, TypeError or ValueError for invalid data."""
         counts = ("partition", "attempt", "rows", "in_flight", "calls", "retries", "timeouts")
         return cls(
