@@ -256,6 +256,12 @@ class Batching:
 
 
 class BatchingClient:
+    """The base of clients whose requests may have several keys, and which limit these themselves.
+
+    Attributes:
+        batches: Whether a request may have several keys; otherwise each call is a request.
+    """
+
     _batching: Batching | None
     _counts: RequestCounts
 
@@ -265,7 +271,12 @@ class BatchingClient:
             await self._batching.close()
             self._counts.repeated += self._batching.repeated
 
+    def has_sent(self, key: Key) -> bool:
+        """Return whether a running call of this key is at the service, not waiting for others."""
+        return self._batching is None or self._batching.has_sent(key)
+
     def allow(self, requests: int) -> None:
+        """Set the highest number of requests in flight."""
         if self._batching is not None:
             self._batching.allow(requests)
 
@@ -274,10 +285,12 @@ class BatchingClient:
         return self._batching is not None
 
     def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> None:
+        """Send batches through `way` from now on, around earlier ways."""
         if self._batching is not None:
             self._batching.send_by(way)
 
     def leaving(self) -> int:
+        """Return the number of requests without a waiting call, which are being cancelled."""
         return 0 if self._batching is None else self._batching.leaving()
 
 

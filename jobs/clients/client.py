@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from jobs.declare.lookup import Key
 from jobs.wording import described
@@ -35,67 +35,6 @@ class Client(Protocol):
 
     def fallback(self, key: Key) -> Any | None:
         """Return the fallback answer after a timeout, or None. Raises CallFailed."""
-
-
-@runtime_checkable
-class Collecting(Protocol):
-    """A client that collects keys into a request."""
-
-    def has_sent(self, key: Key) -> bool:
-        """Return whether a running call of this key is at the service, not waiting for others."""
-
-
-@runtime_checkable
-class Requesting(Protocol):
-    """A client whose requests differ from its calls, and which limits them itself."""
-
-    def allow(self, requests: int) -> None:
-        """Set the highest number of requests in flight."""
-
-    def leaving(self) -> int:
-        """Return the number of requests without a waiting call, which are being cancelled."""
-
-
-@runtime_checkable
-class Enclosing(Protocol):
-    """A client that can send its requests through another function."""
-
-    @property
-    def batches(self) -> bool:
-        """Whether a request may have several keys; otherwise each call is a request."""
-
-    def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> None:
-        """Send batches through `way` from now on, around earlier ways."""
-
-
-@runtime_checkable
-class Repairable(Protocol):
-    """A client that can ask for another answer where one does not fit."""
-
-    async def call(self, key: Key, reason: str = "") -> Any | None:
-        """As `Client.call`; `reason` tells the service what was wrong with its last answer."""
-
-    def misfit(self, answer: Any) -> str | None:
-        """Return why an answer does not fit; None if it does, or if another would not either."""
-
-
-@runtime_checkable
-class Doubting(Protocol):
-    """A client that may detect later that its answers belong to other keys."""
-
-    def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
-        """Register `tell`, which is called with such keys once they are known."""
-
-    async def settle(self) -> None:
-        """Wait until no answer can come into doubt any more; no call follows."""
-
-
-@runtime_checkable
-class Paced(Protocol):
-    """A client whose answers report that a limit of the service is used up."""
-
-    def note_used_up(self, note: Callable[[float], None]) -> None:
-        """Register `note`, which is called with the seconds until the limit is reset."""
 
 
 class DeclaredError(ValueError):

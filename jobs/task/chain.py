@@ -6,10 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from asyncio_core import AsyncWaitOperator, StreamElement
-from jobs.clients.client import Client, Doubting, Requesting
+from jobs.clients.batcher import BatchingClient
+from jobs.clients.client import Client
+from jobs.clients.http.session_client import SessionClient
 from jobs.declare.lookup import Lookup
 from jobs.task.lease.service_lease import ServiceLease
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
@@ -113,7 +114,7 @@ class Chain:
             except TimeoutError:
                 unfinished.append(f"lookup {lookup.name}: its function")
         await asyncio.gather(
-            *(caller.settle() for caller in self.callers if isinstance(caller, Doubting))
+            *(caller.settle() for caller in self.callers if isinstance(caller, SessionClient))
         )
         return unfinished
 
@@ -127,18 +128,10 @@ class Chain:
             before += figures.queued + waiting
         return found
 
-    @cached_property
-    def _requesting(self) -> list[Requesting | None]:
-        """For each lookup its client, if the client bounds its requests itself.
-
-        Cached, because a protocol's check is slow.
-        """
-        return [caller if isinstance(caller, Requesting) else None for caller in self.callers]
-
     def _calls(self, place: int, rows: int) -> int:
         """Return a lookup's most calls in flight for these rows, with requests being cancelled."""
-        requesting = self._requesting[place]
-        leaving = requesting.leaving() if requesting is not None else 0
+        caller = self.callers[place]
+        leaving = caller.leaving() if isinstance(caller, BatchingClient) else 0
         return self.functions[place].calls_of_a_row * rows + leaving
 
     def running(self) -> int:
@@ -183,11 +176,11 @@ class Chain:
         return found
 
     def resize(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
-        for operator, requesting, lookup, share in zip(
-            self.operators, self._requesting, lookups, shares, strict=True
+        for operator, caller, lookup, share in zip(
+            self.operators, self.callers, lookups, shares, strict=True
         ):
-            if requesting is not None:
-                requesting.allow(share)
+            if isinstance(caller, BatchingClient):
+                caller.allow(share)
             rows = rows_at_once(lookup, share)
             operator.resize(capacity=CAPACITY_PER_CALL * rows, concurrency=rows)
 

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
-from jobs.clients.client import Ask, Client, Doubting, Enclosing, Paced, Repairable, Requesting
+from jobs.clients.batcher import BatchingClient
+from jobs.clients.client import Ask, Client
+from jobs.clients.http.http_client import HttpClient
+from jobs.clients.http.session_client import SessionClient
 from jobs.clients.registry import client_for
 from jobs.clients.request_counter import counts_of
 from jobs.declare.lookup import Lookup, service_identity
@@ -105,13 +108,13 @@ def _operator(
 ) -> tuple[AsyncWaitOperator, LookupFunction, Client]:
     lookup, share = task.plan.lookups[place], max(1, task.share[place])
     caller = _caller(task, place)
-    if isinstance(caller, Enclosing) and guard.lease is None:  # a lease waits for a pause's end
+    # a lease waits for a pause's end
+    if isinstance(caller, BatchingClient) and guard.lease is None:
         caller.send_by(guard.watch.unless_paused)
     asking = _function(task, place, guard, caller)
     rows = rows_at_once(lookup, share)
-    if isinstance(caller, Doubting):
+    if isinstance(caller, SessionClient):
         caller.tell_doubt(asking.doubt)
-    if isinstance(caller, Paced):
         caller.note_used_up(guard.watch.used_up)
     retry = lookup.retry
     operator: AsyncWaitOperator = AsyncWaitOperator(
@@ -162,11 +165,11 @@ def _function(
     if ledger is not None and not lookup.repeatable:
         marks = Marks(ledger, guard.watch, denial_settles=lookup.denial_settles)
     repairs = None
-    if lookup.repair and isinstance(caller, Repairable):
+    if lookup.repair and isinstance(caller, HttpClient):
         on_repair = counts_of(lookup.name).repairs
         repairs = Repairs(caller, ledger, guard.watch, on_repair=on_repair, now_us=task.now_us)
     ask: Ask = caller.call if repairs is None else repairs.send
-    batched = caller if isinstance(caller, Enclosing) and caller.batches else None
+    batched = caller if isinstance(caller, BatchingClient) and caller.batches else None
     if marks is not None and batched is not None:
         batched.send_by(marks.before_batch)
     elif marks is not None:
@@ -199,6 +202,6 @@ def _caller(task: Surroundings, place: int) -> Client:
     caller = task.client_for(
         plan.lookups[place], sum(plan.shares[place]) if plan.divides else share
     )
-    if isinstance(caller, Requesting):
+    if isinstance(caller, BatchingClient):
         caller.allow(share)
     return caller

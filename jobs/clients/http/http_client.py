@@ -170,9 +170,6 @@ class HttpClient(SessionClient, BatchingClient):
         if is_error:
             self._missed(response, key)
 
-    def has_sent(self, key: Key) -> bool:
-        return self._batching is None or self._batching.has_sent(key)
-
     def _ask(self, key: Key, reason: str) -> Awaitable[Response]:
         values = dict(zip(self._names, key, strict=True))
         url, misses = self._url(values), self._misses.statuses

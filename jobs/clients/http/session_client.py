@@ -22,10 +22,13 @@ class SessionClient:
         await self._session.close()
 
     def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
+        """Register `tell`, which is called with keys whose answers turn out to be of other keys."""
         self._session.tell_doubt(tell)
 
     def note_used_up(self, note: Callable[[float], None]) -> None:
+        """Register `note`: an answer says that a limit is used up, and in how many s it is not."""
         self._session.note_used_up(note)
 
     async def settle(self) -> None:
+        """Wait until no answer can come into doubt any more; no call follows."""
         await self._session.settle()

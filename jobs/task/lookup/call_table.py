@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from jobs.clients.client import Client, Collecting
+from jobs.clients.batcher import BatchingClient
+from jobs.clients.client import Client
 from jobs.declare.lookup import Key, Lookup
 from jobs.declare.services import Cache
 from jobs.task.lookup.lookup_state import LookupState
@@ -96,7 +97,7 @@ class CallTable:
         if not self._finish_after_timeout:
             return False
         assert owner.key is not None
-        return not isinstance(self._caller, Collecting) or self._caller.has_sent(owner.key)
+        return not isinstance(self._caller, BatchingClient) or self._caller.has_sent(owner.key)
 
     def _forget(self, owner: LookupState) -> None:
         hashed = hashable(owner.key)

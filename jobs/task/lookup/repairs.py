@@ -6,7 +6,8 @@ Both requests are parts of one attempt of the row, and each passes the budget an
 from collections.abc import Callable
 from typing import Any
 
-from jobs.clients.client import Ask, CallFailed, Repairable
+from jobs.clients.client import Ask, CallFailed
+from jobs.clients.http.http_client import HttpClient
 from jobs.declare.lookup import Key
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
 from jobs.task.lookup.shared_calls import hashable
@@ -32,7 +33,7 @@ class Repairs:
 
     def __init__(
         self,
-        caller: Repairable,
+        caller: HttpClient,
         ledger: TaskLedger | None,
         watch: CircuitBreaker,
         *,

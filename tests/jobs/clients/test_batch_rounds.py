@@ -9,7 +9,7 @@ import pytest
 
 from asyncio_core import StreamRecord
 from asyncio_core.testing import run_virtual
-from jobs.clients.batcher import Batching
+from jobs.clients.batcher import Batching, BatchingClient
 from jobs.task.link.progress import AttemptCounts
 from jobs.task.lookup.lookup_state import LookupState, Row
 from jobs.task.operators import Surroundings, chain
@@ -19,17 +19,13 @@ from tidegate import Batch, HttpLookup, Service
 KEYS, ITEMS, SECONDS = 10_000, 50, 0.1
 
 
-class Together:
+class Together(BatchingClient):
     """A caller whose service answers a request of many keys after SECONDS."""
 
     def __init__(self, share):
         self.requests = []  # keys in each
         self._batching = Batching(self._send, max_items=ITEMS, max_wait=0.2, max_requests=share)
-        self.has_sent, self.call, self.close = (
-            self._batching.has_sent,
-            self._batching.call,
-            self._batching.close,
-        )
+        self.call, self.close = self._batching.call, self._batching.close
 
     async def open(self):
         return
@@ -117,7 +113,6 @@ class Clinging(Together):
     def __init__(self, share):
         super().__init__(share)
         self.at_service = 0
-        self.allow, self.leaving = self._batching.allow, self._batching.leaving
 
     async def _send(self, keys):
         self.at_service += 1

@@ -9,7 +9,7 @@ import pytest
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamRecord, exponential_backoff
 from asyncio_core.testing import run_virtual
-from jobs.clients.batcher import Batching
+from jobs.clients.batcher import Batching, BatchingClient
 from jobs.clients.client import CallFailed, Throttled
 from jobs.task.link.progress import AttemptCounts
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
@@ -20,7 +20,7 @@ from tidegate import Batch, HttpLookup, Outage, Retry, Service
 ITEMS = 5
 
 
-class Together:
+class Together(BatchingClient):
     """The caller of a service that answers many keys at once, by a script: per request seconds and
     what comes back.
     """
@@ -30,7 +30,6 @@ class Together:
         self.requests = []  # (start, keys)
         self.ended = []
         self._batching = Batching(self._send, max_items=ITEMS, max_wait=0.2, max_requests=share)
-        self.has_sent = self._batching.has_sent
         self.call = self._batching.call
 
     async def open(self):

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from jobs.clients import request_counter
 from jobs.clients.function import FunctionClient
+from jobs.clients.http.session_client import SessionClient
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import AccessRefused, BudgetExhausted, LedgerError, RowFailed
@@ -74,12 +75,15 @@ def index_of(folder, *answers):
     return path
 
 
-class Settling(FunctionClient):
+class Settling(FunctionClient, SessionClient):
     """A client whose connections prove quiet only once `seen` is set, from another thread."""
 
     seen: threading.Event
 
     def tell_doubt(self, tell):
+        pass
+
+    def note_used_up(self, note):
         pass
 
     async def settle(self):
