@@ -183,7 +183,11 @@ def _charges_of_jobs(lookup: _JobsOf) -> Iterator[Charge]:
         files = JobFiles(folder)
         for job in files.jobs():
             intent = None if job.done else files.intent(job.token)
-            facts = job.done if intent is None else {**intent.facts(), **most_cost(lookup, intent)}
+            facts = (
+                job.done
+                if intent is None
+                else {**intent.facts(), **most_cost(lookup.prices, intent)}
+            )
             billed = bill_jobs([facts])
             if billed is not None and facts["enrichment"] == lookup.enrichment:
                 day = dt.datetime.fromtimestamp(facts["at"], dt.UTC).date()

@@ -70,7 +70,7 @@ class FoundJob:
         if self.intent is not None and not done:
             known = {
                 **self.intent.facts(), "items": self.intent.items,
-                **most_cost(self.lookup, self.intent),
+                **most_cost(self.lookup.prices, self.intent),
             }  # fmt: skip
         return JobFacts(
             job.token, known["enrichment"], known["day"], self.lookup.name,

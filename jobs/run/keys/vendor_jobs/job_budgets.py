@@ -93,7 +93,7 @@ class JobBudgets:
         """
         if not (amounts := self._amounts(intent.at)):
             return "", False
-        most = _parts(most_cost(self.lookup, intent))
+        most = _parts(most_cost(self.lookup.prices, intent))
         spend = partial(_spend, owner=f"{JOB}{token}", amount=most, amounts=amounts)
         short, is_new = await _step(self.lookup, spend)
         return short and self._subject(short, intent.at), is_new

@@ -1,8 +1,8 @@
 """What is noted of a job that ended: the facts of its end, and its bill."""
 
 import datetime as dt
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jobs.declare.values.prices import cost_of, in_force
 from jobs.declare.vendor_jobs import JobLookup
@@ -11,16 +11,9 @@ from jobs.schema.records import PriceFacts
 from jobs.wording import one_line
 
 
-class Priced(Protocol):
-    """A lookup, or its facts."""
-
-    @property
-    def prices(self) -> tuple[PriceFacts, ...]: ...
-
-
 def let_go(state: str, lookup: JobLookup, job: Job, intent: Intent, now: float) -> dict[str, Any]:
     """Return the facts of a job whose results are unknown: all its items count as billed."""
-    return describe(state, job, intent, now) | most_cost(lookup, intent)
+    return describe(state, job, intent, now) | most_cost(lookup.prices, intent)
 
 
 def describe(state: str, job: Job, intent: Intent, now: float) -> dict[str, Any]:
@@ -31,17 +24,19 @@ def describe(state: str, job: Job, intent: Intent, now: float) -> dict[str, Any]
     }  # fmt: skip
 
 
-def most_cost(lookup: Priced, intent: Intent) -> dict[str, Any]:
+def most_cost(declared: Sequence[PriceFacts], intent: Intent) -> dict[str, Any]:
     """Return the most that a job may cost."""
-    return cost(lookup, intent, {"item": intent.items, "request": 1})
+    return cost(declared, intent, {"item": intent.items, "request": 1})
 
 
-def cost(lookup: Priced, intent: Intent, units: Mapping[str, int]) -> dict[str, Any]:
+def cost(
+    declared: Sequence[PriceFacts], intent: Intent, units: Mapping[str, int]
+) -> dict[str, Any]:
     """Return what a job cost at the prices in force on the UTC day of its intent; without a price
     only `billed`, its number of items. units: at least "item" and "request"; a unit that is not
     there counts at its most.
     """
-    prices = in_force(lookup.prices, f"{dt.datetime.fromtimestamp(intent.at, dt.UTC):%F}")
+    prices = in_force(declared, f"{dt.datetime.fromtimestamp(intent.at, dt.UTC):%F}")
     if not prices:
         return {"billed": units["item"]}
     used = {one.unit: units.get(one.unit, (one.at_most or 0) * units["item"]) for one in prices}

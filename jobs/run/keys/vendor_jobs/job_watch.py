@@ -280,7 +280,7 @@ class JobWatch:
             "missing": len(missing),
             "unknown_ids": unknown,
             "doubled": results.doubled,
-            **cost(self.lookup, intent, units),
+            **cost(self.lookup.prices, intent, units),
         }
         await self.finish(job, facts)
 
