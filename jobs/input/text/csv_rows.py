@@ -12,7 +12,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from io import BufferedIOBase
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +34,8 @@ EDGES = np.isin(np.arange(256), list(b',\n\r"'))  # bytes beside the quotes arou
 Places = NDArray[np.int64]
 
 
-class Source(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
 def read_csv(
-    source: Source, columns: Sequence[AnswerColumn], *, block: int = BLOCK
+    source: BufferedIOBase, columns: Sequence[AnswerColumn], *, block: int = BLOCK
 ) -> Iterator[pa.Table]:
     """Read the declared columns, some rows at a time.
 
@@ -102,7 +98,7 @@ class _Rows:
         return self.first_line + bisect.bisect_right(self.line_ends, place)
 
 
-def _rows(source: Source, block: int) -> Iterator[_Rows]:
+def _rows(source: BufferedIOBase, block: int) -> Iterator[_Rows]:
     """Yield the rows of the file, as many at a time as a block has."""
     rest, line, begun = b"", 1, False
     while True:

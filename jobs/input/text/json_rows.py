@@ -7,10 +7,11 @@ import decimal
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from io import BufferedIOBase
 from itertools import islice
 from math import isfinite
 from operator import itemgetter
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -30,12 +31,8 @@ Read = Callable[[Any], Any]
 Pick = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
 
-class Source(Protocol):
-    def readline(self, size: int, /) -> bytes: ...
-
-
 def read_json(
-    source: Source, columns: Sequence[AnswerColumn], *, at_once: int = ROWS_AT_ONCE
+    source: BufferedIOBase, columns: Sequence[AnswerColumn], *, at_once: int = ROWS_AT_ONCE
 ) -> Iterator[pa.Table]:
     """Read the declared columns of all objects, some rows at a time.
 
