@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from jobs.declare.values.sql_text import Statement, TableName
 
 LARGEST_BATCH = 32_000  # values in one query: SQLite takes 32,766, and PostgreSQL's protocol 32,767
-# databases for which a query for many keys is known to equal a query per key
-BATCHING = {"sqlite": "aiosqlite", "postgresql": "asyncpg"}
+# MySQL matches the text 7abc and the number 7, and gives a TIMESTAMP in the session's zone
+DATABASES = ("sqlite+aiosqlite", "postgresql+asyncpg")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,9 @@ class SqlLookup(Lookup):
     """A row of a database by its key, through SQLAlchemy's asyncio engine.
 
     Attributes:
-        url: SQLAlchemy URL with an asyncio driver, such as sqlite+aiosqlite:///planes.db;
-            Env("NAME") for a URL with a password, read where the queries run.
+        url: SQLAlchemy URL of SQLite or PostgreSQL, such as sqlite+aiosqlite:///planes.db or
+            postgresql+asyncpg://db.example/fleet; Env("NAME") for a URL with a password, read
+            where the queries run.
         table: `table` or `schema.table`; its columns include the keys.
         select: Instead of a table, a SELECT whose :parameters are the keys. No row is a miss; two
             or more rows for a key are an error.
@@ -40,7 +41,7 @@ class SqlLookup(Lookup):
         rate: At most so many queries in any period; a list of Rate.
         attempt_timeout: Seconds for a query, by default `timeout`.
         batch_size: Highest number of a table's keys in a query, which is sent when it is full or
-            its first key has waited max_wait s (SQLite, PostgreSQL).
+            its first key has waited max_wait s.
         max_wait: Longest time that a key waits for others, in seconds.
         outage: When the database counts as down.
     """
@@ -103,12 +104,6 @@ class SqlLookup(Lookup):
             raise DeclarationError(
                 "batch_size goes with a table: for many keys Tidegate writes the query itself; "
                 "leave batch_size out, or name a table."
-            )
-        backend = self.backend
-        if size > 1 and backend is not None and backend not in BATCHING:
-            raise DeclarationError(
-                f"batch_size: batches are for {' and '.join(BATCHING)}; this is {backend}; "
-                "leave batch_size out."
             )
 
     def _check_waiting(self) -> None:
@@ -182,6 +177,15 @@ def unusable_url(lookup: str, error: Exception) -> DeclarationError:
         f"lookup {lookup}: url is not one that SQLAlchemy can use with asyncio "
         f"({type(error).__name__}). Write it as sqlite+aiosqlite:///planes.db."
     )
+
+
+def require_known_database(lookup: str, name: str) -> None:
+    """Raise DeclarationError for a database or driver that may give a key another key's row."""
+    if name not in DATABASES:
+        raise DeclarationError(
+            f"lookup {lookup}: url: {name} is neither {' nor '.join(DATABASES)}, whose comparisons "
+            "and types a SqlLookup knows. Ask another database by a coroutine (@lookup)."
+        )
 
 
 def _require_no_password(url: str) -> None:

@@ -31,8 +31,8 @@ from jobs.clients.sql.sql_statements import (
 from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.lookup import Key
-from jobs.declare.sql_lookup import BATCHING, SqlLookup
-from jobs.errors import DeclarationError, TidegateError
+from jobs.declare.sql_lookup import SqlLookup
+from jobs.errors import TidegateError
 
 
 class SqlClient(BatchingClient):
@@ -72,12 +72,6 @@ class SqlClient(BatchingClient):
             columns_of_times(self._lookup, dialect.name),
         )
         self._text = str(self._select.compile(dialect=dialect))
-        if self._batching is not None and BATCHING.get(dialect.name) != dialect.driver:
-            known = " and ".join(f"{name}+{driver}" for name, driver in BATCHING.items())
-            raise DeclarationError(
-                f"lookup {self._lookup.name}: batch_size: batches are for {known}; this is "
-                f"{dialect.name}+{dialect.driver}."
-            )
 
     async def close(self) -> None:
         await self.close_batching()
@@ -256,7 +250,7 @@ class SqlClient(BatchingClient):
 
 def as_typed(spark_type: str, value: Any) -> Any:
     """Convert a value that the database cannot type, such as 0 for False, or JSON as text."""
-    if spark_type == "BOOLEAN":  # SQLite and MySQL
+    if spark_type == "BOOLEAN":  # SQLite
         return bool(value) if value in (0, 1) else value
     if isinstance(value, str) and spark_type.startswith(("ARRAY", "MAP", "STRUCT")):
         try:

@@ -19,7 +19,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from jobs.clients.client import CallFailed
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.finding.extras import require_extra
-from jobs.declare.sql_lookup import SqlLookup, shown_address, unusable_url
+from jobs.declare.sql_lookup import (
+    SqlLookup,
+    require_known_database,
+    shown_address,
+    unusable_url,
+)
 from jobs.declare.values.env import Env, read_from, resolve
 from jobs.errors import AccessRefused, DeclarationError
 
@@ -29,10 +34,6 @@ ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: login refused, no such database, n
 PASSING = ("08", "40", "53", "55", "57", "58")
 # asyncpg's; the number, the value and the reason follow
 MISFIT = "invalid input for query argument $"
-# addresses that SQLAlchemy rejects; ValueError: the port is not a number
-USELESS = (
-    sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ValueError,
-)  # fmt: skip
 # SQLAlchemy's class: the statement was prepared before its table changed; the next try prepares it
 VOID_PLAN = "InvalidCachedStatementError"
 INTERRUPTED_EVERY = 0.02  # s
@@ -54,7 +55,7 @@ def engine_for(
             because only the messages of a transaction reach the same server.
 
     Raises:
-        DeclarationError: The address is unusable.
+        DeclarationError: The address is unusable, or its database unknown.
     """
     bound = {} if connections is None else {"pool_size": connections, "max_overflow": 0}
     # reads need no transaction; without it a call is a single round trip, and returning a
@@ -64,18 +65,13 @@ def engine_for(
     )
     try:
         url, arguments = _for_asyncpg(sa.make_url(resolve(lookup.url)))
+        require_known_database(lookup.name, url.drivername)
         arguments |= _waiting(url, lookup) | _statements(url, is_pooled=is_pooled)
         if url.get_backend_name() == "postgresql":
+            require_extra("postgres", f"lookup {lookup.name}: url, {url.drivername},")
             alone["json_deserializer"] = read_json  # by default numbers of JSON lose digits
         return create_async_engine(url, **bound, **alone, connect_args=arguments)
-    except ModuleNotFoundError as error:
-        if error.name == "asyncpg":
-            require_extra("postgres", f"lookup {lookup.name}: url, {url.drivername},")
-        raise DeclarationError(
-            f"lookup {lookup.name}: url: {url.drivername} needs the module {error.name}, which is "
-            "not installed here. Install it where the queries run."
-        ) from None
-    except USELESS as error:
+    except (sa.exc.ArgumentError, ValueError) as error:  # ValueError: the port is not a number
         raise unusable_url(lookup.name, error) from None
 
 

@@ -12,13 +12,11 @@ from jobs.errors import DeclarationError
 
 DIALECTS = {
     "postgresql": "postgres",
+    "postgres": "postgres",  # as providers write it
     "sqlite": "sqlite",
-    "mysql": "mysql",
-    "mariadb": "mysql",
-    "oracle": "oracle",
 }
 # if only the executors know the address, and so the dialect
-ANY_OF = ("postgres", "mysql", "sqlite")
+ANY_OF = ("postgres", "sqlite")
 WRITES = (exp.DML, exp.Into, exp.Command, exp.DDL, exp.Lock)
 QUOTED_OR_NOT = r'"(?:[^"]|"")+"|[^".]+'
 TABLE = re.compile(rf"(?:(?P<schema>{QUOTED_OR_NOT})\.)?(?P<name>{QUOTED_OR_NOT})")

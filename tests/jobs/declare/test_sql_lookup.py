@@ -120,10 +120,6 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
             {"select": "SELECT seats FROM p WHERE t = :tailnum", "batch_size": 5},
             "Tidegate writes the query itself; leave batch_size out, or name a table.",
         ),
-        (
-            {"table": "p", "batch_size": 5, "url": "mysql+aiomysql://me@db/x"},
-            "batches are for sqlite and postgresql",
-        ),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_sentence(fields, message):

@@ -339,10 +339,17 @@ def test_a_host_that_nobody_knows_is_said_so(project):
             "sqlite+aiosqlite:///data/demo/plains.db",
             "there is no file data/demo/plains.db. Nothing was called.",
         ),
-        ("sqlite:///data/demo/planes.db", "url is not one that SQLAlchemy can use with asyncio"),
+        (
+            "sqlite:///data/demo/planes.db",
+            "url: sqlite is neither sqlite+aiosqlite nor postgresql+asyncpg, whose",
+        ),
         ("planes.db", "url is not one that SQLAlchemy can use with asyncio"),
-        ("nosuch+driver://x", "url is not one that SQLAlchemy can use with asyncio"),
-        ("mysql+aiomysql://x", "url: mysql+aiomysql needs the module aiomysql, which is not"),
+        ("nosuch+driver://x", "url: nosuch+driver is neither sqlite+aiosqlite nor"),
+        (
+            "mysql+aiomysql://x",
+            "mysql+aiomysql is neither sqlite+aiosqlite nor postgresql+asyncpg, whose",
+        ),
+        ("postgresql+psycopg://x", "url: postgresql+psycopg is neither sqlite+aiosqlite nor"),
         ("postgresql+asyncpg://x", "url, postgresql+asyncpg, needs asyncpg; it is not installed"),
         (
             "sqlite+aiosqlite:///data/raw/flights/date=2013-01-10/part-00000.parquet",
