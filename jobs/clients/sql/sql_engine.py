@@ -32,6 +32,7 @@ ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: login refused, no such database, n
 # connection, rollback of a deadlock, out of resources, busy, cancelled by an operator or a time
 # limit, system
 PASSING = ("08", "40", "53", "55", "57", "58")
+VALUES = ("22", "42601")  # data; syntax, which types of extensions say of their texts
 # asyncpg's; the number, the value and the reason follow
 MISFIT = "invalid input for query argument $"
 # SQLAlchemy's class: the statement was prepared before its table changed; the next try prepares it
@@ -208,7 +209,7 @@ def is_about_a_value(error: Exception) -> bool:
     """Return whether a single key may be at fault: the driver or the database rejects a value."""
     state = sql_state(error)
     if state is not None:
-        return state.startswith("22")
+        return state.startswith(VALUES)
     return _is_undecodable(error) or not isinstance(error, OperationalError | OSError)
 
 

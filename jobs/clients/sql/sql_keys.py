@@ -63,6 +63,8 @@ POSTGRES_KINDS = {
     "date": "date",
     **dict.fromkeys(("timestamp without time zone", "timestamp with time zone"), "timestamp"),
 }
+# ends of the names of types for which asyncpg takes no text
+NO_KEYS = ("time zone", "interval", '"bit"', "bit varying", '"char"', "range", "[]")
 # parts of a declared type, in order of precedence: SQLite's rules of affinity, then names of its
 # types
 SQLITE_KINDS = (
@@ -132,6 +134,12 @@ class ColumnTypes:
         if self._dialect == "sqlite" and key in NOT_IN_SQLITE:
             return f"keys.{column}: {NOT_IN_SQLITE[key]}"
         kind = self._kind(column)
+        if kind == "other" and self.types[column].endswith(NO_KEYS):
+            return (
+                f"keys.{column}: the column {column} of {self._lookup.table} is "
+                f"{self.types[column]}, for which the driver takes no text; they are not compared. "
+                f"Write a select, as with WHERE CAST({column} AS text) = :{column}."
+            )
         if kind is None or key is None:
             return None
         fitting = (SQLITE_KEYS_OF if self._dialect == "sqlite" else KEYS_OF)[kind]

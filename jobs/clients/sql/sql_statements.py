@@ -176,11 +176,8 @@ def _same_storage_class_in_text(column: str, value: str) -> str:
 
 def _array_type(lookup: SqlLookup, name: str, types: Mapping[str, str]) -> str:
     type_ = types.get(name)
-    if type_ is None or type_.endswith("[]"):
-        what = (
-            "has no such column" if type_ is None else f"is {type_}, and a key of many is one value"
-        )
-        raise ValueError(f"keys.{name}: {lookup.table} {what}")
+    if type_ is None:
+        raise ValueError(f"keys.{name}: {lookup.table} has no such column")
     return f"{type_}[]"
 
 

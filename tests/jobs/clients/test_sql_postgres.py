@@ -350,6 +350,38 @@ def test_a_value_that_the_database_cannot_take_is_the_error_of_its_own_key(looku
     assert not answers[50].passing
 
 
+def test_a_text_that_an_extensions_type_refuses_is_the_error_of_its_own_key(lookup, postgres):
+    database = postgres.new_database()
+    postgres.execute(
+        "CREATE TABLE words (k TSVECTOR, n INT); INSERT INTO words VALUES ('a b', 1), ('c', 2)",
+        database,
+    )
+    declared = lookup(
+        postgres.url(database), table="words", keys={"k": "k"}, returns="n INT", batch_size=3
+    )
+    first, refused, second = ask(declared, ("a b",), ("05:00",), ("c",))
+    assert (first, second) == ((1,), (2,))
+    assert "wrong position info" in str(refused)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+@pytest.mark.parametrize(
+    "kind", ["time", "timetz", "interval", "bit(3)", "varbit", '"char"', "int[]", "int4range"]
+)
+def test_a_column_whose_driver_takes_no_text_is_refused_with_the_cure(
+    lookup, postgres, kind, batch_size
+):
+    database = postgres.new_database()
+    postgres.execute(f"CREATE TABLE odd (k {kind}, n INT)", database)
+    declared = lookup(
+        postgres.url(database), table="odd", keys={"k": "k"}, returns="n INT", batch_size=batch_size
+    )
+    with pytest.raises(DeclarationError, match="as with WHERE CAST"):
+        asyncio.run(inspect(declared, {"k": "string"}))
+    (refused,) = ask(declared, ("05:00",))
+    assert "Write a select, as with WHERE CAST(k AS text) = :k." in str(refused)
+
+
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_a_key_that_does_not_fit_its_column_is_said_so_without_the_value(lookup, batch_size):
     (failure,) = ask(
