@@ -22,20 +22,24 @@ def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
 
 
 def next_step(record: DayRecord) -> str:
-    """Returns sentences for the reader of the day's report, with or without Dagster."""
+    """Returns sentences for the reader of the day's report, under any scheduler."""
     name, day = record.facts.declared.enrichment, record.facts.day
-    again = f"run the day again, with the job {name}_nightly or `tidegate run {name} --day {day}`."
+    again = (
+        f"run the day again: `tidegate run {name} --day {day}`, the job {name}_nightly in Dagster, "
+        "or clear the day's task in Airflow."
+    )
     match cure(record, record.facts.declared):
         case Cure.REPLAY:
             return (
-                f"Fix the cause, then run `tidegate replay {name} --day {day}`, or the job "
-                f"{name}_nightly for the day "
-                "in the mode replay. It calls again only for the dead letters."
+                f"Fix the cause, then run `tidegate replay {name} --day {day}`, or for the day in "
+                f"the mode replay the job {name}_nightly in Dagster or the DAG {name} in Airflow. "
+                "It calls again only for the dead letters."
             )
         case Cure.REFRESH:
             return (
-                "Fix the cause. The ledger keeps wrong answers: refresh them with the job "
-                f"tidegate_refresh_answers or `tidegate refresh`, then {again}"
+                "Fix the cause. The ledger keeps wrong answers: refresh them with `tidegate "
+                "refresh`, the job tidegate_refresh_answers in Dagster or a DAG in the mode "
+                f"refresh in Airflow, then {again}"
             )
         case Cure.RUN_AGAIN:
             return f"Fix the cause, then {again}"

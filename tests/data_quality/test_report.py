@@ -351,8 +351,8 @@ def test_a_day_held_back_says_what_to_do_and_leads_back_to_dagster(tmp_path, mon
     render("flights_enriched", days(2), tmp_path)
     page = (tmp_path / "2013-01-02" / "index.html").read_text()
     assert (
-        "<b>Next:</b> Fix the cause, then run the day again, with the job "
-        "flights_enriched_nightly or"
+        "<b>Next:</b> Fix the cause, then run the day again: <code>tidegate run flights_enriched "
+        "--day 2013-01-02</code>, the job flights_enriched_nightly in Dagster"
     ) in page
     assert (
         'href="https://dagster.example/assets/flights_enriched?view=partitions&amp;partition=2013-01-02"'

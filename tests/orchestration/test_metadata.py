@@ -146,12 +146,16 @@ def test_a_day_held_back_is_run_again_by_its_job_or_command():
         "`tidegate run flights_enriched --day 2013-01-10`",
     )
     assert step_after("every_row_once") == (
-        f"Fix the cause, then run the day again, with {job} or {command}."
+        f"Fix the cause, then run the day again: {command}, {job} in Dagster, or clear the day's "
+        "task in Airflow."
     )
 
 
 def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_not_fit_stay_with_any_other_run():
-    replay = "the job flights_enriched_nightly for the day in the mode replay"
+    replay = (
+        "for the day in the mode replay the job flights_enriched_nightly in Dagster or the DAG "
+        "flights_enriched in Airflow"
+    )
     assert replay in step_after("weather__errors_tolerated")
     assert "replay" not in step_after("weather__errors_tolerated", ledger=None)
 
@@ -159,7 +163,7 @@ def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_
 def test_of_wrong_answers_the_next_step_says_that_the_ledger_keeps_them_and_how_they_are_asked_anew():
     own = Expectation("expect_column_values_to_be_in_set", column="visibility_m", value_set=[1])
     ((name, _),) = named_expectations(dataclasses.replace(flights, expectations=[own]).facts())
-    assert "refresh them with the job tidegate_refresh_answers" in step_after(
+    assert "`tidegate refresh`, the job tidegate_refresh_answers in Dagster" in step_after(
         "weather__answers_in_range"
     )
     assert "tidegate_refresh_answers" in step_after(name, expectations=[own])
