@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -55,7 +55,10 @@ NOTHING_DONE = ("unchanged", "no input")
 # ends of days that decide how the task of a refresh ends only if no day ended worse; mildest first
 MILD = (*NOTHING_DONE, "waiting", "not started", "stopped: service", "crashed")
 PR_SET_PDEATHSIG = 1
+# names in the task's state, which clearing the task keeps
+FIRST_START, PUBLISHED = "tidegate_first_start", "tidegate_published"
 WIDTH = 100  # characters of a line of a log; the page cuts longer ones
+CLEAR = "clear this task: stored answers are not paid for again."
 RED_DAY = (
     "A day that is not published: the end of its task's log says why and what to do next; the "
     "button Report, under the task's Details, opens its report. Clear the task once the cause is "
@@ -119,15 +122,15 @@ class TidegateDay(BaseOperator):
             "retry_delay": min(again_after, AFTER_A_CRASH),
             "retry_policy": ExceptionRetryPolicy([later]),
         }
-        tables = {enrichment["name"]: enrichment["table"], **enrichment["summaries"]}
-        if enrichment["dead_letters"]:
-            tables[f"{enrichment['name']}__dead_letters"] = enrichment["dead_letters"]
         assets = {
             "inlets": [Asset(enrichment["input"])],
-            "outlets": [Asset(name=name, uri=uri) for name, uri in tables.items()],
+            "outlets": _tables(enrichment),
         }
         super().__init__(**{**policy, **assets, **kwargs})
         self.enrichment = dict(enrichment)
+        # a refresh publishes days of all enrichments that use the lookup
+        self.tables = [table for entry in manifest["enrichments"] for table in _tables(entry)]
+        self.others = {entry["name"] for entry in manifest["enrichments"]} - {enrichment["name"]}
         self.package = manifest["package"]
         self.folder = manifest["folder"]
         self.python = manifest["python"]
@@ -160,38 +163,43 @@ class TidegateDay(BaseOperator):
             raise AirflowFailException(
                 'No day is named: give a partition key, or {"day": "2013-01-10"} as conf.'
             )
-        began = context["dag_run"].start_date
-        command = self._command(context["params"], day, began)
-        crashes = Crashes(context["task_state_store"], began)
+        began, store = context["dag_run"].start_date, context["task_state_store"]
+        first_start = store.get(FIRST_START, began.isoformat())
+        store.set(FIRST_START, first_start)
+        command = self._command(context["params"], day, first_start)
+        crashes = Crashes(store, began)
         crashes.begin()
-        results, status = self._run(command)
-        for result in results:
-            context["ti"].xcom_push(key=f"tidegate_{result['day']}", value=result)
+        # a try that fails has no events, so a later try makes those of its days too
+        published: dict[str, dict[str, Any]] = store.get(PUBLISHED, {})
+
+        def keep(result: dict[str, Any]) -> None:
+            name, its_day = result["enrichment"], result["day"] or day
+            other = f"{name}_" if name in self.others else ""
+            context["ti"].xcom_push(key=f"tidegate_{other}{its_day}", value=result)
             self.report = result.get("report") or self.report
+            if result["state"] == "published":
+                for table, extra in _extras(result).items():
+                    published.setdefault(table, {})[its_day] = extra
+                store.set(PUBLISHED, published)
+
+        results, status = self._run(command, keep)
         red = _worst(results)
         unmade = [
             warning for result in results if result.get("unmade") for warning in result["warnings"]
         ]
         if red is None and status != 0 and not unmade:
-            reason = f"the command ended with status {status}, and said no more than the log above."
-            red = {"day": day, "state": "crashed" if status < 0 else "failed", "reason": reason}
-        if red is not None:
-            log = self.log.info if red["state"] == "waiting" else self.log.warning
-            for line in _lines(red):
-                log("%s", line)
+            red = {"enrichment": self.enrichment["name"], "day": day, **_silent_end(status)}
+            results.append(red)
         if red is None or red["state"] != "crashed":
             crashes.end()
-        elif crashes.is_last:
-            raise AirflowFailException(_text(red))
+        self._log(results)
         if red is not None:
             nothing_done = all(result["state"] in NOTHING_DONE for result in results)
-            self._raise(red, began, looks, nothing_done=nothing_done)
-        self._emit(
-            context["outlet_events"],
-            [one for one in results if one["enrichment"] == self.enrichment["name"]],
-        )
+            self._raise(red, began, looks, nothing_done=nothing_done, last=crashes.is_last)
+        self._emit(context["outlet_events"], published)
         if unmade:
             raise AirflowFailException(f"The day is published, but {' '.join(unmade)}")
+        store.delete(PUBLISHED)
 
     def on_kill(self) -> None:
         """Ends the command, which ends its Spark."""
@@ -204,7 +212,7 @@ class TidegateDay(BaseOperator):
         except subprocess.TimeoutExpired:
             process.kill()
 
-    def _command(self, params: Mapping[str, Any], day: str, began: dt.datetime) -> list[str]:
+    def _command(self, params: Mapping[str, Any], day: str, first_start: str) -> list[str]:
         mode = params.get("mode") or "nightly"
         if mode not in self.enrichment["modes"]:
             raise AirflowFailException(
@@ -223,7 +231,7 @@ class TidegateDay(BaseOperator):
                 "--run",
                 # a later try leaves out what an earlier one was answered, and paid
                 "--answered-before",
-                began.isoformat(),
+                first_start,
             ],
         }[mode]
         if mode == "refresh":
@@ -237,7 +245,9 @@ class TidegateDay(BaseOperator):
                     words += [f"--{option.replace('_', '-')}", params[option]]
         return [self.python, "-m", "tidegate", *words, "--json"]
 
-    def _run(self, command: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
+    def _run(
+        self, command: Sequence[str], keep: Callable[[dict[str, Any]], None]
+    ) -> tuple[list[dict[str, Any]], int]:
         self.log.info("%s: %s", self.folder, " ".join(command))
         self.process = subprocess.Popen(  # noqa: S603
             command, cwd=self.folder, env={**os.environ, **self.env}, text=True,
@@ -249,42 +259,62 @@ class TidegateDay(BaseOperator):
         for line in self.process.stdout or ():
             if line.startswith('{"format"'):
                 results.append(json.loads(line))
+                keep(results[-1])
             else:
                 self.log.info("%s", line.rstrip())
         return results, self.process.wait()
 
-    def _emit(self, events: Any, published: Sequence[Mapping[str, Any]]) -> None:
+    def _log(self, results: Sequence[Mapping[str, Any]]) -> None:
+        """Logs how each day ended."""
+        for result in results:
+            log = self.log.info if result["state"] in ("published", "waiting") else self.log.warning
+            for line in _lines(result):
+                log("%s", line)
+            for warning in result.get("warnings", ()):
+                self.log.warning("%s: %s", result["day"], warning)
+
+    def _emit(self, events: Any, published: Mapping[str, Mapping[str, Any]]) -> None:
         """Adds an event for each published day, with its partition key; a refresh may have several.
 
         When a task ends, Airflow makes events for all of its outlets, so outlets without an event
         are removed.
+
+        Args:
+            events: Of the task's outlets.
+            published: By table and day the event's extra.
         """
-        with_news = []
-        own, dead_letters = self.enrichment["name"], f"{self.enrichment['name']}__dead_letters"
-        for result in published:
-            for line in _lines(result):
-                self.log.info("%s", line)
-            for warning in result["warnings"]:
-                self.log.warning("%s: %s", result["day"], warning)
-            figures = result["figures"]
-            extras = {name: {"rows": rows} for name, rows in result["summaries"].items()}
-            extras[own] = {key: figures[key] for key in ("rows", "calls", "cost", "version")}
-            extras[dead_letters] = {"rows": figures["dead_letters"]}
-            for outlet in self.outlets:
-                if outlet.name in extras:
-                    several = {"days": len(published)}
-                    events[outlet].extra = extras[outlet.name] if len(published) == 1 else several
-                    events[outlet].add_partitions(result["day"])
-                    with_news.append(outlet)
-        self.outlets: list[Any] = list(dict.fromkeys(with_news))
+        tables = {table.name: table for table in (*self.tables, *self.outlets)}
+        self.outlets: list[Any] = [tables[name] for name in published if name in tables]
+        for outlet in self.outlets:
+            days = published[outlet.name]
+            several = {"days": len(days)}
+            events[outlet].extra = next(iter(days.values())) if len(days) == 1 else several
+            events[outlet].add_partitions(list(days))
 
     def _raise(
-        self, red: Mapping[str, Any], began: dt.datetime, looks: int, *, nothing_done: bool
+        self,
+        red: Mapping[str, Any],
+        began: dt.datetime,
+        looks: int,
+        *,
+        nothing_done: bool,
+        last: bool,
     ) -> None:
+        """Ends the try as its worst day ended, with what Airflow or the reader does next.
+
+        Args:
+            red: The result of the worst day.
+            began: When the run began.
+            looks: How often the task was deferred.
+            nothing_done: No day had anything to do.
+            last: No try may crash any more.
+        """
+        self.report = red.get("report") or self.report
         match red["state"]:
             case "no input" | "unchanged" if nothing_done:
                 raise AirflowSkipException(_text(red))
-            case "crashed":
+            case "crashed" if not last:
+                self.log.warning("Airflow runs the day once more, in a minute or two.")
                 raise DayCrashed(_text(red))
             case "waiting":
                 pause = self._pause(looks)
@@ -296,9 +326,17 @@ class TidegateDay(BaseOperator):
                     kwargs={"looks": looks + 1},
                 )
             case "stopped: service" | "not started" if self._goes_on(began):
+                again_at = dt.datetime.now(dt.UTC) + self.again_after
+                until = f"{self.enrichment['publish_by']} {self.enrichment['zone']}"
+                self.log.warning(
+                    "Airflow runs the day again about %s UTC, and then until %s.",
+                    f"{again_at:%H:%M}",
+                    until,
+                )
                 raise LaterAgain(_text(red))
             case _:
-                raise AirflowFailException(_text(red))
+                self.log.warning("In Airflow: once the cause is mended, %s", CLEAR)
+                raise AirflowFailException(f"{_text(red)} In Airflow: {CLEAR}")
 
     def _pause(self, looks: int) -> dt.timedelta:
         if (first := self.enrichment.get("poll_every_s")) is None:  # an older manifest
@@ -339,7 +377,9 @@ class Crashes:
         """Counts this try. Raises AirflowFailException when enough tries have crashed."""
         if self._before >= self.MOST:
             raise AirflowFailException(
-                f"{self.MOST} tries were killed, as by a lack of memory; their logs end there."
+                f"{self.MOST} tries ended before their day: killed, as by a lack of memory, or at "
+                "the task's execution_timeout. Their logs end there. Once the cause is mended, "
+                f"{CLEAR}"
             )
         self._store.set(self._key, self._before + 1)
 
@@ -562,6 +602,34 @@ def _worst(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return max(red, key=lambda one: ranks.get(one["state"], len(MILD)), default=None)
 
 
+def _tables(enrichment: Mapping[str, Any]) -> list[Asset]:
+    """Returns the assets of an entry of the manifest: its table, summaries and dead letters."""
+    tables = {enrichment["name"]: enrichment["table"], **enrichment["summaries"]}
+    if enrichment["dead_letters"]:
+        tables[f"{enrichment['name']}__dead_letters"] = enrichment["dead_letters"]
+    return [Asset(name=name, uri=uri) for name, uri in tables.items()]
+
+
+def _extras(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns by table the extra of a published day's event."""
+    name, figures = result["enrichment"], result["figures"]
+    return {
+        **{table: {"rows": rows} for table, rows in result["summaries"].items()},
+        name: {key: figures[key] for key in ("rows", "calls", "cost", "version")},
+        f"{name}__dead_letters": {"rows": figures["dead_letters"]},
+    }
+
+
+def _silent_end(status: int) -> dict[str, str]:
+    """Returns the state and reason of a day whose command ended without a result."""
+    if status >= 0:
+        reason = f"the command ended with status {status}, and said no more than the log above."
+        return {"state": "failed", "reason": reason}
+    by = f"signal {-status} ({signal.strsignal(-status)})"
+    memory = ", as for a lack of memory" if -status == signal.SIGKILL else ""
+    return {"state": "crashed", "reason": f"the command was ended by {by}{memory}."}
+
+
 def _text(result: Mapping[str, Any]) -> str:
     return " ".join(_lines(result))
 
@@ -574,7 +642,9 @@ def _lines(result: Mapping[str, Any]) -> list[str]:
             f"{figures['jobs']:,} jobs" if figures.get("jobs") else f"{figures['calls']:,} calls"
         )
         reason = f"{figures['rows']:,} rows, {asked}; version {figures['version']}."
-    parts = [f"{result['day']}: {result['state']}: {reason}"]
+    name = result.get("enrichment") or ""
+    of_day = f"{name} {result['day'] or ''}".strip() if ":" not in name else result["day"]
+    parts = [f"{of_day}: {result['state']}: {reason}" if of_day else f"{result['state']}: {reason}"]
     parts += [
         f"{name}: {result[key]}"
         for name, key in (("Next", "next_step"), ("Report", "report"))
