@@ -19,6 +19,7 @@ from jobs.limits.store_url import LIMITS_URL, STATE_HOME
 from tests.support.chat_vendor import ASKED_AGAIN, DECLARATION, ChatVendor
 from tidegate.__main__ import main
 
+pytestmark = pytest.mark.process
 DAY, ROWS, LABELLED, SAMPLE = "2026-11-01", 300, 260, 200
 VARIANTS = """
 from dataclasses import replace

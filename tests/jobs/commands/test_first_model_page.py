@@ -15,6 +15,7 @@ from jobs.wording import money
 from tests.support.documents import blocks
 from tidegate.__main__ import main
 
+pytestmark = pytest.mark.process
 PAGE = (Path(__file__).parents[3] / "docs" / "your-first-model.md").read_text()
 MONTH = f"{dt.datetime.now(dt.UTC):%Y-%m}"
 

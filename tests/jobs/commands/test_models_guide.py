@@ -16,6 +16,7 @@ from tests.support.chat_vendor import USUAL, ChatVendor
 from tests.support.documents import blocks
 from tidegate.__main__ import main
 
+pytestmark = pytest.mark.process
 DAY, ROWS = "2026-11-01", 400
 
 

@@ -23,6 +23,7 @@ from tests.support.chat_vendor import (
 )
 from tidegate.__main__ import main
 
+pytestmark = pytest.mark.process
 DAY = "2026-11-01"
 MOST = (INPUT * 900 + OUTPUT * 100) / 1_000_000
 

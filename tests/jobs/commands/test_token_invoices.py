@@ -17,6 +17,7 @@ from jobs.tables.records import run_records
 from tests.support.loop_thread import LoopThread, end_service
 from tidegate.__main__ import main
 
+pytestmark = pytest.mark.process
 DAY = "2026-11-01"
 PRICES = {"input": Decimal("0.15"), "cached": Decimal("0.075"), "output": Decimal("0.60")}
 MILLION = 1_000_000

@@ -27,7 +27,7 @@ with new_file(sys.argv[1]) as file:
 """
 
 
-@pytest.fixture(params=["disk", "store"])
+@pytest.fixture(params=["disk", pytest.param("store", marks=pytest.mark.process)])
 def folder(request, tmp_path):
     """A folder for the file: on this disk, or on a store."""
     return (

@@ -48,6 +48,7 @@ def test_a_path_begins_with_the_name_of_the_bucket_and_nothing_else_of_the_host(
     assert open_filesystem(place)[1] == path
 
 
+@pytest.mark.process
 def test_an_upload_to_a_server_other_than_s3_has_a_length(gateway):
     filesystem, path = open_filesystem("s3://a-bucket-of-the-gateway/ledger/part.arrow")
     with filesystem.open_output_stream(path, compression=None) as stream:

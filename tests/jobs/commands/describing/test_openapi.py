@@ -110,6 +110,7 @@ def serve():
         server.server_close()
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("modules_of_others")
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_document_becomes_a_declaration_whose_first_row_has_the_answer(

@@ -13,6 +13,7 @@ from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.coordinator.run_leases import build_keepers, leased_limits
 from tidegate import Adaptive, HttpLookup, Rate, Service
 
+pytestmark = pytest.mark.process
 PER_SECOND, PER_DAY, CALLS = "requests per second", "requests per day", "calls"
 
 
