@@ -537,3 +537,16 @@ def test_a_ledger_with_two_spellings_is_counted_once(steps):
         found |= costs._with_jobs("reviews", path, lookups)
     (charges,) = map(list, map(costs._charges_of_jobs, found.values()))
     assert [charge.billed.cost for charge in charges] == [f"{steps.reviews.bill:f}"]
+
+
+def test_an_item_that_failed_is_not_sent_again_while_its_error_holds(steps):
+    vendor = steps.reviews.vendor
+    steps.reviews.declare(retries=1, ttl="Ttl(error=timedelta(days=2))")
+    vendor.mangle = lambda lines: [
+        {"id": line["id"], "error": "expired", "final": False} for line in lines
+    ]
+    assert steps.run_until_over().outcomes == {"timeout": len(steps.texts)}
+    sent = dict(vendor.submits)
+    steps.now += 24 * HOUR
+    assert steps.run(day="2013-01-11").outcomes == {"timeout": len(steps.texts)}
+    assert vendor.submits == sent

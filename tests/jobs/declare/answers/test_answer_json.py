@@ -92,8 +92,8 @@ def test_a_uuid_is_kept_as_its_text_and_an_enum_as_its_value_whatever_stands_bes
     }  # fmt: skip
 
 
-def test_names_that_are_no_text_are_kept():
-    answer = {1: "a", (dt.date(2013, 1, 10)): "b"}
+@pytest.mark.parametrize("answer", [{1: "a", dt.date(2013, 1, 10): "b"}, {"\ud800": "c"}])
+def test_names_that_are_no_text_are_kept(answer):
     assert load(dump(answer)) == answer
 
 
