@@ -42,8 +42,8 @@ def spent():
     return Decimal(max(amounts)) / PARTS, [one for one in book.unsettled if one.startswith(JOB)]
 
 
-@pytest.mark.parametrize("whose", ["budget", "own_budget"])
-def test_a_budget_bounds_the_items_of_jobs(reviews, capsys, whose):
+@pytest.mark.parametrize(("whose", "of"), [("budget", "vendor"), ("own_budget", "reviews")])
+def test_a_budget_bounds_the_items_of_jobs(reviews, capsys, whose, of):
     reviews.declare(**{whose: TEN_ITEMS})
     reviews.write_input(DAY, TEXTS)
     assert reviews.run(DAY) == WAITING
@@ -53,7 +53,8 @@ def test_a_budget_bounds_the_items_of_jobs(reviews, capsys, whose):
     while (status := reviews.run(DAY)) == WAITING:
         continue
     assert status == STOPPED
-    assert "USD per month, allows no more; run the day again" in capsys.readouterr().out
+    subject = f"because the budget of {of}, {10 * PRICE} USD per month, allows no more; run the day"
+    assert subject in capsys.readouterr().out
     assert reviews.vendor.invoice == 10 * PRICE == spent()[0]
     reviews.declare()
     assert reviews.run_until_over(DAY) == 0

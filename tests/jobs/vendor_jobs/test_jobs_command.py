@@ -142,3 +142,15 @@ def test_forget_erases_a_key_from_the_intents_of_jobs(reviews):
     assert keys == {f'["{text}"]' for text in TEXTS} - {'["text 3"]'}
     for file in Path("data/ledger").rglob("*.parquet"):
         assert b"text 3" not in file.read_bytes()
+
+
+def test_a_job_of_two_enrichments_with_one_ledger_is_listed_once(reviews, capsys):
+    Path("declared/others.py").write_text(
+        "from dataclasses import replace\n"
+        "from declared.reviews import Ledger, Output, reviews\n"
+        'ledger, output = Ledger("./data/ledger"), Output(path="data/published/others")\n'
+        'others = replace(reviews, name="others", ledger=ledger, output=output)\n'
+    )
+    reviews.write_input(DAY, TEXTS[:5])
+    assert reviews.run(DAY) == 10
+    assert [one["items"] for one in jobs_listed(capsys)] == [5]
