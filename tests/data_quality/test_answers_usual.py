@@ -1,6 +1,7 @@
 """Drift of a vendor's answers: planted drifts are found, and honest days raise no alarm."""
 
 import datetime as dt
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -154,6 +155,23 @@ def test_a_planted_drift_is_found(drift, usual):
     assert not drifted(sketch_answers([honest], LOOKUP, day.isoformat()), usual)
     wrong = PLANTED[drift](honest, draw)
     assert drifted(sketch_answers([wrong], LOOKUP, day.isoformat()), usual)
+
+
+@pytest.mark.parametrize(
+    ("drift", "name", "words"),
+    [
+        ("mean shift", "score", r"are at most \d\d\.\d+"),
+        ("time shift", "seen_at", r"are at most 2026-01-29 \d\d:\d\d.*"),
+    ],
+)
+def test_a_drift_of_times_is_described_by_a_time_and_of_numbers_by_a_number(
+    drift, name, words, usual
+):
+    draw, day = np.random.default_rng(2), START + dt.timedelta(days=28)
+    wrong = PLANTED[drift](answers(draw, day, 2000), draw)
+    sketch = sketch_answers([wrong], LOOKUP, day.isoformat())
+    change = largest_change(sketch[name], [one[name] for one in usual], TOLERATED)
+    assert re.fullmatch(words, change.what)
 
 
 @pytest.mark.parametrize(

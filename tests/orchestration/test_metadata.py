@@ -158,6 +158,8 @@ def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_
     )
     assert replay in step_after("weather__errors_tolerated")
     assert "replay" not in step_after("weather__errors_tolerated", ledger=None)
+    without_letters = [dataclasses.replace(one, on_timeout="null") for one in flights.lookups]
+    assert "replay" not in step_after("weather__errors_tolerated", lookups=without_letters)
 
 
 def test_of_wrong_answers_the_next_step_says_that_the_ledger_keeps_them_and_how_they_are_asked_anew():

@@ -476,7 +476,8 @@ def test_every_kind_of_lookup_refuses_concurrency_0(kind):
 
 
 @pytest.mark.parametrize(
-    "schedule", ["15 2 * * *", "*/5 0-6 1,15 JAN-MAR MON#2", "0 3 L * *", "59 23 31 12 7"]
+    "schedule",
+    ["15 2 * * *", "*/5 0-6 1,15 JAN-MAR MON#2", "0 3 L * *", "0 0 1 1 0", "59 23 31 12 7"],
 )
 def test_a_schedule_as_cron_writes_it_is_taken(schedule):
     assert enrichment(schedule=schedule).schedule == schedule

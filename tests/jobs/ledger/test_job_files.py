@@ -1,9 +1,10 @@
-"""The lock of a lookup's jobs, in a folder and on a store."""
+"""The files of a lookup's jobs and their lock, in a folder and on a store."""
 
+import pyarrow as pa
 import pytest
 
 from jobs.errors import LedgerError
-from jobs.ledger.job_files import JobFiles
+from jobs.ledger.job_files import KEY, Intent, JobFiles
 from jobs.ledger.store import LedgerFolder
 from tests.support.places import everywhere, place_of
 
@@ -28,3 +29,12 @@ def test_an_error_under_the_lock_of_the_jobs_is_not_one_of_the_lock(files):
         raise OSError("a full disk")
     with files.locked(wait=0):
         pass
+
+
+@everywhere("files")
+def test_forgetting_a_key_rewrites_only_the_jobs_that_have_it(files):
+    for token in ("first", "second"):
+        files.write_intent(token, Intent(pa.table({KEY: [f'["{token}"]']}), "run", 0.0))
+    assert files.erase(pa.array(['["first"]'])) == 1
+    assert (files.intent("first").items, files.intent("second").erased) == (1, 0)
+    assert files.erase(pa.array(['["first"]'])) == 0
