@@ -2,7 +2,9 @@
 by a secret, and retries a failed task.
 """
 
+import codecs
 import functools
+import locale
 import re
 import sys
 
@@ -58,5 +60,10 @@ def _own_folder() -> str:
 
 
 def jvm_environment(master: str) -> dict[str, str]:
-    """Returns the JVM's environment: Spark's page binds to this address despite any setting."""
-    return {"SPARK_LOCAL_IP": LOOPBACK} if is_local(master) else {}
+    """Returns the JVM's environment: Spark's page binds to this address despite any setting, and
+    in an ASCII locale, as LC_ALL=C is, Java cannot open files with other letters in their names.
+    """
+    environment = {"SPARK_LOCAL_IP": LOOPBACK} if is_local(master) else {}
+    if codecs.lookup(locale.nl_langinfo(locale.CODESET)).name == "ascii":
+        environment["LC_ALL"] = "C.UTF-8"
+    return environment

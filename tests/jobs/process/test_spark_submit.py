@@ -80,24 +80,25 @@ def test_runs_and_plans_report_a_machine_without_java(tmp_path, monkeypatch, hom
 
 
 @pytest.mark.process
-def test_a_day_runs_where_the_path_of_the_installation_has_spaces_and_no_ascii(tmp_path):
-    installed = tmp_path / "Jane Döe's files"
+def test_a_day_runs_where_paths_have_spaces_and_letters_that_the_locale_lacks(tmp_path):
+    folder = tmp_path / "Jane Döe's files"
+    installed = folder / "installed"
     (installed / "bin").mkdir(parents=True)
     (installed / "bin" / "python").symlink_to(Path(sys.executable).resolve())
     (installed / "lib").symlink_to(Path(sys.prefix, "lib"))
     (installed / "pyvenv.cfg").symlink_to(Path(sys.prefix, "pyvenv.cfg"))
-    file = tmp_path / "in" / f"date={DAY}" / "part-0.parquet"
+    file = folder / "in" / f"date={DAY}" / "part-0.parquet"
     file.parent.mkdir(parents=True)
     at = dt.datetime.fromisoformat(f"{DAY}T12:00:00Z")
     pq.write_table(pa.table({"id": [1], "at": [at]}), file)
-    (tmp_path / "declared").mkdir()
-    (tmp_path / "declared" / "__init__.py").touch()
-    (tmp_path / "declared" / "same.py").write_text("from tools.class_archive import TRAINING\n")
+    (folder / "declared").mkdir()
+    (folder / "declared" / "__init__.py").touch()
+    (folder / "declared" / "same.py").write_text("from tools.class_archive import TRAINING\n")
     run = [installed / "bin" / "python", "-m", "tidegate", "run", "training", "--day", DAY]
     ended = subprocess.run(
         [*run, "--package", "declared"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        cwd=folder,
+        env=os.environ | {"LC_ALL": "C", "PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
         text=True,
         check=False,
