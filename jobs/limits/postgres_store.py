@@ -170,6 +170,10 @@ def _lost(what: str, error: Exception) -> StoreLost:
     import asyncpg
 
     cure = ""
+    mixed = asyncpg.InvalidSQLStatementNameError | asyncpg.DuplicatePreparedStatementError
     if isinstance(error, asyncpg.InsufficientPrivilegeError | asyncpg.ReadOnlySQLTransactionError):
         what, cure = "cannot be written", f": the role needs SELECT, INSERT and UPDATE on {TABLE}"
+    if isinstance(error, mixed):
+        what = "is behind a pooler that changes servers, as PgBouncer in transaction mode"
+        cure = ": name the address of PostgreSQL itself"
     return StoreLost(f"the store of the limits {what} ({type(error).__name__}){cure}")

@@ -25,6 +25,7 @@ from jobs.limits.postgres_store import SCHEMA_LOCK
 from jobs.limits.store import BookCorrupt, StoreLost, book_in
 from jobs.limits.store_url import LIMITS_URL, STATE_HOME, limits_url, open_store
 from jobs.run.coordinator.run_leases import RunLeases, check_limits
+from tests.support.transaction_pooler import pgbouncer, pooled
 from tidegate import HttpLookup, Service
 
 
@@ -286,6 +287,26 @@ def test_a_file_that_was_locked_when_it_was_opened_is_prepared_later(tmp_path):
         await store.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.process if pgbouncer() else pytest.mark.proof
+def test_a_pooler_that_changes_servers_is_named_as_the_cause(postgres):
+    async def main(url):
+        stores = [open_store(url) for _ in range(4)]
+        try:
+            for _ in range(20):
+                await asyncio.gather(
+                    *(store.step(f"service-{n}", beat("a")) for n, store in enumerate(stores))
+                )
+        finally:
+            for store in stores:
+                await store.close()
+
+    with (
+        pooled(postgres, postgres.new_database()) as url,
+        pytest.raises(StoreLost, match=r"PgBouncer in transaction mode .*: name the address of"),
+    ):
+        asyncio.run(main(url.replace("+asyncpg", "")))
 
 
 @pytest.mark.parametrize(
