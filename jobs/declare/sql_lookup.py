@@ -175,7 +175,9 @@ def unusable_url(lookup: str, error: Exception) -> DeclarationError:
     """Return the refusal of an address; the error's text may contain it, and so a password."""
     return DeclarationError(
         f"lookup {lookup}: url is not one that SQLAlchemy can use with asyncio "
-        f"({type(error).__name__}). Write it as sqlite+aiosqlite:///planes.db."
+        f"({type(error).__name__}). Write it as sqlite+aiosqlite:///planes.db or "
+        "postgresql+asyncpg://reader@db.example:5432/fleet, and several hosts as "
+        "postgresql+asyncpg://reader@/fleet?host=a:5432&host=b:5432."
     )
 
 

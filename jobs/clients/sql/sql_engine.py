@@ -37,6 +37,11 @@ VALUES = ("22", "42601")  # data; syntax, which types of extensions say of their
 MISFIT = "invalid input for query argument $"
 # SQLAlchemy's class: the statement was prepared before its table changed; the next try prepares it
 VOID_PLAN = "InvalidCachedStatementError"
+# words of an address that SQLAlchemy hands to asyncpg.connect
+ARGUMENTS = (
+    "host", "port", "user", "password", "database", "passfile", "ssl", "target_session_attrs",
+    "command_timeout", "statement_cache_size", "prepared_statement_cache_size",
+)  # fmt: skip
 INTERRUPTED_EVERY = 0.02  # s
 LOCKED = 5.0  # s; SQLite's longest wait for a lock
 UNDECODABLE = "Could not decode to UTF-8"  # sqlite3's message, for want of a code
@@ -77,14 +82,13 @@ def engine_for(
 
 
 def _for_asyncpg(url: sa.URL) -> tuple[sa.URL, dict[str, Any]]:
-    """Return an address of PostgreSQL as SQLAlchemy needs it, and asyncpg's option with its words
-    of encryption, such as sslmode, which asyncpg reads in an address only.
+    """Return an address of PostgreSQL as SQLAlchemy needs it, and asyncpg's option with the words
+    that asyncpg reads in an address only, such as sslmode. Others it gives to the server, as
+    application_name.
     """
     if url.drivername in ("postgresql", "postgres"):  # as in the addresses that providers show
         url = url.set(drivername="postgresql+asyncpg")
-    words = {
-        name: url.query[name] for name in url.query if name.startswith("ssl") and name != "ssl"
-    }
+    words = {name: url.query[name] for name in url.query if name not in ARGUMENTS}
     if not words or url.get_driver_name() != "asyncpg":
         return url, {}
     dsn = f"postgresql://?{urlencode(words, doseq=True)}"
@@ -262,6 +266,10 @@ def one_line(error: Exception) -> str:
         return (
             f"key {text[len(MISFIT) :].partition(':')[0]} does not fit: "
             f"{text.rpartition(' (')[2].rstrip(')')}"
+        )
+    if isinstance(original, FileNotFoundError):  # of OpenSSL or a socket, which name no file
+        text = (
+            f"{text}: a file of the address, as of sslrootcert, or the folder of a socket in host"
         )
     return text.splitlines()[0] if text else type(original).__name__
 

@@ -38,11 +38,10 @@ async def inspect(lookup: SqlLookup, key_types: Mapping[str, str | None] | None 
         try:
             engine = await fitted_engine(engine, lookup)
             async with engine.connect() as connection:
-                if lookup.select is not None:
-                    await _try_select(lookup, connection, engine)
-                else:
+                if lookup.table is not None:
                     await _find_columns(lookup, connection, engine)
                     await _compare_types(lookup, connection, key_types or {})
+                await _try_query(lookup, connection, engine)
         except DeclarationError:
             raise
         except Exception as error:
@@ -67,8 +66,8 @@ def _require_file(lookup: SqlLookup, engine: AsyncEngine) -> None:
         )
 
 
-async def _try_select(lookup: SqlLookup, connection: AsyncConnection, engine: AsyncEngine) -> None:
-    """Run the select with null keys and no rows, so that the database validates it."""
+async def _try_query(lookup: SqlLookup, connection: AsyncConnection, engine: AsyncEngine) -> None:
+    """Run the query with null keys and no rows: the database validates it, and the privileges."""
     nothing = {f"key_{number}": None for number in range(len(lookup.keys))}
     try:
         await connection.execute(one_key(lookup, engine.dialect.name).limit(0), nothing)
@@ -77,7 +76,7 @@ async def _try_select(lookup: SqlLookup, connection: AsyncConnection, engine: As
             raise
         message = without_password(one_line(error), engine)
         raise DeclarationError(
-            f"lookup {lookup.name}: select: the database refuses it: {message}."
+            f"lookup {lookup.name}: {lookup.asked}: the database refuses the query: {message}."
         ) from error
 
 

@@ -187,10 +187,24 @@ def test_an_address_may_be_as_providers_of_postgresql_write_it(lookup, postgres,
         ) == [(149,)]
     for url, message in (
         (f"{address}?sslmode=require", "rejected SSL upgrade"),
-        (f"{address}?sslmode=verify-full&sslrootcert=/no/ca.pem", "No such file"),
+        (
+            f"{address}?sslmode=verify-full&sslrootcert=/no/ca.pem",
+            "No such file or directory: a file of the address",
+        ),
+        (f"{address}?connect_timeout=9", 'configuration parameter "connect_timeout"'),
     ):
         (failure,) = ask(lookup(url), ("N149",))
         assert message in str(failure)
+
+
+def test_settings_of_an_address_are_the_settings_of_the_session(lookup, postgres, database):
+    declared = lookup(
+        f"{postgres.url(database)}?application_name=tidegate&options=-csearch_path%3Dfleet",
+        select="SELECT seats, current_setting('application_name') AS name FROM planes "
+        "WHERE tailnum = :tailnum",
+        returns="seats INT, name STRING",
+    )
+    assert ask(declared, ("N149",)) == [(149, "tidegate")]
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
@@ -544,12 +558,17 @@ def test_a_server_that_is_not_there_may_come_back(lookup):
         ({"table": "planes"}, "has no table 'planes'"),
         ({"table": "fleet.boats"}, "has no table 'fleet.boats'"),
         (
+            {"table": "every", "keys": {"place": "k"}, "returns": "n INT"},
+            "every: the database refuses the query: operator does not exist: point",
+        ),
+        ({"table": "locked"}, "locked: the database refuses the query: permission denied"),
+        (
             {"returns": "wings INT"},
             "no column 'wings' in table fleet.planes. It has: tailnum, seats, code.",
         ),
         (
             {"select": "SELECT seats FROM boats WHERE tailnum = :tailnum"},
-            'the database refuses it: relation "boats"',
+            'the select: the database refuses the query: relation "boats"',
         ),
         (
             {
@@ -560,9 +579,20 @@ def test_a_server_that_is_not_there_may_come_back(lookup):
         ),
     ],
 )
-def test_what_the_database_does_not_have_is_said_before_spark_starts(lookup, fields, message):
+def test_what_the_database_does_not_have_is_said_before_spark_starts(
+    lookup, postgres, fields, message
+):
+    database = postgres.new_database()
+    reader = f"reader_{database}"
+    postgres.execute(
+        f"""{TABLES} CREATE TABLE locked (tailnum TEXT, seats INT);
+        CREATE ROLE {reader} LOGIN PASSWORD '{postgres.password}'; GRANT USAGE ON SCHEMA fleet TO {reader};
+        GRANT SELECT ON fleet.planes, twice, every TO {reader}; GRANT SELECT (tailnum) ON locked TO {reader};""",
+        database,
+    )
+    url = postgres.url(database).replace(f"{postgres.user}:", f"{reader}:")
     with pytest.raises(DeclarationError) as error:
-        asyncio.run(inspect(lookup(**fields)))
+        asyncio.run(inspect(lookup(url, **fields)))
     assert message in str(error.value)
 
 

@@ -344,6 +344,10 @@ def test_a_host_that_nobody_knows_is_said_so(project):
             "url: sqlite is neither sqlite+aiosqlite nor postgresql+asyncpg, whose",
         ),
         ("planes.db", "url is not one that SQLAlchemy can use with asyncio"),
+        (
+            "postgresql://a:1,b:2/x",
+            "as postgresql+asyncpg://reader@/fleet?host=a:5432&host=b:5432.",
+        ),
         ("nosuch+driver://x", "url: nosuch+driver is neither sqlite+aiosqlite nor"),
         (
             "mysql+aiomysql://x",
