@@ -15,6 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from jobs.clients.sql.sql_statements import one_key
 from jobs.declare.sql_lookup import SqlLookup
 
 # converts a key's value for the driver; ValueError if it cannot be compared
@@ -82,6 +83,13 @@ TYPES_OF = sa.text(
     "WHERE typtype <> 'd'"
 )  # without a length, "character" would mean one character
 WITHOUT_ZONE, WITH_ZONE = "timestamp without time zone", "timestamp with time zone"
+# types of a select's parameters that asyncpg would change a value for, as 1.4 to 1 for an integer:
+# its name -> PostgreSQL's
+CHANGING = {
+    **dict.fromkeys(("int2", "int4", "int8", "oid"), "bigint"),
+    "float4": "real", "float8": "double precision", "date": "date",
+    "timestamp": WITHOUT_ZONE, "timestamptz": WITH_ZONE,
+}  # fmt: skip
 ENDLESS = (dt.date.min, dt.date.max)  # asyncpg sends them as -infinity and infinity
 
 
@@ -97,7 +105,7 @@ def kind_of_value(value: Any) -> str | None:
 
 
 class ColumnTypes:
-    """The types of a table's columns, as the database names them; may be empty."""
+    """The types of a table's columns, or of a select's keys, by name; may be empty."""
 
     def __init__(self, lookup: SqlLookup, dialect: str, types: Mapping[str, str]) -> None:
         self._lookup = lookup
@@ -108,13 +116,15 @@ class ColumnTypes:
     async def read(
         cls, connection: AsyncConnection, lookup: SqlLookup, quoted_table: str
     ) -> "ColumnTypes":
-        """Read the types of the lookup's table, on PostgreSQL and SQLite."""
+        """Read the types of the lookup's table, or on PostgreSQL of its select's keys."""
         dialect = connection.dialect.name
         types: dict[str, str] = {}
         if lookup.table is not None and dialect == "postgresql":
             found = await connection.execute(TYPES_OF, {"table": quoted_table})
             types = dict(iter(found.tuples()))
-        elif lookup.table is not None and dialect == "sqlite":
+        elif dialect == "postgresql":
+            types = await _types_of_select(connection, lookup)
+        elif lookup.table is not None:
             named = lookup.table_name
             pragma = sa.text("SELECT name, type FROM pragma_table_xinfo(:table, :schema)")
             found = await connection.execute(
@@ -165,6 +175,8 @@ class ColumnTypes:
         def fit(value: Any) -> Any:
             if isinstance(value, float) and math.isnan(value):
                 raise ValueError(f"keys.{column}: NaN equals no value, so it cannot be a key")
+            if self._lookup.table is None:  # the database compares, by rules of its making
+                return convert(value)
             if refused := self.refusal(column, kind_of_value(value)):
                 raise ValueError(refused)
             return convert(value)
@@ -177,10 +189,21 @@ class ColumnTypes:
         )
         if zone is not None:
             return zone
-        kind = self._kind(column)
-        if kind in ("single", "double"):
-            return _single if kind == "single" else _double
-        return _finite_date if kind == "date" else _as_it_is
+        kinds = {"whole": _whole, "single": _single, "double": _double, "date": _finite_date}
+        return kinds.get(self._kind(column) or "", _as_it_is)
+
+
+async def _types_of_select(connection: AsyncConnection, lookup: SqlLookup) -> dict[str, str]:
+    compiled: Any = one_key(lookup, connection.dialect.name).compile(dialect=connection.dialect)
+    driver: Any = (await connection.get_raw_connection()).driver_connection
+    prepared = await driver.prepare(str(compiled), name="")
+    keys = {f"key_{number}": name for number, name in enumerate(lookup.keys)}
+    pairs = zip(compiled.positiontup, prepared.get_parameters(), strict=True)
+    return {
+        keys[name]: CHANGING[type_.name]
+        for name, type_ in pairs
+        if name in keys and type_.name in CHANGING
+    }
 
 
 def _as_it_is(value: Any) -> Any:
@@ -189,6 +212,16 @@ def _as_it_is(value: Any) -> Any:
 
 def _for_sqlite(value: Any) -> Any:
     return value.isoformat() if isinstance(value, dt.date) else value
+
+
+def _whole(value: Any) -> Any:
+    is_number = isinstance(value, float | decimal.Decimal)
+    if isinstance(value, bool) or (is_number and value % 1 != 0):
+        raise ValueError(
+            "the key is no whole number, for which the driver would take it; write "
+            "CAST(:name AS numeric) in the select"
+        )
+    return value
 
 
 def _double(value: Any) -> Any:
@@ -208,15 +241,22 @@ def _single(value: Any) -> Any:
 
 
 def _finite_date(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        raise ValueError(  # noqa: TRY004  # an error of the row, as the others
+            "the key is a timestamp, which the driver would cut to its date; write "
+            "CAST(:name AS timestamp) in the select"
+        )
     if value in ENDLESS:
         raise ValueError("PostgreSQL's driver takes this date for infinity; it cannot be a key")
     return value
 
 
 def _in_utc(value: Any) -> Any:
-    """Return a timestamp in UTC; without a zone it is UTC already."""
-    if not isinstance(value, dt.datetime):
+    """Return a timestamp, or a date's midnight, in UTC; without a zone it is UTC already."""
+    if not isinstance(value, dt.date):
         return value
+    if not isinstance(value, dt.datetime):  # the driver would take midnight in the machine's zone
+        value = dt.datetime.combine(value, dt.time())
     value = value.astimezone(dt.UTC) if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
     if value.replace(tzinfo=None) in (dt.datetime.min, dt.datetime.max):  # noqa: DTZ901
         raise ValueError("PostgreSQL's driver takes this time for infinity; it cannot be a key")
@@ -224,4 +264,4 @@ def _in_utc(value: Any) -> Any:
 
 
 def _in_utc_without_zone(value: Any) -> Any:
-    return _in_utc(value).replace(tzinfo=None) if isinstance(value, dt.datetime) else value
+    return _in_utc(value).replace(tzinfo=None) if isinstance(value, dt.date) else value

@@ -8,6 +8,7 @@ import decimal
 import itertools
 import os
 import socket
+import time
 
 import pytest
 
@@ -419,6 +420,55 @@ def test_a_select_gets_its_values_as_parameters_only(lookup):
     )
     injected = "N1' OR '1'='1"
     assert ask(declared, ("N1", 9), ("N10", 9), (injected, 9)) == [(1, ":no"), None, None]
+
+
+@pytest.fixture
+def in_kathmandu(monkeypatch):
+    """The zone in which the driver reads a time without a zone."""
+    with monkeypatch.context() as abroad:
+        abroad.setenv("TZ", "Asia/Kathmandu")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_kathmandu")
+@pytest.mark.parametrize(
+    ("condition", "key", "came"),
+    [
+        ("n = :k", 1.0, (1,)),
+        ("n = :k", 1.4, "the key is no whole number"),
+        ("n = :k", decimal.Decimal("1.4"), "the key is no whole number"),
+        ("n = :k", True, "the key is no whole number"),
+        ("n = CAST(:k AS numeric)", 1.4, None),
+        ("d = :k", FIVE.date(), (1,)),
+        ("d = :k", FIVE, "the key is a timestamp, which the driver would cut to its date"),
+        ("d = CAST(:k AS timestamp)", FIVE, None),
+        ("at = :k", FIVE, (1,)),
+        ("at = CAST(:k AS date)", FIVE.date(), None),
+        ("z = :k", FIVE.replace(tzinfo=None), (1,)),
+        ("z - INTERVAL '5 hours' = :k", FIVE.date(), (1,)),
+        ("r = :k", 1.4, "the key is not a number that"),
+    ],
+)
+def test_the_driver_changes_no_key_of_a_select(lookup, postgres, condition, key, came):
+    database = postgres.new_database()
+    postgres.execute(
+        "CREATE TABLE t (n INT, d DATE, at TIMESTAMP, z TIMESTAMPTZ, r REAL); INSERT INTO t VALUES "
+        "(1, '2013-01-10', '2013-01-10 05:00', '2013-01-10 05:00+00', 1.5)",
+        database,
+    )
+    declared = lookup(
+        postgres.url(database),
+        select=f"SELECT n FROM t WHERE {condition}",
+        keys={"k": "k"},
+        returns="n INT",
+    )
+    (answer,) = ask(declared, (key,))
+    if isinstance(came, str):
+        assert came in str(answer)
+    else:
+        assert answer == came
 
 
 def test_a_select_of_two_rows_is_an_error(lookup):
