@@ -4,7 +4,6 @@ import argparse
 import atexit
 import errno
 import gc
-import os
 import signal
 import sys
 from importlib.metadata import version
@@ -19,7 +18,7 @@ from tidegate.commands.command import FAILED, WRONG
 from tidegate.commands.exit_status import exit_status
 from tidegate.commands.lines import entry
 from tidegate.env_file import read_env_file
-from tidegate.terminal import printable_output
+from tidegate.terminal import open_closed_streams, printable_output
 
 INTERRUPTED, UNREAD = 130, 141  # as in a shell
 OF_THE_DISK = REFUSED_BY_DISK | {
@@ -83,12 +82,16 @@ def main(arguments: list[str] | None = None) -> int:
     """
     gc.set_threshold(50_000, 20, 100)  # modules are no garbage
     atexit.register(gc.freeze)  # otherwise the collector scans every object at exit
+    open_closed_streams()
     here = str(Path.cwd())
     read_env_file(Path.cwd())
     if not {"", here} & set(sys.path):
         sys.path.insert(0, here)  # started as a program: the declarations are in the current folder
     with printable_output():
-        return _run(arguments)
+        try:
+            return _run(arguments)
+        except BrokenPipeError:  # the reader stopped reading, as `head` does
+            return UNREAD
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -107,9 +110,6 @@ def _run(arguments: list[str] | None) -> int:
             require_extra(extra, f"tidegate {name}")
         status = command.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader stopped reading, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards the rest
-        return UNREAD
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # another one ends the process without a word
         print(

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from jobs.wording import printable
@@ -19,17 +19,40 @@ class PrintableOutput:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        return self._stream.write(printable(text))
+        return int(self._to_stream(self._stream.write, printable(text)))
+
+    def flush(self) -> None:
+        self._to_stream(self._stream.flush)
 
     def writelines(self, lines: Any) -> None:
         for line in lines:
             self.write(line)
 
     def control(self, sequence: str) -> None:
-        self._stream.write(sequence)
+        self._to_stream(self._stream.write, sequence)
+
+    def _to_stream(self, write: Callable[..., Any], *texts: str) -> Any:
+        """Write; a reader who left or a full disk gets no further output, and the error a name."""
+        try:
+            return write(*texts)
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            raise OSError(error.errno, error.strerror, self._stream.name) from None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def open_closed_streams() -> None:
+    """Open the null device for each standard stream that is closed, as by `2>&-`.
+
+    Otherwise a file of the run would get the stream's number, and what libraries and Java print.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: the stream's
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
 
 
 def clear_line(stream: TextIO) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobs.declare.finding.extras import require_extra
 from jobs.errors import SparkFailed
-from jobs.process.spark_submit import java_missing
+from jobs.process.spark_submit import why_spark_cannot_start
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.engines.spark_session import session
 
@@ -44,7 +44,7 @@ def quiet_session(
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    if active is None and (missing := java_missing()):
+    if active is None and (missing := why_spark_cannot_start()):
         raise SparkFailed(missing)
     spark = None
     try:

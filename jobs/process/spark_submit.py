@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -21,6 +22,7 @@ from jobs.run.engines import local_master
 from jobs.run.engines.engine import ENGINE, LOCAL, SPARK, chosen_engine
 from jobs.run.engines.spark_session import GIVING_BACK, MASTER_VARIABLE
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
+from jobs.storage.machine import low_limits
 from jobs.tables.leases.day_leases import Lease
 
 # waits so many s, or to the end; returns the exit status, None while it runs
@@ -39,12 +41,18 @@ LANGUAGE = "-Duser.language=en"
 JAVA = 17
 REMOTE = "sc://"  # prefix of the address of a Spark Connect server
 JVM_GAVE_UP = "Error: A fatal exception has occurred. Program will exit."
+# of the last line of a Java program that ended before ours began
+STACK_OF_MAIN = ("\tat org.apache.spark.deploy.", "\tat java.base/sun.launcher.")
 REFUSED_BY_SUBMIT = re.compile(r'^Exception in thread "main" [\w.$]+: (.+)$', re.MULTILINE)
 REFUSED_BY_JAVA = re.compile(
     (
         r"^(.+)\nError: Could not create the Java Virtual "
         r"Machine\.$"
     ),
+    re.MULTILINE,
+)
+REFUSED_FOR_MEMORY = re.compile(
+    r"^Error occurred during initialization of VM\n(.+)(\n.+ CMD: bad array subscript)?\Z",
     re.MULTILINE,
 )
 # exit statuses for which the program has reported the reason
@@ -132,7 +140,11 @@ class SparkSubmit:
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            if missing := "" if self.is_remote or self.engine == LOCAL else java_missing():
+            if (
+                missing := ""
+                if self.is_remote or self.engine == LOCAL
+                else why_spark_cannot_start()
+            ):
                 output.write(missing.encode())
                 output.flush()
                 yield lambda _seconds: FAILED
@@ -250,6 +262,25 @@ def python_environment(master: str) -> dict[str, str]:
     )
     python = {"PYSPARK_PYTHON": of_workers, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return GIVING_BACK | dict(os.environ) | python | {"PYTHONPATH": own_modules}
+
+
+def why_spark_cannot_start() -> str:
+    """Returns a message if Java, Spark's folder or the user's name is missing; else empty."""
+    home = os.environ.get("SPARK_HOME")
+    if home and not Path(home, "bin", "spark-class").exists():
+        return (
+            f"Spark cannot start: SPARK_HOME is {home}, which has no bin/spark-class. Unset it, "
+            "and the Spark of this environment is used. Nothing was called."
+        )
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return (
+            f"Spark cannot start for the user {os.geteuid()}, who has no name in /etc/passwd: add "
+            f"it there, or start the container as a user who has. {ENGINE}={LOCAL} runs days "
+            "without Spark. Nothing was called."
+        )
+    return java_missing()
 
 
 def java_missing() -> str:
@@ -371,13 +402,12 @@ def _waiting_for(process: subprocess.Popen[bytes]) -> WaitForEnd:
 def _why_not_started(log: Path) -> str:
     """Returns why Java or spark-submit did not start the program; empty if it started."""
     text = log.read_text(encoding="utf-8", errors="replace").rstrip()
-    if not text.endswith(JVM_GAVE_UP) and not text.rpartition("\n")[2].startswith(
-        "\tat org.apache.spark.deploy."
-    ):
-        return ""
-    found = REFUSED_BY_SUBMIT.search(text) or REFUSED_BY_JAVA.search(text)
+    found = REFUSED_FOR_MEMORY.search(text)
+    if text.endswith(JVM_GAVE_UP) or text.rpartition("\n")[2].startswith(STACK_OF_MAIN):
+        found = REFUSED_BY_SUBMIT.search(text) or REFUSED_BY_JAVA.search(text)
     return (
-        f"Spark cannot start: {found[1].rstrip('.')}. Nothing was called.{LOG_SAYS_MORE}{log}"
+        f"Spark cannot start: {found[1].rstrip('.')}.{low_limits()} Nothing was called."
+        f"{LOG_SAYS_MORE}{log}"
         if found
         else ""
     )

@@ -45,6 +45,7 @@ from jobs.run.plan.options import RunOptions
 from jobs.run.terminal import Terminal
 from jobs.schema.records import DayRecord
 from jobs.storage import durable
+from jobs.storage.machine import low_limits
 from jobs.tables.records import run_records
 from jobs.task.worker_daemon import prefer_compiled_spark
 
@@ -143,7 +144,7 @@ class _Day:
         """Reports why the day is not written, or not checked."""
         if not isinstance(error, TidegateError):
             logging.getLogger("tidegate").error("unexpected error", exc_info=error)
-            reason = with_log(explain_error(error))
+            reason = with_log(f"{explain_error(error)}{low_limits()}")
             self._report({"kind": "failed", "day": self._day, "reason": reason})
             return DayEnd(FAILED, may_go_on=False)
         stopped = isinstance(error, RunStopped | RowFailed)

@@ -5,6 +5,7 @@ looks like.
 import argparse
 import errno
 import json
+import os
 import re
 import signal
 import subprocess
@@ -219,6 +220,40 @@ def test_what_the_disk_refuses_is_reported_in_one_sentence_and_anything_else_as_
     )
     with pytest.raises(OSError, match="No space"):
         main(["draw", str(errno.EBADF)])
+
+
+FULL = (
+    "[Errno 28] No space left on device: '<stdout>'. Fix that, then run the same command again: it "
+    "continues.\n"
+)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("output", "status", "printed"),
+    [
+        (">&- 2>&-", 0, ""),
+        ("2>&1 >/dev/full", 1, FULL),
+    ],
+)
+def test_a_command_needs_no_output_and_names_the_one_that_is_full(
+    tmp_path, output, status, printed
+):
+    command = f"exec {sys.executable} -m tidegate costs {output}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (status, printed)
+
+
+@pytest.mark.process
+def test_output_that_nobody_reads_ends_a_command_as_a_shell_does(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "tidegate", "check"]
+    done = subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=writer, check=False)
+    os.close(writer)
+    assert done.returncode == 141
 
 
 def test_a_circle_of_links_is_one_sentence(monkeypatch, capsys, tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -177,6 +178,66 @@ def test_a_spark_that_cannot_start_is_reported_by_its_cause(tmp_path):
     )
     why = "Master must either be yarn or start with spark, k8s, or local"
     assert ended(code, log).reason == f"{cannot}: {why}. {where}"
+
+
+NO_MEMORY = """Error occurred during initialization of VM
+Could not allocate compressed class space: 1073741824 bytes
+/v/pyspark/bin/spark-class: line 97: CMD: bad array subscript
+"""
+NO_FILES = """Error: A JNI error has occurred, please check your installation and try again
+Exception in thread "main" java.lang.InternalError: Error loading java.security file
+\tat java.base/java.security.Security.initialize(Security.java:106)
+\tat java.base/sun.launcher.LauncherHelper.checkAndLoadMain(LauncherHelper.java:703)
+"""
+
+
+@pytest.fixture
+def few_files():
+    """Lets this process open 256 files, during the test."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("few_files")
+@pytest.mark.parametrize(
+    ("logged", "why"),
+    [
+        (NO_MEMORY, "Could not allocate compressed class space: 1073741824 bytes"),
+        (NO_FILES, "Error loading java.security file"),
+    ],
+)
+def test_a_java_that_a_limit_stops_is_reported_with_the_limit(tmp_path, logged, why):
+    log = tmp_path / "spark.log"
+    log.write_text(logged)
+    assert ended(1, log).reason == (
+        f"Spark cannot start: {why}. Low limits of this process may be the cause: 256 open files "
+        f"(ulimit -n). Nothing was called. The run's log: {log}"
+    )
+
+
+def test_a_wrong_spark_home_and_a_user_without_a_name_are_reported_before_spark_starts(
+    tmp_path, monkeypatch
+):
+    log = tmp_path / "spark.log"
+
+    def reason():
+        code = SparkSubmit().run("enrichments.flights:flights", days=[DAY], run_id="r1", log=log)
+        return ended(code, log).reason
+
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert reason() == (
+        f"Spark cannot start: SPARK_HOME is {tmp_path}, which has no bin/spark-class. Unset it, "
+        "and the Spark of this environment is used. Nothing was called."
+    )
+    monkeypatch.delenv("SPARK_HOME")
+    monkeypatch.setattr("os.geteuid", lambda: 4_000_000_000)
+    assert reason() == (
+        "Spark cannot start for the user 4000000000, who has no name in /etc/passwd: add it "
+        "there, or start the container as a user who has. TIDEGATE_ENGINE=local runs days without "
+        "Spark. Nothing was called."
+    )
 
 
 @pytest.mark.parametrize(
