@@ -44,7 +44,7 @@ class LeaseKeeper:
     listeners: set[Callable[[], None]] = field(default_factory=set)
     lost_since: float | None = None
     lost_by: str = ""  # the error of the store
-    waits: str = ""  # why no call may start, in words; empty if calls may start
+    waits: str = ""  # for what of other runs, in words; empty if it does not
     holder: LeaseHolder = field(init=False)
     tasks: LeaseBook = field(init=False)
 
@@ -159,6 +159,12 @@ class LeaseKeeper:
             self._opened = False
         self._inform()
         self.hurry()
+
+    def why_no_call(self) -> str:
+        """Return why no call may start, in words; empty if calls may start."""
+        with self._lock:
+            pause = self.tasks.pause(self.clock())
+        return self.waits or (f"{self.declared.service} is paused: {pause[1]}" if pause else "")
 
     def probed(self, task: str) -> None:
         """Open the gate if this task was the prober: the service answered its probe."""

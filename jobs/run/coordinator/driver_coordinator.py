@@ -193,9 +193,8 @@ class DriverCoordinator:
     def waits(self, listener: int) -> str:
         """Returns why no call of its jobs may start, in words; empty if calls may start."""
         jobs = [job for job in [*self._jobs.values()] if job.listener == listener]
-        return next(
-            (keeper.waits for job in jobs for keeper in job.keepers.values() if keeper.waits), ""
-        )
+        why = (keeper.why_no_call() for job in jobs for keeper in job.keepers.values())
+        return next(filter(None, why), "")
 
     def shares_given(
         self, address: DriverAddress, clock: Callable[[], float] = time.monotonic

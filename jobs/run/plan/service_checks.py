@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
@@ -109,16 +110,21 @@ def _require_fitting_secrets(lookup: Lookup, service: Service) -> None:
 async def _reach_service(service: Service) -> None:
     from jobs.clients.http.transport import Transport
 
-    proxy = Transport(service).proxy_for(service.base_url)
+    transport = Transport(service)
+    proxy = transport.proxy_for(service.base_url)
     if proxy is None:
-        await _reach(service.name, service.base_url, service.shown_url)
+        await _reach(service.name, service.base_url, service.shown_url, transport.ssl)
     else:
         address = str(proxy.origin())
         await _reach(service.name, address, f"its proxy {address}")
 
 
 async def _reach(
-    service: str, url: str, shown: str, clock: Callable[[], float] = time.monotonic
+    service: str,
+    url: str,
+    shown: str,
+    tls: ssl.SSLContext | bool = True,  # noqa: FBT001, FBT002  # as aiohttp takes it
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
@@ -126,7 +132,9 @@ async def _reach(
     for attempt in range(1, TRIES + 1):
         try:
             async with asyncio.timeout(10):
-                _, writer = await asyncio.open_connection(parts.hostname, port)
+                _, writer = await asyncio.open_connection(
+                    parts.hostname, port, ssl=tls if parts.scheme == "https" else None
+                )
         except UnicodeError as error:
             raise DeclarationError(
                 f"service {service}: {shown} has no name of a host: {error}."
@@ -144,5 +152,5 @@ async def _reach(
                 ) from error
             await asyncio.sleep(PAUSE)
         else:
-            writer.close()
+            writer.transport.abort()  # without waiting for a goodbye of TLS
             return

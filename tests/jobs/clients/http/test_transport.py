@@ -14,7 +14,7 @@ from jobs.clients.client import CallFailed
 from jobs.clients.http.token_headers import _TOKENS
 from jobs.clients.http.transport import Transport
 from jobs.declare.values.fingerprint import fingerprint
-from jobs.errors import AccessRefused, DeclarationError
+from jobs.errors import AccessRefused, DeclarationError, RunStopped
 from jobs.run.plan.service_checks import check_service
 from tests.jobs.clients.http.test_http_client import ask, lookup
 from tests.support.authority import HOST, Authority
@@ -150,6 +150,18 @@ def test_a_service_is_trusted_by_an_authority_of_ones_own_and_else_not(
     assert ask(of(service.url, ca=authority.ca), ("JFK",)) == ANSWER
     monkeypatch.setenv("OUR_CA", authority.ca)
     assert ask(of(service.url, ca=Env("OUR_CA")), ("JFK",)) == ANSWER
+
+
+def test_a_certificate_that_nobody_trusts_stops_a_run_before_any_call(authority, start):
+    service = start(TlsService, authority)
+    trusted = of(service.url, ca=authority.ca)
+    for declared, error in ((trusted, None), (of(service.url), "self-signed certificate")):
+        enrichment = Enrichment(
+            name="e", input=Input(path="in"), lookups=[declared], output=Output(path="out")
+        )
+        with pytest.raises(RunStopped, match=error) if error else contextlib.nullcontext():
+            asyncio.run(check_service(enrichment, declared))
+    assert service.log == []
 
 
 def test_a_service_that_wants_a_client_certificate_gets_it(authority, start):

@@ -84,3 +84,6 @@ def test_figures_say_why_no_call_may_start(driver, to_driver, wait_for):
         assert progress_line(progress.figures()).endswith(
             "0 timeouts, waits for calls of a killed run to end, 9 s"
         )
+        keeper.waits = ""
+        keeper.close_gate(60.0, "503 Service Unavailable")
+        assert progress.figures()["waits"] == "geo is paused: 503 Service Unavailable"
