@@ -158,11 +158,15 @@ class TidegateDay(BaseOperator):
             DayCrashed: The day's process or its Spark was killed.
             AirflowFailException: Any other end.
         """
-        day = context["dag_run"].partition_key or context["params"].get("day")
-        if not day:
-            raise AirflowFailException(
-                'No day is named: give a partition key, or {"day": "2013-01-10"} as conf.'
+        days = {context["dag_run"].partition_key, context["params"].get("day")} - {None, ""}
+        if len(days) != 1:
+            which = (
+                f"Two days are named, {' and '.join(sorted(days))}" if days else "No day is named"
             )
+            raise AirflowFailException(
+                f'{which}: give a partition key, or {{"day": "2013-01-10"}} as conf.'
+            )
+        (day,) = days
         began, store = context["dag_run"].start_date, context["task_state_store"]
         first_start = store.get(FIRST_START, began.isoformat())
         store.set(FIRST_START, first_start)

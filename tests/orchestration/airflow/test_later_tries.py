@@ -109,6 +109,7 @@ CASES = {  # what the command prints, per try
     "worst": [[result("ports", "2026-01-04", "wrong"), published("towns", "2026-01-05")]],
     "without a day": [[result("", None, "wrong")]],
     "killed": [[KILLED]],
+    "another day": [[published("towns", "2026-01-05")]],
 }
 
 
@@ -148,9 +149,13 @@ def tried(folder: Path) -> dict[str, list[Try]]:
         "again_after_s": 900.0,
     }
     cases = {name: (str(folder / name), len(tries)) for name, tries in CASES.items()}
-    script = TRIES.format(asked=json.dumps([manifest, STARTS, REFRESH, cases]))
+    other_day = {"another day": cases.pop("another day")}
+    scripts = [
+        TRIES.format(asked=json.dumps([manifest, STARTS, params, some]))
+        for params, some in ((REFRESH, cases), ({"day": "2026-01-06"}, other_day))
+    ]
     ended: dict[str, list[Try]] = {}
-    for line in printed_by(script, folder, "TRY"):
+    for line in printed_by("\n".join(scripts), folder, "TRY"):
         name, *rest = json.loads(line.removeprefix("TRY "))
         ended.setdefault(name, []).append(Try(*rest))
     return ended
@@ -192,3 +197,9 @@ def test_an_error_without_a_day_does_not_name_the_day_none(tried):
 def test_the_reason_of_a_killed_command_names_the_signal(tried):
     (killed,) = tried["killed"]
     assert "ended by signal 9 (Killed), as for a lack of memory." in killed.end
+
+
+def test_a_run_whose_conf_names_another_day_than_its_partition_key_is_refused(tried, folder):
+    (refused,) = tried["another day"]
+    assert "Two days are named, 2026-01-05 and 2026-01-06" in refused.end
+    assert not (folder / "another day" / "asked-1").exists()
