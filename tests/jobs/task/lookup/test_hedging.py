@@ -285,6 +285,36 @@ def test_a_task_keeps_a_call_for_the_second_one_of_each_row():
     assert run_virtual(main) == [4]
 
 
+class EndingSlowly(Calls):
+    """A client whose calls take a while to end once they are cancelled."""
+
+    async def call(self, key):
+        try:
+            return await super().call(key)
+        except asyncio.CancelledError:
+            self.running += 1
+            await asyncio.sleep(0.5)
+            self.running -= 1
+            raise
+
+
+def test_a_client_is_closed_after_its_second_calls_have_ended():
+    client = EndingSlowly(lambda _key: [0.3, 60.0])
+
+    async def main():
+        made = chain(task_of(declared(), client), lambda _: None)
+        (operator,) = made.operators
+        await operator.open()
+        await operator.process_element(StreamRecord(Row(None, "a", (LookupState(("a",)),))))
+        await operator.end_input()
+        assert client.running == 1
+        await operator.close()
+
+    request_counter.begin()
+    run_virtual(main)
+    assert (client.cancelled, client.running) == (1, 0)
+
+
 @pytest.mark.process
 def test_a_task_does_not_wait_for_a_silent_call_that_a_second_one_has_overtaken(
     service, monkeypatch
