@@ -21,8 +21,8 @@ SLOW = 0.02  # s at most, of a statement
 class Done:
     """sqlite3.Cursor, with all its rows."""
 
-    def __init__(self, rowcount: int, rows: list[Any]) -> None:
-        self.rowcount, self._rows = rowcount, rows
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = rows
 
     def fetchone(self) -> Any:
         return self._rows[0] if self._rows else None
@@ -47,7 +47,7 @@ class Connection:
             raise sqlite3.OperationalError("database is locked")
         cursor = self._connection.execute(statement, values)
         # an open cursor would keep the lock of a killed process
-        done = Done(cursor.rowcount, cursor.fetchall())
+        done = Done(cursor.fetchall())
         if statement.startswith("INSERT"):
             night.say("limits", values[0])
         night.give_way()
@@ -55,6 +55,10 @@ class Connection:
         if faults.strikes("error of the limits' store", weight=0.3):
             raise sqlite3.OperationalError("disk I/O error")
         return done
+
+    @property
+    def total_changes(self) -> int:
+        return self._connection.total_changes
 
     def close(self) -> None:
         self._connection.close()
