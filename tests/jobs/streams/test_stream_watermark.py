@@ -45,6 +45,13 @@ def test_the_watermark_of_a_checkpoint_of_0_1_0_counts_for_the_declared_column(a
     assert advance("at", at=DAY, **marked) == 1
 
 
+def test_a_stream_whose_event_time_was_left_out_has_no_late_rows(advance, tmp_path):
+    marked = {schema.LATE: False}
+    assert advance("at", at=DAY, **marked) == 0
+    assert StreamWatermark(None, tmp_path).advance([]) == 0
+    assert advance("at", at=EARLIER, **marked) == 1
+
+
 def test_a_batch_published_before_event_time_was_declared_has_times_and_no_late_rows(advance):
     assert advance("at", at=DAY) == 0
     assert advance("at", at=EARLIER, **{schema.LATE: False}) == 1

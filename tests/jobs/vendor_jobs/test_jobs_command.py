@@ -4,12 +4,13 @@ import datetime as dt
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from jobs.commands.costs import list_costs
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.changes.erasure import forget
-from jobs.ledger.job_files import KEY
+from jobs.ledger.job_files import KEY, Intent
 from jobs.ledger.keys import key_text
 from tidegate.__main__ import main
 
@@ -94,6 +95,12 @@ def test_a_cancelled_job_gives_its_results_and_the_rest_goes_again(reviews, caps
     assert jobs("cancel", job["token"]) == 0
     assert reviews.run_until_over(DAY) == 0
     assert [one["state"] for one in jobs_listed(capsys, "--all")] == ["cancelled"]
+
+
+def test_a_job_whose_submission_is_not_confirmed_cannot_be_cancelled(reviews, capsys):
+    reviews.files.write_intent("doubt", Intent(pa.table({KEY: ['["text 1"]']}), "run", 0.0))
+    assert jobs("cancel", "doubt") == 2
+    assert "job doubt: its submission is not confirmed" in capsys.readouterr().err
 
 
 def test_a_forgotten_job_lets_its_keys_be_submitted_again(reviews, capsys):
