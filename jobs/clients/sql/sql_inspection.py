@@ -1,5 +1,6 @@
 """Checks a database against a SqlLookup before Spark starts, without a call for a row."""
 
+import asyncio
 import warnings
 from collections.abc import Mapping
 
@@ -20,6 +21,8 @@ from jobs.clients.sql.sql_statements import one_key, quoted_table
 from jobs.declare.sql_lookup import SqlLookup, shown_address
 from jobs.errors import DeclarationError, RunStopped
 
+INSPECTED_WITHIN = 30.0  # s; a query waits for a lock, as of ALTER TABLE, without an end
+
 
 async def inspect(lookup: SqlLookup, key_types: Mapping[str, str | None] | None = None) -> None:
     """Check that the database accepts the login, has the table or select, and can compare the keys.
@@ -36,16 +39,19 @@ async def inspect(lookup: SqlLookup, key_types: Mapping[str, str | None] | None 
     try:
         _require_file(lookup, engine)
         try:
-            engine = await fitted_engine(engine, lookup)
-            async with engine.connect() as connection:
-                if lookup.table is not None:
-                    await _find_columns(lookup, connection, engine)
-                    await _compare_types(lookup, connection, key_types or {})
-                await _try_query(lookup, connection, engine)
+            async with asyncio.timeout(INSPECTED_WITHIN):
+                engine = await fitted_engine(engine, lookup)
+                async with engine.connect() as connection:
+                    if lookup.table is not None:
+                        await _find_columns(lookup, connection, engine)
+                        await _compare_types(lookup, connection, key_types or {})
+                    await _try_query(lookup, connection, engine)
         except DeclarationError:
             raise
         except Exception as error:
             shown, message = shown_address(engine.url), without_password(one_line(error), engine)
+            if isinstance(error, TimeoutError):
+                message = f"no answer within {INSPECTED_WITHIN:.0f} s; a table may be locked"
             if may_recover(error, engine):
                 raise RunStopped(
                     f"service {lookup.service_name}: {shown} cannot be reached: {message}."

@@ -10,10 +10,12 @@ import os
 import socket
 import time
 
+import psycopg2
 import pytest
 
 from jobs.clients.client import CallFailed
 from jobs.clients.exchanges import EXCHANGES
+from jobs.clients.sql import sql_inspection
 from jobs.clients.sql.sql_client import SqlClient
 from jobs.clients.sql.sql_inspection import inspect
 from jobs.declare.answers.answer_json import dump, load
@@ -665,6 +667,19 @@ def test_a_server_that_is_down_before_spark_starts_may_be_back_later(lookup):
     )
     assert "cannot be reached: " in str(stop.value)
     assert "Zq9-secret" not in str(stop.value)
+
+
+def test_a_locked_table_does_not_hold_up_the_inspection_for_ever(
+    lookup, postgres, database, monkeypatch
+):
+    monkeypatch.setattr(sql_inspection, "INSPECTED_WITHIN", 1.0)
+    holder = psycopg2.connect(postgres.url(database, driver="postgresql"))
+    try:
+        holder.cursor().execute("LOCK TABLE fleet.planes IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(RunStopped, match="no answer within 1 s; a table may be locked"):
+            asyncio.run(asyncio.wait_for(inspect(lookup()), 20))
+    finally:
+        holder.close()
 
 
 def test_a_wrong_password_is_one_sentence_before_spark_starts(lookup, postgres, database):
