@@ -26,7 +26,6 @@ from jobs.clients.sql.sql_statements import (
     columns_of_times,
     one_key,
     plain,
-    quoted_table,
 )
 from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.answers.json_text import read_json
@@ -151,12 +150,7 @@ class SqlClient(BatchingClient):
                 (await self._engine_here()).connect() as connection,
             ):
                 if self._types is None:
-                    table = ""
-                    if self._lookup.table is not None:
-                        table = quoted_table(
-                            self._lookup, connection.dialect.identifier_preparer.quote
-                        )
-                    self._types = await ColumnTypes.read(connection, self._lookup, table)
+                    self._types = await ColumnTypes.read(connection, self._lookup)
                     self._fits_by_part = self._types.fits()
                 request.leaves()
                 request.is_written()

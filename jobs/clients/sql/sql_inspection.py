@@ -17,7 +17,7 @@ from jobs.clients.sql.sql_engine import (
     without_password,
 )
 from jobs.clients.sql.sql_keys import ColumnTypes
-from jobs.clients.sql.sql_statements import one_key, quoted_table
+from jobs.clients.sql.sql_statements import one_key
 from jobs.declare.sql_lookup import SqlLookup, shown_address
 from jobs.errors import DeclarationError, RunStopped
 
@@ -44,8 +44,8 @@ async def inspect(lookup: SqlLookup, key_types: Mapping[str, str | None] | None 
                 async with engine.connect() as connection:
                     if lookup.table is not None:
                         await _find_columns(lookup, connection, engine)
-                        await _compare_types(lookup, connection, key_types or {})
                     await _try_query(lookup, connection, engine)
+                    await _compare_types(lookup, connection, key_types or {})
         except DeclarationError:
             raise
         except Exception as error:
@@ -90,8 +90,7 @@ async def _compare_types(
     lookup: SqlLookup, connection: AsyncConnection, keys: Mapping[str, str | None]
 ) -> None:
     """Raise DeclarationError for keys that the run would refuse in every row."""
-    table = quoted_table(lookup, connection.dialect.identifier_preparer.quote)
-    types = await ColumnTypes.read(connection, lookup, table)
+    types = await ColumnTypes.read(connection, lookup)
     refused = [text for name in lookup.keys if (text := types.refusal(name, keys.get(name)))]
     DeclarationError.raise_for(f"lookup {lookup.name}: {text}" for text in refused)
 

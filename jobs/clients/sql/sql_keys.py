@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from jobs.clients.sql.sql_statements import one_key
+from jobs.clients.sql.sql_statements import one_key, quoted_table
 from jobs.declare.sql_lookup import SqlLookup
 
 # converts a key's value for the driver; ValueError if it cannot be compared
@@ -83,9 +83,10 @@ TYPES_OF = sa.text(
     "WHERE typtype <> 'd'"
 )  # without a length, "character" would mean one character
 WITHOUT_ZONE, WITH_ZONE = "timestamp without time zone", "timestamp with time zone"
-# types of a select's parameters that asyncpg would change a value for, as 1.4 to 1 for an integer:
-# its name -> PostgreSQL's
-CHANGING = {
+# types of a select's parameters for which asyncpg changes or refuses a value, as 1.4 to 1 for an
+# integer: its name -> PostgreSQL's
+PARAMETERS = {
+    "text": "text", "varchar": "text", "bpchar": "bpchar",
     **dict.fromkeys(("int2", "int4", "int8", "oid"), "bigint"),
     "float4": "real", "float8": "double precision", "date": "date",
     "timestamp": WITHOUT_ZONE, "timestamptz": WITH_ZONE,
@@ -113,14 +114,13 @@ class ColumnTypes:
         self.types = types
 
     @classmethod
-    async def read(
-        cls, connection: AsyncConnection, lookup: SqlLookup, quoted_table: str
-    ) -> "ColumnTypes":
+    async def read(cls, connection: AsyncConnection, lookup: SqlLookup) -> "ColumnTypes":
         """Read the types of the lookup's table, or on PostgreSQL of its select's keys."""
         dialect = connection.dialect.name
         types: dict[str, str] = {}
         if lookup.table is not None and dialect == "postgresql":
-            found = await connection.execute(TYPES_OF, {"table": quoted_table})
+            table = quoted_table(lookup, connection.dialect.identifier_preparer.quote)
+            found = await connection.execute(TYPES_OF, {"table": table})
             types = dict(iter(found.tuples()))
         elif dialect == "postgresql":
             types = await _types_of_select(connection, lookup)
@@ -153,15 +153,19 @@ class ColumnTypes:
         if kind is None or key is None:
             return None
         fitting = (SQLITE_KEYS_OF if self._dialect == "sqlite" else KEYS_OF)[kind]
-        if key in fitting:
+        name = fitting[0].replace("decimal", "decimal(38, 10)")
+        cure = f'Write "cast({self._lookup.keys[column]} as {name})".'
+        is_select = self._lookup.table is None
+        # in a select the database compares, but its driver takes a text for a text only
+        if (kind == "text") == (key == "string") if is_select else key in fitting:
             return None
-        kind = fitting[0].replace("decimal", "decimal(38, 10)")
-        cure = f'"cast({self._lookup.keys[column]} as {kind})"'
-        return (
-            f"keys.{column}: the key is {key}, and the column {column} of {self._lookup.table} is "
-            f"{self.types[column]}; they are not compared, because a database would match values "
-            f"that differ. Write {cure}."
+        other = (
+            f"the select compares :{column} as {self.types[column]}"
+            if is_select
+            else f"the column {column} of {self._lookup.table} is {self.types[column]}; they are "
+            "not compared, because a database would match values that differ"
         )
+        return f"keys.{column}: the key is {key}, and {other}. {cure}"
 
     def fits(self) -> list[Fit]:
         """Return a converter for each part of the key."""
@@ -175,8 +179,6 @@ class ColumnTypes:
         def fit(value: Any) -> Any:
             if isinstance(value, float) and math.isnan(value):
                 raise ValueError(f"keys.{column}: NaN equals no value, so it cannot be a key")
-            if self._lookup.table is None:  # the database compares, by rules of its making
-                return convert(value)
             if refused := self.refusal(column, kind_of_value(value)):
                 raise ValueError(refused)
             return convert(value)
@@ -200,9 +202,9 @@ async def _types_of_select(connection: AsyncConnection, lookup: SqlLookup) -> di
     keys = {f"key_{number}": name for number, name in enumerate(lookup.keys)}
     pairs = zip(compiled.positiontup, prepared.get_parameters(), strict=True)
     return {
-        keys[name]: CHANGING[type_.name]
+        keys[name]: PARAMETERS[type_.name]
         for name, type_ in pairs
-        if name in keys and type_.name in CHANGING
+        if name in keys and type_.name in PARAMETERS
     }
 
 

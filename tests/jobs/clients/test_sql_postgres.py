@@ -424,6 +424,25 @@ def test_a_select_gets_its_values_as_parameters_only(lookup):
     assert ask(declared, ("N1", 9), ("N10", 9), (injected, 9)) == [(1, ":no"), None, None]
 
 
+@pytest.mark.parametrize(
+    ("key", "kind", "message"),
+    [
+        ("N1", "string", 'the key is string, and the select compares :n as bigint. Write "cast(k '),
+        (1, "bigint", 'the key is bigint, and the select compares :t as text. Write "cast(j '),
+    ],
+)
+def test_a_text_for_a_number_of_a_select_is_refused_with_the_cure(lookup, key, kind, message):
+    declared = lookup(
+        select="SELECT seats FROM fleet.planes WHERE seats = :n AND tailnum = :t",
+        keys={"n": "k", "t": "j"},
+    )
+    with pytest.raises(DeclarationError) as before:
+        asyncio.run(inspect(declared, {"n": kind if kind == "string" else "int", "t": kind}))
+    assert message in str(before.value)
+    (failure,) = ask(declared, (key, key))
+    assert message in str(failure)
+
+
 @pytest.fixture
 def in_kathmandu(monkeypatch):
     """The zone in which the driver reads a time without a zone."""

@@ -164,6 +164,15 @@ def test_sqlite_refuses_a_timestamp_as_key_rather_than_a_silent_miss(database, b
     assert ask(declared, (dt.date(2013, 1, 10), 1)) == [(7,)]
 
 
+def test_a_select_of_sqlite_refuses_a_timestamp_as_key_too(database):
+    declared = lookup(
+        database, table=None, select="SELECT n FROM every WHERE at = :at", keys={"at": "at"},
+        returns="n INT",
+    )  # fmt: skip
+    (failure,) = ask(declared, (dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC),))
+    assert "SQLite has no timestamps" in str(failure)
+
+
 def test_a_select_of_the_users_own_is_asked_with_parameters(database):
     declared = lookup(
         database,
