@@ -1,6 +1,7 @@
 """Reduces a failed Spark job to its cause: a task's error, or a summary of Java's errors."""
 
 import re
+import traceback
 
 from jobs import errors
 from jobs.errors import TidegateError
@@ -30,7 +31,19 @@ def explain_error(error: Exception) -> str:
             "memory. Run fewer tasks "
             "at once, or give them more memory; what was answered is in the ledger."
         )
+    if _is_of_the_gateway(error):
+        return (
+            "Spark's Java ended or was killed, as by a lack of memory. Give the machine or the "
+            "container more memory, or Java less; what was answered is in the ledger."
+        )
     return cause
+
+
+def _is_of_the_gateway(error: Exception) -> bool:
+    """Returns whether Python lost the connection to Java, whose sockets only Py4J uses."""
+    frames = traceback.extract_tb(error.__traceback__)
+    is_network = isinstance(error, OSError) or type(error).__name__ == "Py4JNetworkError"
+    return is_network and any("py4j" in frame.filename for frame in frames)
 
 
 def root_cause(error: Exception) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
+from pyspark.java_gateway import launch_gateway
 
 from jobs.errors import DeclarationError
 from jobs.input.day import find_input
@@ -138,3 +139,16 @@ def test_a_worker_killed_in_every_attempt_is_reported_with_the_cure_and_the_log(
 
 def test_an_error_that_is_not_known_is_reported_by_its_innermost_cause():
     assert explain_error(ValueError("no\nsuch thing")) == "ValueError: no"
+
+
+@pytest.mark.process
+def test_a_java_that_was_killed_is_reported_as_such():
+    gateway = launch_gateway()
+    gateway.proc.kill()
+    gateway.proc.wait()
+    gateway.proc.stdin.close()
+    for _ in range(2):  # over the connection that Java left, and over a new one
+        with pytest.raises(Exception, match=r".+") as failed:
+            gateway.jvm.java.lang.System.currentTimeMillis()
+        assert explain_error(failed.value).startswith("Spark's Java ended or was killed, as by a")
+    gateway.shutdown()
