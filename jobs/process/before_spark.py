@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.declare.coroutine_lookup import CoroutineLookup
+from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.inputs import TABLES, Input
 from jobs.declare.vendor_jobs import JobLookup, places_of_jobs
 from jobs.errors import DeclarationError, TidegateError
@@ -81,6 +83,12 @@ class BeforeSpark:
         return not self.enrichment.input.only_changed and bool(
             places_of_jobs(self.enrichment.lookups)
         )
+
+    @property
+    def runs_code_of_users(self) -> bool:
+        """Whether a lookup may print, or block or end its process."""
+        of_users = (AsyncFunctionLookup, CoroutineLookup)
+        return any(isinstance(lookup, of_users) for lookup in self.enrichment.lookups)
 
     def list_files(self, days: Sequence[str]) -> None:
         """Notes the files of these days, for `is_short` and `files_version`."""

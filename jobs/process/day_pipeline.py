@@ -30,6 +30,7 @@ from jobs.process.day_events import (
     DaysWarning,
 )
 from jobs.process.day_options import DayOptions
+from jobs.process.program_thread import WaitForEnd
 from jobs.process.publish_decision import (
     Quality,
     kept,
@@ -37,7 +38,7 @@ from jobs.process.publish_decision import (
     publish_or_hold_back,
     render_report,
 )
-from jobs.process.spark_submit import ProgramResult, SparkSubmit, WaitForEnd, ended
+from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended
 from jobs.run.engines.engine import LOCAL
 from jobs.run.enrich_day import SETTLED, WAITING, day_run_id
 from jobs.schema.records import DayRecord, UnwrittenRun
@@ -295,7 +296,10 @@ class _Run:
             {"log": str(log), "engine": submit.engine, "jobs_only": bool(more)},
         )
         self._before.list_files(days)
-        submit = submit.for_short_run() if self._before.is_short(days) else submit
+        is_short = self._before.is_short(days)
+        submit = submit.for_short_run() if is_short else submit
+        if not is_short or len(days) > 1 or self._before.runs_code_of_users:
+            submit = replace(submit, in_process=False)
         with (
             self._before.handed_over() as handed_over,
             submit.started(

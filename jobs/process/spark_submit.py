@@ -16,6 +16,7 @@ from typing import Self
 
 from jobs.errors import LOG_SAYS_MORE, DeclarationError
 from jobs.process.process_guard import command_under_guard
+from jobs.process.program_thread import WaitForEnd, kept_at_work, started_in_thread
 from jobs.process.spark_conf import read_settings, refuse_own_settings, settings_from_environment
 from jobs.run.coordinator.link_server import link_ports
 from jobs.run.engines import local_master
@@ -25,8 +26,6 @@ from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
 from jobs.storage.machine import low_limits
 from jobs.tables.leases.day_leases import Lease
 
-# waits so many s, or to the end; returns the exit status, None while it runs
-WaitForEnd = Callable[[float | None], int | None]
 HERE = Path(__file__).resolve().parent
 LOGGING = HERE / "log4j2.properties"
 PROGRAM = HERE.parent / "run" / "enrich_day.py"
@@ -88,6 +87,8 @@ class SparkSubmit:
         environment: Of the program, added to ours.
         grace: s between SIGTERM and SIGKILL.
         engine: Of the run.
+        in_process: Whether a short run of a day, without code of users, may share this process, as
+            this process ends when its user interrupts it.
     """
 
     master: str = "local[2]"
@@ -96,7 +97,9 @@ class SparkSubmit:
     environment: Mapping[str, str] = field(default_factory=dict)
     grace: float = 10.0
     engine: str = SPARK
+    in_process: bool = False
 
+    @contextlib.contextmanager
     def started(
         self,
         reference: str,
@@ -106,7 +109,7 @@ class SparkSubmit:
         log: Path,
         options: Sequence[str] = (),
         leases: Sequence[Lease] = (),
-    ) -> contextlib.AbstractContextManager[WaitForEnd]:
+    ) -> Iterator[WaitForEnd]:
         """Starts the program for these days, as `program_started` does.
 
         Args:
@@ -119,9 +122,14 @@ class SparkSubmit:
                 ended.
         """
         arguments = ["--enrichment", reference, "--day", *days, "--run-id", run_id, *options]
-        return self.program_started(
-            PROGRAM, arguments, name=f"{reference} {days[0]}", log=log, leases=leases
-        )
+        with (
+            started_in_thread([*arguments, "--engine", self.engine], log, leases)
+            if self.in_process
+            else self.program_started(
+                PROGRAM, arguments, name=f"{reference} {days[0]}", log=log, leases=leases
+            )
+        ) as wait:
+            yield wait
 
     @contextlib.contextmanager
     def program_started(
@@ -158,7 +166,7 @@ class SparkSubmit:
                 pass_fds=[lease.file for lease in leases if lease.file is not None],
             )  # fmt: skip
             wait = _waiting_for(process)
-            with _kept_at_work(leases, wait):
+            with kept_at_work(leases, wait):
                 try:
                     from jobs.tables import publishing  # noqa: F401  # imports Delta meanwhile, not after the checks
 
@@ -376,18 +384,6 @@ def ended(code: int, log: Path, free: Callable[[Path], int] = _free) -> ProgramR
     return ProgramResult(
         code, f"The run's program {how}, before the day was done.{full}{LOG_SAYS_MORE}{log}"
     )
-
-
-@contextlib.contextmanager
-def _kept_at_work(leases: Sequence[Lease], wait: WaitForEnd) -> Iterator[None]:
-    """Keeps the leases if the body raises, as for a second Ctrl-C, while the program is at work."""
-    try:
-        yield
-    except BaseException:
-        if wait(0) is None:
-            for lease in leases:
-                lease.keep()
-        raise
 
 
 def _waiting_for(process: subprocess.Popen[bytes]) -> WaitForEnd:

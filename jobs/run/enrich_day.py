@@ -21,11 +21,11 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.loading import load
@@ -40,6 +40,7 @@ from jobs.errors import (
 )
 from jobs.run.day import run_day
 from jobs.run.day_run import Report
+from jobs.run.engines.engine import LOCAL, SPARK
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.plan.options import RunOptions
 from jobs.run.terminal import Terminal
@@ -69,14 +70,37 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     several = len(options.day) > 1 or options.in_turn
     status = WROTE
-    terminal = Terminal()
-    for day in options.day:
-        run_id = day_run_id(options.run_id, day) if several else options.run_id
-        end = _Day(options, day, run_id, terminal).run()
-        status = status or end.status
-        if not end.may_go_on:
-            break
+    with _message_stream(options.log) as messages:
+        terminal = Terminal(messages)
+        for day in options.day:
+            run_id = day_run_id(options.run_id, day) if several else options.run_id
+            end = _Day(options, day, run_id, terminal).run()
+            status = status or end.status
+            if not end.may_go_on:
+                break
     return status
+
+
+@contextmanager
+def _message_stream(log: Path | None) -> Iterator[TextIO]:
+    """Yields the stream for messages: stderr, or a file, which then gets the log too."""
+    if log is None:
+        yield sys.stderr
+        return
+    messages = log.open("w", encoding="utf-8", errors="backslashreplace")
+    logger, handler = logging.getLogger(), _LogLines(messages)
+    logger.addHandler(handler)
+    try:
+        yield messages
+    finally:
+        logger.removeHandler(handler)
+        with suppress(OSError):
+            messages.close()
+
+
+class _LogLines(logging.StreamHandler[TextIO]):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # of logging
+        """Leaves out what a full disk does not take, where logging prints a traceback."""
 
 
 def day_run_id(run_id: str, day: str) -> str:
@@ -119,7 +143,7 @@ class _Day:
         enrichment, day, run_id, rules = self._begun()
         return run_day(
             enrichment, day, run_id, rules=rules, checks=options.checks, compared=options.compared,
-            report=self._report,
+            engine=options.engine, report=self._report,
         )  # fmt: skip
 
     def _begun(self) -> tuple[Enrichment, str, str, RunOptions]:
@@ -144,7 +168,7 @@ class _Day:
         """Reports why the day is not written, or not checked."""
         if not isinstance(error, TidegateError):
             logging.getLogger("tidegate").error("unexpected error", exc_info=error)
-            reason = with_log(f"{explain_error(error)}{low_limits()}")
+            reason = with_log(f"{explain_error(error)}{low_limits()}", self._options.log)
             self._report({"kind": "failed", "day": self._day, "reason": reason})
             return DayEnd(FAILED, may_go_on=False)
         stopped = isinstance(error, RunStopped | RowFailed)
@@ -168,9 +192,9 @@ class _Day:
             self._to_file(event)
 
 
-def with_log(reason: str) -> str:
-    log = os.environ.get(LOG_VARIABLE)
-    return f"{reason}{LOG_SAYS_MORE}{log}" if log else reason
+def with_log(reason: str, log: Path | None = None) -> str:
+    path = log or os.environ.get(LOG_VARIABLE)
+    return f"{reason}{LOG_SAYS_MORE}{path}" if path else reason
 
 
 def _wait_for_decision(
@@ -250,6 +274,8 @@ def _options(
         metavar="FOLDER",
         help="of files that say which rows changed, by day",
     )
+    parser.add_argument("--engine", choices=(SPARK, LOCAL), help="by default the environment's")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="for messages, in place of stderr")
     options = parser.parse_args(arguments)
     options.run_id = options.run_id or new_id().hex
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", options.run_id):

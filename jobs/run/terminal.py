@@ -1,10 +1,9 @@
 """Writes events of a run as lines for a person who reads its log."""
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO
 
 from jobs.wording import counted, printable
 
@@ -38,8 +37,8 @@ def limit_line(lookup: dict[str, Any]) -> str:
 
 
 class Terminal:
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, output: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._output, self._clock = output, clock
         self._last = 0.0
         # the last progress, if it came too soon after another
         self._unprinted: dict[str, Any] | None = None
@@ -78,4 +77,4 @@ class Terminal:
 
     def _print(self, text: str) -> None:
         with suppress(OSError):  # a log that a full disk does not take stops no day
-            print(text, file=sys.stderr, flush=True)
+            print(text, file=self._output, flush=True)

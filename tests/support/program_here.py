@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from jobs.process.spark_submit import WaitForEnd
+from jobs.process.program_thread import WaitForEnd
 from jobs.run import enrich_day
 
 

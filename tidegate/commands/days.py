@@ -48,11 +48,12 @@ def pipeline(reference: str, enrichment: Enrichment, options: argparse.Namespace
         options: The options that `add_wait` and `add_engine` add.
     """
     submit = spark_submit_from_environment(options.engine, options.conf)
+    is_local = submit.engine == LOCAL
     return DayPipeline(
         reference=reference,
         enrichment=enrichment,
-        quality=DayQuality(LOCAL_CHECKS) if submit.engine == LOCAL else DayQuality(),
-        submit=submit,
+        quality=DayQuality(LOCAL_CHECKS) if is_local else DayQuality(),
+        submit=replace(submit, in_process=is_local),
         wait=options.wait,
     )
 

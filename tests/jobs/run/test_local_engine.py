@@ -58,6 +58,33 @@ OF_TIME = (
     schema.attempts,
     schema.source,
 )
+NOTES = """
+import os
+
+with open("processes", "a") as notes:
+    print(os.getpid(), file=notes)
+"""
+OF_USER = """
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
+
+
+class Weather:
+    async def async_invoke(self, keys):
+        return [{"degrees": 1}]
+
+
+towns = Enrichment(
+    name="towns",
+    input=Input(path="raw"),
+    lookups=[
+        AsyncFunctionLookup(
+            name="weather", function=Weather, max_concurrency=5, timeout=5.0,
+            keys={"town": "town"}, returns="degrees INT", on_null_key="skip",
+        )
+    ],
+    output=Output(path="published"),
+)
+"""
 
 
 @pytest.fixture
@@ -174,7 +201,7 @@ def test_a_row_has_the_source_file_that_spark_gives_it(tmp_path, spark):
 
 @pytest.fixture
 def command(project, service):
-    """Starts `tidegate run` with the local engine."""
+    """Starts `tidegate run` on a declaration that notes the processes which load it."""
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     environment |= {
         "PATH": "/nowhere",
@@ -182,12 +209,13 @@ def command(project, service):
     }
     words = f"run towns --day {DAY} --package declared --engine local".split()
 
-    def start():
+    declared = declare_towns(service.url, of_lookup='on_null_key="skip", ')
+
+    def start(declared=declared):
         package = project / "declared"
         package.mkdir(exist_ok=True)
         (package / "__init__.py").touch()
-        declared = declare_towns(service.url, of_lookup='on_null_key="skip", ')
-        (package / "towns.py").write_text(declared)
+        (package / "towns.py").write_text(declared + NOTES)
         return subprocess.Popen(
             [sys.executable, "-m", "tidegate", *words], env=environment, cwd=project, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -205,15 +233,23 @@ def published(process):
 
 
 @pytest.mark.process
-def test_a_day_runs_from_the_command_line_without_java(project, service, command):
+def test_a_day_runs_from_the_command_line_without_java_in_one_process(project, service, command):
     service.answer = _answered
     assert "published   200 rows, 12 calls" in published(command())
+    assert len((project / "processes").read_text().split()) == 1
     (log,) = project.glob("data/runs/towns/*/*.log")
     assert "200 of 200 rows" in log.read_text()
 
 
 async def _answered(request):
     return web.json_response({"degrees": 1})
+
+
+@pytest.mark.process
+@pytest.mark.proof
+def test_the_code_of_a_user_runs_in_another_process(project, command):
+    assert "12 calls" in published(command(OF_USER))
+    assert len(set((project / "processes").read_text().split())) == 2
 
 
 @pytest.mark.process
