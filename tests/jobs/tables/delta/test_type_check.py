@@ -95,6 +95,16 @@ def test_a_column_that_the_table_has_with_another_type_is_named_with_both(tmp_pa
     )
 
 
+def test_a_struct_may_gain_a_field_and_loses_none(tmp_path, published):
+    publish(published, id=[1], place=[{"x": 1, "y": 2}])
+    check(tmp_path, published, id=[1], place=[{"x": 1, "y": 2, "z": 3}])
+    assert refusal(tmp_path, published, id=[1], place=[{"x": 1, "z": 3}]) == (
+        "things: input: 'place' is struct<x: long, z: long> in /part.parquet, but in /published it "
+        "is struct<x: long, y: long>. A column keeps its type: write it with that type, or under "
+        "another name."
+    )
+
+
 def test_a_column_that_the_table_has_not_yet_may_join_it(tmp_path, published):
     publish(published, id=[1], score=[0.5])
     check(tmp_path, published, id=[1], new=["x"])
