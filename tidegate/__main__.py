@@ -120,6 +120,8 @@ def _run(arguments: list[str] | None) -> int:
     except TidegateError as error:
         print(error, file=sys.stderr)
         return exit_status(options, error)
+    except BrokenPipeError:  # it may name stdout, but no file
+        raise
     except (OSError, RuntimeError) as error:
         if not _is_of_the_disk(error):
             raise
