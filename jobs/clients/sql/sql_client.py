@@ -27,8 +27,9 @@ from jobs.clients.sql.sql_statements import (
     one_key,
     plain,
 )
-from jobs.declare.answers.answer_casts import cast_all
+from jobs.declare.answers.answer_casts import AnswerColumn, cast_all
 from jobs.declare.answers.json_text import read_json
+from jobs.declare.answers.times import shown
 from jobs.declare.lookup import Key
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.errors import TidegateError
@@ -234,16 +235,24 @@ class SqlClient(BatchingClient):
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
         typed = zip(self._columns, (answer[name] for name in self._names), strict=True)
-        return cast_all(
-            self._columns, [as_typed(column.spark_type, value) for column, value in typed]
-        )
+        return cast_all(self._columns, [as_typed(column, value) for column, value in typed])
 
     def fallback(self, key: Key) -> None:  # noqa: ARG002  # a table has no fallback
         return None
 
 
-def as_typed(spark_type: str, value: Any) -> Any:
-    """Convert a value that the database cannot type, such as 0 for False, or JSON as text."""
+def as_typed(column: AnswerColumn, value: Any) -> Any:
+    """Convert a value that the database cannot type, such as 0 for False, or JSON as text.
+
+    Raises:
+        ValueError: A text for BINARY, whose encoding only the user knows.
+    """
+    spark_type = column.spark_type
+    if spark_type == "BINARY" and isinstance(value, str):
+        raise ValueError(
+            f"{column.name}: expected BINARY, got the text {shown(value)}; give its bytes in a "
+            "select, as decode(name, 'hex') or CAST(name AS BLOB)"
+        )
     if spark_type == "BOOLEAN":  # SQLite
         return bool(value) if value in (0, 1) else value
     if isinstance(value, str) and spark_type.startswith(("ARRAY", "MAP", "STRUCT")):

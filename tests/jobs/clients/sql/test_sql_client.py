@@ -232,6 +232,18 @@ def test_a_value_that_does_not_fit_is_named_with_its_column(database):
     assert str(wrong) == "seats: expected INT, got 'many'"
 
 
+def test_a_text_is_no_bytes_although_it_may_be_base64(database):
+    made = lookup(
+        database,
+        table=None,
+        select="SELECT 'beef' AS b WHERE :k > 0",
+        keys={"k": "k"},
+        returns="b BINARY",
+    )
+    (error,) = ask(made, (1,))
+    assert "b: expected BINARY, got the text 'beef'; give its bytes in a select" in str(error)
+
+
 def test_several_key_columns_name_one_row(database):
     declared = lookup(database, table="every", keys={"k": "k", "l": "l"}, returns="n INT")
     assert ask(declared, (1, "a"), (1, "b")) == [(7,), None]
