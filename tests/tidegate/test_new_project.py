@@ -12,6 +12,7 @@ from shutil import copytree
 import pytest
 from dotenv import dotenv_values
 
+from tests.support.free_ports import free_port
 from tidegate.__main__ import main
 from tidegate.env_file import read_env_file
 
@@ -23,9 +24,11 @@ def test_check_finds_nothing_wrong_in_a_new_project(tmp_path, monkeypatch, capsy
     assert main(["init", *kind, "shop"]) == 0
     monkeypatch.chdir(tmp_path / "shop")
     monkeypatch.delenv("TIDEGATE_LIMITS_URL", raising=False)
-    monkeypatch.setattr(os, "environ", dict(os.environ))
+    nobody = f"http://127.0.0.1:{free_port()}"  # another program may listen at the template's
+    urls = {"CREDIT_URL": nobody, "MODEL_URL": nobody}
+    monkeypatch.setattr(os, "environ", dict(os.environ) | urls)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "shop"), *sys.path])
-    assert main(["check"]) == 3  # nothing listens yet
+    assert main(["check"]) == 3  # nothing listens
     said = capsys.readouterr().out
     assert "STOPS" in said
     assert "WRONG" not in said
