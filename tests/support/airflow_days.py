@@ -21,7 +21,6 @@ from sqlalchemy import select
 
 
 def main(dag_file, runs, days):
-    # each result begins a line: Airflow's threads print too, and not always whole lines
     spec = importlib.util.spec_from_file_location("enrichments", dag_file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -38,11 +37,13 @@ def main(dag_file, runs, days):
                 .where(AssetEvent.source_run_id == run.run_id)
             )
             events = {name: [day, extra] for name, day, extra in found}
-            print(
-                "\nRESULT",
-                json.dumps({"state": task.state, "tries": task.try_number, "events": events}),
-            )
-    print("\nRESULT", json.dumps({day: deadline(run, day) for day in json.loads(days)}))
+            say({"state": task.state, "tries": task.try_number, "events": events})
+    say({day: deadline(run, day) for day in json.loads(days)})
+
+
+def say(result):
+    """Write a result at once, in a line: Airflow's threads print too, and between two writes."""
+    sys.stdout.write(f"\nRESULT {json.dumps(result)}\n")
 
 
 def deadline(run, day):
