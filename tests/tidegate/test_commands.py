@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -239,7 +240,7 @@ FULL = (
 def test_a_command_needs_no_output_and_names_the_one_that_is_full(
     tmp_path, output, status, printed
 ):
-    command = f"exec {sys.executable} -m tidegate costs {output}"
+    command = f"exec {shlex.quote(sys.executable)} -m tidegate costs {output}"
     done = subprocess.run(
         ["/bin/sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False
     )

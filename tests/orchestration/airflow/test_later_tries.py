@@ -126,7 +126,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tried(folder: Path) -> dict[str, list[Try]]:
     command = folder / "command"
-    command.write_text(COMMAND.format(python=sys.executable))
+    # resolved, as the path of a virtual environment may have spaces
+    command.write_text(COMMAND.format(python=Path(sys.executable).resolve()))
     command.chmod(0o755)
     entries = [
         {
