@@ -44,7 +44,7 @@ class LeaseKeeper:
     listeners: set[Callable[[], None]] = field(default_factory=set)
     lost_since: float | None = None
     lost_by: str = ""  # the error of the store
-    waits: str = ""  # for what of other runs, in words; empty if it does not
+    waits: str = ""  # what it waits for that other runs hold, in words, or empty
     holder: LeaseHolder = field(init=False)
     tasks: LeaseBook = field(init=False)
 

@@ -148,11 +148,8 @@ class SparkSubmit:
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            if (
-                missing := ""
-                if self.is_remote or self.engine == LOCAL
-                else why_spark_cannot_start()
-            ):
+            needs_spark = not self.is_remote and self.engine == SPARK
+            if needs_spark and (missing := why_spark_cannot_start()):
                 output.write(missing.encode())
                 output.flush()
                 yield lambda _seconds: FAILED
@@ -229,15 +226,8 @@ class SparkSubmit:
         if "spark.pyspark.python" in conf:  # otherwise the driver would use it too
             conf.setdefault("spark.pyspark.driver.python", sys.executable)
         settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-        return [
-            str(find_script()),
-            "--master",
-            self.master,
-            "--name",
-            name,
-            *settings,
-            str(program),
-        ]
+        options = ["--master", self.master, "--name", name, *settings]
+        return [str(find_script()), *options, str(program)]
 
 
 def archived_classes() -> str:

@@ -237,7 +237,7 @@ FULL = (
         ("2>&1 >/dev/full", 1, FULL),
     ],
 )
-def test_a_command_needs_no_output_and_names_the_one_that_is_full(
+def test_a_command_runs_with_its_output_closed_and_names_a_full_output(
     tmp_path, output, status, printed
 ):
     command = f"exec {shlex.quote(sys.executable)} -m tidegate costs {output}"

@@ -367,7 +367,7 @@ def test_a_value_that_the_database_cannot_take_is_the_error_of_its_own_key(looku
     assert not answers[50].passing
 
 
-def test_a_text_that_an_extensions_type_refuses_is_the_error_of_its_own_key(lookup, postgres):
+def test_a_text_that_ltree_refuses_is_an_error_of_that_key_only(lookup, postgres):
     database = postgres.new_database()
     postgres.execute(
         "CREATE TABLE words (k TSVECTOR, n INT); INSERT INTO words VALUES ('a b', 1), ('c', 2)",

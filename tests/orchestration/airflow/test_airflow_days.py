@@ -5,8 +5,8 @@ is the command.
 import datetime as dt
 import json
 import re
-import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +19,8 @@ pytestmark = pytest.mark.process
 
 # stands for the Python that the manifest names: what it is to say is in a file per day, a line for
 # each time, in which tabs divide what it says of several days
-COMMAND = """import json, os, signal, sys
+COMMAND = """#!{python}
+import json, os, signal, sys
 from pathlib import Path
 
 words = sys.argv[3:]
@@ -131,10 +132,10 @@ def ended(tmp_path_factory):
     (says / "2026-02-02").write_text(said("published", "2026-02-02"))
     stopped = [said(state, "2026-03-01") for state in ("stopped: service", "published")]
     (says / "2026-03-01").write_text("\n".join(stopped))
-    program = root / "command.py"
-    program.write_text(COMMAND.format(asked=str(root / "asked"), folder=str(says)))
     command = root / "command"
-    command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(program)])} "$@"\n')
+    # resolved, as the path of a virtual environment may have spaces
+    python = Path(sys.executable).resolve()
+    command.write_text(COMMAND.format(python=python, asked=str(root / "asked"), folder=str(says)))
     command.chmod(0o755)
     manifest = json.loads(manifest_file.read_text()) | {
         "python": str(command),
