@@ -5,19 +5,18 @@ holds the key, or the input columns that make it. The input is not changed: a ro
 returns when its day is run again.
 """
 
-import dataclasses
 import json
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from pyarrow import fs
-
 from jobs.commands.forgetting.derived_keys import forget_derived
 from jobs.commands.forgetting.forgotten_evidence import clean_records, delete_logs, find_traces
 from jobs.commands.forgetting.forgotten_keys import in_order, possible_texts
+from jobs.commands.forgetting.forgotten_windows import remake_windows
+from jobs.commands.forgetting.former_places import former_places
 from jobs.commands.ledgers import Kept, without_ledger
 from jobs.commands.vacuum import vacuum
 from jobs.declare.enrichment import Enrichment
@@ -27,11 +26,6 @@ from jobs.ledger.changes.erasure import forget as forget_in_ledger
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, versions
 from jobs.process.publish_decision import Quality, render_report
-from jobs.process.quiet_spark import quiet_session
-from jobs.schema.records import DayFacts, DeclaredFacts
-from jobs.storage.stored_files import open_filesystem
-from jobs.storage.urls import absolute, below
-from jobs.streams.published_sources import sources
 from jobs.tables.delta.asked_keys import (
     KeysOf,
     days_without_runs,
@@ -39,7 +33,6 @@ from jobs.tables.delta.asked_keys import (
     partly_deleted,
 )
 from jobs.tables.derived.summaries import summarize
-from jobs.tables.derived.window_tables import publish_windows
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import at_work, last_runs, leased
 from jobs.tables.leftovers import delete_what_crashes_left, require_log
@@ -275,75 +268,3 @@ def _erase(enrichment: Enrichment, day: str, keys: KeysOf, had: dict[str, str]) 
         assert record is not None  # checked before anything began
         files = [file for published, file in files_of_days(enrichment) if published == day]
         return without_rows(record, files, keys, run_id=run_id, lease=lease)
-
-
-def former_places(lookup: str, readers: Iterable[Enrichment]) -> tuple[str, ...]:
-    """Return the places that `forget` does not look at, and that may hold keys of the lookup.
-
-    They are known by the records of runs, also of enrichments that are not declared any more.
-
-    Args:
-        lookup: Its name.
-        readers: The enrichments that have it now; their places are left out.
-    """
-    declared = {place for one in readers for _, place in _places(one.facts(), lookup)}
-    found: dict[str, str] = {}
-    for folder in sorted(run_records.ROOT.glob("*/")):
-        for record in run_records.load(folder.name):
-            facts = record.facts.declared
-            if any(one.name == lookup for one in facts.lookups):
-                found |= {place: what for what, place in _places(facts, lookup)}
-    return tuple(
-        f"the {what} {place}"
-        for place, what in found.items()
-        if place not in declared and (what == "Iceberg table" or _is_there(place))
-    )
-
-
-def _places(declared: DeclaredFacts, lookup: str) -> Iterator[tuple[str, str]]:
-    yield "table", absolute(declared.table)
-    if declared.ledger is not None:
-        yield "ledger", below(absolute(declared.ledger), lookup)
-    if declared.parquet:
-        yield "folder", absolute(declared.parquet)
-    if declared.iceberg:
-        yield "Iceberg table", declared.iceberg
-
-
-def _is_there(folder: str) -> bool:
-    try:
-        filesystem, path = open_filesystem(folder)
-        return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
-    except OSError:  # as where a store is not reached: it may be there
-        return True
-
-
-def remake_windows(enrichment: Enrichment, day: str) -> None:
-    """Make and publish the windows of the published day from its current files.
-
-    Raises SparkFailed if Spark cannot make them, TidegateError if they cannot be published.
-    """
-    record = last_published(enrichment.name, day, table=enrichment.output.path)
-    if not enrichment.windows or record is None:
-        return
-    with quiet_session(f"{enrichment.name} windows {day}", "make the windows") as spark:
-        from jobs.run.engines.engine import SparkEngine
-        from jobs.run.windows.window_rows import write_windows
-
-        declared = dataclasses.replace(record.facts.declared, windows=enrichment.facts().windows)
-        facts = dataclasses.replace(record.facts, declared=declared)
-        facts = dataclasses.replace(facts, input_files=_all_input_files(facts), windows=())
-        facts = write_windows(SparkEngine(spark), facts)
-    record = run_records.save(dataclasses.replace(record, facts=facts))
-    for window in enrichment.windows:
-        publish_windows(enrichment, window, record)
-
-
-def _all_input_files(facts: DayFacts) -> tuple[str, ...]:
-    """Return the input files of all batches of a stream; a record has only the last batch."""
-    read_by_rows = frozenset().union(*map(sources, facts.files))
-    return (
-        facts.input_files
-        if read_by_rows <= {*facts.input_files}
-        else tuple(sorted(read_by_rows.union(facts.input_files)))
-    )

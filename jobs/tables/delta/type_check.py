@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, Field, Schema
+from deltalake import DeltaTable, Schema
 
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError, TidegateError
@@ -14,17 +14,7 @@ from jobs.input.delta import nullable
 from jobs.input.types import LOCAL
 from jobs.tables.delta.column_types import extends, type_name
 from jobs.tables.delta.delta_log import day_type, table_at
-
-APPEND_ONLY = "delta.appendOnly"
-CONSTRAINT = "delta.constraints."
-MAPPING = "delta.columnMapping.mode"
-# features that a commit of ours observes, or that ask nothing of it without the rules below
-OBSERVED = {
-    *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"),
-    *("columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"),
-    *("variantType", "variantType-preview"),
-}
-IDENTITY_COLUMNS = 6  # the writer version that brings them; the version 7 lists its features
+from jobs.tables.delta.table_rules import broken_rules
 
 # opens the published table, if it exists. Raises TidegateError
 OpenTable = Callable[[], DeltaTable | None]
@@ -176,40 +166,3 @@ def _holds_local_times(kind: pa.DataType, *, in_maps: bool) -> bool:
         return False
     inner = (kind.field(number).type for number in range(kind.num_fields))
     return bool(kind == LOCAL) or any(_holds_local_times(one, in_maps=in_maps) for one in inner)
-
-
-def broken_rules(table: DeltaTable) -> Iterator[str]:
-    """Yields each rule of a table that a run would break, with the cure."""
-    protocol, settings = table.protocol(), table.metadata().configuration
-    features = set(protocol.writer_features or ()) - OBSERVED
-    if protocol.min_writer_version == IDENTITY_COLUMNS:
-        features.add("identityColumns")
-    for feature in sorted(features):
-        yield f"has the Delta feature {feature}, which a run does not write. Drop the feature"
-    if settings.get(APPEND_ONLY, "").lower() == "true":
-        yield f"takes no day again ({APPEND_ONLY} is true). Set it to false"
-    if (mapping := settings.get(MAPPING, "none")) != "none":
-        yield (
-            f"has a column mapping ({MAPPING} is {mapping!r}): readers would find null in the "
-            "columns of a run. Set it to none"
-        )
-    for name, condition in settings.items():
-        if name.startswith(CONSTRAINT):
-            yield (
-                f"has the constraint {name.removeprefix(CONSTRAINT)}, {condition}, which a run "
-                "does not check. Drop it, and declare an expectation instead"
-            )
-    for field in table.schema().fields:
-        yield from _rules_of_column(field)
-
-
-def _rules_of_column(field: Field) -> Iterator[str]:
-    if expression := field.metadata.get("delta.generationExpression"):
-        yield f"computes {field.name} as {expression}, which a run does not. Drop the column"
-    if "delta.invariants" in field.metadata:
-        yield f"has an invariant of {field.name}, which a run does not check. Drop it"
-    if not field.nullable:
-        yield (
-            f"takes no null in {field.name}, which a run does not check. Drop NOT NULL, and "
-            "declare an expectation instead"
-        )

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.commands.compact import compact
-from jobs.commands.explaining.explain import request_text
+from jobs.commands.explaining.request_text import request_text
 from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
 from jobs.ledger.keys import key_text

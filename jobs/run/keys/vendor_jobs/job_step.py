@@ -5,39 +5,32 @@ nor an open job covers. If jobs stay open, the day waits: the run ends, and the 
 """
 
 import asyncio
-import datetime as dt
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from jobs.arrow_values import one_chunk
 from jobs.clients.vendor_session import VendorSession
-from jobs.declare.answers.answer_json import dump
-from jobs.declare.ledger_settings import Ttl
 from jobs.declare.limits.budgets import Budget
-from jobs.declare.vendor_jobs import Item, JobLookup
+from jobs.declare.vendor_jobs import JobLookup
 from jobs.errors import BudgetExhausted, LedgerError
-from jobs.ledger.answers import ANSWERS, SCHEMA
+from jobs.ledger.answers import SCHEMA
 from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
 from jobs.ledger.plan import LedgerPlan
-from jobs.ledger.selection import Search
 from jobs.run.keys.day_keys import SparkRows
-from jobs.run.keys.driver_keys import DriverKeys, KeyRows
+from jobs.run.keys.driver_keys import KeyRows
 from jobs.run.keys.hits import Hits, open_folder
 from jobs.run.keys.key_texts import TEXT
 from jobs.run.keys.vendor_jobs.day_jobs import DayJobs
 from jobs.run.keys.vendor_jobs.item_limit import ItemLimit
 from jobs.run.keys.vendor_jobs.job_budgets import Free, JobBudgets
-from jobs.run.keys.vendor_jobs.job_items import JobItems
 from jobs.run.keys.vendor_jobs.job_submission import JobSubmission, never_sent
 from jobs.run.keys.vendor_jobs.job_watch import JobWatch, Look
+from jobs.run.keys.vendor_jobs.key_records import KeyRecords
 from jobs.run.keys.vendor_jobs.waiting_days import waiting_sentence
 from jobs.run.keys.vendor_jobs.waits import Waits
-from jobs.schema.columns import NOT_REPEATED
 from jobs.wording import counted
 
 TOKEN_BYTES = 8
@@ -242,96 +235,3 @@ class _JobStep:
 
 def _keys_are(count: int) -> str:
     return f"{counted(count, 'key')} {'is' if count == 1 else 'are'}"
-
-
-class KeyRecords:
-    """Finds the outcome of each key of a day.
-
-    Args:
-        hits: The keys, without outcomes.
-        lookup: Their lookup.
-        jobs: Of the day.
-        ttl: The limits of ages.
-        clock: Seconds since the epoch.
-    """
-
-    def __init__(
-        self, hits: Hits, lookup: JobLookup, jobs: DayJobs, ttl: Ttl, clock: Callable[[], float]
-    ) -> None:
-        self._hits, self._lookup, self._jobs = hits, lookup, jobs
-        self._ttl, self._clock = ttl, clock
-        self._search = Search(jobs.files.folder, jobs.texts)
-
-    # -- records -----------------------------------------------------------------------------------
-    def settled(self) -> pa.Table:
-        """Returns the record of each key that needs no job, as rows find it.
-
-        What came since the day waits holds to its end, whatever its age.
-        """
-        now = self._clock()
-        self._search.update(round(now * 1e6))
-        waited = dt.timedelta(seconds=max(0.0, now - self._jobs.since))
-        waited += dt.timedelta(milliseconds=1)  # an answer as old as a limit is too old
-        at_least = {
-            name: None if value is None else max(value, waited)
-            for name, value in vars(self._ttl).items()
-        }
-        found = self._search.selected(now_us=round(now * 1e6), ttl=Ttl(**at_least)).answers
-        is_answer = pc.is_in(found["outcome"], value_set=pa.array(ANSWERS))
-        since = pa.scalar(round(self._jobs.since * 1e6), pa.timestamp("us", "UTC"))
-        is_older = pc.less(found["answered_at"], since)
-        is_final = pc.equal(found["outcome"], "error")
-        is_spent = pc.is_in(found["key"], value_set=self._jobs.without_retries_left())
-        settles = pc.or_(pc.or_(is_answer, is_older), pc.or_(is_final, is_spent))
-        settles = pc.and_(settles, pc.not_equal(found["outcome"], "asked"))
-        return found if pc.all(settles).as_py() else found.filter(settles)  # which copies it
-
-    def with_lost(self, records: pa.Table) -> pa.Table:
-        """Returns the records, and one for each further key of a job that is lost."""
-        lost = pa.concat_tables(
-            [SCHEMA.empty_table(), *map(self._lost_records, sorted(self._jobs.lost))]
-        )
-        is_known = pc.is_in(lost["key"], value_set=one_chunk(records["key"]))
-        of_day = pc.is_in(lost["key"], value_set=self._jobs.texts)
-        return pa.concat_tables([records, lost.filter(pc.and_not(of_day, is_known))])
-
-    def _lost_records(self, token: str) -> pa.Table:
-        intent = self._jobs.intent(token)
-        words = dump(
-            f"job {token} may have been submitted, and its id is lost; {NOT_REPEATED}, unless "
-            f"`tidegate jobs forget {token}` lets go of it"
-        )
-        keys, count = intent.keys[KEY], intent.keys.num_rows
-        at = pa.scalar(round(intent.at * 1e6), pa.timestamp("us", "UTC"))
-        values = ("asked", words.decode(), at, intent.run_id)
-        return pa.table([keys, *(pa.repeat(value, count) for value in values)], schema=SCHEMA)
-
-    def unsent(self, records: pa.Table, intents: Sequence[Intent]) -> pa.Array:
-        """Returns the keys that neither a record nor one of these intents covers."""
-        keys = self._jobs.texts
-        for known in (records["key"], *(intent.keys[KEY] for intent in intents)):
-            keys = keys.filter(pc.invert(pc.is_in(keys, value_set=one_chunk(known))))
-        return keys
-
-    # -- values ------------------------------------------------------------------------------------
-    def values(self, texts: pa.Array | pa.ChunkedArray) -> pa.Table:
-        """Returns TEXT and the columns of the key, for each of these keys that the day has."""
-        keys, wanted = self._hits.keys, self._hits.keys.wanted
-        lines = wanted.filter(pc.is_in(wanted[TEXT], value_set=one_chunk(texts)))
-        if isinstance(keys, DriverKeys):
-            found = keys.table(lines)
-        else:
-            found = keys.frame(lines).select(*self._hits.names, TEXT).toArrow()
-            found = found.filter(pc.is_in(found[TEXT], value_set=one_chunk(texts)))
-        return found.select([*self._hits.names, TEXT])
-
-    def items(self, intent: Intent) -> Sequence[Item] | None:
-        """Returns the items of a job in order; None if this run does not know their keys."""
-        keys = intent.keys
-        if keys.num_columns == 1:  # personal keys
-            known = self.values(keys[KEY])
-            places = pc.index_in(keys[KEY], value_set=one_chunk(known[TEXT]))
-            if places.null_count:
-                return None
-            keys = known.select([TEXT, *self._hits.names]).take(places)
-        return JobItems(keys, tuple(self._lookup.keys))

@@ -7,7 +7,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from jobs.tables.delta.type_check import broken_rules
+from jobs.tables.delta.table_rules import broken_rules
 from tests.support.delta_logs import change_table, metadata, protocol
 
 # of the Delta protocol: those that only writers need to know, and those of readers too

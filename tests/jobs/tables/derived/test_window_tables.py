@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from jobs.commands.forgetting.forget import remake_windows
+from jobs.commands.forgetting.forgotten_windows import remake_windows
 from jobs.errors import DeclarationError, TidegateError
 from jobs.run.day import run_day
 from jobs.storage.parquet_files import parquet_source
