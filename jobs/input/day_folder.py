@@ -53,14 +53,15 @@ class DayFolder:
         _refuse_broken_links(declared, declared.folder(day))
         files, folders = list_or_refuse(stored_files.entries_in, declared.folder(day))
         files = [file for file in files if not file.name.startswith(HIDDEN)]
-        read = tuple(file for file in files if is_of_format(file.name, declared))
-        others = [
-            file.name
-            for file in files
-            if file not in read and not file.name.lower().endswith(CHECKSUM)
-        ]
         return cls(
-            read, tuple(name for name in folders if not name.startswith(HIDDEN)), tuple(others)
+            tuple(file for file in files if is_of_format(file.name, declared)),
+            tuple(name for name in folders if not name.startswith(HIDDEN)),
+            tuple(
+                file.name
+                for file in files
+                if not is_of_format(file.name, declared)
+                and not file.name.lower().endswith(CHECKSUM)
+            ),
         )
 
 

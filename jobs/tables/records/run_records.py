@@ -63,7 +63,8 @@ def days_changed(enrichment: str, since: float) -> list[str]:
 def spark_logs(enrichment: str, day: str = "*") -> list[tuple[str, str, Path]]:
     """Returns day, run and path of each log; an earlier version wrote `<run>.spark.log`."""
     found = sorted((ROOT / enrichment).glob(f"{day}/*.log"))
-    return [(path.parent.name, path.name.partition(".")[0], path) for path in found]
+    # the name of a partition, and so the id of its run, may have a dot
+    return [(path.parent.name, path.stem.removesuffix(".spark"), path) for path in found]
 
 
 def progress_files(enrichment: str) -> list[Path]:

@@ -60,6 +60,17 @@ def test_a_column_of_categories_does_not_make_batches_small(tmp_path):
     assert pa.Table.from_batches(batches)["name"].combine_chunks() == names
 
 
+def test_rows_after_a_row_group_without_rows_are_read(tmp_path):
+    """pyarrow writes such a group for a table without rows."""
+    towns = pa.table({"town": ["Rome", "Ulm", "Rome"]})
+    with pq.ParquetWriter(tmp_path / "a.parquet", towns.schema) as writer:
+        for table in (towns, towns.slice(0, 0), towns.slice(1, 1)):
+            writer.write_table(table)
+    rows = pa.Table.from_batches(rows_of(tmp_path / "a.parquet").of(0)).to_pydict()
+    assert rows["town"] == ["Rome", "Ulm", "Rome", "Ulm"]
+    assert rows["_source_row"] == [0, 1, 2, 3]
+
+
 def test_long_texts_that_repeat_make_batches_small(tmp_path):
     """The footer counts them once."""
     path = tmp_path / "a.parquet"

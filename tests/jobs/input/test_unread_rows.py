@@ -13,6 +13,8 @@ from deltalake import write_deltalake
 from jobs.commands.check import Finding, check_package
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import files_in, find_input, last_day
+from jobs.input.day_folder import DayFolder
+from jobs.storage.stored_files import StoredFile
 from tests.support.lakes import lake_in
 from tests.support.moods import MOOD
 from tidegate import Enrichment, Input, Output
@@ -169,3 +171,20 @@ def test_rows_of_an_iceberg_table_in_no_day_are_counted_and_named(
         day = find_input(declared(path="", format="iceberg", table="lake.shop.orders"), DAY)
         other = [f"1 row with date = ' {DAY}'"] if partitioned else []
         assert (day.rows, sorted(day.unread)) == (1, [*other, "2 rows with date = null"])
+
+
+def test_the_files_of_a_day_are_not_compared_with_each_other(raw, monkeypatch):
+    """A day may have tens of thousands."""
+    compared = []
+
+    def equals(one, other):
+        compared.append(one)
+        return one is other
+
+    monkeypatch.setattr(StoredFile, "__eq__", equals)
+    for number in range(100):
+        (raw / f"{number}.parquet").touch()
+    (raw / "notes.txt").touch()
+    found = DayFolder.of(declared().input, DAY)
+    assert (len(found.files), found.others) == (101, ("notes.txt",))
+    assert not compared

@@ -11,7 +11,7 @@ import pytest
 
 from data_quality.day_quality import DayQuality
 from data_quality.report.day_runs import list_day_runs
-from jobs.process.day_pipeline import DayPipeline
+from jobs.process.day_pipeline import DayPipeline, run_ids
 from jobs.process.publish_decision import render_report
 from jobs.schema.records import DayFacts, PriceFacts
 from jobs.tables.leases.day_leases import leased
@@ -150,3 +150,16 @@ def test_the_log_of_a_run_is_named_after_no_engine_and_earlier_ones_are_found(
         log.touch()
     assert new.name == "new.log"
     assert run_records.spark_logs("towns") == [(DAY, "new", new), (DAY, "old", old)]
+
+
+def test_the_log_of_a_partition_with_a_dot_in_its_name_tells_the_whole_id_of_its_run(
+    tmp_path, monkeypatch
+):
+    """`replay`, `forget` and the report of killed runs go by it."""
+    monkeypatch.chdir(tmp_path)
+    ids = run_ids("new", ["eu.west", "us"])
+    for day, run_id in ids.items():
+        log = run_records.spark_log("towns", day, run_id)
+        log.parent.mkdir(parents=True)
+        log.touch()
+    assert {day: run for day, run, _ in run_records.spark_logs("towns")} == ids
