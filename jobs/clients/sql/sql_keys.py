@@ -218,7 +218,9 @@ def _for_sqlite(value: Any) -> Any:
 
 def _whole(value: Any) -> Any:
     is_number = isinstance(value, float | decimal.Decimal)
-    if isinstance(value, bool) or (is_number and value % 1 != 0):
+    if isinstance(value, bool) or (
+        is_number and not (math.isfinite(value) and value == int(value))
+    ):
         raise ValueError(
             "the key is no whole number, for which the driver would take it; write "
             "CAST(:name AS numeric) in the select"
@@ -227,7 +229,10 @@ def _whole(value: Any) -> Any:
 
 
 def _double(value: Any) -> Any:
-    if isinstance(value, int) and int(float(value)) != value:
+    is_digits = isinstance(value, decimal.Decimal)
+    if is_digits and decimal.Decimal(repr(float(value))) == value:  # no double is 0.1
+        return value
+    if (is_digits or isinstance(value, int)) and float(value) != value:
         raise ValueError("the key is not a number that the column, a double, can hold")
     return value
 

@@ -460,6 +460,7 @@ def in_kathmandu(monkeypatch):
         ("n = :k", 1.0, (1,)),
         ("n = :k", 1.4, "the key is no whole number"),
         ("n = :k", decimal.Decimal("1.4"), "the key is no whole number"),
+        ("n = :k", decimal.Decimal(10**37), "does not fit: value out of int"),
         ("n = :k", True, "the key is no whole number"),
         ("n = CAST(:k AS numeric)", 1.4, None),
         ("d = :k", FIVE.date(), (1,)),
@@ -470,13 +471,16 @@ def in_kathmandu(monkeypatch):
         ("z = :k", FIVE.replace(tzinfo=None), (1,)),
         ("z - INTERVAL '5 hours' = :k", FIVE.date(), (1,)),
         ("r = :k", 1.4, "the key is not a number that"),
+        ("f = :k", decimal.Decimal("1.1000"), (1,)),
+        ("f = :k", decimal.Decimal("1.10000000000000000001"), "the key is not a number that"),
+        ("f = :k", decimal.Decimal(10**37), None),
     ],
 )
 def test_the_driver_changes_no_key_of_a_select(lookup, postgres, condition, key, came):
     database = postgres.new_database()
     postgres.execute(
-        "CREATE TABLE t (n INT, d DATE, at TIMESTAMP, z TIMESTAMPTZ, r REAL); INSERT INTO t VALUES "
-        "(1, '2013-01-10', '2013-01-10 05:00', '2013-01-10 05:00+00', 1.5)",
+        "CREATE TABLE t (n INT, d DATE, at TIMESTAMP, z TIMESTAMPTZ, r REAL, f FLOAT8); INSERT INTO t "
+        "VALUES (1, '2013-01-10', '2013-01-10 05:00', '2013-01-10 05:00+00', 1.5, 1.1)",
         database,
     )
     declared = lookup(
