@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.declare.ledger_settings import Ttl
-from jobs.ledger.answers import OUTCOMES
+from jobs.ledger.answers import OUTCOMES, taken
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -30,6 +30,8 @@ SKEW = 300_000_000  # µs, tolerated difference of clocks
 MARKS_KEPT = 400 * 86_400_000_000
 # µs by which future times are moved back: before all times, after NEVER, in order
 TO_COME = 1 << 61
+END = 1 << 61  # after all times
+ANY_AGE = Ttl(ok=None, miss=None, error=None)
 
 
 def outcome_codes(table: pa.Table) -> Ints:
@@ -114,6 +116,19 @@ def decide(keys: Ints, table: pa.Table, count: int, *, now_us: int, ttl: Ttl) ->
     )
     has_answer = (answered > NEVER) & (speaks < 0)
     return Decided(speaks, has_answer & counts, has_answer & ~counts)
+
+
+def effective_records(stored: pa.Table) -> pa.Table:
+    """Return the effective record of each key among a run's records, whatever their age.
+
+    The run's clock is right for the run itself, also where it is ahead of others.
+    """
+    texts = pc.unique(stored["key"])
+    keys = pc.index_in(stored["key"], texts).to_numpy().astype(np.int64)
+    newest = newest_rows(keys, stored, END)
+    rows = taken(stored, newest)
+    decided = decide(keys[newest], rows, len(texts), now_us=END, ttl=ANY_AGE)
+    return taken(rows, decided.rows[decided.rows >= 0])
 
 
 def superseded(keys: Ints, table: pa.Table, count: int, now_us: int) -> Mask:

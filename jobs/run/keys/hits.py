@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.ledger.answers import ANSWERS, SCHEMA, taken
+from jobs.ledger.answers import ANSWERS, SCHEMA
 from jobs.ledger.index import write_index
 from jobs.ledger.plan import OF_KEYS, LedgerPlan
+from jobs.ledger.resolution import effective_records
 from jobs.ledger.selection import Search, Seen
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import RUNS
 from jobs.run.keys.judged_answers import needing_no_call, without_unreadable
 from jobs.run.keys.key_texts import ROWS, TEXT, rows_without
 from jobs.storage.urls import is_url
-from jobs.task.lookup.task_ledger import without_expired
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
@@ -105,11 +105,8 @@ def with_own_answers(hits: Hits) -> Hits:
     """
     assert hits.plan is not None
     folder = open_folder(hits.plan)
-    own = without_expired(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
+    own = effective_records(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
     own = own.filter(pc.is_in(own["outcome"], value_set=pa.array(ANSWERS)))
-    own = own.append_column("place", pa.array(range(own.num_rows), pa.int64()))
-    last = own.group_by("key").aggregate([("place", "max")])["place_max"]
-    own = taken(own, last.to_numpy()).drop_columns(["place"])
     since = known_answers(Search(folder, hits.keys.wanted[TEXT]), hits.lookup, hits.plan)
     known = own
     for older in (since, hits.answers):

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.lookup import Key
 from jobs.errors import LedgerError
-from jobs.ledger.answers import ANSWERS, StoredOutcome
+from jobs.ledger.answers import StoredOutcome
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.resolution import effective_records
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writing.writer import LedgerWriter
 from jobs.storage.locked_folders import temporary_folder
@@ -113,7 +111,7 @@ class TaskLedger:
         """
         folder = self._folder
         parts = folder.parts(self._plan.run_id, f"{self._partition}-")
-        table = final_report(folder.read(parts)) if parts else None
+        table = effective_records(folder.read(parts)) if parts else None
         if table is None or not table.num_rows:
             return 0
         with temporary_folder() as temporary:  # mapped files outlive their names
@@ -206,26 +204,3 @@ class TaskLedger:
 
     def _text(self, key: Key) -> str:
         return key_text(key, hidden=self._plan.hidden)
-
-
-def final_report(stored: pa.Table) -> pa.Table:
-    """Return a record per key of a run's records: its last answer, else its last other record."""
-    stored = without_expired(stored)
-    answered = pc.is_in(stored["outcome"], value_set=pa.array(ANSWERS))
-    ordered = stored.append_column("answered", answered).sort_by(
-        [("answered", "ascending"), ("answered_at", "ascending")]
-    )
-    last = ~ordered["key"].to_pandas().duplicated(keep="last").to_numpy()
-    return ordered.filter(pa.array(last)).drop_columns(["answered"])
-
-
-def without_expired(stored: pa.Table) -> pa.Table:
-    """Return the records without a later "expired" of their key, and without "expired" records."""
-    expired = pc.equal(stored["outcome"], "expired")
-    if not pc.any(expired).as_py():
-        return stored
-    marks = stored.filter(expired).group_by("key").aggregate([("answered_at", "max")])
-    place = pc.index_in(stored["key"], marks["key"].combine_chunks())
-    last = marks["answered_at_max"].take(place)
-    counts = pc.fill_null(pc.greater(stored["answered_at"], last), fill_value=True)
-    return stored.filter(pc.and_(counts, pc.invert(expired)))

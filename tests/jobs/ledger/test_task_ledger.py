@@ -8,7 +8,8 @@ from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.plan import LedgerPlan
-from jobs.task.lookup.task_ledger import TaskLedger, final_report, without_expired
+from jobs.ledger.resolution import effective_records
+from jobs.task.lookup.task_ledger import TaskLedger
 
 
 def test_while_an_answer_cannot_be_stored_no_batch_is_safe(tmp_path):
@@ -40,11 +41,5 @@ def test_an_answer_in_doubt_speaks_for_no_key_and_one_that_came_after_it_does():
         line("b", "expired", 1), line("a", "ok", 3), line("d", "expired", 5), line("e", "asked", 1),
         line("e", "ok", 2), line("e", "expired", 3), line("e", "asked", 4),
     ]  # fmt: skip
-    left = [
-        (one.key, one.outcome, one.answered_at)
-        for one in as_answers(without_expired(as_table(stored)))
-    ]
-    assert left == [("c", "ok", 1), ("a", "ok", 3), ("e", "asked", 4)]
-    last = {one.key: one.outcome for one in as_answers(final_report(as_table(stored)))}
+    last = {one.key: one.outcome for one in as_answers(effective_records(as_table(stored)))}
     assert last == {"a": "ok", "c": "ok", "e": "asked"}
-    assert without_expired(as_table(stored[:3])).equals(as_table(stored[:3]))
