@@ -27,7 +27,7 @@ def load_libraries() -> None:
     import pyarrow as pa
     import pyspark.worker  # noqa: F401
 
-    from jobs.task import input_files, output_files, runner  # noqa: F401
+    from jobs.task import output_files, runner  # noqa: F401
 
     pa.array(["warm"])  # the first imports pandas
     os.register_at_fork(after_in_child=np.random.seed)  # else all workers draw the same numbers

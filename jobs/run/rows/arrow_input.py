@@ -16,8 +16,8 @@ from jobs.input.keys.key_values import Values
 from jobs.run.engines.spark_facts import count_slots, is_remote
 from jobs.run.rows.chained_keys import compile_keys
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
+from jobs.storage.parquet_files import rows_by_number
 from jobs.storage.urls import is_url
-from jobs.task.input_files import rows_in_tasks
 from jobs.task.rows.arrow_batches import BatchLayout
 
 CALENDARS = tuple(f"spark.sql.parquet.{one}RebaseModeInRead" for one in ("datetime", "int96"))
@@ -44,7 +44,7 @@ def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFram
         [*types.fields, StructField(SOURCE_FILE, StringType()), StructField(SOURCE_ROW, LongType())]
     )
     tasks = len(reads.parts)
-    return spark.range(0, tasks, 1, tasks).mapInArrow(rows_in_tasks(reads), given)
+    return spark.range(0, tasks, 1, tasks).mapInArrow(rows_by_number(reads.of), given)
 
 
 def file_rows(
