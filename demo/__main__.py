@@ -21,7 +21,7 @@ from demo import object_store
 from demo.story import Story, heading
 from demo.surroundings import CALLS, DATA, FAULT_SHARES, describe, forget_answers, prepare
 from demo.weather_service import running
-from jobs.process.spark_submit import java_missing
+from jobs.process.spark_needs import java_missing
 
 DAYS = ("2013-01-10", "2013-01-11", "2013-01-12")
 

@@ -30,6 +30,7 @@ from jobs.process.day_events import (
     DaysWarning,
 )
 from jobs.process.day_options import DayOptions
+from jobs.process.program_end import ProgramResult, ended
 from jobs.process.program_thread import WaitForEnd
 from jobs.process.publish_decision import (
     Quality,
@@ -38,7 +39,7 @@ from jobs.process.publish_decision import (
     publish_or_hold_back,
     render_report,
 )
-from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended
+from jobs.process.spark_submit import SparkSubmit
 from jobs.run.engines.engine import LOCAL
 from jobs.run.enrich_day import SETTLED, WAITING, day_run_id
 from jobs.schema.records import DayRecord, UnwrittenRun

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobs.declare.finding.extras import require_extra
 from jobs.errors import SparkFailed
-from jobs.process.spark_submit import why_spark_cannot_start
+from jobs.process.spark_needs import why_spark_cannot_start
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.engines.spark_session import session
 

@@ -3,27 +3,23 @@
 import contextlib
 import importlib.util
 import os
-import pwd
-import re
-import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from jobs.errors import LOG_SAYS_MORE, DeclarationError
+from jobs.errors import DeclarationError
 from jobs.process.process_guard import command_under_guard
 from jobs.process.program_thread import WaitForEnd, kept_at_work, started_in_thread
 from jobs.process.spark_conf import read_settings, refuse_own_settings, settings_from_environment
+from jobs.process.spark_needs import why_spark_cannot_start
 from jobs.run.coordinator.link_server import link_ports
 from jobs.run.engines import local_master
 from jobs.run.engines.engine import ENGINE, LOCAL, SPARK, chosen_engine
 from jobs.run.engines.spark_session import GIVING_BACK, MASTER_VARIABLE
-from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
-from jobs.storage.machine import low_limits
+from jobs.run.enrich_day import FAILED, LOG_VARIABLE
 from jobs.tables.leases.day_leases import Lease
 
 HERE = Path(__file__).resolve().parent
@@ -37,40 +33,7 @@ JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPA
 NO_WARNINGS = "-Xlog:disable -Xlog:all=error"  # Java continues without an archive that does not fit
 # lower(name) is a key's value: in Turkish it would be another one than on other machines
 LANGUAGE = "-Duser.language=en"
-JAVA = 17
 REMOTE = "sc://"  # prefix of the address of a Spark Connect server
-JVM_GAVE_UP = "Error: A fatal exception has occurred. Program will exit."
-# of the last line of a Java program that ended before ours began
-STACK_OF_MAIN = ("\tat org.apache.spark.deploy.", "\tat java.base/sun.launcher.")
-REFUSED_BY_SUBMIT = re.compile(r'^Exception in thread "main" [\w.$]+: (.+)$', re.MULTILINE)
-REFUSED_BY_JAVA = re.compile(
-    (
-        r"^(.+)\nError: Could not create the Java Virtual "
-        r"Machine\.$"
-    ),
-    re.MULTILINE,
-)
-REFUSED_FOR_MEMORY = re.compile(
-    r"^Error occurred during initialization of VM\n(.+)(\n.+ CMD: bad array subscript)?\Z",
-    re.MULTILINE,
-)
-# exit statuses for which the program has reported the reason
-REPORTED = (FAILED, WRONG, STOPPED)
-KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second by a shell between
-LITTLE = 100_000  # bytes: a disk with less is full for a run's events and records
-
-
-@dataclass(frozen=True)
-class ProgramResult:
-    """The end of a Spark program that did not report the end of its days."""
-
-    code: int
-    reason: str  # a sentence
-
-    @property
-    def crashed(self) -> bool:
-        """True when the program was killed or broke off, so that another try may succeed."""
-        return self.code not in REPORTED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,62 +225,6 @@ def python_environment(master: str) -> dict[str, str]:
     return GIVING_BACK | dict(os.environ) | python | {"PYTHONPATH": own_modules}
 
 
-def why_spark_cannot_start() -> str:
-    """Returns a message if Java, Spark's folder or the user's name is missing; else empty."""
-    home = os.environ.get("SPARK_HOME")
-    if home and not Path(home, "bin", "spark-class").exists():
-        return (
-            f"Spark cannot start: SPARK_HOME is {home}, which has no bin/spark-class. Unset it, "
-            "and the Spark of this environment is used. Nothing was called."
-        )
-    try:
-        pwd.getpwuid(os.geteuid())
-    except KeyError:
-        return (
-            f"Spark cannot start for the user {os.geteuid()}, who has no name in /etc/passwd: add "
-            f"it there, or start the container as a user who has. {ENGINE}={LOCAL} runs days "
-            "without Spark. Nothing was called."
-        )
-    return java_missing()
-
-
-def java_missing() -> str:
-    """Returns a message if Java is missing or too old to start Spark; else empty."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(Path(home, "bin", "java") if home else "java")
-    if java is None:
-        where = (
-            f"JAVA_HOME is {home}, which has no bin/java"
-            if home
-            else "none is on PATH, and JAVA_HOME is not set"
-        )
-        return (
-            f"Spark needs Java {JAVA} or newer: {where}. {ENGINE}={LOCAL} runs days without it. "
-            "Nothing was called."
-        )
-    if (version := _java_version(Path(java))) < JAVA:
-        where = (
-            f"JAVA_HOME is {home}, which has Java {version}"
-            if home
-            else f"{java} is Java {version}"
-        )
-        return (
-            f"Spark needs Java {JAVA} or newer: {where}. Set JAVA_HOME to a newer one. Nothing "
-            "was called."
-        )
-    return ""
-
-
-def _java_version(java: Path) -> int:
-    """Returns the version in Java's file `release`, without starting Java, or else JAVA."""
-    with contextlib.suppress(OSError):
-        release = (java.resolve().parents[1] / "release").read_text(encoding="utf-8")
-        # 1.8.0 is Java 8
-        if message := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE):
-            return int(message[1])
-    return JAVA
-
-
 def spark_submit_from_environment(
     engine: str | None = None, settings: Sequence[str] = ()
 ) -> SparkSubmit:
@@ -353,29 +260,6 @@ def spark_submit_from_environment(
     return submit
 
 
-def _free(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
-
-
-def ended(code: int, log: Path, free: Callable[[Path], int] = _free) -> ProgramResult:
-    """Returns how a program ended before its last event; its last log line may be the reason.
-
-    Args:
-        code: Its exit status.
-        log: Its log.
-        free: Returns how many bytes the disk of a folder has left.
-    """
-    full = ""
-    if (left := free(log.parent)) < LITTLE:  # it could not write its last event, nor the reason
-        full = f" The disk of {log.parent} has {left:,} bytes left: make room, then run it again."
-    if code in REPORTED:
-        return ProgramResult(code, _why_not_started(log) or f"{_last_line(log)}{full}")
-    how = "was killed, perhaps because memory ran out" if code in KILLED else f"ended with {code}"
-    return ProgramResult(
-        code, f"The run's program {how}, before the day was done.{full}{LOG_SAYS_MORE}{log}"
-    )
-
-
 def _waiting_for(process: subprocess.Popen[bytes]) -> WaitForEnd:
     def wait(seconds: float | None) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -383,26 +267,3 @@ def _waiting_for(process: subprocess.Popen[bytes]) -> WaitForEnd:
         return None
 
     return wait
-
-
-def _why_not_started(log: Path) -> str:
-    """Returns why Java or spark-submit did not start the program; empty if it started."""
-    text = log.read_text(encoding="utf-8", errors="replace").rstrip()
-    found = REFUSED_FOR_MEMORY.search(text)
-    if text.endswith(JVM_GAVE_UP) or text.rpartition("\n")[2].startswith(STACK_OF_MAIN):
-        found = REFUSED_BY_SUBMIT.search(text) or REFUSED_BY_JAVA.search(text)
-    return (
-        f"Spark cannot start: {found[1].rstrip('.')}.{low_limits()} Nothing was called."
-        f"{LOG_SAYS_MORE}{log}"
-        if found
-        else ""
-    )
-
-
-def _last_line(log: Path) -> str:
-    lines = [
-        line
-        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
-        if line.strip()
-    ]
-    return lines[-1].strip() if lines else "The Spark program ended without a word."

@@ -9,8 +9,8 @@ from pathlib import Path
 from jobs.errors import DayTaken, DeclarationError
 from jobs.process.day_events import FAILED
 from jobs.process.day_pipeline import DayPipeline
+from jobs.process.program_end import ended
 from jobs.process.program_thread import WaitForEnd
-from jobs.process.spark_submit import ended
 from jobs.run.engines.engine import ENGINE, LOCAL
 from jobs.streams import stream_state
 from jobs.streams.stream_files import check_streamable

@@ -150,22 +150,29 @@ class ColumnTypes:
                 f"{self.types[column]}, for which the driver takes no text; they are not compared. "
                 f"Write a select, as with WHERE CAST({column} AS text) = :{column}."
             )
-        if kind is None or key is None:
+        if kind is None or key is None or self._is_comparable(kind, key):
             return None
-        fitting = (SQLITE_KEYS_OF if self._dialect == "sqlite" else KEYS_OF)[kind]
-        name = fitting[0].replace("decimal", "decimal(38, 10)")
-        cure = f'Write "cast({self._lookup.keys[column]} as {name})".'
-        is_select = self._lookup.table is None
-        # in a select the database compares, but its driver takes a text for a text only
-        if (kind == "text") == (key == "string") if is_select else key in fitting:
-            return None
-        other = (
-            f"the select compares :{column} as {self.types[column]}"
-            if is_select
-            else f"the column {column} of {self._lookup.table} is {self.types[column]}; they are "
-            "not compared, because a database would match values that differ"
+        if self._lookup.table is None:
+            why = f"the select compares :{column} as {self.types[column]}"
+        else:
+            why = (
+                f"the column {column} of {self._lookup.table} is {self.types[column]}; they are "
+                "not compared, because a database would match values that differ"
+            )
+        name = self._kinds_of_keys[kind][0].replace("decimal", "decimal(38, 10)")
+        return (
+            f"keys.{column}: the key is {key}, and {why}. "
+            f'Write "cast({self._lookup.keys[column]} as {name})".'
         )
-        return f"keys.{column}: the key is {key}, and {other}. {cure}"
+
+    def _is_comparable(self, kind: str, key: str) -> bool:
+        if self._lookup.table is None:  # the database compares; its driver sends texts as texts
+            return (kind == "text") == (key == "string")
+        return key in self._kinds_of_keys[kind]
+
+    @property
+    def _kinds_of_keys(self) -> Mapping[str, tuple[str, ...]]:
+        return SQLITE_KEYS_OF if self._dialect == "sqlite" else KEYS_OF
 
     def fits(self) -> list[Fit]:
         """Return a converter for each part of the key."""

@@ -15,7 +15,9 @@ import pytest
 from jobs.commands.planning.plan import plan
 from jobs.errors import SparkFailed
 from jobs.process.before_spark import SMALL_INPUT, BeforeSpark
-from jobs.process.spark_submit import SHORT_RUN, SparkSubmit, ended, java_missing
+from jobs.process.program_end import ended
+from jobs.process.spark_needs import java_missing
+from jobs.process.spark_submit import SHORT_RUN, SparkSubmit
 from tidegate import Enrichment, HttpLookup, Input, Output, Service
 
 DAY = "2013-01-10"
