@@ -169,7 +169,8 @@ def _lost(enrichment: Enrichment) -> Iterator[str]:
     for path in run_records.torn(enrichment.name):
         yield f"record {path} is torn. Delete it; a published day stays published."
     try:
-        yield from lost_days(enrichment)
+        for day, why in lost_days(enrichment, run_records.load(enrichment.name)):
+            yield f"{day} {why}. Run the day again, with the ledger's answers."
         yield from lagging(enrichment.facts())
     except TidegateError:  # an unreadable log was reported already
         return

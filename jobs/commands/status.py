@@ -3,7 +3,6 @@
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from jobs.commands.day_range import day_range, has_day
@@ -11,7 +10,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.calendar import FRAME, day_begin, last_ended
 from jobs.errors import NoInput
 from jobs.schema.records import DayRecord, RunBill, UnwrittenRun
-from jobs.storage.urls import absolute, is_url
+from jobs.storage.urls import absolute
 from jobs.tables.records import run_records
 from jobs.tables.records.killed_runs import unended_runs, with_costs
 
@@ -95,24 +94,28 @@ def _had_no_input(written: Sequence[DayRecord], ended: Sequence[UnwrittenRun]) -
     return not written and states == {NoInput.state}
 
 
-def why_unseen(record: DayRecord, table: str) -> str:
-    """Return why readers of a table do not see the day that a run published; empty if they do.
-
-    It opens the table only if the run published to another place, as before the project moved.
-    `check` compares the days of a table with the records.
+def unseen_days(enrichment: Enrichment, records: Sequence[DayRecord]) -> dict[str, str]:
+    """Return why readers of the declared table do not see published days, by day.
 
     Raises TidegateError if the table cannot be read.
     """
-    published_to = record.facts.declared.table
-    if published_to == table or absolute(published_to) == absolute(table):
-        is_gone = not is_url(table) and not Path(table, "_delta_log").is_dir()
-        return f"it was published to {table}, which is gone" if is_gone else ""
-    # imports deltalake, which most looks at a table do not need
+    if not any(record.state == "published" for record in records):
+        return {}
+    # imports deltalake, which a table without a published day does not need
     from jobs.tables.records.published_runs import was_published
+    from jobs.tables.shown.shown_days import lost_days
 
-    if was_published(table, record.facts):
-        return ""
-    return f"it was published to {published_to}, and not yet to {table}, which is declared now"
+    table = enrichment.output.path
+    unseen = {day: f"it {why}" for day, why in lost_days(enrichment, records)}
+    for record in records:
+        published_to, day = record.facts.declared.table, record.facts.day
+        if record.state != "published" or absolute(published_to) == absolute(table):
+            continue
+        if not was_published(table, record.facts):
+            unseen[day] = (
+                f"it was published to {published_to}, and not yet to {table}, which is declared now"
+            )
+    return unseen
 
 
 def scheduled_days(enrichment: Enrichment, count: int, now: dt.datetime) -> list[str]:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from data_quality import next_step as held_back
 from data_quality.report.days import Day, days_of
 from jobs.commands.day_range import day_end
-from jobs.commands.status import RecentRuns, recent_runs, why_unseen
+from jobs.commands.status import RecentRuns, recent_runs, unseen_days
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import declared_in, list_modules
 from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.facts import Facts
-from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from jobs.tables.records.run_bills import charges_so_far
 from orchestration.common.day_results import figures
@@ -150,7 +149,8 @@ def read_table(enrichment: Enrichment, count: int, now: dt.datetime) -> TableSta
     try:
         runs = recent_runs(enrichment, count, now, min(yesterday, month))
         known = {day.day: day for day in days_of(runs.records, runs.ended)}
-        days = [_day(enrichment, day, known.get(day), now) for day in runs.days]
+        unseen = unseen_days(enrichment, runs.records)
+        days = [_day(enrichment, day, known.get(day), unseen, now) for day in runs.days]
     except TidegateError as error:
         return TableStatus(name, table, (), error=str(error))
     shown = [day.day for day in days if day.published_at is not None]
@@ -192,16 +192,23 @@ def add_costs(*costs: Mapping[str, float]) -> dict[str, float]:
     return {currency: round(money, 9) for currency, money in sorted(found.items())}
 
 
-def _day(enrichment: Enrichment, name: str, day: Day | None, now: dt.datetime) -> DayStatus:
+def _day(
+    enrichment: Enrichment,
+    name: str,
+    day: Day | None,
+    unseen: Mapping[str, str],
+    now: dt.datetime,
+) -> DayStatus:
     if day is None:
         due = _due(enrichment, name)
         waits = due is not None and now < due
         reason = f"it is due by {due:%Y-%m-%d %H:%M} UTC" if waits else "no run of it is recorded"
         step = "" if waits else f"Run it: `tidegate run {enrichment.name} --day {name}`."
         return DayStatus(name, WAITING if waits else MISSING, reason, step)
-    state, reason, step = day_state(enrichment, day)
+    state, reason, step = day_state(enrichment, day, unseen)
     found = DayStatus(name, state, reason, step)
-    if (shown := seen_run(enrichment, day)) is not None:
+    if day.shown is not None and name not in unseen:
+        shown = day.shown
         found = replace(found, version=shown.published_version, published_at=shown.published_at)
     if day.record is None:
         return found
@@ -209,15 +216,6 @@ def _day(enrichment: Enrichment, name: str, day: Day | None, now: dt.datetime) -
     times = [lookup.latency_p99_ms or 0.0 for lookup in day.record.figures.lookups]
     slowest = max(times, default=0.0) or None
     return replace(found, p99_ms=slowest, **{name: counts[name] for name in FIGURES})
-
-
-def seen_run(enrichment: Enrichment, day: Day) -> DayRecord | None:
-    """Return the run whose rows readers of the declared table see; None if they see none.
-
-    Raises TidegateError if the published table cannot be read.
-    """
-    shown = day.shown
-    return None if shown is None or why_unseen(shown, enrichment.output.path) else shown
 
 
 def _due(enrichment: Enrichment, day: str) -> dt.datetime | None:
@@ -238,15 +236,14 @@ def _due(enrichment: Enrichment, day: str) -> dt.datetime | None:
     return deadline(replace(enrichment, publish_by=by), day)
 
 
-def day_state(enrichment: Enrichment, day: Day) -> tuple[str, str, str]:
+def day_state(enrichment: Enrichment, day: Day, unseen: Mapping[str, str]) -> tuple[str, str, str]:
     """Return the state of a day that was run, the reason, and what to do; empty if nothing is.
 
-    Raises TidegateError if the published table cannot be read.
+    `unseen` has the days whose published runs readers do not see, and why.
     """
     again = f"Run it again: `tidegate run {enrichment.name} --day {day.day}`."
-    if day.state == PUBLISHED and day.record is not None:
-        unseen = why_unseen(day.record, enrichment.output.path)
-        return (MISSING, unseen, again) if unseen else (PUBLISHED, day.reason, "")
+    if day.state == PUBLISHED and day.day in unseen:
+        return MISSING, unseen[day.day], again
     if day.state == WAITING and day.unwritten is not None:
         return day.state, day.reason, day.unwritten.next_step
     if day.state in FINE:

@@ -10,6 +10,7 @@ import pytest
 
 from jobs.commands.costs import list_costs
 from jobs.schema.records import Billed, UnwrittenRun
+from jobs.tables import publishing
 from jobs.tables.records import run_records
 from orchestration.common.start_page import describe
 from orchestration.common.table_pages import TablePages
@@ -27,7 +28,7 @@ def towns(tmp_path, monkeypatch):
     project = towns_in(tmp_path, monkeypatch)
     project.declare_too(
         "towns = replace(towns, schedule='15 2 * * *', publish_by='06:30', start='2013-01-15')",
-        "fine = replace(towns, name='fine', output=replace(towns.output, path='fine'))",
+        "fine = replace(towns, name='fine', output=replace(towns.output, path='fine/towns'))",
     )
     return project
 
@@ -35,9 +36,9 @@ def towns(tmp_path, monkeypatch):
 def save(towns, enrichment, day, *, started_at, cost, calls=3, verdicts=(), **changes):
     """A record of a run that services billed; a cost that is None is of an undeclared price."""
     run_id = f"{enrichment}-{day}-{started_at}"
+    towns.place = "data/published" if enrichment == "towns" else enrichment
     made = towns.written(day, [1, 2, 3], run_id, {}, verdicts)
-    table = made.facts.declared.table if enrichment == "towns" else enrichment
-    Path(table, "_delta_log").mkdir(parents=True, exist_ok=True)
+    table = f"{towns.place}/towns"
     declared = dataclasses.replace(made.facts.declared, enrichment=enrichment, table=table)
     facts = dataclasses.replace(made.facts, declared=declared, started_at=started_at)
     billed = None if cost is None else Billed(calls, 0, "item", f"{cost:.4f}", "USD")
@@ -50,8 +51,8 @@ def save(towns, enrichment, day, *, started_at, cost, calls=3, verdicts=(), **ch
 def published(towns, enrichment, day, cost=0.5):
     after = dt.date.fromisoformat(day) + dt.timedelta(days=1)
     at = f"{after}T02:15:00.000+00:00"
-    done = {"state": "published", "published_version": 1, "published_at": at}
-    save(towns, enrichment, day, started_at=at, cost=cost, **done)
+    record = save(towns, enrichment, day, started_at=at, cost=cost)
+    publishing.publish(record, now=lambda: dt.datetime.fromisoformat(at))
 
 
 def page():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.commands.check import check_package
 from jobs.commands.status import recent_runs, scheduled_days
 from jobs.schema.records import RowChanges, RunBill, UnwrittenRun
 from jobs.tables.leases.day_leases import leased
@@ -60,7 +61,7 @@ PLANTS = {
 
 
 def test_a_day_that_readers_of_the_declared_table_do_not_see_is_missing(towns, capsys):
-    towns.publish("2013-01-19", [1, 2, 3])
+    run = towns.publish("2013-01-19", [1, 2, 3]).facts.run_id
 
     def state():
         found = read_table(towns.enrichment, 1, NOW)
@@ -89,8 +90,28 @@ def test_a_day_that_readers_of_the_declared_table_do_not_see_is_missing(towns, c
     shutil.rmtree("data/published/towns")
     assert state() == (
         "missing",
-        "it was published to data/published/towns, which is gone",
+        (
+            f"it was published as version 0 by run {run}, and readers of data/published/towns do "
+            "not see it"
+        ),
     )
+
+
+def test_days_that_a_restored_backup_of_the_table_lacks_are_missing(towns):
+    towns.publish("2013-01-17", [1])
+    towns.publish("2013-01-18", [1])
+    shutil.copytree("data/published/towns", "backup")
+    towns.publish("2013-01-18", [1, 2], run_id="again")
+    towns.publish("2013-01-19", [1, 2, 3])
+    shutil.rmtree("data/published/towns")
+    shutil.copytree("backup", "data/published/towns")
+    found = read_table(towns.enrichment, 3, NOW)
+    assert [day.state for day in found.days] == ["published", "missing", "missing"]
+    assert [day.version for day in found.days] == [0, None, None]
+    assert found.last.next_step == "Run it again: `tidegate run towns --day 2013-01-19`."
+    assert found.published_day == "2013-01-17"
+    named = [sentence.split()[0] for _, sentence, _ in check_package("declared")]
+    assert named[-2:] == ["2013-01-18", "2013-01-19"]
 
 
 def test_rows_that_a_run_kept_are_rows_of_its_day(towns):

@@ -8,14 +8,14 @@ from typing import Any
 from data_quality.day_quality import REPORTS
 from data_quality.report.day_runs import RunLine
 from data_quality.report.days import days_of
-from jobs.commands.status import runs_of_day
+from jobs.commands.status import runs_of_day, unseen_days
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.process.day_events import PUBLISHED
 from jobs.schema.facts import Facts
 from jobs.schema.records import LookupMetrics, Verdict
 from jobs.wording import priced
-from orchestration.common.table_status import day_state, seen_run
+from orchestration.common.table_status import day_state
 from tidegate.commands.command import (
     Command,
     add_day,
@@ -70,20 +70,22 @@ def _run(options: argparse.Namespace) -> int:
 
 def show_day(enrichment: Enrichment, day: str) -> ShownDay:
     """Return a day by its records. Raises DeclarationError if no run of it is recorded."""
-    days = days_of(*runs_of_day(enrichment, day))
+    records, unwritten = runs_of_day(enrichment, day)
+    days = days_of(records, unwritten)
     if not days:
         raise DeclarationError(
             f"{enrichment.name}: no run of {day} is recorded. Run it: `tidegate run "
             f"{enrichment.name} --day {day}`."
         )
     (found,) = days
-    seen = seen_run(enrichment, found)
+    unseen = unseen_days(enrichment, records)
+    seen = None if day in unseen else found.shown
     lookups = found.record.figures.lookups if found.record else ()
     checks = sorted(found.verdicts, key=lambda verdict: ORDER.index(verdict.status))
     return ShownDay(
         enrichment.name,
         day,
-        *day_state(enrichment, found),
+        *day_state(enrichment, found, unseen),
         found.runs,
         tuple(lookups),
         tuple(_without_rows(verdict) for verdict in checks),

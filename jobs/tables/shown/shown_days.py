@@ -1,6 +1,6 @@
 """Compares the published days by record with the days in the table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from jobs.declare.enrichment import Enrichment
@@ -8,17 +8,20 @@ from jobs.schema.records import DayRecord
 from jobs.storage.urls import is_url
 from jobs.tables.delta.delta_log import LOG, table_at
 from jobs.tables.delta.published_files import facts_by_day, publication_mark
-from jobs.tables.records import run_records
 
 
-def lost_days(enrichment: Enrichment) -> Iterator[str]:
-    """Yields a sentence with the cure for each published day that readers of the table do not see.
+def lost_days(enrichment: Enrichment, records: Iterable[DayRecord]) -> Iterator[tuple[str, str]]:
+    """Yields each day of which readers of the table do not see the last published run, and why.
 
     A day is not lost if a later publication emptied it, also one without a record: that is saved
     after the commit. Yields nothing for a table with other partitions than the input. Raises
     TidegateError if the table's log cannot be read.
+
+    Args:
+        enrichment: The enrichment.
+        records: Of its runs, read before the call: the table is read now.
     """
-    published = sorted(_published(enrichment).items())  # first: the table read below is newer
+    published = sorted(_published(enrichment, records).items())
     table, partition = table_at(enrichment.output.path), enrichment.input.partition
     if table is not None and table.metadata().partition_columns != [partition]:
         return
@@ -26,14 +29,14 @@ def lost_days(enrichment: Enrichment) -> Iterator[str]:
     empty = _empty_entries(enrichment.output.path)
     for day, record in published:
         last = 0 if table is None else publication_mark(table, record.facts)
-        is_gone = day not in shown and last <= (record.published_version or 0) + 1
-        if record.published_version in empty or (record.rows_published and is_gone):
+        version = record.published_version or 0
+        is_gone = record.rows_published and day not in shown and last <= version + 1
+        # as a restored backup
+        is_older = table is not None and day in shown and table.version() < version
+        if record.published_version in empty or is_gone or is_older:
             why = " (its entry in the log is empty)" if record.published_version in empty else ""
-            yield (
-                f"{day} was published as version {record.published_version} by run "
-                f"{record.facts.run_id}, and readers of {enrichment.output.path} do not see "
-                f"it{why}. Run the day again, with the ledger's answers."
-            )
+            lost = f"was published as version {version} by run {record.facts.run_id}"
+            yield day, f"{lost}, and readers of {enrichment.output.path} do not see it{why}"
 
 
 def _empty_entries(table: str) -> set[int]:
@@ -47,9 +50,9 @@ def _empty_entries(table: str) -> set[int]:
     }
 
 
-def _published(enrichment: Enrichment) -> dict[str, DayRecord]:
+def _published(enrichment: Enrichment, records: Iterable[DayRecord]) -> dict[str, DayRecord]:
     last: dict[str, DayRecord] = {}
-    found = [record for record in run_records.load(enrichment.name) if record.state == "published"]
+    found = [record for record in records if record.state == "published"]
     for record in sorted(
         found, key=lambda record: (record.published_at or "", record.published_version or 0)
     ):

@@ -55,7 +55,7 @@ def show_status(world: World) -> None:
                 world.fail(f"torn records: {torn}")
             with world.rules.leases.judged() as check:
                 check(at_work(TABLE))
-            for sentence in shown_days.lost_days(world.enrichment):
+            for sentence in shown_days.lost_days(world.enrichment, run_records.load(NAME)):
                 world.fail(f"lost: {sentence}")
             for day in [*world.rules.shown]:
                 version = world.rules.version

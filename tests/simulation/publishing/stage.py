@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from jobs.tables.leases.day_leases import at_work
+from jobs.tables.records import run_records
 from jobs.tables.shown import shown_days, shown_elsewhere
 from tests.simulation import night_at_work
 from tests.simulation.outcome import Outcome, Over
@@ -18,7 +19,7 @@ from tests.simulation.processes import Killed, Process
 from tests.simulation.publishing import folder as folders
 from tests.simulation.publishing import onlookers, people, runs, streaming
 from tests.simulation.publishing.night import Act, PublishingNight
-from tests.simulation.publishing.project import TABLE, day_of
+from tests.simulation.publishing.project import NAME, TABLE, day_of
 from tests.simulation.publishing.runs import LONGEST, ORPHANS_LIVE
 from tests.simulation.publishing.world import World
 
@@ -116,7 +117,7 @@ class Stage:
             self._quietly(Act("vacuum", 0.0, days=7))
         rules.check_end()
         lagging = shown_elsewhere.lagging(world.enrichment.facts())
-        for sentence in (*shown_days.lost_days(world.enrichment), *lagging):
+        for sentence in (*shown_days.lost_days(world.enrichment, run_records.load(NAME)), *lagging):
             world.fail(f"at the end: {sentence}")
         if world.night.shows_folders:
             rules.readers.check_folders(only_last=True)
