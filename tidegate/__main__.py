@@ -89,9 +89,20 @@ def main(arguments: list[str] | None = None) -> int:
         sys.path.insert(0, here)  # started as a program: the declarations are in the current folder
     with printable_output():
         try:
-            return _run(arguments)
+            try:
+                return _run(arguments)
+            finally:
+                sys.stdout.flush()
         except BrokenPipeError:  # the reader stopped reading, as `head` does
             return UNREAD
+        except (OSError, RuntimeError) as error:
+            if not _is_of_the_disk(error):
+                raise
+            print(
+                f"{error}. Fix that, then run the same command again: it continues.",
+                file=sys.stderr,
+            )
+            return FAILED
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -108,8 +119,7 @@ def _run(arguments: list[str] | None) -> int:
     try:
         for extra in command.needs:
             require_extra(extra, f"tidegate {name}")
-        status = command.run(options)
-        sys.stdout.flush()
+        return command.run(options)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # another one ends the process without a word
         print(
@@ -120,14 +130,6 @@ def _run(arguments: list[str] | None) -> int:
     except TidegateError as error:
         print(error, file=sys.stderr)
         return exit_status(options, error)
-    except BrokenPipeError:  # it may name stdout, but no file
-        raise
-    except (OSError, RuntimeError) as error:
-        if not _is_of_the_disk(error):
-            raise
-        print(f"{error}. Fix that, then run the same command again: it continues.", file=sys.stderr)
-        return FAILED
-    return status
 
 
 def _is_of_the_disk(error: OSError | RuntimeError) -> bool:

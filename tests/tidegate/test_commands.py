@@ -248,11 +248,15 @@ def test_a_command_runs_with_its_output_closed_and_names_a_full_output(
 
 
 @pytest.mark.process
-def test_output_that_nobody_reads_ends_a_command_as_a_shell_does(tmp_path):
+@pytest.mark.parametrize("command", ["check", "--help", "run --help", "show nosuch --json"])
+def test_output_that_nobody_reads_ends_a_command_as_a_shell_does(tmp_path, command):
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "tidegate", "check"]
-    done = subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=writer, check=False)
+    command = [sys.executable, "-m", "tidegate", *command.split()]
+    buffered = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=buffered, stdout=writer, stderr=writer, check=False
+    )
     os.close(writer)
     assert done.returncode == 141
 
