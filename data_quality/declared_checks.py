@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,9 @@ def wrong_expectations(
     """
     if not declared.expectations:
         return []
+    if sys.flags.optimize > 1:
+        needs = "Great Expectations needs docstrings, which Python removes here"
+        return [f"expectations: {needs}: unset PYTHONOPTIMIZE, and leave out -OO."]
     import_when_used(*OF_GREAT_EXPECTATIONS)
     with quiet():
         from data_quality.users_expectations import find_refusal

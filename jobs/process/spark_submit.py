@@ -222,6 +222,7 @@ def python_environment(master: str) -> dict[str, str]:
         else os.environ.get("PYSPARK_PYTHON", sys.executable)
     )
     python = {"PYSPARK_PYTHON": of_workers, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    python["PYTHONOPTIMIZE"] = ""  # PySpark reads docstrings, which 2 removes
     return GIVING_BACK | dict(os.environ) | python | {"PYTHONPATH": own_modules}
 
 

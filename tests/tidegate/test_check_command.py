@@ -60,6 +60,19 @@ def declare(project, monkeypatch, request):
     return add
 
 
+@pytest.mark.process
+def test_expectations_are_not_checked_where_python_removes_docstrings(declare, project):
+    wanted = 'expectations=[Expectation("expect_table_row_count_to_equal", value=1)],\n)'
+    text = DECLARATION.replace("Enrichment, ", "Enrichment, Expectation, ")
+    package = declare("moods", text.removesuffix(")\n") + f"    {wanted}\n")
+    done = subprocess.run(
+        [sys.executable, "-OO", "-m", "tidegate", "check", "--package", package],
+        cwd=project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "expectations: Great Expectations needs docstrings, which Python removes" in done.stdout
+
+
 @pytest.mark.parametrize("chosen", ["option", "environment"])
 def test_what_needs_spark_is_wrong_for_the_local_engine(declare, capsys, monkeypatch, chosen):
     package = declare("moods", column="reverse(origin)")

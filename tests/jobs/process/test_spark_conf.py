@@ -1,6 +1,7 @@
 """Settings of Spark that a user adds reach Spark, or are refused before it starts."""
 
 import argparse
+import subprocess
 import sys
 
 import pytest
@@ -124,6 +125,16 @@ def test_workers_of_a_cluster_have_the_python_of_its_image_and_the_driver_its_ow
     assert f"spark.pyspark.driver.python={sys.executable}" in command
     environment.delenv("PYSPARK_PYTHON")
     assert python_environment(CLUSTER)["PYSPARK_PYTHON"] == sys.executable
+
+
+@pytest.mark.process
+def test_the_python_of_spark_keeps_docstrings_whatever_the_environment_says(environment):
+    environment.setenv("PYTHONOPTIMIZE", "2")
+    command = [sys.executable, "-c", "import pydoc; print(pydoc.__doc__ is not None)"]
+    done = subprocess.run(
+        command, env=python_environment("local[2]"), capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
 
 
 @pytest.mark.spark
