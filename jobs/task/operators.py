@@ -175,13 +175,13 @@ def _function(
     elif marks is not None:
         ask = partial(marks.before_call, ask)
     if allowance is not None:
-        ask = partial(allowance.charge, place, guard.gate, guard.watch.refuse_in_pause, ask)
+        ask = partial(allowance.charge, place, guard.watch.refuse_in_pause, ask)
     if lease is not None and batched is not None:
         batched.send_by(lease.within)
     elif lease is not None:
         ask = partial(lease.within, ask)
     if allowance is not None:
-        ask = partial(allowance.until_used_up, ask)
+        ask = partial(allowance.until_used_up, guard.gate, ask)
     if allowance is not None or lookup.hedge_after is None:  # no second call under a cap
         return asking(ask if repairs is None else partial(repairs.call, ask))
     hedging = Hedging(

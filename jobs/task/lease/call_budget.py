@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from asyncio_core import Gate
-from jobs.clients.client import Ask
+from jobs.clients.client import Ask, NotSent
 from jobs.clients.request_counter import RequestCounts
 from jobs.declare.lookup import Key
 from jobs.errors import BudgetExhausted
@@ -19,6 +19,14 @@ LOOK_EVERY = 0.1  # s
 
 class UsedUp(Exception):  # noqa: N818  # reads as what happened
     """A budget over runs is used up, so a request may not start. Its text names the budget."""
+
+
+class NoRoom(NotSent):
+    """The budget has no room for a request of this weight before others' answers are known."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.weight = weight
 
 
 class CallBudget:
@@ -62,32 +70,24 @@ class CallBudget:
             self._left -= calls * self._cap.weights[place]
 
     async def charge(
-        self, place: int, gate: Gate, refuse_in_pause: Callable[[], None], ask: Ask, key: Key
+        self, place: int, refuse_in_pause: Callable[[], None], ask: Ask, key: Key
     ) -> Any:
         """Spend an attempt of the lookup at this place, and call.
 
         Args:
             place: Of the lookup.
-            gate: Of its service: closed while the attempt waits for others' answers, so that no
-                record's clock runs.
-            refuse_in_pause: Raises Throttled in a pause of the service, which may have begun while
+            refuse_in_pause: Raises NotSent in a pause of the service, which may have begun while
                 the attempt waited.
             ask: Makes the call.
             key: The key.
 
         Raises:
-            BudgetExhausted: The budget is used up, and no call is in flight any more.
-            Throttled: A pause of the service began.
+            NoRoom: The attempt does not fit into the budget now.
+            NotSent: A pause of the service began.
         """
         weight = 0.0 if self._cap is None else self._cap.weights[place]
-        while weight > self._left - self._reserved() + ROUNDING:
-            if not self._at_work.total():  # no answer can free what an attempt reserved
-                await self.end()
-            self._ended.clear()
-            gate.close(2 * LOOK_EVERY)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY):
-                    await self._ended.wait()
+        if not self._has_room(weight):
+            raise NoRoom(weight)
         refuse_in_pause()
         if place in self._settled:
             self._at_work[place] += 1
@@ -104,6 +104,9 @@ class CallBudget:
                 self._ended.set()
             if not self._running:
                 self._idle.set()
+
+    def _has_room(self, weight: float) -> bool:
+        return weight <= self._left - self._reserved() + ROUNDING
 
     def _reserved(self) -> float:
         """Return what settled lookups have spent, and may still spend."""
@@ -129,16 +132,38 @@ class CallBudget:
             "asked."
         )
 
-    async def until_used_up(self, ask: Ask, key: Key) -> Any:
-        """Call; if a budget is used up, end with the task's calls.
+    async def until_used_up(self, gate: Gate, ask: Ask, key: Key) -> Any:
+        """Call once the budget has room; if it is used up, end with the task's calls.
 
-        The rows of a batch wait for the same request, so the calls are over only once it has told
-        all of them.
+        The call waits outside its lease, whose time would run. The rows of a batch wait for the
+        same request, so the calls are over only once it has told all of them.
+
+        Args:
+            gate: Of its service: closed while the attempt waits for others' answers, so that no
+                record's clock runs.
+            ask: Calls `charge`, within the lease.
+            key: The key.
+
+        Raises:
+            BudgetExhausted: The budget is used up, and no call is in flight any more.
         """
-        try:
-            return await ask(key)
-        except UsedUp as budget:
-            await self.end(str(budget))
+        while True:
+            try:
+                return await ask(key)
+            except UsedUp as budget:
+                await self.end(str(budget))
+            except NoRoom as lacking:
+                await self._wait_for_room(lacking.weight, gate)
+
+    async def _wait_for_room(self, weight: float, gate: Gate) -> None:
+        while not self._has_room(weight):
+            if not self._at_work.total():  # no answer can free what an attempt reserved
+                await self.end()
+            self._ended.clear()
+            gate.close(2 * LOOK_EVERY)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY):
+                    await self._ended.wait()
 
 
 def spent(most: float, each: Mapping[str, float], counts: RequestCounts) -> float:

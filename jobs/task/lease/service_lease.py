@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from asyncio_core import Gate
-from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.client import CallFailed, NotSent, Throttled
 from jobs.clients.request_counter import IN_CALL
 from jobs.limits.lease_book import CLOSED, PROBE, Answer
 from jobs.limits.lease_holder import LeaseHolder
@@ -106,6 +106,7 @@ class ServiceLease:
             answer = await send(keys)
         except BaseException as error:
             answered = isinstance(error, CallFailed) and not error.passing
+            call.is_counted = call.is_counted and not isinstance(error, NotSent)
             self.end(call, answered=answered, known=type(error) is Throttled)
             if call.is_late and call.uncancel():
                 raise

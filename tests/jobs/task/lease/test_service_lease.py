@@ -5,14 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from asyncio_core import AsyncFunction, StreamRecord
+from asyncio_core import AsyncFunction, Gate, StreamRecord
 from asyncio_core.testing import run_virtual
-from jobs.clients.client import Throttled
+from jobs.clients.client import NotSent, Throttled
+from jobs.clients.request_counter import RequestCounts
 from jobs.declare.lookup import service_identity
+from jobs.ledger.plan import CallCap
 from jobs.limits.lease_book import CLOSED, OPEN, PROBE, Answer, Limit, Share
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
 from jobs.task import operators
+from jobs.task.lease.call_budget import CallBudget
 from jobs.task.lease.lease_messages import parse_claims, write_message
 from jobs.task.lease.service_lease import AFTER_ROW, ServiceLease
 from jobs.task.link.progress import AttemptCounts
@@ -70,7 +73,9 @@ class Driver:
 class Task:
     """One task, whose driver is the test."""
 
-    def __init__(self, function, *, cache=None, share=4, driver=None, limits=None, **fields):
+    def __init__(
+        self, function, *, cache=None, share=4, driver=None, limits=None, allowance=None, **fields
+    ):
         self.function, self.rows = function, []
         loop = asyncio.get_running_loop()
         declared = lookup(function, timeout=LONGEST, cache=cache, max_concurrency=share, **fields)
@@ -80,7 +85,7 @@ class Task:
         self.limits = TaskLimits(plan, 0, driver or NoDriver(), clock, lambda _share: None)
         ask_soon = self.limits.ask_soon if driver else lambda: None
         surroundings = Surroundings(
-            plan, [share], [None], None, clock, AttemptCounts(), ask_soon=ask_soon
+            plan, [share], [None], allowance, clock, AttemptCounts(), ask_soon=ask_soon
         )
         self.chain = chain(surroundings, self.rows.append)
         self.limits.set_operators(self.chain)
@@ -130,6 +135,41 @@ def test_no_more_calls_run_than_are_leased():
 
     task = run_virtual(main)
     assert (task.outcomes, task.function.highest) == (["ok"] * 60, 3)
+
+
+def test_a_call_that_waits_for_money_has_its_whole_time_once_it_begins():
+    cap = CallCap("max_cost", parts=(1.0,), weights=(1.0,), settled=({"token": 0.1},))
+
+    async def main():
+        task = Task(
+            Function(lambda key: key), share=2, allowance=CallBudget(cap, 0, [RequestCounts()])
+        )
+        task.answer()
+        loop = asyncio.get_running_loop()
+        for second in range(1, 30):
+            loop.call_at(second, task.answer)
+        await task.ask([9.0, 5.0])
+        return task
+
+    task = run_virtual(main)
+    assert (task.outcomes, len(task.function.began), task.function.highest) == (["ok", "ok"], 2, 1)
+
+
+def test_a_call_that_was_not_sent_says_nothing_about_the_service():
+    async def main():
+        limits = ServiceLimits("s", {CALLS: Limit(4)}, LONGEST, at_least=1)
+        lease = ServiceLease(limits, Gate(), lambda: None)
+        lease.take(Answer({CALLS: Share(4, 4)}, TTL), asked_at=0.0)
+
+        async def send(_key):
+            raise NotSent
+
+        with pytest.raises(NotSent):
+            await lease.within(send, (1,))
+        return lease.observed.report(0.0, waits=False)
+
+    seen = run_virtual(main)
+    assert (seen["refused"], seen["failed"], seen["answered"]) == (0, 0, 0)
 
 
 def test_no_call_starts_that_could_outlive_the_lease_and_a_new_one_lets_them_go_on():
