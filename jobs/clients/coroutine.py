@@ -79,6 +79,10 @@ class CoroutineClient(SessionClient):
                 answer = await self._run(key, requests)
             self._session.refuse_doubtful(key)
             has_answer = True
+        except (CallFailed, Throttled) as error:
+            if self._lookup.repeatable or not requests.have_acted:
+                raise
+            raise _unsettled(error) from error
         finally:
             if not has_answer:
                 self._counts.lost += requests.billed
@@ -120,6 +124,12 @@ class CoroutineClient(SessionClient):
             raise ValueError(self._session.masked(str(error))) from error
 
 
+def _unsettled(error: CallFailed | Throttled) -> CallFailed:
+    """Return the failure of a call that has acted and must not be made again."""
+    is_passing = isinstance(error, Throttled) or error.passing
+    return CallFailed(str(error), passing=True) if is_passing else Unclear(str(error))
+
+
 class Requests:
     """Http for a run of the coroutine.
 
@@ -127,6 +137,7 @@ class Requests:
         about_all: Throttling or denied access, even if the function caught it.
         billed: Units that the run billed.
         have_lost: Whether a request was sent that got no whole answer.
+        have_acted: Whether a request other than a GET was sent, and not refused.
         are_billed: Whether the run billed after its last answer, or had none.
         are_whole: HTTP marked the end of all lines read; otherwise the connection may have been cut
             after a line.
@@ -143,7 +154,7 @@ class Requests:
         self._counts = counts
         self._priced = priced
         self.billed: Counter[str] = Counter()
-        self.have_lost, self.are_billed = False, True
+        self.have_lost, self.have_acted, self.are_billed = False, False, True
         self._has_answer = False
         self._unasked = Unasked(1)  # counts the run's key once
         self.about_all: Throttled | RunStopped | None = None
@@ -402,6 +413,7 @@ class Requests:
             if request.was_sent and not is_refused:
                 self.are_billed = False
                 self.have_lost |= request.used is None
+                self.have_acted |= method != "GET"
         return response.content
 
 

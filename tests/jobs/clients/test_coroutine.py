@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 from pyspark import cloudpickle
 
-from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.client import CallFailed, Throttled, Unclear
+from jobs.clients.http.refusals import StatusFailed
 from jobs.clients.registry import client_for
 from jobs.declare.answers.answer_json import dump, load
 from jobs.declare.coroutine_lookup import CoroutineLookup
@@ -29,6 +30,7 @@ from tidegate import (
     HttpLookup,
     Input,
     Output,
+    Retry,
     Row,
     Service,
     lookup,
@@ -585,6 +587,31 @@ def test_a_failure_of_a_request_that_nobody_awaits_is_the_rows(service, status, 
 
     (found,) = ask(sentiment, ("x",))
     assert isinstance(found, kind)
+
+
+@pytest.mark.parametrize(
+    ("before", "status", "idempotent", "kind"),
+    [
+        ("post", 429, False, CallFailed), ("get", 429, False, Throttled),
+        ("post", 429, True, Throttled), ("post", 400, False, Unclear),
+        ("get", 400, False, StatusFailed), ("post", 400, True, StatusFailed),
+    ],
+)  # fmt: skip
+def test_a_refusal_after_a_request_that_acted_does_not_say_that_nothing_was_done(
+    service, before, status, idempotent, kind
+):
+    async def answer(request):
+        return web.json_response({}, status=200 if request.path == "/first" else status)
+
+    service.answer = answer
+
+    @declared(service.url, idempotent=idempotent, retry=Retry(retries=0))
+    async def sentiment(row, http):
+        await getattr(http, before)("/first")
+        await http.post("/second", json={})
+
+    (found,) = ask(sentiment, ("x",))
+    assert type(found) is kind
 
 
 def test_http_is_used_by_nobody_after_the_run_for_its_row(service):
