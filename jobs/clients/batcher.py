@@ -90,11 +90,11 @@ class Batching:
             self._send_what_is_due()
 
     def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> None:
-        """Send each request through `way` from now on."""
+        """Send each request through `way` from now on, around earlier ways."""
         self._send = partial(way, self._send)
 
     def leaving(self) -> int:
-        """Return the number of requests in flight without a waiting caller."""
+        """Return the number of requests without a waiting caller, which are being cancelled."""
         return sum(
             all(item.outcome.done() for item in request.items) for request in self._at_service
         )
@@ -256,42 +256,25 @@ class Batching:
 
 
 class BatchingClient:
-    """The base of clients whose requests may have several keys, and which limit these themselves.
+    """The base of clients whose requests may have several keys.
 
     Attributes:
-        batches: Whether a request may have several keys; otherwise each call is a request.
+        batching: Collects keys into requests; None if each call is a request.
     """
 
-    _batching: Batching | None
+    batching: Batching | None
     _counts: RequestCounts
 
     async def close_batching(self) -> None:
         """End the requests in flight, and count requests that repeated a key."""
-        if self._batching is not None:
-            await self._batching.close()
-            self._counts.repeated += self._batching.repeated
+        if self.batching is not None:
+            await self.batching.close()
+            self._counts.repeated += self.batching.repeated
 
-    def has_sent(self, key: Key) -> bool:
-        """Return whether a running call of this key is at the service, not waiting for others."""
-        return self._batching is None or self._batching.has_sent(key)
 
-    def allow(self, requests: int) -> None:
-        """Set the highest number of requests in flight."""
-        if self._batching is not None:
-            self._batching.allow(requests)
-
-    @property
-    def batches(self) -> bool:
-        return self._batching is not None
-
-    def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> None:
-        """Send batches through `way` from now on, around earlier ways."""
-        if self._batching is not None:
-            self._batching.send_by(way)
-
-    def leaving(self) -> int:
-        """Return the number of requests without a waiting call, which are being cancelled."""
-        return 0 if self._batching is None else self._batching.leaving()
+def batching_in(client: object) -> Batching | None:
+    """Return what collects a client's keys into requests; None if each call is a request."""
+    return client.batching if isinstance(client, BatchingClient) else None
 
 
 def _closed_until(errors: Iterable[Exception]) -> float:

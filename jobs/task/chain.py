@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from asyncio_core import AsyncWaitOperator, StreamElement
-from jobs.clients.batcher import BatchingClient
+from jobs.clients.batcher import batching_in
 from jobs.clients.client import Client
 from jobs.clients.http.session_client import SessionClient
 from jobs.declare.lookup import Lookup
@@ -130,8 +130,8 @@ class Chain:
 
     def _calls(self, place: int, rows: int) -> int:
         """Return a lookup's most calls in flight for these rows, with requests being cancelled."""
-        caller = self.callers[place]
-        leaving = caller.leaving() if isinstance(caller, BatchingClient) else 0
+        batching = batching_in(self.callers[place])
+        leaving = 0 if batching is None else batching.leaving()
         return self.functions[place].calls_of_a_row * rows + leaving
 
     def running(self) -> int:
@@ -179,8 +179,8 @@ class Chain:
         for operator, caller, lookup, share in zip(
             self.operators, self.callers, lookups, shares, strict=True
         ):
-            if isinstance(caller, BatchingClient):
-                caller.allow(share)
+            if (batching := batching_in(caller)) is not None:
+                batching.allow(share)
             rows = rows_at_once(lookup, share)
             operator.resize(capacity=CAPACITY_PER_CALL * rows, concurrency=rows)
 

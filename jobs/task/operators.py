@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
-from jobs.clients.batcher import BatchingClient
+from jobs.clients.batcher import batching_in
 from jobs.clients.client import Ask, Client
 from jobs.clients.http.http_client import HttpClient
 from jobs.clients.http.session_client import SessionClient
@@ -108,9 +108,9 @@ def _operator(
 ) -> tuple[AsyncWaitOperator, LookupFunction, Client]:
     lookup, share = task.plan.lookups[place], max(1, task.share[place])
     caller = _caller(task, place)
-    # a lease waits for a pause's end
-    if isinstance(caller, BatchingClient) and guard.lease is None:
-        caller.send_by(guard.watch.unless_paused)
+    batching = batching_in(caller)
+    if batching is not None and guard.lease is None:  # a lease waits for a pause's end
+        batching.send_by(guard.watch.unless_paused)
     asking = _function(task, place, guard, caller)
     rows = rows_at_once(lookup, share)
     if isinstance(caller, SessionClient):
@@ -142,15 +142,29 @@ def _operator(
 def _function(
     task: Surroundings, place: int, guard: ServiceGuard, caller: Client
 ) -> LookupFunction:
-    """Make the function of a lookup; its calls pass the mark, the budget, lease, hedge, repair."""
-    lookup, ledger, allowance, lease = (
-        task.plan.lookups[place], task.ledgers[place], task.allowance, guard.lease,
-    )  # fmt: skip
-    hidden = any(task.plan.personal[place : place + 1])
-    asking = partial(
-        LookupFunction,
+    """Make the function of a lookup; its calls pass repair, hedge, and the task's limits."""
+    lookup, ledger = task.plan.lookups[place], task.ledgers[place]
+    counts, hidden = counts_of(lookup.name), any(task.plan.personal[place : place + 1])
+    repairs = hedging = None
+    if lookup.repair and isinstance(caller, HttpClient):
+        repairs = Repairs(caller, ledger, guard.watch, on_repair=counts.repairs, now_us=task.now_us)
+    ask = _within_limits(
+        task, place, guard, caller, caller.call if repairs is None else repairs.send
+    )
+    if task.allowance is None and lookup.hedge_after is not None:  # no second call under a cap
+        hedging = Hedging(
+            ask,
+            lookup.hedge_after,
+            gate=guard.gate,
+            lease=guard.lease,
+            on_second=counts.repeats,
+            on_throttled=partial(report_throttling, guard.watch, hidden=hidden),
+        )
+        ask = hedging.call
+    return LookupFunction(
         lookup,
         caller,
+        ask if repairs is None else partial(repairs.call, ask),
         place=place,
         gate=guard.gate,
         watch=guard.watch,
@@ -160,40 +174,30 @@ def _function(
         ledger=ledger,
         distinct=any(task.plan.distinct_keys[place : place + 1]),
         is_called=place not in task.plan.given_up,
+        hedging=hedging,
     )
-    marks = None
+
+
+def _within_limits(
+    task: Surroundings, place: int, guard: ServiceGuard, caller: Client, ask: Ask
+) -> Ask:
+    """Return the call with its mark, lease and budget; a batch has one mark and one lease."""
+    lookup, ledger, allowance = task.plan.lookups[place], task.ledgers[place], task.allowance
+    batching = batching_in(caller)
     if ledger is not None and not lookup.repeatable:
         marks = Marks(ledger, guard.watch, denial_settles=lookup.denial_settles)
-    repairs = None
-    if lookup.repair and isinstance(caller, HttpClient):
-        on_repair = counts_of(lookup.name).repairs
-        repairs = Repairs(caller, ledger, guard.watch, on_repair=on_repair, now_us=task.now_us)
-    ask: Ask = caller.call if repairs is None else repairs.send
-    batched = caller if isinstance(caller, BatchingClient) and caller.batches else None
-    if marks is not None and batched is not None:
-        batched.send_by(marks.before_batch)
-    elif marks is not None:
-        ask = partial(marks.before_call, ask)
+        if batching is None:
+            ask = partial(marks.before_call, ask)
+        else:
+            batching.send_by(marks.before_batch)
     if allowance is not None:
         ask = partial(allowance.charge, place, guard.watch.refuse_in_pause, ask)
-    if lease is not None and batched is not None:
-        batched.send_by(lease.within)
-    elif lease is not None:
-        ask = partial(lease.within, ask)
-    if allowance is not None:
-        ask = partial(allowance.until_used_up, guard.gate, ask)
-    if allowance is not None or lookup.hedge_after is None:  # no second call under a cap
-        return asking(ask if repairs is None else partial(repairs.call, ask))
-    hedging = Hedging(
-        ask,
-        lookup.hedge_after,
-        gate=guard.gate,
-        lease=lease,
-        on_second=counts_of(lookup.name).repeats,
-        on_throttled=partial(report_throttling, guard.watch, hidden=hidden),
-    )
-    hedged: Ask = hedging.call
-    return asking(hedged if repairs is None else partial(repairs.call, hedged), hedging=hedging)
+    if guard.lease is not None:
+        if batching is None:
+            ask = partial(guard.lease.within, ask)
+        else:
+            batching.send_by(guard.lease.within)
+    return ask if allowance is None else partial(allowance.until_used_up, guard.gate, ask)
 
 
 def _caller(task: Surroundings, place: int) -> Client:
@@ -202,6 +206,6 @@ def _caller(task: Surroundings, place: int) -> Client:
     caller = task.client_for(
         plan.lookups[place], sum(plan.shares[place]) if plan.divides else share
     )
-    if isinstance(caller, BatchingClient):
-        caller.allow(share)
+    if (batching := batching_in(caller)) is not None:
+        batching.allow(share)
     return caller

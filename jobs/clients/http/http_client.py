@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -94,7 +95,7 @@ class HttpClient(SessionClient, BatchingClient):
             self._pages = PageReader(
                 lookup.pages, self._session, attempt_timeout=lookup.attempt_timeout
             )
-        self._batching = None if lookup.batch is None else self._batches(lookup.batch, share)
+        self.batching = None if lookup.batch is None else self._batches(lookup.batch, share)
 
     def _batches(self, batch: Batch, share: int) -> Batching:
         requests = ItemRequests(
@@ -104,10 +105,7 @@ class HttpClient(SessionClient, BatchingClient):
             throttles=self._throttles,
             masked=self._session.masked,
         )
-
-        async def ask(keys: Sequence[Key]) -> Sequence[Any]:
-            return await self._ask_together(requests, keys)
-
+        ask = partial(self._ask_together, requests)
         return Batching(ask, max_items=batch.max_items, max_wait=batch.max_wait, max_requests=share)
 
     async def close(self) -> None:
@@ -117,8 +115,8 @@ class HttpClient(SessionClient, BatchingClient):
     async def call(self, key: Key, reason: str = "") -> Any | None:
         """Return an attempt's answer; `reason` tells what was wrong with the one before."""
         self._session.call_begins(key)
-        if self._batching is not None:
-            answer = await self._batching.call(key)
+        if self.batching is not None:
+            answer = await self.batching.call(key)
         else:
             try:
                 answer = self._answer(await self._ask(key, reason), key)
@@ -175,12 +173,7 @@ class HttpClient(SessionClient, BatchingClient):
         url, misses = self._url(values), self._misses.statuses
         keys = [] if self._echo else [key]
         if self._pages is not None:
-
-            def check(page: Response) -> None:
-                self._check_page(page)
-                if self._echo:
-                    self._refuse_nameless(page, key)
-
+            check = partial(self._check_page, key)
             return self._pages.request(url, keys=keys, misses=misses, check=check)
         body, template = None, self._body
         if template is not None:
@@ -254,9 +247,11 @@ class HttpClient(SessionClient, BatchingClient):
             self._counts.not_now()
             raise Throttled("throttled, by the answer", response.retry_after)
 
-    def _check_page(self, response: Response) -> None:
+    def _check_page(self, key: Key, response: Response) -> None:
         self._refuse_throttled(response)
         self._refuse_error(response.content)
+        if self._echo:
+            self._refuse_nameless(response, key)
 
     def _refuse_error(self, answer: Any) -> None:
         """Raise DeclaredError for an answer that matches error_when."""

@@ -54,9 +54,9 @@ class SqlClient(BatchingClient):
         self._types: ColumnTypes | None = None  # known after the first query
         self._fits_by_part: Sequence[Callable[[Any], Any]] = ()
         self._counts = counts_of(lookup.name)
-        self._batching: Batching | None = None
+        self.batching: Batching | None = None
         if lookup.batch_size > 1:
-            self._batching = Batching(
+            self.batching = Batching(
                 self._ask_many,
                 max_items=lookup.batch_size,
                 max_wait=lookup.max_wait,
@@ -79,7 +79,7 @@ class SqlClient(BatchingClient):
             await dispose(self._engine)
 
     async def call(self, key: Key) -> Any | None:
-        return await (self._ask_one(key) if self._batching is None else self._batching.call(key))
+        return await (self._ask_one(key) if self.batching is None else self.batching.call(key))
 
     async def _ask_one(self, key: Key) -> dict[str, Any] | None:
         async def ask(connection: AsyncConnection) -> Sequence[Any]:

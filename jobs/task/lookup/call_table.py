@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from jobs.clients.batcher import BatchingClient
+from jobs.clients.batcher import batching_in
 from jobs.clients.client import Client
 from jobs.declare.lookup import Key, Lookup
 from jobs.declare.services import Cache
@@ -31,7 +31,7 @@ class CallTable:
         self.in_flight: dict[Any, LookupState] = {}
         self.kept = AnswerCache[Kept](cache, now_us)
         self._finish_after_timeout = lookup.finish_after_timeout
-        self._caller = caller
+        self._batching = batching_in(caller)
         self._left_behind: set[SharedCall] = set()  # calls that continue after their rows have left
 
     async def finish(self) -> None:
@@ -97,7 +97,7 @@ class CallTable:
         if not self._finish_after_timeout:
             return False
         assert owner.key is not None
-        return not isinstance(self._caller, BatchingClient) or self._caller.has_sent(owner.key)
+        return self._batching is None or self._batching.has_sent(owner.key)
 
     def _forget(self, owner: LookupState) -> None:
         hashed = hashable(owner.key)

@@ -24,8 +24,8 @@ class Together(BatchingClient):
 
     def __init__(self, share):
         self.requests = []  # keys in each
-        self._batching = Batching(self._send, max_items=ITEMS, max_wait=0.2, max_requests=share)
-        self.call, self.close = self._batching.call, self._batching.close
+        self.batching = Batching(self._send, max_items=ITEMS, max_wait=0.2, max_requests=share)
+        self.call, self.close = self.batching.call, self.batching.close
 
     async def open(self):
         return

@@ -29,14 +29,14 @@ class Together(BatchingClient):
         self._steps = steps
         self.requests = []  # (start, keys)
         self.ended = []
-        self._batching = Batching(self._send, max_items=ITEMS, max_wait=0.2, max_requests=share)
-        self.call = self._batching.call
+        self.batching = Batching(self._send, max_items=ITEMS, max_wait=0.2, max_requests=share)
+        self.call = self.batching.call
 
     async def open(self):
         return
 
     async def close(self):
-        await self._batching.close()
+        await self.batching.close()
 
     async def _send(self, keys):
         seconds, outcome = self._steps[min(len(self.requests), len(self._steps) - 1)]
