@@ -156,35 +156,26 @@ def _waited(  # noqa: PLR0917 - called only from the three functions above
 
 
 class _Results:
-    """Results not yet yielded. `_changed` wakes the generator, `_taken` the feeder."""
+    """Results not yet yielded.
+
+    Attributes:
+        changed: Set for the generator: a result came, or no more will.
+        taken: Set for the feeder: the reader has taken all results, and wants more.
+    """
 
     def __init__(self) -> None:
         self.elements: deque[StreamElement] = deque()
-        self._taken: asyncio.Future[None] | None = None
-        self._changed: asyncio.Future[None] | None = None
+        self.changed, self.taken = asyncio.Event(), asyncio.Event()
 
     def append(self, element: StreamElement) -> None:
         self.elements.append(element)
-        self.notify()
-
-    def notify(self) -> None:
-        """Announce a result, or the end of the results."""
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
-
-    async def changed(self) -> None:
-        self._changed = asyncio.get_running_loop().create_future()
-        await self._changed
-
-    def taken(self) -> None:
-        if self._taken is not None and not self._taken.done():
-            self._taken.set_result(None)
+        self.changed.set()
 
     async def all_taken(self) -> None:
         """Wait until no result is left; otherwise results would pile up behind a slow reader."""
         while self.elements:
-            self._taken = asyncio.get_running_loop().create_future()
-            await self._taken
+            self.taken.clear()
+            await self.taken.wait()
 
 
 async def _feed(operator: AsyncWaitOperator, elements: Elements, results: _Results) -> None:
@@ -204,16 +195,17 @@ async def _run(
 ) -> AsyncGenerator[StreamElement, None]:
     await operator.open()
     feeder = asyncio.create_task(_feed(operator, elements, results), name="asyncio_core feeder")
-    feeder.add_done_callback(lambda _: results.notify())
+    feeder.add_done_callback(lambda _: results.changed.set())
     operator.call_on_failure(feeder.cancel)  # the source may not wake up for a long time
     try:
         while True:
             while results.elements:
                 yield results.elements.popleft()
-            results.taken()
+            results.taken.set()
             if feeder.done():
                 break
-            await results.changed()
+            results.changed.clear()
+            await results.changed.wait()
         feeder.result()
     finally:
         feeder.cancel()
