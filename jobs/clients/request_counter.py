@@ -157,12 +157,8 @@ class Request:
     ) -> None:
         self._counts = counts
         self._clock = clock
-        self._unasked: Unasked | None = None
+        self._unasked = items if isinstance(items, Unasked) else Unasked(items)
         self._items = 0
-        if isinstance(items, Unasked):
-            self._unasked = items
-        else:
-            self._items = items
         self._call: Call | None = None
         self._left_at: float | None = None
         self._in_flight = self.was_sent = False
@@ -180,8 +176,7 @@ class Request:
         billing = self._counts.billing
         if billing is not None and billing.failure is not None:
             raise billing.failure
-        if self._unasked is not None:
-            self._items = self._unasked.taken()
+        self._items = self._unasked.taken()
         if (call := IN_CALL.get()) is not None:
             call.request_left(self._items, self._counts.model)
             self._call = call
@@ -220,8 +215,7 @@ class Request:
             if self._call is not None:
                 self._call.request_ended()
         if not self.was_sent:
-            if self._unasked is not None:
-                self._unasked.give_back(self._items)
+            self._unasked.give_back(self._items)
             return
         self._counts.ended += 1
         if self.reports_use:
