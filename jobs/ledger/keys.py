@@ -112,8 +112,8 @@ def asked_texts(
         hidden: Return digests.
         parts: The parts of a key in order, if they fit the column.
     """
-    own = [field.name for field in keys.type]
-    by_name = dict(zip(own, one_chunk(keys).flatten(), strict=True))
-    order = parts if sorted(parts) == sorted(own) else own
+    names = [field.name for field in keys.type]
+    by_name = dict(zip(names, one_chunk(keys).flatten(), strict=True))
+    order = parts if sorted(parts) == sorted(names) else names
     found = zip(*(readable_values(by_name[name]) for name in order), strict=True)
     return [None if None in key else key_text(key, hidden=hidden) for key in found]

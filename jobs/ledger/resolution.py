@@ -109,13 +109,13 @@ def decide(keys: Ints, table: pa.Table, count: int, *, now_us: int, ttl: Ttl) ->
         now_us - failed_at < _limit(limits["error"])
     )
     every = np.arange(count)
-    speaks = np.select(
+    effective = np.select(
         [holds, asked_open, failure_holds],
         [rows[younger, every], rows[ASKED], rows[failed, every]],
         default=-1,
     )
-    has_answer = (answered > NEVER) & (speaks < 0)
-    return Decided(speaks, has_answer & counts, has_answer & ~counts)
+    has_answer = (answered > NEVER) & (effective < 0)
+    return Decided(effective, has_answer & counts, has_answer & ~counts)
 
 
 def effective_records(stored: pa.Table) -> pa.Table:
@@ -143,13 +143,13 @@ def superseded(keys: Ints, table: pa.Table, count: int, now_us: int) -> Mask:
     bar = np.full_like(times, NEVER)
     bar[OK] = bar[MISS] = bar[ERROR] = bar[TIMEOUT] = answered
     bar[ASKED] = settled
-    own = believed(answer_times(table), now_us)
+    at = believed(answer_times(table), now_us)
     codes = outcome_codes(table)
-    below = own < bar[codes, keys]
+    below = at < bar[codes, keys]
     is_mark = codes == EXPIRED
     useless: Mask = (
         below
-        | (~is_mark & (own <= void[keys]))
+        | (~is_mark & (at <= void[keys]))
         | (is_mark & (now_us - answer_times(table) > MARKS_KEPT))
     )
     return useless

@@ -318,15 +318,14 @@ class LeaseBook:
         amount = self.amount(name, owner)
         parts = self._list_parts(name)
         least = max(one.least for one in parts)
-        for part, target in zip(
-            parts, useful_shares(amount, [one.wants for one in parts], least), strict=True
-        ):
-            part.target = target
-        own = self._owners[owner].parts[name]
+        targets = useful_shares(amount, [one.wants for one in parts], least)
+        for one, target in zip(parts, targets, strict=True):
+            one.target = target
+        part = self._owners[owner].parts[name]
         free = amount - self.held(name)
-        given = max(0, min(own.target - own.held, free))
-        own.held += given
-        return Share(own.held, own.target, max(0, free - given))
+        given = max(0, min(part.target - part.held, free))
+        part.held += given
+        return Share(part.held, part.target, max(0, free - given))
 
     # -- the gate ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from jobs.task.lookup.task_ledger import Stored
 from jobs.task.threads.read_ahead import InputWindow
 
 # More rows than come in a flush interval (0.5 s) where a function returns at once, so that the
-# ledger keeps its pace. With half of it each part was hurried, and the rows stood still meanwhile.
+# ledger keeps its pace. With half as many, rows waited for each part, stored in a hurry.
 ROWS_HELD = 32_000
 LOOK_EVERY = 0.05  # s, while batches are held
 

@@ -57,7 +57,7 @@ from jobs.wording import one_line
 
 PREFETCH_ROWS = 4000  # beyond what the operators hold
 PREFETCH_BYTES = 64 << 20
-# a batch of the rows of a quarter of a second costs as much as one of a second, 5 ms beside calls
+# a batch costs 5 ms beside calls, whether its rows are those of 0.25 s or of 1 s
 TICKS_OF_A_BATCH = 4
 LOOK_EVERY = 0.05  # s, whether calls in flight have ended
 LAST_ANSWERS = 1.5  # s to wait for them in a task that fails; Spark kills a worker after 2
@@ -253,7 +253,7 @@ class PartitionRun:
         try:
             # the first array imports pandas, stopping the loop for seconds: before a clock starts
             pa.array(["warm"])
-            # holes in glibc's heap: each task of a worker left 20 MB of them
+            # otherwise each task of a worker leaves 20 MB of holes in glibc's heap
             pa.default_memory_pool().release_unused()
             with rare_collections():
                 self._unfinished += run_to_its_end(loop, self._enrich(), CallThreads())
@@ -455,16 +455,18 @@ def one_clock(
 
 
 _collector = threading.Lock()
-_thresholds: list[tuple[int, int, int]] = []  # one entry a run: the thresholds before the first
+_thresholds: list[
+    tuple[int, int, int]
+] = []  # an entry per run: the thresholds before the first run
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
     """Collect garbage less often while rows flow.
 
-    Their objects make no cycles, and each collection looks at all that the window holds, which took
-    a third of the loop's time. A collection of all that Spark and Arrow imported, for which the
-    loop stands still, begins only after a hundred million new objects.
+    Rows make no cycles, but each collection visits all objects of the window, which took a third of
+    the loop's time. A full collection, which stops the loop and visits all that Spark and Arrow
+    imported, begins only after a hundred million new objects.
     """
     with _collector:
         _thresholds.append(_thresholds[0] if _thresholds else gc.get_threshold())

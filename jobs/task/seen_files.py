@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 
 import asyncio_core
 
-HELD = 0.2  # s in which a task keeps its slot, so that the other slots get the others
+HELD = 0.2  # s for which a task keeps its slot, so that each slot gets a task
 # packages whose objects travel between the driver and its tasks
 PACKAGES = (asyncio_core.__name__, __name__.partition(".task.")[0])
 

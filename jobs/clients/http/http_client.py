@@ -181,9 +181,9 @@ class HttpClient(SessionClient, BatchingClient):
             if reason and self._repair_body is not None:
                 template, values[REPAIR] = self._repair_body, ASK_AGAIN.format(reason)
             body = dumped(template.filled(values))
-        own = NO_HEADERS if self._of_request is None else self._idempotency(key)
+        headers = NO_HEADERS if self._of_request is None else self._idempotency(key)
         return self._session.request(
-            self._method, url, body=body, misses=misses, keys=keys, headers=own
+            self._method, url, body=body, misses=misses, keys=keys, headers=headers
         )
 
     def _idempotency(self, key: Key) -> Mapping[str, str]:

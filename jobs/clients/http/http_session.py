@@ -216,7 +216,7 @@ class ServiceSession:
         LEAVING.set(request)
         try:
             response = await self._exchange(
-                method, url, body, misses, received, own=headers, read=read
+                method, url, body, misses, received, of_request=headers, read=read
             )
         except BaseException as error:
             self._counts.lost.update(request.used or NOTHING)
@@ -242,16 +242,16 @@ class ServiceSession:
         misses: Collection[int],
         received: int,
         *,
-        own: Mapping[str, str],
+        of_request: Mapping[str, str],
         read: Read | None,
     ) -> Response:
         assert self._session is not None
         headers = await self._authorizer.headers()
         is_json = isinstance(body, bytes)
         sent = self._headers_of_json if is_json else self._headers
-        if headers or own:
+        if headers or of_request:
             sent = sent.copy()
-            sent.update(own)
+            sent.update(of_request)
             sent.update(headers or {})
         is_traced = EXCHANGES.get() is not None
         shown = body if is_json else None

@@ -1,4 +1,4 @@
-"""Secrets on an executor: read for headers, and masked in texts, however they are written there."""
+"""Secrets on an executor: read for headers, and masked in texts in each of their spellings."""
 
 import base64
 import html

@@ -58,7 +58,7 @@ def until_reset(
     headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)
 ) -> float | None:
     """Return the seconds until all used-up limits are reset; None if no header tells any."""
-    if "limit" not in "".join(headers).lower():  # in the name of each, and seldom there
+    if "limit" not in "".join(headers).lower():  # most answers have no such header
         return None
     return max((one for one in _resets(headers, now) if one is not None), default=None)
 

@@ -15,8 +15,8 @@ from jobs.clients.sql.sql_engine import (
     engine_for,
     failure,
     fitted_engine,
+    interruptibly,
     is_about_a_value,
-    left_at_once,
     require_file_here,
 )
 from jobs.clients.sql.sql_keys import ColumnTypes
@@ -155,7 +155,7 @@ class SqlClient(BatchingClient):
                     self._fits_by_part = self._types.fits()
                 request.leaves()
                 request.is_written()
-                rows: Sequence[Any] = await left_at_once(connection, ask)
+                rows: Sequence[Any] = await interruptibly(connection, ask)
                 self._counts.answered += 1
                 return rows
         except TimeoutError as error:

@@ -72,7 +72,7 @@ def engine_for(
     try:
         url, arguments = _for_asyncpg(sa.make_url(resolve(lookup.url)))
         require_known_database(lookup.name, url.drivername)
-        arguments |= _waiting(url, lookup) | _statements(url, is_pooled=is_pooled)
+        arguments |= _lock_wait(url, lookup) | _statement_names(url, is_pooled=is_pooled)
         if url.get_backend_name() == "postgresql":
             require_extra("postgres", f"lookup {lookup.name}: url, {url.drivername},")
             alone["json_deserializer"] = read_json  # by default numbers of JSON lose digits
@@ -95,7 +95,7 @@ def _for_asyncpg(url: sa.URL) -> tuple[sa.URL, dict[str, Any]]:
     return url.difference_update_query(words), {"dsn": dsn}
 
 
-def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, Any]:
+def _lock_wait(url: sa.URL, lookup: SqlLookup) -> dict[str, Any]:
     """Limit SQLite's wait for a lock to half an attempt: no cancellation ends its thread."""
     limit = lookup.attempt_timeout or lookup.timeout
     if url.get_backend_name() != "sqlite" or limit is None or "timeout" in url.query:
@@ -103,7 +103,7 @@ def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, Any]:
     return {"timeout": min(limit / 2, LOCKED)}
 
 
-def _statements(
+def _statement_names(
     url: sa.URL, *, is_pooled: bool, unique: Callable[[], UUID] = uuid4
 ) -> dict[str, Any]:
     """Return asyncpg's options for the names of prepared statements.
@@ -164,7 +164,7 @@ def require_file_here(lookup: SqlLookup, engine: AsyncEngine) -> None:
         )
 
 
-async def left_at_once(connection: AsyncConnection, ask: Callable[[AsyncConnection], Any]) -> Any:
+async def interruptibly(connection: AsyncConnection, ask: Callable[[AsyncConnection], Any]) -> Any:
     """Return the result of `ask`.
 
     After a cancellation, PostgreSQL stops the query itself. SQLite's thread would continue and hold
@@ -199,7 +199,7 @@ async def dispose(engine: AsyncEngine, clock: Callable[[], float] = time.monoton
 def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFailed | AccessRefused:
     """Translate an error of the database, its driver or SQLAlchemy, without the password."""
     state = sql_state(error)
-    message = without_password(one_line(error), engine)
+    message = without_password(driver_message(error), engine)
     if state is not None and state.startswith(ABOUT_US):
         denied = f"{lookup.service_name} at {shown_address(engine.url)} denies access"
         secrets = read_from([lookup.url] if isinstance(lookup.url, Env) else ())
@@ -256,7 +256,7 @@ def may_recover(error: Exception, engine: AsyncEngine) -> bool:
     return is_locked or (may_pass(error) and engine.url.get_backend_name() != "sqlite")
 
 
-def one_line(error: Exception) -> str:
+def driver_message(error: Exception) -> str:
     """Return a driver's message without statement, parameters (data) and SQLAlchemy's link."""
     original = getattr(error, "orig", None) or error
     text = str(original)

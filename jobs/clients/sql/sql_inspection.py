@@ -9,11 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from jobs.clients.sql.sql_engine import (
     dispose,
+    driver_message,
     engine_for,
     fitted_engine,
     may_recover,
     missing_file,
-    one_line,
     without_password,
 )
 from jobs.clients.sql.sql_keys import ColumnTypes
@@ -49,7 +49,10 @@ async def inspect(lookup: SqlLookup, key_types: Mapping[str, str | None] | None 
         except DeclarationError:
             raise
         except Exception as error:
-            shown, message = shown_address(engine.url), without_password(one_line(error), engine)
+            shown, message = (
+                shown_address(engine.url),
+                without_password(driver_message(error), engine),
+            )
             if isinstance(error, TimeoutError):
                 message = f"no answer within {INSPECTED_WITHIN:.0f} s; a table may be locked"
             if may_recover(error, engine):
@@ -80,7 +83,7 @@ async def _try_query(lookup: SqlLookup, connection: AsyncConnection, engine: Asy
     except sa.exc.DBAPIError as error:
         if may_recover(error, engine):
             raise
-        message = without_password(one_line(error), engine)
+        message = without_password(driver_message(error), engine)
         raise DeclarationError(
             f"lookup {lookup.name}: {lookup.asked}: the database refuses the query: {message}."
         ) from error

@@ -38,5 +38,5 @@ class Probe:
         return is_answered
 
     def ended_since(self, asked_at: float) -> bool:
-        """Whether a probe ended after this time, so that a driver asked then did not know it."""
+        """Return whether a probe ended after this time, so that the driver's answer ignores it."""
         return asked_at <= self._ended_at

@@ -17,7 +17,7 @@ is the hello.
 |---|---|
 | `go`: share | begin with these calls in flight per lookup |
 | `limits`: number, share, services | its limits from now on, in answer to this heartbeat |
-| `ask` | send a heartbeat: there is more to have |
+| `ask` | send a heartbeat: a larger share is free |
 | `over` | the job of the task has ended: do not begin |
 | `alive`: `at`: s | the answer to the `alive` with this time |
 | `stop` | Spark has ended the stage |

@@ -84,8 +84,8 @@ class Hedging:
             self._after = sorted(self._seconds)[rank - 1]
 
     async def _hedged(self, key: Key, after: float, loop: asyncio.AbstractEventLoop) -> Any:
-        own = asyncio.current_task(loop)
-        assert own is not None
+        caller = asyncio.current_task(loop)  # makes the first call
+        assert caller is not None
         second: asyncio.Task[Any] | None = None
         timer: asyncio.TimerHandle
 
@@ -101,7 +101,7 @@ class Hedging:
         def ended(task: asyncio.Task[Any]) -> None:
             self._running.discard(task)
             if has_result(task) and first_runs:
-                self._overtaken(own)
+                self._overtaken(caller)
                 first.reschedule(loop.time())  # ends the first call
 
         first_runs = True

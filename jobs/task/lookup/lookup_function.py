@@ -195,7 +195,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         if asked.finished is None:
             assert reply is not None
             self._take(asked, reply, "call")
-            self._settle_or_come_again(asked, now)  # even if the loop was delayed since
+            self._settle_or_retry(asked, now)  # even if the loop was delayed since
         return [value]
 
     def _took_at_once(self, asked: LookupState, answer: Any, now: int) -> bool:
@@ -242,7 +242,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         if asked.finished is None:
             asked.needs_retry = False
             self._take(asked, reply, "shared")
-            self._settle_or_come_again(asked, self._now_us())
+            self._settle_or_retry(asked, self._now_us())
         return True
 
     def _was_asked(self, asked: LookupState) -> bool:
@@ -346,7 +346,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
             )
         return [value]
 
-    def _settle_or_come_again(self, asked: LookupState, now: int) -> None:
+    def _settle_or_retry(self, asked: LookupState, now: int) -> None:
         if asked.needs_retry:
             raise RetryLater
         self._settle(asked, now)

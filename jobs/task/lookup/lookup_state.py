@@ -54,7 +54,7 @@ class LookupState:
         self.started = None
 
     def take(self, reply: Reply, source: str) -> None:
-        """Set the outcome from a reply that is no error, or have the row come again."""
+        """Set the outcome from a reply that is no error, or mark the row for a retry."""
         if reply.outcome is None:
             self.error, self.needs_retry = reply.error, True
         elif reply.outcome == "unknown":
@@ -64,7 +64,7 @@ class LookupState:
             self.answer, self.answered_at = reply.answer, reply.answered_at
 
     def take_error(self, reply: Reply, *, retries: int | None) -> None:
-        """Set the error as the outcome, or have the row come again.
+        """Set the error as the outcome, or mark the row for a retry.
 
         Args:
             reply: The error.

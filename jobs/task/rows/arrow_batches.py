@@ -190,21 +190,21 @@ def _gathered(finished: Sequence[Row | KnownRows]) -> tuple[_Columns, list[Row],
     positions: list[np.ndarray] = []
     called: list[Row] = []
     places = [np.empty(0, np.int64)]
-    below = count = 0
+    rows_so_far = count = 0
     for kind, group in groupby(finished, type):
         items: list[Any] = list(group)
-        of_items, numbers, _ = zip(*items, strict=True)
-        for identity, batch in dict(zip(map(id, of_items), of_items, strict=True)).items():
+        sources, numbers, _ = zip(*items, strict=True)
+        for identity, batch in dict(zip(map(id, sources), sources, strict=True)).items():
             if identity not in batches:
-                batches[identity], offsets[identity] = batch, below
-                below += batch.carried.num_rows
-        starts = np.fromiter(map(offsets.__getitem__, map(id, of_items)), np.int64, len(items))
+                batches[identity], offsets[identity] = batch, rows_so_far
+                rows_so_far += batch.carried.num_rows
+        starts = np.fromiter(map(offsets.__getitem__, map(id, sources)), np.int64, len(items))
         if kind is Row:
             called += items
             places.append(np.arange(count, count + len(items)))
             positions.append(starts + np.fromiter(numbers, np.int64, len(items)))
         else:
-            positions += [start + of_slice for start, of_slice in zip(starts, numbers, strict=True)]
+            positions += [start + some for start, some in zip(starts, numbers, strict=True)]
         count = sum(map(len, positions))
     return (
         _columns(list(batches.values())).at(np.concatenate(positions)),

@@ -32,17 +32,17 @@ def with_chained_keys(
     chained = layout.made(place)
     read, columns = read_by(chained.values()), dict(zip(batch.schema.names, batch.columns))  # noqa: B905
     for name, answers, outcomes in zip(layout.lookups, layout.answers, known, strict=False):
-        there = {f"{ANSWER}{number}": answer.name for number, answer in enumerate(answers)}
-        there["status"] = published_status(name)
-        there = {source: column for source, column in there.items() if column in read}
-        if not there:
+        names = {f"{ANSWER}{number}": answer.name for number, answer in enumerate(answers)}
+        names["status"] = published_status(name)
+        names = {source: column for source, column in names.items() if column in read}
+        if not names:
             continue
         if outcomes is None or outcomes["status"].null_count:
             raise LedgerError(
                 f"lookup {name}: the answer of a key is not at hand any more, and lookup "
                 f"{layout.lookups[place]} reads it. Run again; answers so far are stored."
             )
-        columns |= {column: outcomes[source] for source, column in there.items()}
+        columns |= {column: outcomes[source] for source, column in names.items()}
     rows = batch.num_rows
     made = {name: values.evaluate(columns, rows) for name, values in chained.items()}
     return pa.RecordBatch.from_arrays(

@@ -159,18 +159,18 @@ def _read_timed(arrival: Arrival, columns: Sequence[str]) -> Iterator[pa.RecordB
     arrived, start = read_arrived(arrival), 0
     with open_parquet(arrival.file) as file:
         for batch in file.iter_batches(ROWS_FOR_SPARK, columns=[*columns, schema.SOURCE_ROW]):
-            own = arrived.take(slice(start, start + batch.num_rows))
+            rows = arrived.take(slice(start, start + batch.num_rows))
             start += batch.num_rows
             found = {
                 name: pa.array(values)
-                for name, values in ((TIME, own.times), (WATERMARK, own.watermarks))
+                for name, values in ((TIME, rows.times), (WATERMARK, rows.watermarks))
             }
             found |= {
-                PLACE: pa.array(own.places),
+                PLACE: pa.array(rows.places),
                 schema.SOURCE_ROW: batch.column(schema.SOURCE_ROW),
             }
             found |= {name: batch.column(name) for name in columns}
-            yield pa.RecordBatch.from_pydict(found).filter(pa.array(own.times > NEVER))
+            yield pa.RecordBatch.from_pydict(found).filter(pa.array(rows.times > NEVER))
 
 
 def name_rows(places: Numbers, rows: Numbers) -> Numbers:
