@@ -78,37 +78,7 @@ def _plan(all_declared: Sequence[Declared]) -> dg.JobDefinition:
 def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
     @dg.op(name=shared_name(all_declared, "mark_answers"), out=dg.Out(dg.Nothing))
     def mark_answers(context: dg.OpExecutionContext, config: Answers) -> None:
-        from jobs.commands import ledgers
-        from jobs.commands.replaying import refresh
-
-        say = context.log.info
-        run: dict[str, list[str]] = {}
-        for kept in ledgers.named(
-            [(one.reference, one.enrichment) for one in all_declared], config.lookup
-        ):
-            matched = refresh.find(
-                kept,
-                config.where,
-                first=config.answered_from or None,
-                last=config.answered_to or None,
-            )
-            say(
-                f"{counted(len(matched.keys), 'stored answer')} of {config.lookup} with "
-                f"{config.where}"
-            )
-            for _, enrichment, days in matched.days:
-                say(
-                    f"{enrichment.name}: {counted(len(days), 'day stands', 'days stand')} on them: "
-                    f"{', '.join(days)}"
-                )
-                run[enrichment.name] = sorted({*run.get(enrichment.name, []), *days})
-            if config.do:
-                refresh.expire(kept, matched)
-        if config.do:
-            context.instance.add_run_tags(context.run_id, {DAYS_TO_RUN: json.dumps(run)})
-        else:
-            say("Nothing was changed: with do: true they are asked anew, and these days run again.")
-        context.add_output_metadata({"days": dg.MetadataValue.json(run), "done": config.do})
+        _mark_answers(context, config, all_declared)
 
     @dg.job(
         name=shared_name(all_declared, REFRESH),
@@ -119,6 +89,47 @@ def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         mark_answers()
 
     return refresh_answers
+
+
+def _mark_answers(
+    context: dg.OpExecutionContext, config: Answers, all_declared: Sequence[Declared]
+) -> None:
+    from jobs.commands import ledgers
+    from jobs.commands.replaying import refresh
+
+    say = context.log.info
+    run: dict[str, list[str]] = {}
+    for kept in ledgers.named(
+        [(one.reference, one.enrichment) for one in all_declared], config.lookup
+    ):
+        matched = refresh.find(
+            kept,
+            config.where,
+            first=config.answered_from or None,
+            last=config.answered_to or None,
+        )
+        say(f"{counted(len(matched.keys), 'stored answer')} of {config.lookup} with {config.where}")
+        for _, enrichment, days in matched.days:
+            name = enrichment.name
+            say(
+                f"{name}: {counted(len(days), 'day stands', 'days stand')} on them: "
+                f"{', '.join(days)}"
+            )
+            run[name] = sorted({*run.get(name, []), *days})
+        if config.do:
+            refresh.expire(kept, matched)
+    for name, uses in run.items():
+        partitions = declared_as(all_declared, name).days
+        if unknown := [day for day in uses if not partitions.has_partition_key(day)]:
+            context.log.warning(
+                "%s: Dagster has no partition %s, and starts none: `tidegate run %s --day DAY` "
+                "runs it.", name, ", ".join(unknown), name,
+            )  # fmt: skip
+    if config.do:
+        context.instance.add_run_tags(context.run_id, {DAYS_TO_RUN: json.dumps(run)})
+    else:
+        say("Nothing was changed: with do: true they are asked anew, and these days run again.")
+    context.add_output_metadata({"days": dg.MetadataValue.json(run), "done": config.do})
 
 
 def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:

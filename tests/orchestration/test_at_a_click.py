@@ -2,6 +2,7 @@
 vacuum.
 """
 
+import dataclasses
 import json
 
 import dagster as dg
@@ -142,6 +143,18 @@ def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(
     }
     # asks anew for what was marked
     assert start(dagster_project, definitions, Mode.refreshed).success
+
+
+def test_a_refresh_names_the_days_that_dagster_has_no_partition_of(dagster_project, published):
+    later = dataclasses.replace(flights, start="2013-01-11")
+    of_later = build_definitions([Declared("enrichments.flights:flights", later)], spark_program())
+    op = {"config": {"lookup": "weather", "where": "answer.temp_c > -100"}}
+    config = {"ops": {"tidegate_mark_answers": op}}
+    _, lines = say(dagster_project, of_later, "tidegate_refresh_answers", config)
+    assert (
+        f"flights_enriched: Dagster has no partition {DAY}, and starts none: "
+        "`tidegate run flights_enriched --day DAY` runs it."
+    ) in lines
 
 
 def test_plan_compaction_and_vacuum_say_what_they_found_and_did(

@@ -180,6 +180,19 @@ def test_refreshed_answers_of_an_enrichment_that_is_gone_keep_no_other_day_waiti
     assert [one.job_name for one in result.run_requests] == [DECLARED.job_name]
 
 
+def test_a_refreshed_day_before_the_first_partition_keeps_no_other_day_waiting(instance):
+    refresh_ran(instance, {DECLARED.name: ["2026-10-31", DAY]})
+    sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: dt.datetime.now(dt.UTC))
+    definitions = build_definitions([DECLARED], SparkProgram())
+    data = sensor.evaluate_tick(
+        dg.build_sensor_context(
+            instance=instance,
+            definitions=definitions,
+        )
+    )
+    assert [one.partition_key for one in data.run_requests] == [DAY]
+
+
 # -- told
 # --------------------------------------------------------------------------------------------------
 class Webhook(ThreadingHTTPServer):

@@ -127,7 +127,8 @@ def _waited(
 
     for day, are_submitted in days_waiting(declared.enrichment).items():
         status = latest_status(instance, declared, day)
-        if status is None or status.state != RunWaits.state:
+        has_partition = declared.days.has_partition_key(day)  # `start` or `end` may have changed
+        if status is None or status.state != RunWaits.state or not has_partition:
             continue
         is_early = not are_submitted and now < status.at + AGAIN_AFTER
         if is_early or unfinished_runs(instance, declared, day):
@@ -155,8 +156,11 @@ def _refreshed(all_declared: Sequence[Declared], run: dg.DagsterRun) -> Iterator
     """Yields the days that use the answers it has marked, each once."""
     by_name = {one.name: one for one in all_declared}
     for enrichment, days in json.loads(run.tags.get(DAYS_TO_RUN, "{}")).items():
-        for day in days if enrichment in by_name else ():  # it may no longer be declared
-            declared = by_name[enrichment]
+        declared = by_name.get(enrichment)
+        for day in days:
+            # Dagster refuses all requests of a look with one of an unknown partition
+            if declared is None or not declared.days.has_partition_key(day):
+                continue
             yield dg.RunRequest(
                 f"{run.run_id} {enrichment} {day}",
                 job_name=declared.job_name,
