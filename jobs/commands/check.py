@@ -43,7 +43,7 @@ def check_package(
     day: str | None = None,
     engine: str | None = None,
     *,
-    only: str | None = None,
+    only: Enrichment | None = None,
     find_wrong: FindWrong = _none,
 ) -> Iterator[tuple[str, str, Finding]]:
     """Yield each enrichment's name, a sentence, and the finding, also after a fault.
@@ -52,7 +52,7 @@ def check_package(
         package: The package of the declarations.
         day: The day or hour of the input; by default the last of each enrichment.
         engine: The engine that runs the days; by default the environment chooses it.
-        only: The name of the enrichment to check; by default all of them.
+        only: The enrichment to check; by default all of them.
         find_wrong: Finds wrong declarations of checks.
 
     Raises:
@@ -70,17 +70,15 @@ def check_package(
         if not any(candidate.enrichment is other.enrichment for other in checked):
             message = find_conflict(candidate, checked)
             checked.append(candidate)
-            if only is not None and candidate.enrichment.name != only:
+            enrichment = candidate.enrichment
+            if only is not None and only is not enrichment:
                 continue
-            name, upstream = (
-                candidate.enrichment.name,
-                find_upstream(candidate.enrichment, declared),
-            )
+            upstream = find_upstream(enrichment, declared)
             lines = _checked(
-                candidate.enrichment, day, message, engine, upstream=upstream, find_wrong=find_wrong
+                enrichment, day, message, engine, upstream=upstream, find_wrong=find_wrong
             )
-            yield from ((name, *line) for line in lines)
-            yield from ((name, wrong, Finding.WRONG) for wrong in _lost(candidate.enrichment))
+            yield from ((enrichment.name, *line) for line in lines)
+            yield from ((enrichment.name, wrong, Finding.WRONG) for wrong in _lost(enrichment))
 
 
 def _checked(

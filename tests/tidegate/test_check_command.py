@@ -4,6 +4,7 @@ asks nothing.
 
 import datetime as dt
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -253,6 +254,23 @@ def test_what_a_declaration_raises_is_said_and_the_others_are_still_checked(decl
 def test_a_day_without_input_is_wrong(declare, capsys):
     assert main(["check", "--package", declare("moods"), "--day", "2013-02-01"]) == 2
     assert "there is no data/raw/flights/date=2013-02-01" in capsys.readouterr().out
+
+
+def test_a_named_partition_is_checked_and_another_name_is_refused(declare, project, capsys):
+    regions = 'path="data/raw/regions", partition="date", every=["eu", "us"]'
+    text = DECLARATION.replace('path="data/raw/flights", partition="date"', regions)
+    package = declare("moods", text=text)
+    day = project / "data/raw/flights/date=2013-01-10"
+    shutil.copytree(day, project / "data/raw/regions/date=eu")
+    assert main(["check", "moods", "--package", package, "--day", "eu"]) == 0
+    assert "right   eu: " in capsys.readouterr().out
+    assert main(["check", "moods", "--package", package, "--day", "2013-01-10"]) == 2
+    assert capsys.readouterr().err == "--day is '2013-01-10'; it must be one of: eu, us.\n"
+
+
+def test_an_hour_of_a_table_by_days_is_refused(declare, capsys):
+    assert main(["check", "moods", "--package", declare("moods"), "--day", "2013-01-10T05Z"]) == 2
+    assert "it must be a date, such as 2013-01-10" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("day", ["2013-1-5", "yesterday"])

@@ -5,7 +5,15 @@ import sys
 
 from jobs.declare.values.calendar import is_day, require_day
 from jobs.process.spark_submit import spark_submit_from_environment
-from tidegate.commands.command import RIGHT, STOPPED, WRONG, Command, add_enrichment, named
+from tidegate.commands.command import (
+    RIGHT,
+    STOPPED,
+    WRONG,
+    Command,
+    add_enrichment,
+    given_day,
+    named,
+)
 from tidegate.commands.days import add_engine
 from tidegate.terminal import GREEN, RED, YELLOW, write_coloured
 
@@ -24,10 +32,12 @@ def _run(options: argparse.Namespace) -> int:
     from data_quality.declared_checks import find_wrong_checks
     from jobs.commands.check import Finding, check_package
 
-    if options.day and not is_day(options.day, "hour"):
-        require_day(options.day)
+    only = named(options).enrichment if options.enrichment else None
+    if only is not None:
+        given_day(options, only)
+    elif options.day and not is_day(options.day, "hour"):
+        require_day(options.day, "--day")
     spark_submit_from_environment(options.engine, options.conf)  # refuses what a run would refuse
-    only = named(options).enrichment.name if options.enrichment else None
     findings = set()
     found = check_package(
         options.package, options.day, options.engine, only=only, find_wrong=find_wrong_checks
