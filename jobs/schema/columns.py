@@ -114,32 +114,15 @@ PARTITION, INPUT_SEQ, OUTPUT_SEQ, SEGMENT, LATE, SOURCE_FILE, SOURCE_ROW = ROW_C
 SOURCE_IDENTITY = (SOURCE_FILE, SOURCE_ROW)
 
 
+# each makes the name of a column of a lookup, such as _weather_status, from the lookup's
+status, source, attempts, latency_ms, paused_ms, error = (
+    column.name.format for column in AUDIT_TABLE
+)
+published_status, published_answered_at = (column.name.format for column in PUBLISHED_TABLE)
+
+
 def audit_columns(lookup: str) -> tuple[str, ...]:
     return tuple(column.name.format(lookup) for column in AUDIT_TABLE)
-
-
-def status(lookup: str) -> str:
-    return AUDIT_TABLE[0].name.format(lookup)
-
-
-def source(lookup: str) -> str:
-    return AUDIT_TABLE[1].name.format(lookup)
-
-
-def attempts(lookup: str) -> str:
-    return AUDIT_TABLE[2].name.format(lookup)
-
-
-def latency_ms(lookup: str) -> str:
-    return AUDIT_TABLE[3].name.format(lookup)
-
-
-def paused_ms(lookup: str) -> str:
-    return AUDIT_TABLE[4].name.format(lookup)
-
-
-def error(lookup: str) -> str:
-    return AUDIT_TABLE[5].name.format(lookup)
 
 
 def key(lookup: str) -> str:
@@ -151,14 +134,6 @@ def key(lookup: str) -> str:
 
 def published_columns(lookup: str) -> tuple[Column, ...]:
     return tuple(column.of(lookup) for column in PUBLISHED_TABLE)
-
-
-def published_status(lookup: str) -> str:
-    return PUBLISHED_TABLE[0].name.format(lookup)
-
-
-def published_answered_at(lookup: str) -> str:
-    return PUBLISHED_TABLE[1].name.format(lookup)
 
 
 def timed_out_text(limit: float | None, attempts: int) -> str:
