@@ -15,7 +15,7 @@ from deltalake.schema import PrimitiveType
 
 from jobs.declare.values.calendar import Every, day_column, is_day, only_name
 from jobs.errors import DeclarationError, NoInput
-from jobs.input.types import InputColumn
+from jobs.input.types import InputColumn, with_leaves
 from jobs.storage.stored_files import StoredFile, error_text, files_in, folders_in
 from jobs.storage.urls import is_url
 
@@ -152,7 +152,7 @@ class DeltaInput:
         fields = pa.schema(self.table.schema().to_arrow())
         return tuple(
             InputColumn(
-                field.name, nullable(field.type), self.root, untyped=False, spark_field=None
+                field.name, with_leaves(field.type), self.root, untyped=False, spark_field=None
             )
             for field in fields
             if field.name != self.partition
@@ -228,14 +228,3 @@ def files_with_vectors(table: DeltaTable) -> list[str]:
         return []
     uris: list[str] = pa.table(table.deletion_vectors())["filepath"].to_pylist()
     return uris
-
-
-def nullable(kind: pa.DataType) -> pa.DataType:
-    """Return the type as Spark reads it from files, which may lack each part of it."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, nullable(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(nullable(kind.key_type), nullable(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(nullable(kind.value_type))
-    return kind

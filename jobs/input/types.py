@@ -4,7 +4,7 @@ They are known before Spark starts, and without a Spark job.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,9 @@ def read_columns(file: Path | str, footer: pq.FileMetaData) -> Iterator[InputCol
     old = set(columns_of_old_layout(footer))
     for field in footer.schema.to_arrow_schema():
         try:
-            kind = _without_types(_as_read(field.type, leaves), field.type)
+            # Spark knows only Parquet's types
+            read = with_leaves(field.type, lambda _: _leaf(next(leaves)))
+            kind = _without_types(read, field.type)
         except ValueError as reason:
             raise DeclarationError(f"input: {field.name!r} in {file} is {reason}") from reason
         yield InputColumn(
@@ -128,17 +130,10 @@ def _without_types(kind: pa.DataType, stored: pa.DataType) -> pa.DataType:
 
 def with_types(column: InputColumn) -> InputColumn:
     """Return the column as Spark reads it: what has no type in any file is an integer."""
-    return replace(column, kind=_as_integers(column.kind)) if column.untyped else column
-
-
-def _as_integers(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_as_integers(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _as_integers(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(_as_integers(kind.value_type))
-    return pa.int32() if pa.types.is_null(kind) else kind
+    if not column.untyped:
+        return column
+    kind = with_leaves(column.kind, lambda leaf: pa.int32() if pa.types.is_null(leaf) else leaf)
+    return replace(column, kind=kind)
 
 
 def in_table(column: InputColumn, kind: pa.DataType, table: str) -> InputColumn:
@@ -183,21 +178,25 @@ def _has_no_type(kind: pa.DataType) -> bool:
     return pa.types.is_null(kind) or any(map(_has_no_type, inner))
 
 
-def _as_read(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
-    """Return Spark's type of a column of this Arrow type.
+def with_leaves(
+    kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType] = lambda leaf: leaf
+) -> pa.DataType:
+    """Return a type with other leaves, as Spark reads it from files, which may lack each part.
 
-    For its leaves, which come in order, Spark uses only Parquet's types.
+    Args:
+        kind: The type.
+        change: Returns the type in place of a leaf; called in the order of the leaves.
     """
     if isinstance(kind, pa.BaseExtensionType):
-        return _as_read(kind.storage_type, leaves)
+        return with_leaves(kind.storage_type, change)
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _as_read(field.type, leaves)) for field in kind])
+        return pa.struct([(field.name, with_leaves(field.type, change)) for field in kind])
     if pa.types.is_map(kind):
-        key = _as_read(kind.key_type, leaves)
-        return pa.map_(key, _as_read(kind.item_type, leaves))
+        key = with_leaves(kind.key_type, change)
+        return pa.map_(key, with_leaves(kind.item_type, change))
     if pa.types.is_nested(kind):
-        return pa.list_(_as_read(kind.value_type, leaves))
-    return _leaf(next(leaves))
+        return pa.list_(with_leaves(kind.value_type, change))
+    return change(kind)
 
 
 def _leaf(column: Any) -> pa.DataType:

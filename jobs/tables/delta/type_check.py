@@ -10,8 +10,7 @@ from deltalake import DeltaTable, Schema
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import InputDay
-from jobs.input.delta import nullable
-from jobs.input.types import LOCAL
+from jobs.input.types import LOCAL, with_leaves
 from jobs.tables.delta.column_types import extends, type_name
 from jobs.tables.delta.delta_log import day_type, table_at
 from jobs.tables.delta.table_rules import broken_rules
@@ -60,7 +59,7 @@ def published_columns(published: OpenTable) -> pa.Schema | None:
     if table is None:
         return None
     fields = pa.schema(table.schema().to_arrow())
-    return pa.schema([(field.name, nullable(field.type)) for field in fields])
+    return pa.schema([(field.name, with_leaves(field.type)) for field in fields])
 
 
 def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
