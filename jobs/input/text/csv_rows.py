@@ -20,7 +20,7 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from jobs.declare.answers.answer_casts import AnswerColumn
-from jobs.input.text.text_casts import WrongValueError, cast_column, expected
+from jobs.input.text.text_casts import WrongValueError, cast_column, expected, first_wrong
 from jobs.input.text.text_faults import TextFault
 from jobs.wording import counted, did_you_mean
 
@@ -92,10 +92,7 @@ class _Rows:
         return text if text[-1] in b"\r\n" else text + b"\n"
 
     def line(self, row: int) -> int:
-        return self.line_at(int(self.starts[row]))
-
-    def line_at(self, place: int) -> int:
-        return self.first_line + bisect.bisect_right(self.line_ends, place)
+        return self.first_line + bisect.bisect_right(self.line_ends, int(self.starts[row]))
 
 
 def _rows(source: BufferedIOBase, block: int) -> Iterator[_Rows]:
@@ -284,19 +281,12 @@ def _parse(text: bytes, places: Sequence[int], width: int) -> pa.Table:
 
 def _wrong_width(rows: _Rows, width: int) -> TextFault:
     """Return the fault of the first row whose count of values differs from the header's."""
-    right, wrong = 0, rows.count  # so many rows can be read, and so many cannot
-    while wrong - right > 1:
-        middle = (right + wrong) // 2
-        try:
-            _parse(rows.text_between(right, middle), [], width)
-            right = middle
-        except pa.ArrowInvalid:
-            wrong = middle
-    text = rows.text_between(right, wrong).decode("utf-8", "replace")
+    row = first_wrong(
+        rows.count, lambda first, end: _parse(rows.text_between(first, end), [], width)
+    )
+    text = rows.text_between(row, row + 1).decode("utf-8", "replace")
     try:
         found = len(next(csv.reader(io.StringIO(text, newline=""))))
     except csv.Error as error:  # a value is longer than Python's module reads
-        return TextFault(f"the row cannot be read: {error}", rows.line(right))
-    return TextFault(
-        f"the row has {counted(found, 'value')}, the header {width:,}", rows.line(right)
-    )
+        return TextFault(f"the row cannot be read: {error}", rows.line(row))
+    return TextFault(f"the row has {counted(found, 'value')}, the header {width:,}", rows.line(row))

@@ -40,7 +40,8 @@ def cast_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return cast(texts)
     except (ValueError, pa.ArrowException):
-        raise WrongValueError(_first_wrong(cast, texts)) from None
+        row = first_wrong(len(texts), lambda first, end: cast(texts[first:end]))
+        raise WrongValueError(row) from None
 
 
 def expected(column: AnswerColumn) -> str:
@@ -49,13 +50,18 @@ def expected(column: AnswerColumn) -> str:
     return f"expected {column.spark_type}{forms.get(column.spark_type, '')}"
 
 
-def _first_wrong(cast: Cast, texts: pa.Array) -> int:
-    """Return the first row that cannot be cast."""
-    right, wrong = 0, len(texts)  # so many rows can be cast, and so many cannot
+def first_wrong(rows: int, read: Callable[[int, int], object]) -> int:
+    """Return the number of the first row that cannot be read, by halving.
+
+    Args:
+        rows: The number of rows, of which one at least is wrong.
+        read: Reads the rows from a number to before another. Raises an error if any is wrong.
+    """
+    right, wrong = 0, rows  # so many rows can be read, and so many cannot
     while wrong - right > 1:
         middle = (right + wrong) // 2
         try:
-            cast(texts[right:middle])
+            read(right, middle)
             right = middle
         except (ValueError, pa.ArrowException):
             wrong = middle
