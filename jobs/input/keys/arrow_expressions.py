@@ -19,13 +19,13 @@ from sqlglot import expressions as exp
 
 from jobs.declare.lookup import Lookup
 from jobs.input.keys.key_values import (
-    FLOAT_COMPARISONS,
     ColumnValues,
     ConstantValues,
     FunctionValues,
     Values,
     cast,
     choose,
+    compare_floats,
     equal_or_null,
     is_in,
     join,
@@ -371,8 +371,8 @@ class _Compiler:
 
     def _compared(self, compare: Callable[..., pa.Array], left: Values, right: Values) -> Values:
         if DOUBLE in (left.kind, right.kind):
-            operands = (_as_double(left), _as_double(right))
-            return _apply(FLOAT_COMPARISONS[compare], pa.bool_(), operands)
+            by_floats = functools.partial(compare_floats, compare)
+            return _apply(by_floats, pa.bool_(), (_as_double(left), _as_double(right)))
         kind = _widest([left.kind, right.kind])
         if kind not in ORDERED and compare not in (pc.equal, pc.not_equal, equal_or_null):
             raise _NeedsSparkError(str(kind))

@@ -150,51 +150,26 @@ def choose(count: int, *operands: pa.Array) -> pa.Array:
     return pc.case_when(conditions, *operands[count:])
 
 
-def equal_or_null(left: pa.Array, right: pa.Array) -> pa.Array:
+def equal_or_null(
+    left: pa.Array, right: pa.Array, equal: Callable[..., pa.Array] = pc.equal
+) -> pa.Array:
     both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-    return pc.or_(pc.fill_null(pc.equal(left, right), fill_value=False), both_null)
+    return pc.or_(pc.fill_null(equal(left, right), fill_value=False), both_null)
 
 
-def _float_equal(left: pa.Array, right: pa.Array) -> pa.Array:
-    return pc.or_kleene(pc.equal(left, right), pc.and_kleene(pc.is_nan(left), pc.is_nan(right)))
-
-
-def _float_less(left: pa.Array, right: pa.Array) -> pa.Array:
+def compare_floats(compare: Callable[..., pa.Array], left: pa.Array, right: pa.Array) -> pa.Array:
     """Compare as Spark does: NaN is equal to NaN, and larger than any other number."""
-    beside_nan = pc.and_kleene(pc.is_nan(right), pc.invert(pc.is_nan(left)))
-    return pc.or_kleene(pc.less(left, right), beside_nan)
+    if compare is equal_or_null:
+        return equal_or_null(left, right, functools.partial(compare_floats, pc.equal))
+    # 1 where left is the larger number, -1 where right is, 0 where they are equal
+    order = pc.subtract(_is_larger(left, right), _is_larger(right, left))
+    return compare(order, 0)
 
 
-def _float_not_equal(left: pa.Array, right: pa.Array) -> pa.Array:
-    return pc.invert(_float_equal(left, right))
-
-
-def _float_less_equal(left: pa.Array, right: pa.Array) -> pa.Array:
-    return pc.invert(_float_less(right, left))
-
-
-def _float_greater(left: pa.Array, right: pa.Array) -> pa.Array:
-    return _float_less(right, left)
-
-
-def _float_greater_equal(left: pa.Array, right: pa.Array) -> pa.Array:
-    return pc.invert(_float_less(left, right))
-
-
-def _float_equal_or_null(left: pa.Array, right: pa.Array) -> pa.Array:
-    both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-    return pc.or_(pc.fill_null(_float_equal(left, right), fill_value=False), both_null)
-
-
-FLOAT_COMPARISONS: dict[Callable[..., pa.Array], Callable[..., pa.Array]] = {
-    pc.equal: _float_equal,
-    pc.not_equal: _float_not_equal,
-    pc.less: _float_less,
-    pc.less_equal: _float_less_equal,
-    pc.greater: _float_greater,
-    pc.greater_equal: _float_greater_equal,
-    equal_or_null: _float_equal_or_null,
-}
+def _is_larger(left: pa.Array, right: pa.Array) -> pa.Array:
+    """Return 1 where it is, else 0; null beside a null."""
+    only_left_nan = pc.and_kleene(pc.is_nan(left), pc.invert(pc.is_nan(right)))
+    return pc.or_kleene(pc.greater(left, right), only_left_nan).cast(pa.int8())
 
 
 def is_in(values: pa.Array, *others: pa.Array) -> pa.Array:
