@@ -2,8 +2,9 @@
 value, the cure.
 """
 
+import contextlib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 # a disk that is full or may not be written; the same again fails until a person acts
 REFUSED_BY_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES}
@@ -48,6 +49,23 @@ class DeclarationError(TidegateError):
             error = cls(first)
             error.also = tuple(others)
             raise error
+
+
+@contextlib.contextmanager
+def naming(subject: object) -> Iterator[None]:
+    """Begin the message of a fault that the body finds with its subject, as in `moods: ...`.
+
+    Args:
+        subject: Such as an enrichment's name.
+
+    Raises:
+        DeclarationError: As the body does.
+        RunStopped: As the body does.
+    """
+    try:
+        yield
+    except (DeclarationError, RunStopped) as error:
+        raise type(error)(f"{subject}: {error}") from error.__cause__
 
 
 class NoInput(DeclarationError):  # noqa: N818  # nothing need be wrong

@@ -22,7 +22,7 @@ from jobs.declare.values.table_conflicts import TablePath, find_own_conflict, ta
 from jobs.declare.values.type_checks import require_type, require_types
 from jobs.declare.vendor_jobs import JobLookup
 from jobs.declare.waterfall import Waterfall, read_choices
-from jobs.errors import DeclarationError, TidegateError
+from jobs.errors import DeclarationError, TidegateError, naming
 from jobs.schema import columns as schema
 from jobs.schema.columns import Mode, Severity
 from jobs.schema.records import ChoiceFacts, DeclaredFacts, EventTimeFacts, ExpectationFacts
@@ -205,7 +205,7 @@ class Enrichment:
             raise DeclarationError(
                 f"enrichment {self.name!r}: the name must be lower-case letters, digits and _."
             )
-        try:
+        with naming(self.name):
             object.__setattr__(
                 self, "budget", (self.budget,) if isinstance(self.budget, Budget) else self.budget
             )
@@ -220,8 +220,6 @@ class Enrichment:
             self._check_times()
             self._check_windows()
             self._check_tables()
-        except DeclarationError as error:
-            raise DeclarationError(f"{self.name}: {error}") from error.__cause__
 
     def __repr__(self) -> str:
         return as_text(self._title, self.lookups)

@@ -18,7 +18,7 @@ from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.declare.values.prices import prices_of_model, reported_units, singular
 from jobs.declare.values.type_checks import require_types
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, naming
 from jobs.schema.records import ChoiceFacts, LookupFacts, PriceFacts
 from jobs.wording import did_you_mean
 
@@ -101,11 +101,9 @@ class Lookup:
                 f"lookup {self.name!r}: the name must be lower-case letters, digits and _, "
                 "starting with a letter; columns are named after it."
             )
-        try:
+        with naming(f"lookup {self.name}"):
             self._check_types()
             self._check()
-        except DeclarationError as error:
-            raise DeclarationError(f"lookup {self.name}: {error}") from error.__cause__
 
     def _check_types(self) -> None:
         require_types(self)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.declare.lookup import NAME, Lookup
 from jobs.declare.values.type_checks import require_types
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, naming
 from jobs.schema import columns as schema
 from jobs.schema.records import ChoiceFacts
 
@@ -49,11 +49,9 @@ class Waterfall:
             raise DeclarationError(
                 f"waterfall {self.name!r}: the name must be lower-case letters, digits and _."
             )
-        try:
+        with naming(f"waterfall {self.name}"):
             require_types(self)
             self._check()
-        except DeclarationError as error:
-            raise DeclarationError(f"waterfall {self.name}: {error}") from error.__cause__
 
     def _check(self) -> None:
         from jobs.declare.values.key_expressions import columns_in

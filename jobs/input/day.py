@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from jobs.declare.finding.extras import require_extra
 from jobs.declare.inputs import TABLES
-from jobs.errors import DeclarationError, NoInput
+from jobs.errors import DeclarationError, NoInput, naming
 from jobs.input.day_folder import DayFolder, days_there, find_in_folder, nearest_to
 from jobs.input.same_values import (
     ARROW_TYPES,
@@ -197,7 +197,7 @@ def find_input(
             a table cannot be read.
     """
     declared = enrichment.input
-    try:
+    with naming(enrichment.name):
         table = _table(declared) if declared.format in TABLES else None
         found, unread = (
             find_in_folder(declared, day) if table is None else _find_in_table(table, day)
@@ -224,8 +224,6 @@ def find_input(
             unread=tuple(unread),
             files_version=stored_files.version_of(found),
         )
-    except DeclarationError as error:
-        raise type(error)(f"{enrichment.name}: {error}") from error.__cause__
 
 
 def files_in(declared: Input, day: str) -> list[StoredFile]:

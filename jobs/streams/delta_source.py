@@ -6,15 +6,14 @@ versions after the last version of the batches before it, up to its own last ver
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
 from jobs.declare.enrichment import Enrichment
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, naming
 from jobs.input.day import InputDay, of_table
 from jobs.input.delta import DeltaInput
 from jobs.input.delta_commits import LOG, NAME, Commit, commit, commit_version
@@ -60,7 +59,7 @@ class DeltaSource:
 
     def _opened(self, version: int | None = None) -> DeltaInput:
         declared = self._declared
-        with _named(self._enrichment.name):
+        with naming(self._enrichment.name):
             return DeltaInput.at(declared.path, declared.partition, version, every=declared.every)
 
     def _require_same_table(self, table: DeltaInput) -> None:
@@ -77,15 +76,6 @@ class DeltaSource:
             )
 
 
-@contextmanager
-def _named(enrichment: str) -> Iterator[None]:
-    """Prefixes errors of the input with the enrichment's name."""
-    try:
-        yield
-    except DeclarationError as error:
-        raise type(error)(f"{enrichment}: {error}") from error.__cause__
-
-
 @dataclass(frozen=True)
 class _DeltaBatch:
     """The versions after `before`, up to `table.version`; all rows if `before` is NONE_BEFORE."""
@@ -99,7 +89,7 @@ class _DeltaBatch:
     @property
     def days(self) -> Sequence[str]:
         if self.before == NONE_BEFORE:
-            with _named(self.enrichment.name):
+            with naming(self.enrichment.name):
                 return self.table.days()
         return sorted(
             {day for one in self._after(self.before) for day in (*one.added, *one.removed)}
@@ -108,7 +98,7 @@ class _DeltaBatch:
     def new_files(self, day: str) -> Sequence[Path]:
         seen = self._published_version(day)
         if max(self.before, seen) == NONE_BEFORE:
-            with _named(self.enrichment.name):
+            with naming(self.enrichment.name):
                 added = [Path(file.place) for file in self.table.files(day)]
         else:
             added = self._added(self._after(max(self.before, seen)), day)
@@ -123,7 +113,7 @@ class _DeltaBatch:
         versions = range(version + 1, self.table.version + 1)
         for number in versions:
             if number not in self.read:
-                with _named(self.enrichment.name):
+                with naming(self.enrichment.name):
                     self.read[number] = commit(self.table, number)
         return [self.read[one] for one in versions]
 

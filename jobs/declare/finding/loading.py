@@ -6,7 +6,7 @@ from typing import Any
 from jobs.declare import enrichment
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.plain_form import read_enrichment
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, naming
 from jobs.wording import one_line
 
 SERVICES = Path("services")  # NAME.yaml declares a service that several enrichments call
@@ -30,10 +30,8 @@ def from_yaml(path: Path, key: str = "attributes") -> Enrichment:
     plain = _read(path).get(key)
     if not isinstance(plain, dict):
         raise DeclarationError(f"{path} has no fields of an enrichment below {key!r}.")
-    try:
+    with naming(path):
         return read_enrichment(with_services(plain))
-    except DeclarationError as error:
-        raise DeclarationError(f"{path}: {error}") from error
 
 
 def with_services(plain: dict[str, Any]) -> dict[str, Any]:

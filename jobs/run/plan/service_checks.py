@@ -1,10 +1,9 @@
 """Checks that an enrichment's services can be used: secrets, limits, and whether they answer."""
 
 import asyncio
-import contextlib
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -13,9 +12,9 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.services import Service
 from jobs.declare.sql_lookup import SqlLookup
-from jobs.declare.values.env import Env, resolve
+from jobs.declare.values.env import resolve
 from jobs.declare.values.key_expressions import key_type, spark_type
-from jobs.errors import DeclarationError, RunStopped
+from jobs.errors import DeclarationError, RunStopped, naming
 from jobs.run.coordinator.run_leases import check_limits
 
 TRIES = 3
@@ -29,16 +28,8 @@ def check_service_limits(enrichment: Enrichment, check: Callable[..., None] = ch
             service_identity(lookup)
     except DeclarationError:
         return  # a variable is not set, which the check of the service reports
-    with _naming(enrichment):
+    with naming(enrichment.name):
         check(enrichment.lookups, tuple((enrichment.name, budget) for budget in enrichment.budget))
-
-
-@contextlib.contextmanager
-def _naming(enrichment: Enrichment) -> Iterator[None]:
-    try:
-        yield
-    except (DeclarationError, RunStopped) as error:
-        raise type(error)(f"{enrichment.name}: {error}") from error
 
 
 def check_used_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None) -> None:
@@ -69,15 +60,17 @@ async def check_service(
 async def _check_service_of(
     enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None
 ) -> None:
-    with _naming(enrichment):
+    with naming(enrichment.name):
         if lookup.http_service is not None:
             service = lookup.http_service
-            for variable in lookup.variables():
-                _require_secret(lookup, variable)
-            _require_fitting_secrets(lookup, service)
+            with naming(f"lookup {lookup.name}"):
+                for variable in lookup.variables():
+                    resolve(variable)
+                _require_fitting_secrets(service)
             await _reach_service(service)
         elif isinstance(lookup, SqlLookup):
-            _require_secret(lookup, lookup.url)
+            with naming(f"lookup {lookup.name}"):
+                resolve(lookup.url)
             # SQLAlchemy: for declarations that need it
             from jobs.clients.sql.sql_inspection import inspect
 
@@ -89,22 +82,12 @@ def _key_types(lookup: Lookup, columns: pa.Schema | None) -> dict[str, str | Non
     return {name: key_type(expression, known) for name, expression in lookup.keys.items()}
 
 
-def _require_secret(lookup: Lookup, value: str | Env) -> None:
-    try:
-        resolve(value)
-    except DeclarationError as error:
-        raise DeclarationError(f"lookup {lookup.name}: {error}") from error
-
-
-def _require_fitting_secrets(lookup: Lookup, service: Service) -> None:
+def _require_fitting_secrets(service: Service) -> None:
     from jobs.clients.http.authorizing import authorizer  # aiohttp: for declarations that need it
     from jobs.clients.http.transport import Transport
 
-    try:
-        authorizer(service.auth, service.name)
-        Transport(service)
-    except DeclarationError as error:
-        raise DeclarationError(f"lookup {lookup.name}: {error}") from error
+    authorizer(service.auth, service.name)
+    Transport(service)
 
 
 async def _reach_service(service: Service) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
 from jobs.declare.enrichment import Enrichment
-from jobs.errors import DeclarationError, TidegateError
+from jobs.errors import DeclarationError, TidegateError, naming
 from jobs.input.day import InputDay
 from jobs.input.types import LOCAL, with_leaves
 from jobs.tables.delta.column_types import extends, type_name
@@ -32,11 +32,9 @@ def check_types(enrichment: Enrichment, day: InputDay, published: OpenTable | No
     existing published table, and that a run observes its rules. Raises DeclarationError.
     """
     path = enrichment.output.path
-    try:
+    with naming(enrichment.name):
         table = (published or published_table(enrichment))()
         types = _published_types(enrichment, table)
-    except DeclarationError as error:
-        raise DeclarationError(f"{enrichment.name}: {error}") from error.__cause__
     rules = () if table is None else broken_rules(table)
     wrong = (
         *(f"output: {path} {rule}, or publish to another path." for rule in rules),
