@@ -202,7 +202,7 @@ def download(place: str, file: Path) -> StoredFile:
     return StoredFile(place, facts["size"], round(facts["last_modified"].timestamp()) * 10**9)
 
 
-def listed(folder: str, *, after: str = "") -> list[ListedObject]:
+def listed(folder: str) -> list[ListedObject]:
     """Return all objects below a folder, by name; empty if it is missing. Raises OSError.
 
     A missing bucket is an error. An object whose name no other function here can address, such as
@@ -211,7 +211,6 @@ def listed(folder: str, *, after: str = "") -> list[ListedObject]:
 
     Args:
         folder: The folder's URL.
-        after: A name; only objects with names after it are listed.
     """
     from obstore.exceptions import InvalidPathError
 
@@ -221,12 +220,12 @@ def listed(folder: str, *, after: str = "") -> list[ListedObject]:
         try:
             found = [
                 ListedObject(one["path"][start:], one["last_modified"], one["e_tag"] or "")
-                for page in store.list(prefix, offset=f"{prefix}/{after}" if after else None)
+                for page in store.list(prefix)
                 for one in page
                 if len(one["path"]) > start  # an empty name marks the folder itself
             ]
         except InvalidPathError:
-            found = [one for one in _listed_by_arrow(folder) if one.name > after]
+            found = [*_listed_by_arrow(folder)]
     return sorted(found, key=lambda one: one.name)
 
 

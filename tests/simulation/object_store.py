@@ -68,7 +68,7 @@ class SimulatedObjects:
             target.write(found.data)
         return StoredFile(place, len(found.data), round(found.mtime) * 10**9)
 
-    def listed(self, folder: str, *, after: str = "") -> list[ListedObject]:
+    def listed(self, folder: str) -> list[ListedObject]:
         start = f"{folder.rstrip('/')}/"
 
         def listing() -> list[ListedObject]:
@@ -77,11 +77,7 @@ class SimulatedObjects:
             }
             names = (name for name, file in shown.items() if not self._is_late(file))
             return sorted(
-                (
-                    _listed(name.removeprefix(start), shown[name])
-                    for name in names
-                    if name.removeprefix(start) > after
-                ),
+                (_listed(name.removeprefix(start), shown[name]) for name in names),
                 key=lambda one: one.name,
             )
 

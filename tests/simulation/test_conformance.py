@@ -191,7 +191,7 @@ def object_operations(seed, count):
     draws = random.Random(f"objects:{seed}")
     for number in range(count):
         yield (
-            draws.choice(("write", "create", "replace", "stale", "read", "list", "after", "delete", "missing", "file")),
+            draws.choice(("write", "create", "replace", "stale", "read", "list", "delete", "missing", "file")),
             draws.choice(NAMES), f"{number}".encode() * draws.choice((1, 40)),
         )  # fmt: skip
 
@@ -217,9 +217,8 @@ class Client:
         elif does == "read":
             found = self.api.read(place)
             return found and (found.data, found.tag["e_tag"])
-        elif does in ("list", "after"):
-            found = self.api.listed(self.place, **({"after": name} if does == "after" else {}))
-            return [(one.name, one.etag) for one in found]
+        elif does == "list":
+            return [(one.name, one.etag) for one in self.api.listed(self.place)]
         elif does == "delete":
             self.api.delete(self.place, [name])
         elif does == "missing":
