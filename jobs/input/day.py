@@ -215,9 +215,9 @@ def find_input(
         if table is None:
             of_day = of_files(files, published, table=enrichment.output.path, folder=folder)
         else:
-            of_day = _with_rows(
-                of_table(files, table, published, enrichment.output.path), table, day
-            )
+            of_day = of_table(files, table, published, enrichment.output.path)
+            if not of_day.rows:
+                raise _without_rows(table, day)
         return replace(
             of_day,
             copied=copied,
@@ -316,12 +316,6 @@ def of_table(
         has_old_dates=any(map(parquet_files.has_old_calendar, footers.values())),
         **group_facts(footers[file] for file in read),
     )
-
-
-def _with_rows(found: InputDay, table: DeltaInput | IcebergInput, day: str) -> InputDay:
-    if not found.rows:
-        raise _without_rows(table, day)
-    return found
 
 
 def _without_rows(table: DeltaInput | IcebergInput, day: str) -> NoInput:

@@ -28,10 +28,6 @@ Run = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]  # as Stag
 ROWS_OF_FILE = 1_000_000  # about; of changed rows
 
 
-def rows_of(input_day: InputDay) -> ParquetRows:
-    return ParquetRows(input_day.files)
-
-
 def read_row_ids(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
     """Return the columns of `row_id`.
 
@@ -48,7 +44,8 @@ def read_row_ids(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
             raise DeclarationError(
                 f"{begin}: {column.name!r} is {column.kind}; rows are identified by plain values."
             )
-    ids = rows_of(input_day).columns(pa.schema([(column.name, column.kind) for column in columns]))
+    types = pa.schema([(column.name, column.kind) for column in columns])
+    ids = ParquetRows(input_day.files).columns(types)
     for name in ids.column_names:
         if count := ids[name].null_count:
             raise DeclarationError(
@@ -84,7 +81,7 @@ def chosen(input_day: InputDay, wanted: Flags, folder: str, run: Run) -> InputDa
     digest = hashlib.sha256(
         json.dumps(input_day.facts).encode() + np.packbits(wanted).tobytes()
     ).hexdigest()[:12]
-    parts = _deal(rows_of(input_day).by_file(wanted))
+    parts = _deal(ParquetRows(input_day.files).by_file(wanted))
     targets = [below(folder, f"changed-{digest}-{number}.parquet") for number in range(len(parts))]
     types = input_day.schema
     try:

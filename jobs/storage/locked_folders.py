@@ -6,6 +6,7 @@ Each folder is locked, and the maker of a folder removes the folders of killed p
 import atexit
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 import tempfile
@@ -33,8 +34,9 @@ def temporary_folder() -> Iterator[Path]:
         os.close(lock)
 
 
+@functools.cache
 def folder_of_process() -> Path:
-    """Return a temporary folder that is removed when the process ends. Raises OSError."""
+    """Return the private folder of this process, removed when it ends. Raises OSError."""
     held = contextlib.ExitStack()
     atexit.register(held.close)
     return held.enter_context(temporary_folder())

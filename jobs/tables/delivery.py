@@ -99,13 +99,8 @@ def with_rows(facts: DayFacts) -> list[str]:
     return [
         file
         for file in facts.published_files
-        if known.get(file) or (file not in known and _count_rows(file))
+        if known.get(file) or (file not in known and read_footer(file).num_rows)
     ]
-
-
-def _count_rows(file: str) -> int:
-    rows: int = read_footer(file).num_rows
-    return rows
 
 
 def discard_work(facts: DayFacts) -> None:

@@ -17,8 +17,15 @@ import pyarrow as pa
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import TidegateError
 from jobs.input.day import FileFacts, InputDay
-from jobs.input.row_comparison import Flags, Places, differ, matching, repeated
-from jobs.input.row_ids import chosen, read_row_ids, rows_of
+from jobs.input.row_comparison import (
+    Flags,
+    ParquetRows,
+    Places,
+    differ,
+    matching,
+    repeated,
+)
+from jobs.input.row_ids import chosen, read_row_ids
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.run.changes.published_rows import PublishedRows
 from jobs.run.engines.stages import Stage, ThreadStage
@@ -264,7 +271,7 @@ class Comparison:
 
     def _differences(self) -> Iterator[Flags]:
         assert self.published is not None
-        of_input = rows_of(self.input_day)
+        of_input = ParquetRows(self.input_day.files)
         fields = {
             field.name.lower(): field for field in self.published.input_columns(self.enrichment)
         }

@@ -3,7 +3,6 @@ by a secret, and retries a failed task.
 """
 
 import codecs
-import functools
 import locale
 import re
 import sys
@@ -49,14 +48,8 @@ def start_settings(master: str) -> dict[str, str]:
         # daemon forks for each connection.
         "spark.authenticate": "true",
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": _own_folder(),
+        "spark.python.unix.domain.socket.dir": str(folder_of_process()),  # they do not authenticate
     }
-
-
-@functools.cache
-def _own_folder() -> str:
-    """Returns a folder for this process's sockets, which do not authenticate: it is private."""
-    return str(folder_of_process())
 
 
 def jvm_environment(master: str) -> dict[str, str]:

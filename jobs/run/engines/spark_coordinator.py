@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.coordinator.link_server import ANY_PORT, link_ports
-from jobs.run.engines.spark_facts import LOOPBACK, hosts_for_tasks
+from jobs.run.engines.local_master import LOOPBACK
+from jobs.run.engines.spark_facts import hosts_for_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
+from jobs.run.engines.local_master import LOOPBACK
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-LOOPBACK = "127.0.0.1"
 
 
 def is_remote(spark: SparkSession) -> bool:

@@ -72,13 +72,9 @@ class PlannedKeys:
             [TEXT, ROWS, CALLS]
         )
 
-    @functools.cached_property
-    def _levels(self) -> tuple[int, ...]:
-        return levels(self.enrichment.lookups)
-
     def _by_answers(self, number: int) -> list[pa.Table] | None:
         """Returns TEXT and ROWS of each key of a day; None for a lookup that reads no answer."""
-        if not self._levels[number]:
+        if not levels(self.enrichment.lookups)[number]:
             return None
         from jobs.run.keys.key_rows import key_batches
         from jobs.run.rows.chain_check import plan_of_answers

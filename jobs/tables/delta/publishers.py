@@ -3,10 +3,8 @@
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-
-from deltalake.exceptions import CommitFailedError
 
 from jobs.storage import object_lock
 from jobs.storage.file_lock import lock_file
@@ -36,15 +34,3 @@ def alone_with(table: str) -> Iterator[None]:
             lock = held.enter_context((folder / LOCK).open("w"))
             lock_file(lock.fileno(), folder / LOCK, wait=WAIT)
         yield
-
-
-def again_if_taken(commit: Callable[[], object]) -> None:
-    """Makes a repeatable commit; makes it again if another commit has taken its version.
-
-    Under `alone_with` the other commit is often this commit itself: an object store took it, and
-    the store's answer was lost.
-    """
-    try:
-        commit()
-    except CommitFailedError:
-        commit()

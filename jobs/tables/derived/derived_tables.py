@@ -7,9 +7,15 @@ import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
 
 from jobs.tables.delta.by_run import NO_STATISTICS
-from jobs.tables.delta.delta_log import checkpoint_settings, lasting, saying_format, table_at
+from jobs.tables.delta.delta_log import (
+    checkpoint_settings,
+    commit_on_top,
+    lasting,
+    saying_format,
+    table_at,
+)
 from jobs.tables.delta.published_files import facts_by_day
-from jobs.tables.delta.publishers import again_if_taken, alone_with
+from jobs.tables.delta.publishers import alone_with
 from jobs.tables.delta.write_errors import storing
 
 DAY = "tidegate.day"  # of a commit
@@ -41,7 +47,9 @@ def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> N
                 commit_properties=saying_format(named),
             )  # fmt: skip
         else:
-            again_if_taken(
+            # under the lock another commit is often this one: a store took it and lost its answer
+            commit_on_top(
+                table,
                 lambda: write_deltalake(
                     target,
                     rows(),
@@ -49,7 +57,7 @@ def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> N
                     schema_mode="merge",
                     predicate=of_day,
                     commit_properties=CommitProperties(custom_metadata=named),
-                )
+                ),
             )
 
 
