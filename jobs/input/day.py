@@ -298,24 +298,17 @@ def of_table(
         DeclarationError: A file cannot be read, or a column cannot be enriched.
     """
     footers = _footers(list(map(str, files)))
-    read = tuple(file for file, footer in footers.items() if footer.num_rows)
-    rows = sum(footer.num_rows for footer in footers.values())
+    read = {file: footer for file, footer in footers.items() if footer.num_rows}
     known = {field.name: field.type for field in published or ()}
     columns = tuple(
         in_table(column, known.get(column.name, column.kind), place) for column in table.columns()
     )
     return InputDay(
-        read,
-        rows,
-        columns,
-        alike=False,
-        version=table.version,
-        table=table.id,
-        row_bytes=_row_bytes(footers.values()),
-        unlike=_unlike(footers.values(), columns),
-        has_old_dates=any(map(parquet_files.has_old_calendar, footers.values())),
-        **group_facts(footers[file] for file in read),
-    )
+        tuple(read), columns=columns, alike=False, version=table.version, table=table.id,
+        unlike=_unlike(read.values(), columns),
+        has_old_dates=any(map(parquet_files.has_old_calendar, read.values())),
+        **group_facts([*read.values()]),
+    )  # fmt: skip
 
 
 def _without_rows(table: DeltaInput | IcebergInput, day: str) -> NoInput:
@@ -352,7 +345,7 @@ def of_files(
     read = [file for file, footer in footers.items() if footer.num_rows] or list(footers)[:1]
     columns: dict[str, InputColumn] = {}
     by_facts: dict[tuple[str, bytes | None], list[InputColumn]] = {}
-    untyped = []
+    by_file: dict[str, list[InputColumn]] = {}
     for file in read:
         footer = footers[file]
         facts = (
@@ -362,37 +355,39 @@ def of_files(
         if facts not in by_facts:
             by_facts[facts] = list(read_columns(file, footer))
             _join(columns, by_facts[facts])
-        if any(column.untyped for column in by_facts[facts]):
-            untyped.append((file, by_facts[facts]))
+        by_file[file] = by_facts[facts]
     alike = len(by_facts) == 1
     for field in published or ():
         column = columns.get(field.name.lower())
         if column is not None and column.name == field.name:
             columns[field.name.lower()] = in_table(column, field.type, table)
             alike &= columns[field.name.lower()] is column
-    copies = {
-        file: _with_types(file, wrong, of_file, columns, folder)
-        for file, of_file in untyped
-        if (
-            wrong := [
-                one for one in of_file if needs_types(one.kind, columns[one.name.lower()].kind)
-            ]
-        )
-    }
-    if copies:
+    if copies := _copies_with_types(by_file, columns, folder):
         return of_files([copies.get(file, file) for file in read], published, table=table)
-    found = tuple(map(with_types, columns.values()))
-    rows = sum(footers[file].num_rows for file in read)
+    found, of_read = tuple(map(with_types, columns.values())), [footers[file] for file in read]
     return InputDay(
-        tuple(read),
-        rows,
-        found,
-        alike,
-        row_bytes=_row_bytes(footers.values()),
-        unlike=_unlike((footers[file] for file in read), found),
-        has_old_dates=any(parquet_files.has_old_calendar(footers[file]) for file in read),
-        **group_facts(footers[file] for file in read),
-    )
+        tuple(read), columns=found, alike=alike,
+        unlike=_unlike(of_read, found),
+        has_old_dates=any(map(parquet_files.has_old_calendar, of_read)),
+        **group_facts(of_read),
+    )  # fmt: skip
+
+
+def _copies_with_types(
+    by_file: Mapping[str, Sequence[InputColumn]],
+    columns: Mapping[str, InputColumn],
+    folder: str | None,
+) -> dict[str, str]:
+    """Copy the files with columns that Spark would read with another type than the day's; return
+    the places of the copies by file.
+    """
+    copies = {}
+    for file, of_file in by_file.items():
+        untyped = [one for one in of_file if one.untyped]
+        wrong = [one for one in untyped if needs_types(one.kind, columns[one.name.lower()].kind)]
+        if wrong:
+            copies[file] = _with_types(file, wrong, of_file, columns, folder)
+    return copies
 
 
 def _with_types(
@@ -426,23 +421,17 @@ def _unlike(footers: Iterable[pq.FileMetaData], columns: Sequence[InputColumn]) 
     return only_in_spark(different.values(), types)
 
 
-def _row_bytes(footers: Iterable[pq.FileMetaData]) -> float:
-    groups = (
-        footer.row_group(number) for footer in footers for number in range(footer.num_row_groups)
-    )
-    return max(
-        (group.total_byte_size / group.num_rows for group in groups if group.num_rows), default=0.0
-    )
-
-
-def group_facts(footers: Iterable[pq.FileMetaData]) -> dict[str, Any]:
-    """The fields of an InputDay that tell the row groups of its files."""
+def group_facts(footers: Sequence[pq.FileMetaData]) -> dict[str, Any]:
+    """The fields of an InputDay that tell the rows of its files."""
     found = [
         [footer.row_group(number) for number in range(footer.num_row_groups)] for footer in footers
     ]
+    groups = [group for of_file in found for group in of_file if group.num_rows]
     return {
+        "rows": sum(group.num_rows for group in groups),
+        "row_bytes": max((group.total_byte_size / group.num_rows for group in groups), default=0.0),
         "groups": tuple(tuple(group.num_rows for group in of_file) for of_file in found),
-        "bytes": sum(group.total_byte_size for of_file in found for group in of_file),
+        "bytes": sum(group.total_byte_size for group in groups),
     }
 
 

@@ -94,10 +94,8 @@ def chosen(input_day: InputDay, wanted: Flags, folder: str, run: Run) -> InputDa
             f"input: its changed rows cannot be copied to {folder}: "
             f"{error.strerror or error_text(error)}."
         ) from error
-    groups = group_facts(map(read_footer, targets))
-    return replace(
-        input_day, files=tuple(targets), rows=int(wanted.sum()), alike=False, copied=True, **groups
-    )
+    facts = group_facts([*map(read_footer, targets)])
+    return replace(input_day, files=tuple(targets), alike=False, copied=True, **facts)
 
 
 def _deal(wanted: Iterable[tuple[str, Flags]]) -> list[list[Chosen]]:
