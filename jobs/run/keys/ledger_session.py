@@ -55,6 +55,22 @@ class LedgerSession:
     given_up: tuple[str, ...]  # sentences: vendors that were down, without which the run went on
 
 
+@dataclass(frozen=True)
+class _Look:
+    """The driver's knowledge about a lookup before any call."""
+
+    ledger: LedgerPlan | None  # with the index of its known answers
+    hits: Hits | None = None  # None: no search was needed
+    first: First | None = None  # None: all keys are called by row
+    distinct: bool = False  # no two rows have the same key
+
+    @property
+    def leaves_none(self) -> bool:
+        """Whether each key is known once the prefetched keys have been called."""
+        first = 0 if self.first is None else self.first.keys.num_rows
+        return self.hits is not None and self.hits.missing.num_rows == first
+
+
 @contextmanager
 def prepare_ledger(
     prepared: DataFrame | LocalRows,
@@ -90,49 +106,142 @@ def prepare_ledger(
         LedgerError: The ledger cannot be used; the calls' errors are raised too, and the ledger
             then has their answers.
     """
-    seed = draw(31)
     with ExitStack() as stack:
         stack.callback(remove_folder, scratch)
         stack.enter_context(registered([ledger for ledger in plan.ledgers if ledger is not None]))
-        there = [_begin(plan, place) for place in range(len(plan.lookups))]
+        session = _Preparation(
+            prepared, plan, stack, scratch=scratch, day=day, here=here, asking=asking, sent=sent,
+            only=only, seed=draw(31), waits=waits,
+        ).run()  # fmt: skip
+        with nullcontext() if waits is None else waits.ended():
+            yield session
+
+
+class _Preparation:
+    """Looks the keys of a run up, and has keys called before the rows, a stage of lookups after the
+    other.
+    """
+
+    def __init__(
+        self,
+        prepared: DataFrame | LocalRows,
+        plan: PartitionPlan,
+        stack: ExitStack,
+        *,
+        scratch: str,
+        day: InputDay | None,
+        here: bool,
+        asking: Callable[[int | None], object],
+        sent: list[TaskResult] | None,
+        only: Mapping[str, Sequence[str]],
+        seed: int,
+        waits: Waits | None,
+    ) -> None:
+        self._prepared, self._plan, self._stack, self._day = prepared, plan, stack, day
+        self._only, self._seed, self._asking, self._waits = only, seed, asking, waits
+        self._there = [_begin(plan, place) for place in range(len(plan.lookups))]
         # a run that sees another run at any ledger keeps no key of any lookup to itself, so that no
         # two runs ever wait for each other's keys
-        alone = not any(one.others for one in there)
-        look = partial(
-            _look, prepared, there=there, day=day, alone=alone, seed=seed, stack=stack, only=only,
-            waits=waits,
+        self._alone = not any(one.others for one in self._there)
+        self._prefetch = partial(
+            prefetch_keys, engine=engine_for(prepared), here=here, alone=self._alone, seed=seed,
+            scratch=scratch, sent=sent,
         )  # fmt: skip
-        stages = _stages(plan)
-        for place in chain.from_iterable(stages[1:]) if not alone else ():
+        self._looks: dict[int, _Look] = {}
+        self._given_up: list[str] = []
+
+    def run(self) -> LedgerSession:
+        stages = _stages(self._plan)
+        for place in chain.from_iterable(stages[1:]) if not self._alone else ():
             # such a run keeps no key, so that another run need not wait for its later stages
-            _tell(plan, place, NO_TEXTS)
-        found, looks, given_up = plan, dict[int, _Look](), list[str]()
+            _tell(self._plan, place, NO_TEXTS)
+        plan = self._plan
         for number, places in enumerate(stages):
-            are_read, limit = number + 1 < len(stages), ItemLimit.of(found.cap)
-            own = {place: look(found, place, are_read=are_read, limit=limit) for place in places}
-            looks |= own
-            if waits is not None:
-                waits.raise_if_any(None if found.cap is None else limit.left)
-            first = {place: look.first for place, look in own.items() if look.first is not None}
-            found = _with_looks(replace(found, cap=limit.rest()), looks, own)
-            if first:
-                asking(sum(one.keys.num_rows for one in first.values()))
-                prefetch = partial(
-                    prefetch_keys, engine=engine_for(prepared), here=here, alone=alone, seed=seed,
-                    scratch=scratch, sent=sent, certain=are_read,
-                )  # fmt: skip
-                for group in _groups(first, plan):
-                    found, why = _prefetched(prefetch, found, group)
-                    given_up += [why] if why else []
-                    for place in group if alone else ():
-                        if (ledger := plan.ledgers[place]) is not None:
-                            release_prefetched(ledger)
-                asking(None)
-        in_order = [looks[place] for place in range(len(plan.lookups))]
+            plan = self._ask(plan, places, are_read=number + 1 < len(stages))
+        in_order = [self._looks[place] for place in range(len(plan.lookups))]
         asked_by = tuple(BY_ROW if look.first is None else look.first.message for look in in_order)
-        with nullcontext() if waits is None else waits.ended():
-            all_known = all(look.leaves_none for look in in_order)
-            yield LedgerSession(found, asked_by, all_known, tuple(given_up))
+        all_known = all(look.leaves_none for look in in_order)
+        return LedgerSession(plan, asked_by, all_known, tuple(self._given_up))
+
+    def _ask(self, plan: PartitionPlan, places: Sequence[int], *, are_read: bool) -> PartitionPlan:
+        """Returns the plan with the answers of a stage. are_read: whether other lookups read its
+        answers, so that each key is called first.
+        """
+        limit = ItemLimit.of(plan.cap)
+        own = {place: self._look(plan, place, limit, are_read=are_read) for place in places}
+        self._looks |= own
+        if self._waits is not None:
+            self._waits.raise_if_any(None if plan.cap is None else limit.left)
+        plan = _with_looks(replace(plan, cap=limit.rest()), self._looks, own)
+        first = {place: look.first for place, look in own.items() if look.first is not None}
+        if first:
+            self._asking(sum(one.keys.num_rows for one in first.values()))
+            for group in _groups(first, plan):
+                plan = self._prefetched(plan, group, certain=are_read)
+            self._asking(None)
+        return plan
+
+    def _look(self, plan: PartitionPlan, place: int, limit: ItemLimit, *, are_read: bool) -> _Look:
+        """Finds what the ledger knows of the keys, and which keys are called before the rows; tells
+        other runs which keys this run keeps to itself.
+        """
+        lookup, ledger = plan.lookups[place], plan.ledgers[place]
+        if isinstance(lookup, JobLookup) and plan.may_call:
+            assert self._waits is not None
+            settled = _settled(
+                self._prepared, plan, place, self._day, self._waits, seed=self._seed, limit=limit
+            )
+            self._stack.callback(settled.keys.drop)
+            indexed = ledger and with_index(ledger, settled.answers)
+            return _Look(indexed, settled.without_responses())
+        chosen = self._only.get(lookup.name, ())
+        shares = plan.may_call and lookup.cache is not None
+        # no answer can be known, so only repeats matter
+        nothing_known = self._alone and not (
+            plan.cap or self._there[place].has_answers or chosen or are_read
+        )
+        if nothing_known and not shares:
+            _tell(plan, place, NO_TEXTS)
+            return _Look(ledger)
+        rows = find_keys(self._prepared, plan, place, self._day)
+        if nothing_known and not rows.repeats:
+            if ledger is not None:
+                keep_keys(ledger, rows.texts(hidden=ledger.hidden))
+            return _Look(ledger, distinct=True)
+        hits = find_hits(rows, lookup, ledger, seed=self._seed, are_read=are_read)
+        self._stack.callback(hits.keys.drop)
+        keys, by_row = hits.missing, hits.missing.slice(0, 0)
+        if not shares:
+            keys = by_row
+        elif not are_read:
+            keys, by_row = _divided_keys(hits, alone=self._alone)
+        if chosen:
+            is_chosen = pc.is_in(hits.missing[TEXT], value_set=pa.array(chosen, pa.string()))
+            keys = hits.missing.filter(is_chosen)
+        indexed = ledger and with_index(ledger, hits.answers)
+        _tell(plan, place, by_row[TEXT], keys[TEXT] if self._alone else None)
+        if not keys.num_rows:
+            return _Look(indexed, hits.without_responses())
+        return _Look(indexed, hits, First(replace(hits, plan=indexed), keys))
+
+    def _prefetched(
+        self, plan: PartitionPlan, group: Mapping[int, First], *, certain: bool
+    ) -> PartitionPlan:
+        """Returns the plan with the answers of a group, or, if its vendor is given up, with those
+        from before the outage.
+        """
+        try:
+            plan = self._prefetch(plan, group, certain=certain)
+        except Exception as error:
+            down = own_words(error)
+            if not isinstance(down, ServiceDown) or not _may_spill(plan, group):
+                raise
+            self._given_up.append(_went_on(plan, group, str(down)))
+            plan = _without_vendor(plan, group)
+        for place in group if self._alone else ():
+            if (ledger := self._plan.ledgers[place]) is not None:
+                release_prefetched(ledger)
+        return plan
 
 
 def settle_jobs(
@@ -150,18 +259,33 @@ def settle_jobs(
     limit, seed = ItemLimit.of(plan.cap), draw(31)
     with ExitStack() as stack:
         for place in places_of_jobs(plan.lookups):
-            lookup, ledger = plan.lookups[place], plan.ledgers[place]
-            assert isinstance(lookup, JobLookup)
+            ledger = plan.ledgers[place]
             assert ledger is not None
             stack.enter_context(registered([ledger]))
             _begin(plan, place)
-            rows = find_keys(prepared, plan, place, day)
-            settle_by_jobs(
-                rows, lookup, ledger, waits, seed=seed, limit=limit, place=place,
-                budgets=plan.budgets,
-            )  # fmt: skip
+            _settled(prepared, plan, place, day, waits, seed=seed, limit=limit)
         waits.raise_if_any(None if plan.cap is None else limit.left)
     return None if limit.rest() is plan.cap else limit.left
+
+
+def _settled(
+    prepared: DataFrame | LocalRows,
+    plan: PartitionPlan,
+    place: int,
+    day: InputDay | None,
+    waits: Waits,
+    *,
+    seed: int,
+    limit: ItemLimit,
+) -> Hits:
+    """Returns the keys of a lookup with what its jobs answered."""
+    lookup, ledger = plan.lookups[place], plan.ledgers[place]
+    assert isinstance(lookup, JobLookup)
+    assert ledger is not None
+    return settle_by_jobs(
+        find_keys(prepared, plan, place, day), lookup, ledger, waits, seed=seed, limit=limit,
+        place=place, budgets=plan.budgets,
+    )  # fmt: skip
 
 
 def _stages(plan: PartitionPlan) -> list[list[int]]:
@@ -188,21 +312,6 @@ def _groups(first: Mapping[int, First], plan: PartitionPlan) -> Iterator[dict[in
         yield {place: first[place]}
 
 
-def _prefetched(
-    prefetch: Callable[[PartitionPlan, Mapping[int, First]], PartitionPlan],
-    plan: PartitionPlan,
-    group: Mapping[int, First],
-) -> tuple[PartitionPlan, str]:
-    """Returns the plan with the answers of a group, and a sentence if its vendor is given up."""
-    try:
-        return prefetch(plan, group), ""
-    except Exception as error:
-        down = own_words(error)
-        if not isinstance(down, ServiceDown) or not _may_spill(plan, group):
-            raise
-        return _without_vendor(plan, group), _went_on(plan, group, str(down))
-
-
 def _may_spill(plan: PartitionPlan, group: Mapping[int, First]) -> bool:
     """Returns whether the run may go on without a group whose service is down. A cap stops it: what
     the failed stage used of it is unknown.
@@ -225,22 +334,6 @@ def _went_on(plan: PartitionPlan, group: Mapping[int, First], why: str) -> str:
     return f"lookup {name}: {why} The next vendor was asked instead; a replay asks it again."
 
 
-@dataclass(frozen=True)
-class _Look:
-    """The driver's knowledge about a lookup before any call."""
-
-    ledger: LedgerPlan | None  # with the index of its known answers
-    hits: Hits | None = None  # None: no search was needed
-    first: First | None = None  # None: all keys are called by row
-    distinct: bool = False  # no two rows have the same key
-
-    @property
-    def leaves_none(self) -> bool:
-        """Whether each key is known once the prefetched keys have been called."""
-        first = 0 if self.first is None else self.first.keys.num_rows
-        return self.hits is not None and self.hits.missing.num_rows == first
-
-
 def _with_looks(
     plan: PartitionPlan, looks: Mapping[int, _Look], own: Mapping[int, _Look]
 ) -> PartitionPlan:
@@ -254,69 +347,6 @@ def _with_looks(
         distinct_keys=tuple(place in looks and looks[place].distinct for place in places),
         cap=_divided(plan, own),
     )
-
-
-def _look(
-    prepared: DataFrame | LocalRows,
-    plan: PartitionPlan,
-    place: int,
-    *,
-    are_read: bool,
-    there: Sequence[LedgerContent],
-    day: InputDay | None,
-    alone: bool,
-    seed: int,
-    stack: ExitStack,
-    only: Mapping[str, Sequence[str]],
-    waits: Waits | None,
-    limit: ItemLimit,
-) -> _Look:
-    """Finds what the ledger knows of the keys, and which keys are called before the rows; tells
-    other runs which keys this run keeps to itself.
-
-    there: per lookup, the content of its ledger when this run began. are_read: whether other
-    lookups read its answers, so that each key is called first.
-    """
-    lookup, ledger = plan.lookups[place], plan.ledgers[place]
-    if isinstance(lookup, JobLookup) and plan.may_call:
-        rows = find_keys(prepared, plan, place, day)
-        assert ledger is not None
-        assert waits is not None
-        settled = settle_by_jobs(
-            rows, lookup, ledger, waits, seed=seed, limit=limit, place=place,
-            budgets=plan.budgets,
-        )  # fmt: skip
-        stack.callback(settled.keys.drop)
-        return _Look(with_index(ledger, settled.answers), settled.without_responses())
-    chosen = only.get(lookup.name, ())
-    shares = plan.may_call and lookup.cache is not None
-    # no answer can be known, so only repeats matter
-    nothing_known = (
-        plan.cap is None and alone and not there[place].has_answers and not chosen and not are_read
-    )
-    if nothing_known and not shares:
-        _tell(plan, place, NO_TEXTS)
-        return _Look(ledger)
-    rows = find_keys(prepared, plan, place, day)
-    if nothing_known and not rows.repeats:
-        if ledger is not None:
-            keep_keys(ledger, rows.texts(hidden=ledger.hidden))
-        return _Look(ledger, distinct=True)
-    hits = find_hits(rows, lookup, ledger, seed=seed, are_read=are_read)
-    stack.callback(hits.keys.drop)
-    indexed = ledger and with_index(ledger, hits.answers)
-    keys, by_row = hits.missing, hits.missing.slice(0, 0)
-    if not shares:
-        keys = by_row
-    elif not are_read:
-        keys, by_row = _divided_keys(hits, alone=alone)
-    if chosen:
-        is_chosen = pc.is_in(hits.missing[TEXT], value_set=pa.array(chosen, pa.string()))
-        keys = hits.missing.filter(is_chosen)
-    _tell(plan, place, by_row[TEXT], keys[TEXT] if alone else None)
-    if not keys.num_rows:
-        return _Look(indexed, hits.without_responses())
-    return _Look(indexed, hits, First(replace(hits, plan=indexed), keys))
 
 
 def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
