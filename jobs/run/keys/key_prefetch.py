@@ -18,7 +18,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from jobs.declare.lookup import Lookup
 from jobs.ledger.keyed_file import write_keyed
-from jobs.ledger.plan import CallCap, LedgerPlan
+from jobs.ledger.plan import CallCap
 from jobs.run.engines.engine import Engine
 from jobs.run.enrich import write_keys
 from jobs.run.keys.claims.task_keys import SharedLookup
@@ -96,20 +96,12 @@ def prefetch_keys(
     """
     places = sorted(first)
     hits = {place: first[place].hits for place in places}
-    shared = SharedKeys(
-        {
-            place: SharedLookup(one.plan, one.lookup, one.seen)
-            for place, one in hits.items()
-            if one.plan is not None
-        },
-        alone,
-        seed,
-    )
-    wanted = [TEXT, PLACE, *schema.SOURCE_IDENTITY, schema.PARTITION]
-    for place in places:
-        name = plan.lookups[place].name
-        wanted += [column(name) for column in (*OUTCOME, schema.published_answered_at)]
-        wanted += [answer.name for answer in plan.layout.answers[place]]
+    in_ledgers = {
+        place: SharedLookup(one.plan, one.lookup, one.seen)
+        for place, one in hits.items()
+        if one.plan is not None
+    }
+    run = functools.partial(run_prefetch, SharedKeys(in_ledgers, alone, seed))
     is_here = here and all(isinstance(one.keys, DriverKeys) for one in hits.values())
     types, asked = _types(first), list[pa.Table]()
     left = dict(first)
@@ -118,25 +110,36 @@ def prefetch_keys(
         folder = below(scratch, f"keys-{places[0]}-{len(asked)}")
         found, results = write_keys(
             keys, types, _plan_of_keys(plan, places), folder,
-            wanted, engine=engine, run=functools.partial(run_prefetch, shared), sent=sent,
-            certain=certain,
+            _wanted(plan, places), engine=engine, run=run, sent=sent, certain=certain,
         )  # fmt: skip
         asked.append(found)
         plan = replace(plan, cap=_left(plan, places, found, results))
-        hits |= {
-            place: with_own_answers(hits[place]) for place in left if hits[place].plan is not None
-        }
-        left = _open_again(left, hits, asked[-1])
-    ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
+        hits |= {place: with_own_answers(hits[place]) for place in left if place in in_ledgers}
+        left = _open_again(left, hits, found)
+    return _with_answers(plan, hits, pa.concat_tables(asked), scratch)
+
+
+def _wanted(plan: PartitionPlan, places: Sequence[int]) -> list[str]:
+    """Returns the columns of called keys that the rows need."""
+    wanted = [TEXT, PLACE, *schema.SOURCE_IDENTITY, schema.PARTITION]
     for place in places:
-        called = _called(pa.concat_tables(asked), plan.lookups[place], place)
-        files[place] = _written(
-            called, plan.lookups[place], hits[place], below(scratch, f"asked-{place}.arrow")
-        )
-        if (ledger := hits[place].plan) is not None:
-            ledgers[place] = with_index(
-                ledger, rows_without(hits[place].answers, "key", called[TEXT])
-            )
+        name = plan.lookups[place].name
+        wanted += [column(name) for column in (*OUTCOME, schema.published_answered_at)]
+        wanted += [answer.name for answer in plan.layout.answers[place]]
+    return wanted
+
+
+def _with_answers(
+    plan: PartitionPlan, hits: Mapping[int, Hits], asked: pa.Table, scratch: str
+) -> PartitionPlan:
+    """Returns the plan for the rows, with files of what was called and indexes of the rest."""
+    ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
+    for place, one in hits.items():
+        called = _called(asked, plan.lookups[place], place)
+        path = below(scratch, f"asked-{place}.arrow")
+        files[place] = _written(called, plan.lookups[place], one, path)
+        if one.plan is not None:
+            ledgers[place] = with_index(one.plan, rows_without(one.answers, "key", called[TEXT]))
     return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files))
 
 
@@ -178,7 +181,11 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         # declare for null keys
         lookups=tuple(replace(plan.lookups[place], on_null_key="skip") for place in places),
         shares=tuple(plan.shares[place] for place in places),
-        ledgers=tuple(_phase_ledger(plan.ledgers[place]) for place in places),
+        # otherwise a task of the rows would take the parts for those of a dead attempt
+        ledgers=tuple(
+            ledger and replace(ledger, run_id=run_of_keys(ledger.run_id))
+            for ledger in (plan.ledgers[place] for place in places)
+        ),
         mode="unordered",
         unit="keys",
         reads=None,
@@ -189,13 +196,6 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         layout=layout,
         cap=cap,
     )
-
-
-def _phase_ledger(ledger: LedgerPlan | None) -> LedgerPlan | None:
-    """Returns the ledger with a separate run id for the prefetch: otherwise a task of the rows
-    would take its parts for those of a dead attempt.
-    """
-    return ledger and replace(ledger, run_id=run_of_keys(ledger.run_id))
 
 
 def _types(first: Mapping[int, First]) -> StructType:
