@@ -214,68 +214,58 @@ def _wait_for_decision(
     return "" if record is None else record.state
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--enrichment": {
+        "required": True, "metavar": "MODULE:NAME", "help": "such as enrichments.flights:flights",
+    },
+    "--day": {"required": True, "nargs": "+", "metavar": "YYYY-MM-DD"},
+    "--run-id": {"help": "names the run's folder; by default a new one"},
+    "--in-turn": {
+        "action": "store_true",
+        "help": "wait until somebody published a day, or held it back, before the next",
+    },
+    "--until-red": {
+        "action": "store_true", "help": "end with the first day that is not published",
+    },
+    "--checks": {
+        "metavar": "MODULE:FUNCTION",
+        "help": "judges the written files, such as data_quality.day:check",
+    },
+    "--max-calls": {
+        "type": int, "metavar": "N", "help": "stop, resumable, when so many calls were made",
+    },
+    "--max-cost": {"metavar": "MONEY", "help": "the same for what they cost, such as '5 USD'"},
+    "--cap-left": {
+        "type": json.loads, "default": {}, "metavar": "JSON",
+        "help": "by day, what earlier runs of the command left of its cap",
+    },
+    "--jobs-only": {
+        "action": "store_true", "help": "submit and read jobs of vendors, and no row",
+    },
+    "--no-calls": {"action": "store_true", "help": "answers out of the ledger only"},
+    "--only-keys": {
+        "type": Path, "metavar": "JSON",
+        "help": "with --no-calls: call for these, lookup -> keys, and no others",
+    },
+    "--ignore-ttl": {
+        "action": "store_true", "help": "use answers of any age; only errors are asked again",
+    },
+    "--compared": {
+        "type": Path, "metavar": "FOLDER", "help": "of files that say which rows changed, by day",
+    },
+    "--engine": {"choices": (SPARK, LOCAL), "help": "by default the environment's"},
+    "--log": {"type": Path, "metavar": "FILE", "help": "for messages, in place of stderr"},
+}  # fmt: skip
+
+
 def _options(
     arguments: list[str] | None, new_id: Callable[[], uuid.UUID] = uuid.uuid4
 ) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="enrich_day", description="Enrich one day: write its files and check them."
     )
-    parser.add_argument(
-        "--enrichment",
-        required=True,
-        metavar="MODULE:NAME",
-        help="such as enrichments.flights:flights",
-    )
-    parser.add_argument("--day", required=True, nargs="+", metavar="YYYY-MM-DD")
-    parser.add_argument(
-        "--run-id", default=None, help="names the run's folder; by default a new one"
-    )
-    parser.add_argument(
-        "--in-turn",
-        action="store_true",
-        help="wait until somebody published a day, or held it back, before the next",
-    )
-    parser.add_argument(
-        "--until-red", action="store_true", help="end with the first day that is not published"
-    )
-    parser.add_argument(
-        "--checks",
-        metavar="MODULE:FUNCTION",
-        help="judges the written files, such as data_quality.day:check",
-    )
-    parser.add_argument(
-        "--max-calls", type=int, metavar="N", help="stop, resumable, when so many calls were made"
-    )
-    parser.add_argument(
-        "--max-cost", metavar="MONEY", help="the same for what they cost, such as '5 USD'"
-    )
-    parser.add_argument(
-        "--cap-left", type=json.loads, default={}, metavar="JSON",
-        help="by day, what earlier runs of the command left of its cap",
-    )  # fmt: skip
-    parser.add_argument(
-        "--jobs-only", action="store_true", help="submit and read jobs of vendors, and no row"
-    )
-    parser.add_argument("--no-calls", action="store_true", help="answers out of the ledger only")
-    parser.add_argument(
-        "--only-keys",
-        type=Path,
-        metavar="JSON",
-        help="with --no-calls: call for these, lookup -> keys, and no others",
-    )
-    parser.add_argument(
-        "--ignore-ttl",
-        action="store_true",
-        help="use answers of any age; only errors are asked again",
-    )
-    parser.add_argument(
-        "--compared",
-        type=Path,
-        metavar="FOLDER",
-        help="of files that say which rows changed, by day",
-    )
-    parser.add_argument("--engine", choices=(SPARK, LOCAL), help="by default the environment's")
-    parser.add_argument("--log", type=Path, metavar="FILE", help="for messages, in place of stderr")
+    for name, facts in OPTIONS.items():
+        parser.add_argument(name, **facts)
     options = parser.parse_args(arguments)
     options.run_id = options.run_id or new_id().hex
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", options.run_id):
