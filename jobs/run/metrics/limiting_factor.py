@@ -14,24 +14,22 @@ SHARE_OF_SLOTS = 0.8  # in use on average
 SHARE_OF_REPEATS = 0.2  # repeats, as a share of the calls
 
 
+# s for which calls waited: the gate was closed because the service throttled, or was down; the
+# service could not take more; the gate was closed by limits that runs share
+WAITS = ("throttled_s", "down_s", "adapted_s", "shared_s")
+
+
 @dataclass(frozen=True)
 class TaskLoad:
     """The tasks' use of time, by their last messages; a lost message costs 0.25 s.
 
     Attributes:
-        throttled_s: By lookup, s for which the gate was closed because the service throttled, mean
-            over the tasks.
-        down_s: Likewise, because the service was down.
-        adapted_s: Likewise, s for which calls waited because the service could not take more.
-        shared_s: Likewise, s for which the gate was closed by limits that runs share.
+        waited: By each of WAITS, its seconds by lookup, mean over the tasks.
         loop_busy: CPU time of the event loops as a share of their time, for tasks that called; None
             if no task has reported.
     """
 
-    throttled_s: Mapping[str, float]
-    down_s: Mapping[str, float]
-    adapted_s: Mapping[str, float]
-    shared_s: Mapping[str, float]
+    waited: Mapping[str, Mapping[str, float]]
     loop_busy: float | None
 
     @classmethod
@@ -52,19 +50,16 @@ class TaskLoad:
             }
 
         busy = sum(task["loop_s"] for task in message) / seconds if seconds else None
-        return cls(mean("throttled_s"), mean("down_s"), mean("adapted_s"), mean("shared_s"), busy)
+        return cls({cause: mean(cause) for cause in WAITS}, busy)
 
 
 def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
     lookups = []
     for lookup in figures.lookups:
-        throttled, down, adapted, shared = (
-            round(waited.get(lookup.name, 0.0), 3)
-            for waited in (load.throttled_s, load.down_s, load.adapted_s, load.shared_s)
-        )
-        known = replace(
-            lookup, throttled_s=throttled, down_s=down, adapted_s=adapted, shared_s=shared
-        )
+        waited: dict[str, Any] = {
+            cause: round(load.waited[cause].get(lookup.name, 0.0), 3) for cause in WAITS
+        }
+        known = replace(lookup, **waited)
         lookups.append(replace(known, limited_by=limited_by(known, load.loop_busy)))
     busy = None if load.loop_busy is None else round(load.loop_busy, 3)
     return replace(figures, lookups=tuple(lookups), loop_busy=busy)

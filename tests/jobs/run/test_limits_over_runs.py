@@ -316,8 +316,8 @@ def test_the_calls_that_a_service_bears_are_found_and_said_to_hold_the_run_back(
     assert not run.errors
     assert 8 < service.highest_in_flight < 40
     load = TaskLoad.of(run.progress.values())
-    assert load.adapted_s["first"] > 0.5 * 500 * 0.05 / 8
-    assert load.throttled_s["first"] < 0.5
+    assert load.waited["adapted_s"]["first"] > 0.5 * 500 * 0.05 / 8
+    assert load.waited["throttled_s"]["first"] < 0.5
 
 
 @pytest.mark.spark
