@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.declare.lookup import NAME, Lookup
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError, naming
 from jobs.schema import columns as schema
 from jobs.schema.records import ChoiceFacts
-
-if TYPE_CHECKING:
-    from jobs.declare.answers.answer_casts import AnswerColumn
 
 # what `spill_on` can have, and the status with which a vendor then ends
 SPILLS = {"timeout": "timeout", "error": "error", "outage": "not_asked"}
@@ -105,7 +102,7 @@ class Waterfall:
         """Return the condition that the answer of a vendor, which has one, is accepted."""
         if self.accept is None:
             return "true"
-        names = {column.name.lower(): written_name(vendor, column) for column in vendor.columns}
+        names = {one.name.lower(): f"{vendor.name}_{one.name}" for one in vendor.columns}
         return f"coalesce(({renamed(self.accept, names)}), false)"
 
     def _leaves_open(self, vendor: Lookup) -> str:
@@ -116,10 +113,6 @@ class Waterfall:
             return f"({status} IN ({outcomes}))"
         refused = f"{status} IN ('ok', 'fallback') AND NOT {self._accepted(vendor)}"
         return f"({status} IN ({outcomes}) OR ({refused}))"
-
-
-def written_name(vendor: Lookup, column: AnswerColumn) -> str:
-    return f"{vendor.name}_{column.name}"
 
 
 def renamed(text: str, names: dict[str, str]) -> str:

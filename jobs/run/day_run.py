@@ -22,6 +22,7 @@ from jobs.run.plan.preflight import require_new_run
 from jobs.schema.records import DayFacts, DayRecord
 from jobs.storage.removal import remove_folder
 from jobs.storage.urls import is_url
+from jobs.storage.work_folders import KEYS
 from jobs.tables.records import run_bills, run_records
 
 if TYPE_CHECKING:
@@ -144,8 +145,8 @@ class DayRun:
             # an import stops the clocks of calls in this process for tenths of a second
             importing.join()
         with prepare_ledger(
-            plan.rows, plan.tasks, scratch=_scratch(plan.facts), day=self.input_day, here=here,
-            asking=progress.prefetching_keys, sent=self.sent, only=self.rules.only,
+            plan.rows, plan.tasks, scratch=f"{plan.facts.folder}{KEYS}", day=self.input_day,
+            here=here, asking=progress.prefetching_keys, sent=self.sent, only=self.rules.only,
             waits=self.waits,
         ) as run:  # fmt: skip
             rows_here = self._is_here(plan, calls=False) if run.all_known else here
@@ -197,7 +198,7 @@ class DayRun:
             figures = with_job_bills(figures, self.waits.done)
         return DayRecord(
             facts,
-            run_bills.with_saved(figures, lookups, partial(_latest_first, self.enrichment.name)),
+            run_bills.with_saved(figures, lookups, partial(run_records.load, self.enrichment.name)),
             warnings=(
                 *facts.given_up,
                 *run_bills.unknown_uses(figures),
@@ -216,31 +217,21 @@ class DayRun:
         kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
         stored = StoredAnswers(kept, facts.run_id, facts.started_at)
         more: dict[str, Any] = {}
+        scratch = f"{facts.folder}{KEYS}"
         if isinstance(stage := self.engine.file_stage(facts.files, rows), SparkStage):
             more["tasks"] = stage
         if rows > ROWS_IN_DRIVER:
-            more["scratch"] = _scratch(facts)
+            more["scratch"] = scratch
         try:
             judged = named(checks)(spark, facts, record.figures, stored, evaluate, **more)
         finally:
             if more:
-                remove_folder(_scratch(facts))
+                remove_folder(scratch)
         return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
 
     def _show(self, kind: str, record: DayRecord) -> None:
         if self.report is not ignore_event:
             self.report({"kind": kind, "record": json.loads(record.to_json())})
-
-
-def _scratch(facts: DayFacts) -> str:
-    """Returns the folder of a run's files that no reader needs; `vacuum` knows it too."""
-    from jobs.tables.old_files import KEYS
-
-    return f"{facts.folder}{KEYS}"
-
-
-def _latest_first(enrichment: str) -> list[DayRecord]:
-    return sorted(run_records.load(enrichment), key=lambda record: record.order, reverse=True)
 
 
 def _now(now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:

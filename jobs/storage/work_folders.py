@@ -8,6 +8,7 @@ from jobs.storage.urls import is_url
 VARIABLE = "TIDEGATE_WORK"
 DEFAULT = "data/work"
 RUNS = "runs"  # folder of the runs' folders
+KEYS = "-keys"  # suffix of the folder of a run's keys, which no reader needs, beside the run's
 
 
 def work_place(table: str, *, on_store: bool) -> str:

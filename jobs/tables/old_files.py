@@ -18,7 +18,7 @@ from jobs.input.staged_files import FOLDER as INPUTS
 from jobs.storage import objects
 from jobs.storage.listings import delete_below, list_below
 from jobs.storage.urls import below, is_url
-from jobs.storage.work_folders import RUNS, work_folder
+from jobs.storage.work_folders import KEYS, RUNS, work_folder
 from jobs.tables.delta.delta_log import commit_on_top, sync_log, table_at
 from jobs.tables.delta.write_errors import storing
 from jobs.tables.leases.day_leases import at_work
@@ -26,7 +26,6 @@ from jobs.wording import counted
 
 FORGETS = "delta.deletedFileRetentionDuration"  # how long a checkpoint names a replaced file
 INTERVAL = re.compile(r"interval ([0-9]{1,6}) (week|day|hour|minute|second)s?")
-KEYS = "-keys"  # suffix of the folder of the run's keys, beside the run's folder
 RETENTION = timedelta(days=7)  # Delta's default too
 # by the name of a run's folder: its files, each with its time in s since the epoch
 FilesByRun = dict[str, dict[str, float]]

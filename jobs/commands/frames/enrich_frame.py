@@ -33,7 +33,7 @@ from jobs.run.plan.preflight import run_folder, steps
 from jobs.schema.columns import SOURCE_ROW, arrow_schema
 from jobs.schema.costs import sum_by_currency
 from jobs.storage.locked_folders import temporary_folder
-from jobs.tables.old_files import KEYS
+from jobs.storage.work_folders import KEYS
 from jobs.tables.records import run_bills
 from jobs.wording import priced
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.env import Env
+from jobs.declare.values.prices import price_text
 from jobs.wording import one_line
 
 HEADINGS = ("lookup", "address", "keys", "answers", "limits", "price")
@@ -63,7 +64,7 @@ def _address(lookup: Lookup) -> str:
 
 def _price(lookup: Lookup) -> str:
     return ", ".join(
-        f"{one.amount} {one.currency} per {f'{one.per:,} {one.unit}s' if one.per > 1 else one.unit}"
+        price_text([one])
         + (f" of {one.model}" if one.model else "")
         + (f" from {one.since}" if one.since else "")
         for one in lookup.prices

@@ -20,8 +20,6 @@ NAMES: dict[Any, str] = {
     float: "a number",
     int: "a whole number",
     str: "a string",
-}
-NAMES |= {
     types.NoneType: "None",
     Callable: "a function",
     Mapping: "a dict",

@@ -181,14 +181,14 @@ def with_saved(
     Args:
         figures: The figures of the run.
         declared: Its lookups.
-        earlier: Returns the records of the enrichment, the latest first.
+        earlier: Returns the records of the enrichment.
     """
     lookups = list(figures.lookups)
     for place, (lookup, found) in enumerate(zip(declared, figures.lookups, strict=True)):
         if found.billed is not None and found.keys_from_ledger and reported_units(lookup.prices):
             before = (
                 one
-                for record in earlier()
+                for record in sorted(earlier(), key=lambda one: one.order, reverse=True)
                 for one in record.figures.lookups
                 if one.name == lookup.name
             )
