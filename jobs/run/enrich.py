@@ -76,8 +76,8 @@ def write_out(
         distinct_columns(plan.layout),
         plan.meters,
     )
-
-    checked = _checked(sent)
+    # not a function of this module, which the task would then load
+    checked = without_doubt if sent is None else iter
 
     def task(part: Any, facts: TaskFacts) -> TaskResult:
         rows = part if plan.reads is None else plan.reads.of(part)
@@ -135,8 +135,8 @@ def write_keys(
     assert plan.driver is not None
     written = written_schema(types, plan.layout)
     files = TaskFiles.of(folder, T.StructType([written[name] for name in columns]), (), plan.meters)
-
-    checked = _checked(None if certain else sent)
+    checked = without_doubt if sent is None or certain else iter
+    here = isinstance(keys, pa.Table)
 
     def task(part: Any, facts: TaskFacts) -> TaskResult:
         number = facts.partitionId()
@@ -145,7 +145,6 @@ def write_keys(
         asked = (batch.select(columns) for batch in checked(done))
         return files.write(asked, number)
 
-    here = isinstance(keys, pa.Table)
     try:
         with files.only_of_results() as results:
             results.extend(engine.stage(plan.driver, here=here).run(task, [keys] if here else keys))
@@ -158,16 +157,6 @@ def write_keys(
         with open_parquet(result.file.place) as file:
             tables.append(file.read())
     return pa.concat_tables(tables), results
-
-
-def _checked(
-    sent: list[TaskResult] | None,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Returns what a task does with its rows: without `sent`, answers in doubt fail it.
-
-    A function of this module would make the task load the module.
-    """
-    return without_doubt if sent is None else iter
 
 
 def distinct_columns(layout: BatchLayout) -> Iterator[str]:

@@ -44,7 +44,6 @@ from jobs.run.engines.engine import LOCAL, SPARK
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.plan.options import RunOptions
 from jobs.run.terminal import Terminal
-from jobs.schema.records import DayRecord
 from jobs.storage import durable
 from jobs.storage.machine import low_limits
 from jobs.tables.records import run_records
@@ -121,16 +120,19 @@ class _Day:
     def run(self) -> DayEnd:
         options = self._options
         try:
+            enrichment, rules = self._begun()
             if options.jobs_only:
                 from jobs.run.jobs_first import settle_day  # imports Spark's types
 
-                left = settle_day(*self._begun(), checks=options.checks)
+                left = settle_day(enrichment, self._day, self._run_id, rules, checks=options.checks)
                 self._report({"kind": SETTLED, "day": self._day, "cap_left": left})
                 return DayEnd(WROTE)
-            record = self._checked()
-            name = record.facts.declared.enrichment
+            record = run_day(
+                enrichment, self._day, self._run_id, rules=rules, checks=options.checks,
+                compared=options.compared, engine=options.engine, report=self._report,
+            )  # fmt: skip
             state = (
-                _wait_for_decision(name, self._day, self._run_id)
+                _wait_for_decision(enrichment.name, self._day, self._run_id)
                 if options.in_turn
                 else record.state
             )
@@ -138,16 +140,8 @@ class _Day:
             return self._failed(error)
         return DayEnd(WROTE, state not in ("held back", "failed") or not options.until_red)
 
-    def _checked(self) -> DayRecord:
-        options = self._options
-        enrichment, day, run_id, rules = self._begun()
-        return run_day(
-            enrichment, day, run_id, rules=rules, checks=options.checks, compared=options.compared,
-            engine=options.engine, report=self._report,
-        )  # fmt: skip
-
-    def _begun(self) -> tuple[Enrichment, str, str, RunOptions]:
-        """Returns what is run: the enrichment, the day, the run's id and its rules."""
+    def _begun(self) -> tuple[Enrichment, RunOptions]:
+        """Returns what is run, and by which rules."""
         options = self._options
         enrichment = load(options.enrichment)
         require_day(self._day, every=enrichment.input.every)
@@ -162,7 +156,7 @@ class _Day:
             if options.only_keys
             else {},
         )
-        return enrichment, self._day, self._run_id, rules
+        return enrichment, rules
 
     def _failed(self, error: Exception) -> DayEnd:
         """Reports why the day is not written, or not checked."""
