@@ -17,7 +17,7 @@ from jobs.run.plan.column_checks import (
     check_event_time,
     check_files_columns,
 )
-from jobs.run.plan.service_checks import check_service_limits, check_used_service
+from jobs.run.plan.service_checks import check_service, check_service_limits
 from jobs.storage.stored_files import has_files
 from jobs.storage.urls import absolute, below, is_circle, is_url
 from jobs.storage.work_folders import RUNS, work_folder, work_place
@@ -148,7 +148,7 @@ def steps(
         yield lambda: _check_engine(enrichment, input_day, engine)
     for lookup in enrichment.lookups if calls else ():
         yield functools.partial(
-            check_used_service, enrichment, lookup, None if input_day is None else input_day.schema
+            check_service, enrichment, lookup, None if input_day is None else input_day.schema
         )
     yield functools.partial(check_service_limits, enrichment)
 

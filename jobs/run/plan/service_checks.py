@@ -32,13 +32,7 @@ def check_service_limits(enrichment: Enrichment, check: Callable[..., None] = ch
         check(enrichment.lookups, tuple((enrichment.name, budget) for budget in enrichment.budget))
 
 
-def check_used_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None) -> None:
-    asyncio.run(check_service(enrichment, lookup, columns))
-
-
-async def check_service(
-    enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None = None
-) -> None:
+def check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None = None) -> None:
     """Checks that the service of a lookup can be used.
 
     Args:
@@ -51,15 +45,13 @@ async def check_service(
         RunStopped: The service is down, and no later vendor takes its rows.
     """
     try:
-        await _check_service_of(enrichment, lookup, columns)
+        asyncio.run(_check_service(enrichment, lookup, columns))
     except RunStopped:
         if not lookup.spills_outage:
             raise
 
 
-async def _check_service_of(
-    enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None
-) -> None:
+async def _check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None) -> None:
     with naming(enrichment.name):
         if lookup.http_service is not None:
             service = lookup.http_service

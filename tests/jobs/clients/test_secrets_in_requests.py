@@ -115,7 +115,7 @@ def test_a_missing_secret_is_named_before_any_call(service, monkeypatch, declare
         name="e", input=Input(path="raw"), lookups=[declare(service)], output=Output(path="out")
     )
     with pytest.raises(DeclarationError, match=r"^e: lookup weather: THE_KEY is not set"):
-        asyncio.run(check_service(enrichment, enrichment.lookups[0]))
+        check_service(enrichment, enrichment.lookups[0])
 
 
 def with_token(service, monkeypatch, path="/t0k3n-path/token"):

@@ -160,7 +160,7 @@ def test_a_certificate_that_nobody_trusts_stops_a_run_before_any_call(authority,
             name="e", input=Input(path="in"), lookups=[declared], output=Output(path="out")
         )
         with pytest.raises(RunStopped, match=error) if error else contextlib.nullcontext():
-            asyncio.run(check_service(enrichment, declared))
+            check_service(enrichment, declared)
     assert service.log == []
 
 
@@ -268,7 +268,7 @@ def test_files_and_addresses_that_cannot_be_used_are_refused_before_any_call(
             name="e", input=Input(path="raw"), lookups=[declared], output=Output(path="out")
         )
         with pytest.raises(DeclarationError) as refused:
-            asyncio.run(check_service(enrichment, enrichment.lookups[0]))
+            check_service(enrichment, enrichment.lookups[0])
         return str(refused.value)
 
     (tmp_path / "empty.pem").touch()
