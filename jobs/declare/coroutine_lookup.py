@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import json
-import math
 import sys
 from collections.abc import (
     AsyncIterator,
@@ -256,10 +255,6 @@ class CoroutineLookup(Lookup):
                 "fingerprint: its values must be texts, numbers, lists and dicts, such as [PROMPT, "
                 f"MODEL]: {error}."
             ) from error
-        if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
-            raise DeclarationError(
-                f"attempt_timeout is {self.attempt_timeout} s; it must be over 0."
-            )
         statuses: tuple[Any, ...] = tuple(self.throttled_when)
         object.__setattr__(self, "throttled_when", statuses)
         conditions = [one for one in statuses if isinstance(one, str)]
@@ -269,10 +264,10 @@ class CoroutineLookup(Lookup):
                 "the answer."
             )
         Conditions("throttled_when", statuses)
-        size = self.max_answer_bytes
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if self.max_answer_bytes < 1:
             raise DeclarationError(
-                f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes)."
+                f"max_answer_bytes is {self.max_answer_bytes}; it must be a whole number, at least "
+                "1 (bytes)."
             )
 
     def _check_function(self) -> None:

@@ -138,10 +138,6 @@ class HttpLookup(Lookup):
         self._check_repair()
         if self.batch is not None:
             self._check_batch(self.batch)
-        if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
-            raise DeclarationError(
-                f"attempt_timeout is {self.attempt_timeout} s; it must be over 0."
-            )
         if self.finish_after_timeout and (self.attempt_timeout is None or self.cache is None):
             raise DeclarationError(
                 "finish_after_timeout needs attempt_timeout, which bounds the request that goes "
@@ -347,10 +343,10 @@ class HttpLookup(Lookup):
                 )
             object.__setattr__(self, where, tuple(declared))
         self._check_conditions()
-        size = self.max_answer_bytes
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if self.max_answer_bytes < 1:
             raise DeclarationError(
-                f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes)."
+                f"max_answer_bytes is {self.max_answer_bytes}; it must be a whole number, at least "
+                "1 (bytes)."
             )
 
     def _check_conditions(self) -> None:

@@ -113,6 +113,9 @@ class Lookup:
             raise DeclarationError(
                 f"timeout is {self.timeout} s; it must be over 0, or None to wait without limit."
             )
+        attempt = getattr(self, "attempt_timeout", None)
+        if attempt is not None and not 0 < attempt < math.inf:
+            raise DeclarationError(f"attempt_timeout is {attempt} s; it must be over 0.")
         self._check_keys()
         self._require_columns(ranges=self.ranges, null_share=self.null_share)
         self._check_ranges()

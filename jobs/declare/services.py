@@ -80,17 +80,12 @@ class Cache:
     max_bytes: int = field(default=64 << 20, metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
-        require_types(self, "cache", leave=["max_entries"])
+        require_types(self, "cache")
         if self.max_bytes < 1:
             raise DeclarationError(f"cache: max_bytes is {self.max_bytes}; it must be at least 1.")
-        wrong = (
-            isinstance(self.max_entries, bool)
-            or not isinstance(self.max_entries, int)
-            or self.max_entries < 1
-        )
-        if wrong or (self.ttl is not None and self.ttl <= timedelta(0)):
+        if self.max_entries < 1 or (self.ttl is not None and self.ttl <= timedelta(0)):
             raise DeclarationError(
-                f"cache: max_entries={self.max_entries!r}, ttl={self.ttl!r}; max_entries must be a "
+                f"cache: max_entries={self.max_entries}, ttl={self.ttl!r}; max_entries must be a "
                 "whole number, at least 1, and ttl over 0 or None. Without a cache: cache=None."
             )
 
@@ -232,13 +227,9 @@ class Service:
 
 
 def require_concurrency(where: str, max_concurrency: int) -> None:
-    if (
-        isinstance(max_concurrency, bool)
-        or not isinstance(max_concurrency, int)
-        or max_concurrency < 1
-    ):
+    if max_concurrency < 1:
         raise DeclarationError(
-            f"{where}: max_concurrency is {max_concurrency!r}; it must be a whole number, at least "
+            f"{where}: max_concurrency is {max_concurrency}; it must be a whole number, at least "
             "1 (calls in flight)."
         )
 

@@ -66,10 +66,6 @@ class SqlLookup(Lookup):
             _require_no_password(self.url)
         if (self.table is None) == (self.select is None):
             raise DeclarationError("declare either a table or a select.")
-        if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
-            raise DeclarationError(
-                f"attempt_timeout is {self.attempt_timeout} s; it must be over 0."
-            )
         if self.table is None:
             self._check_select(self.statement)
         else:
@@ -87,13 +83,9 @@ class SqlLookup(Lookup):
 
     def _check_batch(self) -> None:
         size = self.batch_size
-        if (
-            isinstance(size, bool)
-            or not isinstance(size, int)
-            or not 1 <= size * len(self.keys) <= LARGEST_BATCH
-        ):
+        if not 1 <= size * len(self.keys) <= LARGEST_BATCH:
             raise DeclarationError(
-                f"batch_size is {size!r}; it must be a whole number, at least 1, and with "
+                f"batch_size is {size}; it must be a whole number, at least 1, and with "
                 f"{len(self.keys)} keys at most {LARGEST_BATCH // len(self.keys):,}."
             )
         if not 0 <= self.max_wait < math.inf:

@@ -176,7 +176,7 @@ class JobLookup(CoroutineLookup):
                 'recovery="list" and the method find belong together: find recovers the job whose '
                 "submission was interrupted."
             )
-        if isinstance(self.max_items, bool) or self.max_items < 1:
+        if self.max_items < 1:
             raise DeclarationError(f"max_items is {self.max_items}; it must be at least 1.")
         if self.give_up <= timedelta(0) or self.poll_every <= timedelta(0):
             raise DeclarationError(
