@@ -56,7 +56,7 @@ def recent_runs(
         days = sorted({*wanted, *(day for day in known if day >= wanted[0])})
     else:
         days = known[-count:]
-    changed = run_records.days_changed(name, (since - CLOCKS_DIFFER).timestamp())
+    changed = run_records.days(name, changed_since=(since - CLOCKS_DIFFER).timestamp())
     # first, because a run that ends meanwhile saves its record and then removes its bill
     bills = [bill for day in changed for bill in run_records.bills(name, day)]
     runs = {day: _runs_of_day(enrichment, day) for day in days}

@@ -6,7 +6,6 @@ outside, as `Quality`.
 """
 
 import contextlib
-import datetime as dt
 import json
 import time
 import uuid
@@ -117,7 +116,7 @@ class DayPipeline:
             result.reason,
             result.next_step,
             began,
-            now(),
+            run_records.now(),
             files_version=files_version,
         )
         return self.saved(run, result)
@@ -174,7 +173,7 @@ class _Run:
         self._progress: dict[str, Mapping[str, Any]] = {}  # the last progress of each day
         self._code: int | None = None  # exit status of the Spark program
         self._cap_left = dict(options.cap_left)
-        self._began = now()
+        self._began = run_records.now()
         self._as_before: set[str] = set()  # days that wait, and whose record says why
         ignore_ttl, elsewhere = "--ignore-ttl" in options.program, pipeline.submit.is_elsewhere
         self._before = BeforeSpark(pipeline.enrichment, ignore_ttl=ignore_ttl, elsewhere=elsewhere)
@@ -261,7 +260,7 @@ class _Run:
         if before.reason == result.reason:
             self._as_before.add(result.day)
             return result
-        run = replace(before, reason=result.reason, ended_at=now())
+        run = replace(before, reason=result.reason, ended_at=run_records.now())
         return self._pipeline.saved(run, result)
 
     def _by_jobs(self) -> Iterator[DayEvent]:
@@ -457,8 +456,3 @@ def _is_red(result: DayResult) -> bool:
 def run_ids(run_id: str, days: Sequence[str]) -> dict[str, str]:
     """Returns the run id of each day; several days each get a separate id."""
     return {day: day_run_id(run_id, day) if len(days) > 1 else run_id for day in days}
-
-
-def now() -> str:
-    """Returns the current time as in records: ISO 8601, UTC."""
-    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")

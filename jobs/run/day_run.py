@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import threading
 from collections.abc import Callable
@@ -63,7 +62,7 @@ class DayRun:
 
     def run(self) -> DayRecord:
         """Writes, counts and judges the files. Returns the record."""
-        started_at, began = _now(), self.clock()
+        started_at, began = run_records.now(), self.clock()
         on_store = self._writes_on_store()
         spark = self.engine.spark if isinstance(self.engine, SparkEngine) else None
         require_expectations(self.enrichment, self.input_day, self.checks, spark)
@@ -159,7 +158,7 @@ class DayRun:
             attempts=written.attempts,
             asked_by=run.asked_by,
             given_up=run.given_up,
-            finished_at=_now(),
+            finished_at=run_records.now(),
         )
 
     def _with_derived_rows(self, facts: DayFacts, *, on_store: bool) -> DayFacts:
@@ -232,7 +231,3 @@ class DayRun:
     def _show(self, kind: str, record: DayRecord) -> None:
         if self.report is not ignore_event:
             self.report({"kind": kind, "record": json.loads(record.to_json())})
-
-
-def _now(now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:
-    return now().isoformat(timespec="milliseconds")

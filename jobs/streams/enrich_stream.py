@@ -29,9 +29,10 @@ from jobs.schema.records import DayRecord
 from jobs.streams import stream_state
 from jobs.streams.micro_batches import BatchHeldBack, MicroBatches
 from jobs.streams.stream_files import query_id
-from jobs.streams.stream_state import SHOWN, BatchDone, StreamState, now
+from jobs.streams.stream_state import SHOWN, BatchDone, StreamState
 from jobs.tables.leases.day_leases import WAIT
 from jobs.tables.leftovers import delete_what_crashes_left
+from jobs.tables.records import run_records
 from jobs.wording import printable
 
 BEAT = 5  # s between two updates of the health file
@@ -71,7 +72,8 @@ class Stream:
         refuse_jobs(enrichment.lookups, "a stream")
         self._enrichment = enrichment
         self._checkpoint = stream_state.checkpoint_path(enrichment.output.path)
-        self._state = StreamState(enrichment.name, stream_state.RUNNING, now(), now())
+        since = run_records.now()
+        self._state = StreamState(enrichment.name, stream_state.RUNNING, since, since)
         self._quality, self._wait = quality, wait
         self._saving = threading.Lock()  # batches run in a thread of Spark's gateway
 
@@ -132,7 +134,7 @@ class Stream:
             self._write(**changed)
 
     def _write(self, **changed: Any) -> None:
-        self._state = replace(self._state, updated_at=now(), **changed)
+        self._state = replace(self._state, updated_at=run_records.now(), **changed)
         stream_state.write(self._state)
 
 

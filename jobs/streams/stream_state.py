@@ -1,8 +1,6 @@
 """The health file of a stream: its work so far and its last sign of life, as JSON for monitors."""
 
-import datetime as dt
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -101,8 +99,3 @@ def read(enrichment: str) -> StreamState | None:
 def write(state: StreamState) -> None:
     text = json.dumps(json.loads(state.to_json()), indent=1)
     durable.replace(health_file(state.enrichment), text.encode())
-
-
-def now(clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:
-    """Returns the current time, ISO 8601, UTC."""
-    return clock().isoformat(timespec="milliseconds")

@@ -128,7 +128,7 @@ def read_services(enrichments: Sequence[Enrichment], now: dt.datetime) -> Servic
 def _at_work(enrichment: Enrichment, now: dt.datetime) -> Iterator[LookupAtWork]:
     """Yield the lookups of its runs at work that have reported."""
     name = enrichment.name
-    recent = run_records.days_changed(name, (now - RECENT).timestamp())
+    recent = run_records.days(name, changed_since=(now - RECENT).timestamp())
     runs = {}
     with suppress(TidegateError):  # an unreadable lease
         runs = {day: run for run, day in at_work(enrichment.output.path).items()} if recent else {}

@@ -5,10 +5,11 @@ A torn record, as after a power cut, is skipped with a warning; `torn` lists it.
 
 import contextlib
 import dataclasses
+import datetime as dt
 import glob
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,6 +30,11 @@ _log = logging.getLogger("tidegate.records")
 _reported: set[Path] = set()  # torn records of which this process has warned
 
 
+def now(clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:
+    """Returns the current time as records have it: ISO 8601, UTC."""
+    return clock().isoformat(timespec="milliseconds")
+
+
 def folder(enrichment: str, day: str) -> Path:
     return ROOT / enrichment / day
 
@@ -41,21 +47,22 @@ def spark_log(enrichment: str, day: str, run_id: str) -> Path:
     return folder(enrichment, day) / f"{run_id}.log"
 
 
-def days(enrichment: str) -> list[str]:
-    """Returns the days of which a run has ever begun here, in order."""
-    try:
-        with os.scandir(ROOT / enrichment) as found:
-            return sorted(entry.name for entry in found if entry.is_dir())
-    except FileNotFoundError:
-        return []
+def days(enrichment: str, *, changed_since: float | None = None) -> list[str]:
+    """Returns the days of which a run has ever begun here, in order.
 
-
-def days_changed(enrichment: str, since: float) -> list[str]:
-    """Returns the days in whose folder a run has made or replaced a file since a time, in s."""
+    Args:
+        enrichment: The enrichment's name.
+        changed_since: Only those in whose folder a run has made or replaced a file since this time,
+            in s since the epoch.
+    """
     try:
         with os.scandir(ROOT / enrichment) as found:
             folders = [entry for entry in found if entry.is_dir()]
-            return sorted(entry.name for entry in folders if entry.stat().st_mtime >= since)
+            return sorted(
+                entry.name
+                for entry in folders
+                if changed_since is None or entry.stat().st_mtime >= changed_since
+            )
     except FileNotFoundError:
         return []
 
@@ -209,7 +216,7 @@ def save_unwritten(run: UnwrittenRun, table: str = "") -> None:
 
 
 def has_end(enrichment: str, day: str, run_id: str) -> bool:
-    """Whether it is kept how this run ended without a published or held-back day."""
+    """Returns whether the end of a run that published and held back nothing is recorded."""
     return (folder(enrichment, day) / f"{run_id}{UNWRITTEN}").exists()
 
 

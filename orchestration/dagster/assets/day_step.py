@@ -15,7 +15,7 @@ from jobs.declare.values.calendar import name_unit
 from jobs.errors import TidegateError
 from jobs.process.day_events import DayResult
 from jobs.process.day_options import DayOptions
-from jobs.process.day_pipeline import DayPipeline, now
+from jobs.process.day_pipeline import DayPipeline
 from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from jobs.wording import counted
@@ -74,7 +74,7 @@ class _DayStep:
         self._mode = mode
         # each try has another run id, and so another folder
         self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id
-        self._began = now()
+        self._began = run_records.now()
         self._reporter = DaysReporter(
             context, declared, self._run_id, verb=mode.value.verb, tell_every=spark.tell_every
         )

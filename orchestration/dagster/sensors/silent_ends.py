@@ -11,7 +11,6 @@ from dagster._core.storage.tags import WILL_RETRY_TAG
 
 from data_quality.day_quality import DayQuality
 from jobs.errors import TidegateError
-from jobs.process.day_pipeline import now
 from jobs.process.publish_decision import or_warning, render_report
 from jobs.schema.records import UnwrittenRun
 from jobs.tables.records import run_records
@@ -129,7 +128,9 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
         state, reason, next_step = FAILED, _why(instance, run), again
     at = record.start_time or record.create_timestamp.timestamp()
     began = dt.datetime.fromtimestamp(at, dt.UTC).isoformat(timespec="milliseconds")
-    end = UnwrittenRun(declared.name, day, run.run_id, state, reason, next_step, began, now())
+    end = UnwrittenRun(
+        declared.name, day, run.run_id, state, reason, next_step, began, run_records.now()
+    )
     with suppress(OSError, TidegateError):  # a full disk must not prevent the report in Dagster
         run_records.save_unwritten(end, declared.facts.table)
     observation = AssetObservationData(
