@@ -31,8 +31,8 @@ def changes_values(field: Any) -> bool:
 def only_in_spark(footers: Iterable[pq.FileMetaData], types: Mapping[str, pa.DataType]) -> str:
     """Name the first column that only Spark reads as it was meant; empty if Arrow reads them all.
 
-    Dates and times of an old calendar are not looked for.
-    `conform` makes of what Arrow reads what Spark reads of the others.
+    Dates and times of an old calendar are not looked for. Of the other columns `conform` turns what
+    Arrow reads into what Spark reads.
 
     Args:
         footers: The footers of the files.
@@ -75,7 +75,7 @@ def refuse_old_dates(files: Iterable[str]) -> None:
 
 
 def _same(stored: pa.DataType, read: pa.DataType) -> bool:
-    """Return whether `conform` makes of the type that Arrow reads what Spark reads."""
+    """Return whether `conform` can turn the type that Arrow reads into the one that Spark reads."""
     of = pa.types
     if isinstance(stored, pa.BaseExtensionType):
         stored = stored.storage_type

@@ -162,7 +162,7 @@ def _adds_fields(kind: pa.DataType, wide: pa.DataType) -> bool:
 
 
 def needs_types(stored: pa.DataType, read: pa.DataType) -> bool:
-    """Return whether a part without a type is read as a type that Spark does not take it for."""
+    """Return whether Spark would read a part without a type as another type than the day's."""
     if pa.types.is_null(stored):
         return not (pa.types.is_integer(read) or pa.types.is_null(read))
     if pa.types.is_struct(stored):

@@ -162,8 +162,9 @@ class DayRun:
         )
 
     def _with_derived_rows(self, facts: DayFacts, *, on_store: bool) -> DayFacts:
-        """Have tasks write windows, rows that stay, and on a store or of a large day the rows of
-        the tables beside the published one, which publishing then only commits.
+        """Has tasks write the windows and the rows that stay. On a store, or for a large day, they
+        also write the rows of the tables beside the published one, which publishing then only
+        commits.
         """
         from jobs.run.windows.window_rows import write_windows
         from jobs.tables.delivery import write_beside

@@ -31,11 +31,8 @@ class DeltaSource:
     """The commits of a Delta table, partitioned by the day, as batches."""
 
     def __init__(self, enrichment: Enrichment, checkpoint: Path) -> None:
-        self._enrichment, self._declared, self._checkpoint = (
-            enrichment,
-            enrichment.input,
-            checkpoint,
-        )
+        self._enrichment, self._declared = enrichment, enrichment.input
+        self._checkpoint = checkpoint
         self._published = PublishedSources(enrichment)
         self._last_number = self._last_version = NONE_BEFORE  # of the last requested batch
 

@@ -59,13 +59,8 @@ class MicroBatches:
         wait: float,
         published: Published,
     ) -> None:
-        self._spark, self._enrichment, self._checkpoint, self._quality = (
-            spark,
-            enrichment,
-            checkpoint,
-            quality,
-        )
-        self._wait, self._published = wait, published
+        self._spark, self._enrichment, self._checkpoint = spark, enrichment, checkpoint
+        self._quality, self._wait, self._published = quality, wait, published
         self.source = open_source(enrichment, checkpoint)
         self._watermark = StreamWatermark(enrichment.event_time, checkpoint)
         self._compaction = StreamCompaction(enrichment)

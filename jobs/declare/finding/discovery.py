@@ -70,7 +70,7 @@ def _imported(module: str) -> ModuleType:
 
 
 def _reason(error: Exception | SystemExit) -> str:
-    """Return why a module cannot be loaded; of a field that a class has not, the closest one."""
+    """Return why a module cannot be loaded. For an unknown field it names the closest one."""
     if isinstance(error, TidegateError):
         return str(error)
     unknown = UNKNOWN_FIELD.fullmatch(str(error)) if isinstance(error, TypeError) else None

@@ -96,7 +96,9 @@ def hand_over(changed: ChangedRows, path: Path) -> None:
 
 
 def taken_over(path: Path, input_day: InputDay) -> ChangedRows | None:
-    """Returns the rows that this program's starter found; None if none, or if the input changed."""
+    """Returns the rows that the starter of this program found; None if it left none, or if the
+    input has changed since.
+    """
     if not path.exists():
         return None
     changed: ChangedRows = pickle.loads(path.read_bytes())  # noqa: S301  # our file, in a folder that only we can enter
@@ -129,8 +131,8 @@ def compare(
     elsewhere: bool = False,
     clock: Clock = lambda: time.time_ns() // 1000,
 ) -> ChangedRows | DayRecord | None:
-    """Find what a run would enrich; or the published record, with the figures of a run without
-    rows, if a run would change no row and no verdict.
+    """Finds what a run would enrich. If a run would change no row and no verdict, returns the
+    published record instead, with the figures of a run without rows.
 
     Writes nothing but copies of the input.
 

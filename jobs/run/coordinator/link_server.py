@@ -65,10 +65,18 @@ class Connection(Generic[Sender]):
 
 
 class LinkServer(Generic[Sender]):
-    """Serves connections in a thread, on the first free port. secret: their first line.
+    """Serves connections in a thread, on the first free port.
 
-    on_message: any error of it closes the connection. on_close: of an accepted connection. on_look:
-    called every LOOK_EVERY s. on_wake: called after `wake`.
+    Args:
+        bind_host: The address to listen on.
+        secret: The first line of each connection; others are closed.
+        on_message: Handles a message; any error closes the connection.
+        on_close: Called when an accepted connection is closed.
+        on_look: Called every LOOK_EVERY s.
+        on_wake: Called after `wake`.
+        ports: The ports to try, in order.
+        clock: Seconds, monotonic.
+        sleep: Waits for so many seconds.
     """
 
     def __init__(
@@ -107,7 +115,7 @@ class LinkServer(Generic[Sender]):
 
     def wake(self) -> None:
         """Has the thread call on_wake soon. Callable from any thread."""
-        with suppress(BlockingIOError):  # then it is to wake already
+        with suppress(BlockingIOError):  # earlier wakes are not read yet
             self._wakes.send(b"\n")
 
     def accept(self, connection: Connection[Sender], sender: Sender) -> None:

@@ -345,7 +345,7 @@ def build_keepers(
         DeclarationError: The environment names an invalid store.
         RunStopped: The store cannot be reached.
     """
-    # a service's limits once, whatever number of lookups has them: a run's end releases them once
+    # each service once, however many lookups call it, because a run's end releases it once
     declared = {one.service: one for one in limits if one is not None}.values()
     if not declared:
         return {}

@@ -71,8 +71,8 @@ def _write(plan: LedgerPlan, name: str, data: bytes | pa.Buffer) -> None:
 def kept_among(
     folder: LedgerFolder, name: str, hashes: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.bool_]:
-    """Returns which of these keys a list has; all of them if it is ALL, damaged, or has the signed
-    hashes of 0.1.0, of which those of `by_row.arrow` are no hashes of texts.
+    """Returns which of these keys a list has: all of them if it is ALL or damaged, or if 0.1.0
+    wrote it, whose hashes cannot be compared.
 
     Args:
         folder: Of the ledger.

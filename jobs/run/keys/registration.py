@@ -51,7 +51,8 @@ def registered(plans: Sequence[LedgerPlan]) -> Iterator[None]:
 def _beat(plans: Sequence[LedgerPlan], ended: threading.Event) -> None:
     while not ended.wait(BEAT_EVERY):
         for plan in plans:
-            with suppress(LedgerError):  # a later one may succeed; only after days is a run gone
+            # a later heartbeat may succeed: a run counts as gone only after days without any
+            with suppress(LedgerError):
                 announce(open_folder(plan), plan.run_id)
 
 

@@ -40,7 +40,7 @@ class OpenClaims:
     def __init__(self, lookups: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._open: dict[Group, _Open] = {}  # an entry may stand for several groups
+        self._open: dict[Group, _Open] = {}  # groups of the same claim share an entry
         self._rows = 0  # called, not stored yet
         # a fast lookup's keys wait to be stored, and leave room for a slow lookup
         self._ahead = FEWEST_AHEAD * lookups
