@@ -113,12 +113,18 @@ class Calls:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Release the running call's slot during the context; see AsyncWaitOperator.yield_slot."""
-        self._pool.spare += 1
-        self._wake()
+        self.give_slot()
         try:
             yield
         finally:
-            self._pool.spare -= 1
+            self.take_slot()
+
+    def take_slot(self) -> None:
+        self._pool.spare -= 1
+
+    def give_slot(self) -> None:
+        self._pool.spare += 1
+        self._wake()
 
     def stop(self) -> None:
         """Stop starting attempts and expiring time limits. Running calls continue until close()."""

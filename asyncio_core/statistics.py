@@ -13,7 +13,8 @@ class OperatorStatistics:
         queued: Elements in the queue now; more than `capacity` for a while after `resize` lowers
             it.
         running: Calls running now, including calls that swallow their cancellation after the time
-            limit; more than `concurrency` for a while after `resize` lowers it.
+            limit, and calls of `take_slot`; more than `concurrency` for a while after `resize`
+            lowers it.
         waiting_for_retry: Records now between two attempts.
         outstanding: The highest number of concurrent calls from now on, if no record is added.
         records: Records taken into the queue.

@@ -291,6 +291,15 @@ class AsyncWaitOperator:
         """
         return self._calls.aside()
 
+    def take_slot(self) -> Callable[[], None]:
+        """Use a free slot for a call that the function makes beside the records' calls.
+
+        Returns:
+            A function that gives the slot back; until then the call counts for `concurrency`.
+        """
+        self._calls.take_slot()
+        return self._calls.give_slot
+
     def _enter(self, entry: Entry) -> None:
         if type(entry.element) is StreamRecord:
             self._records += 1

@@ -151,3 +151,22 @@ def test_calls_that_wait_for_each_other_lose_no_record_and_keep_the_concurrency(
     assert sorted(key for _, key in left) == sorted(key for key, _ in values)
     assert function.most_working <= concurrency
     assert figures.running == 0
+
+
+def test_a_slot_taken_for_another_call_is_no_records_until_it_is_given_back():
+    async def main():
+        function, loop = Joining(), asyncio.get_running_loop()
+        operator = AsyncWaitOperator(
+            function, lambda _: None, mode=OutputMode.ORDERED, timeout=None, concurrency=2
+        )
+        await operator.open()
+        try:
+            loop.call_later(0.5, operator.take_slot())
+            for key in range(2):
+                await operator.process_element(StreamRecord((key, 1.0)))
+            await operator.end_input()
+        finally:
+            await operator.close()
+        return function.began
+
+    assert run_virtual(main) == {0: 0.0, 1: 0.5}

@@ -70,7 +70,7 @@ class Hedging:
         """Return whether another call may run, besides calls of rows and second calls."""
         operator = self._operator.statistics()
         is_free = self._gate.is_open and (self._lease is None or self._lease.may_start())
-        return is_free and operator.running + len(self._running) < operator.concurrency
+        return is_free and operator.running < operator.concurrency
 
     def _overtaken(self, task: asyncio.Task[Any]) -> None:
         if self._lease is not None:
@@ -93,6 +93,8 @@ class Hedging:
             nonlocal second, timer
             if self._has_slot():
                 second = loop.create_task(self._second(key))
+                give_back = self._operator.take_slot()
+                second.add_done_callback(lambda _: give_back())
                 self._running.add(second)
                 second.add_done_callback(ended)
             else:

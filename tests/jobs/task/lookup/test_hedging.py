@@ -122,6 +122,24 @@ def ask(lookup, script, keys, limits=(), leased=None):
     return {row.value.asked[0].key[0]: row.value.asked[0] for row in rows}, calls, seconds
 
 
+def test_a_row_that_comes_during_a_second_call_waits_for_a_slot():
+    calls, rows = Calls(lambda key: [{0: 3.0, 1: 1.0}[key]]), []
+
+    async def main():
+        (operator,) = chain(task_of(declared(2), calls), rows.append).operators
+        await operator.open()
+        try:
+            for key in (0, 1):
+                await operator.process_element(StreamRecord(Row(None, key, (LookupState((key,)),))))
+                await asyncio.sleep(0.2)  # row 0 has a second call
+            await operator.end_input()
+        finally:
+            await operator.close()
+
+    run_virtual(main)
+    assert (len(rows), calls.began[:3], calls.highest) == (2, [0, 0, 1], 2)
+
+
 def test_p95_of_the_first_20_answers_is_not_their_slowest():
     async def main():
         loop, second = asyncio.get_running_loop(), []
@@ -129,7 +147,12 @@ def test_p95_of_the_first_20_answers_is_not_their_slowest():
             asyncio.sleep, "p95", gate=Gate(), lease=None, on_throttled=None,
             on_second=lambda: second.append(loop.time()),
         )  # fmt: skip
-        hedging.open(SimpleNamespace(statistics=lambda: SimpleNamespace(running=1, concurrency=2)))
+        hedging.open(
+            SimpleNamespace(
+                statistics=lambda: SimpleNamespace(running=1, concurrency=2),
+                take_slot=lambda: lambda: None,
+            )
+        )
         for seconds in range(1, 21):
             await hedging.call(seconds)
         began = loop.time()
