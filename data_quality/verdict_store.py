@@ -13,7 +13,6 @@ from jobs.schema.records import DayRecord
 URL = "TIDEGATE_QUALITY_URL"  # environment variable
 DEFAULT_URL = "sqlite:///data/quality.db"
 MOST = 300  # characters of a database's message
-LONGEST_DAY = 100  # characters
 TABLE_LOCK = 7_414_734  # key of an advisory lock
 
 VERDICTS = sa.Table(
@@ -21,7 +20,7 @@ VERDICTS = sa.Table(
     sa.MetaData(),
     sa.Column("enrichment", sa.String(200), primary_key=True),
     # 2013-01-10, 2013-01-10T05Z, a name
-    sa.Column("day", sa.String(LONGEST_DAY), primary_key=True),
+    sa.Column("day", sa.String(100), primary_key=True),
     sa.Column("run_id", sa.String(100), primary_key=True),
     sa.Column("check_name", sa.String(200), primary_key=True),
     sa.Column("status", sa.String(10), nullable=False),  # passed, failed, not_run
@@ -106,26 +105,12 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
 
 def _require_table(connection: sa.Connection) -> None:
     """Creates the table only if it is missing, because a role may lack the right to create it."""
-    is_postgres = connection.dialect.name == "postgresql"
     if not sa.inspect(connection).has_table(VERDICTS.name):
-        if is_postgres:  # two runs that create it at once would collide in its catalogue
+        if (
+            connection.dialect.name == "postgresql"
+        ):  # two runs that create it at once would collide in its catalogue
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(TABLE_LOCK)))
         connection.execute(sa.schema.CreateTable(VERDICTS, if_not_exists=True))
-    elif is_postgres:
-        _widen(connection)
-
-
-def _widen(connection: sa.Connection) -> None:
-    """Makes room for hours in a table made for days only; SQLite ignores a column's length."""
-    (day,) = (
-        column
-        for column in sa.inspect(connection).get_columns(VERDICTS.name)
-        if column["name"] == "day"
-    )
-    if (getattr(day["type"], "length", None) or LONGEST_DAY) < LONGEST_DAY:
-        connection.exec_driver_sql(
-            f"ALTER TABLE {VERDICTS.name} ALTER COLUMN day TYPE VARCHAR({LONGEST_DAY})"
-        )
 
 
 def _shown(url: str) -> str:

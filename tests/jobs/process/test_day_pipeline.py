@@ -4,7 +4,6 @@ warning after.
 
 import json
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -263,19 +262,3 @@ def test_a_warning_stands_below_the_line_of_its_day(towns, monkeypatch, capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert first == line(DayResult(DAY, "r1", record.state, record.reason, record))
     assert second == f"{DAY}  warning     {record.warnings[0]}"
-
-
-def test_postgresql_stores_verdicts_of_an_hour_in_a_table_made_for_days(towns, postgres):
-    url = postgres.url(postgres.new_database(), driver="postgresql+psycopg2")
-    verdict_store.require(url)
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("ALTER TABLE verdicts ALTER COLUMN day TYPE VARCHAR(10)")
-    record = towns.written(DAY, [1, 2], "r1", {}, [verdict("first row: town-1", {"number": 1})])
-    hour = replace(record, facts=replace(record.facts, day=f"{DAY}T05Z"))
-    assert verdict_store.save(hour, url) == 1
-    with engine.connect() as connection:
-        assert (
-            connection.execute(sa.select(verdict_store.VERDICTS.c.day)).scalar_one() == f"{DAY}T05Z"
-        )
-    engine.dispose()
