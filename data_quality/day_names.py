@@ -1,6 +1,7 @@
 """Names of partitions: a day, 2013-01-10; an hour, 2013-01-10T05Z; or a name of the user."""
 
 import datetime as dt
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -22,6 +23,8 @@ class DayName:
         """Parses a day or an hour; returns None for a partition with a name that the user chose."""
         return cls(dt.date.fromisoformat(day[:10]), day[10:]) if day[0].isdigit() else None
 
-    def earlier(self, days: int) -> str:
-        """Returns the name of this day, or hour, so many days earlier."""
-        return f"{self.date - dt.timedelta(days=days)}{self.hour}"
+    def earlier(self, days: Iterable[int]) -> list[str]:
+        """Returns the names of this day, or hour, so many days earlier; none before the year 1."""
+        number = self.date.toordinal()
+        known = (dt.date.fromordinal(number - back) for back in days if back < number)
+        return [f"{date}{self.hour}" for date in known]

@@ -52,7 +52,7 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, Earl
     name = DayName.read(day)
     if name is None:
         return {}
-    days = [name.earlier(back) for back in range(1, DAYS_OF_HISTORY + 1)]
+    days = name.earlier(range(1, DAYS_OF_HISTORY + 1))
     found = {earlier: published_day(enrichment, earlier, runs) for earlier in days}
     return {earlier: published for earlier, published in found.items() if published is not None}
 

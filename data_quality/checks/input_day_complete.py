@@ -24,7 +24,7 @@ class InputDayComplete(Check):
 
     def finding(self, _parts: list[Any], day: WrittenDay) -> Finding:
         name = DayName.read(day.facts.day)
-        weeks = [name.earlier(7 * back) for back in range(1, WEEKS_OF_HISTORY + 1)] if name else []
+        weeks = name.earlier(range(7, 7 * WEEKS_OF_HISTORY + 1, 7)) if name else []
         before = [day.earlier[week].figures.rows_in for week in weeks if week in day.earlier]
         last = 0 if day.published is None else day.published.figures.rows_in
         if not before and last and not day.input.rows and not day.rows_kept:

@@ -120,6 +120,8 @@ def day_begin(day: str, zone: str) -> dt.datetime:
         return dt.datetime.fromtimestamp(0, dt.UTC)
     if is_day(day, "hour"):
         return dt.datetime.strptime(day, HOUR).replace(tzinfo=dt.UTC)
+    if day == dt.date.min.isoformat():  # east of Greenwich it begins before the year 1
+        return dt.datetime.min.replace(tzinfo=dt.UTC)
     return dt.datetime.combine(
         dt.date.fromisoformat(day), dt.time(), zoneinfo.ZoneInfo(zone)
     ).astimezone(dt.UTC)

@@ -38,6 +38,11 @@ def test_the_last_day_of_the_calendar_ends():
     assert len(day_range(HOURLY, "9999-12-31", "9999-12-31", names=NAMES)) >= 24
 
 
+def test_the_first_day_of_the_calendar_begins_in_each_time_zone():
+    eastern = dataclasses.replace(flights, zone="Asia/Tokyo")
+    assert day_range(eastern, "0001-01-01", "0001-01-01", names=NAMES) == ["0001-01-01"]
+
+
 @pytest.mark.parametrize(
     ("enrichment", "first", "last", "message"),
     [
