@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from data_quality.catalogue import CheckSpec, checks
-from data_quality.judging import Judging, QualityResult, make_verdict
+from data_quality.judging import QualityResult, judge
 from data_quality.rows.written_day import Evaluate, Stored, WrittenDay
 from jobs.schema.records import DayFacts, DayMetrics
 
@@ -36,12 +36,7 @@ def check(
         return replace(judged, verdicts=verdicts)
     specs = [spec for spec in checks(facts.declared) if not _needs_whole_day(spec)]
     more |= {"metrics": metrics, "stored": stored, "evaluate": evaluate}
-    batch = WrittenDay.of_run(spark, facts, **more)
-    judging = Judging([spec.check for spec in specs if spec.check is not None], batch)
-    findings = judging.findings()
-    return QualityResult(
-        tuple(make_verdict(spec, findings[spec.name]) for spec in specs), judging.pictures
-    )
+    return judge(specs, WrittenDay.of_run(spark, facts, **more))
 
 
 def _needs_whole_day(spec: CheckSpec) -> bool:

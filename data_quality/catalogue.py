@@ -8,7 +8,7 @@ import itertools
 import re
 from dataclasses import dataclass, replace
 
-from data_quality.check import Check, Cure, LookupCheck
+from data_quality.check import Check, Cure
 from data_quality.checks import OF_A_LOOKUP, OF_A_WATERFALL, OF_A_WINDOW, OF_THE_ROW
 from jobs.schema.columns import Severity
 from jobs.schema.records import DeclaredFacts, ExpectationFacts
@@ -23,10 +23,6 @@ class CheckSpec:
     description: str
     check: Check | None = None
     expectation: ExpectationFacts | None = None
-
-    @property
-    def lookup(self) -> str | None:
-        return self.check.lookup.name if isinstance(self.check, LookupCheck) else None
 
     @property
     def cure(self) -> Cure:

@@ -101,6 +101,13 @@ class Check(ABC):
     ) -> Faults:
         return rows.faults(at_fault, [*identity_columns(self.declared, rows.names), *columns], more)
 
+    def judge(
+        self, faults: Faults, count: int, *, holds: str, wrong: str, expected: str
+    ) -> Finding:
+        """Returns the finding of `count` rows with these faults, which are its evidence."""
+        found = Finding.judged(holds, wrong, faults.count, count, expected)
+        return found.with_evidence(faults.evidence, self.declared)
+
 
 class LookupCheck(Check):
     def __init__(self, declared: DeclaredFacts, lookup: LookupFacts) -> None:

@@ -1,7 +1,7 @@
 """Judges a day that the local engine wrote, by the checks of every day, without Spark."""
 
 from data_quality.catalogue import checks
-from data_quality.judging import Judging, QualityResult, make_verdict
+from data_quality.judging import QualityResult, judge
 from data_quality.rows.written_day import Evaluate, Stored, WrittenDay
 from jobs.schema.records import DayFacts, DayMetrics
 
@@ -23,8 +23,4 @@ def check(
     day = WrittenDay.of_run(
         spark, facts, metrics=metrics, stored=stored, evaluate=evaluate, scratch=scratch
     )
-    specs = checks(facts.declared)
-    judging = Judging([spec.check for spec in specs if spec.check is not None], day)
-    findings = judging.findings()
-    verdicts = tuple(make_verdict(spec, findings[spec.name]) for spec in specs)
-    return QualityResult(verdicts, judging.pictures)
+    return judge(checks(facts.declared), day)

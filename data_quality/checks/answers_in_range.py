@@ -94,13 +94,14 @@ class AnswersInRange(LookupCheck):
         if parts and (wrong_types := "; ".join(self._wrong_types(day.output.columns))):
             return Finding(False, wrong_types, counts.total(), counts.total(), expected)
         bounds = f" ({', '.join(ranges)})" if ranges else ""
-        found = Finding.judged(
-            f"all answers of {counted(counts.total(), 'row')} as declared",
-            f"{counted(faults.count, 'row')} with an answer out of range{bounds} or out of place",
-            faults.count,
+        found = self.judge(
+            faults,
             counts.total(),
-            expected,
-        ).with_evidence(faults.evidence, self.declared)
+            holds=f"all answers of {counted(counts.total(), 'row')} as declared",
+            wrong=f"{counted(faults.count, 'row')} with an answer out of range{bounds} or out of "
+            "place",
+            expected=expected,
+        )
         if not found.success:
             return found
         return (

@@ -157,22 +157,16 @@ class AnswersMatch(LookupCheck):
         return wrong
 
     def _by_row(self, parts: list[Answers]) -> Finding:
-        faults, count = (
-            Faults.together(part.contradicted for part in parts),
-            sum(part.rows for part in parts),
-        )
-        wrong = (
-            f"{counted(faults.count, 'row')} of {count:,} whose status, key, or time of the answer "
-            "is not that of the call"
-        )
-        found = Finding.judged(
-            f"{counted(count, 'row')} published as audited",
-            wrong,
-            faults.count,
+        faults = Faults.together(part.contradicted for part in parts)
+        count = sum(part.rows for part in parts)
+        return self.judge(
+            faults,
             count,
-            _ROW_EXPECTED,
+            holds=f"{counted(count, 'row')} published as audited",
+            wrong=f"{counted(faults.count, 'row')} of {count:,} whose status, key, or time of the "
+            "answer is not that of the call",
+            expected=_ROW_EXPECTED,
         )
-        return found.with_evidence(faults.evidence, self.declared)
 
     # -- the source against the run that stored the answer -----------------------------------------
     def _by_source(self, count: int, compared: Compared, day: WrittenDay) -> Finding:
@@ -249,14 +243,14 @@ class AnswersMatch(LookupCheck):
             total([part.parts for part in parts]),
         )
         in_words = [f"{part} in {counts[part]:,}" for part, _ in self.lookup.keys if counts[part]]
-        wrong = (
-            f"{counted(faults.count, 'row')} whose key differs from the declared one: "
-            f"{', '.join(in_words[:5])}"
+        return self.judge(
+            faults,
+            count,
+            holds=f"{counted(count, 'row')} with the declared key",
+            wrong=f"{counted(faults.count, 'row')} whose key differs from the declared one: "
+            f"{', '.join(in_words[:5])}",
+            expected=expected,
         )
-        found = Finding.judged(
-            f"{counted(count, 'row')} with the declared key", wrong, faults.count, count, expected
-        )
-        return found.with_evidence(faults.evidence, self.declared)
 
     # -- the answer against the stored answer, or against answers of equal rows --------------------
     def _compared(self, groups: list[StoredGroups], day: WrittenDay) -> Compared:

@@ -93,6 +93,4 @@ class InputUnchanged(Check):
             f"{counted(faults.count, 'row')} with a value that differs from the input: "
             f"{', '.join(in_words[:5])}"
         )
-        return Finding.judged(holds, wrong, faults.count, count, self.expected).with_evidence(
-            faults.evidence, self.declared
-        )
+        return self.judge(faults, count, holds=holds, wrong=wrong, expected=self.expected)

@@ -37,12 +37,11 @@ class LateRowsMarked(EventTimeCheck):
         count, marked = sum(part.rows for part in parts), sum(part.marked for part in parts)
         mismarked = Faults.together(part.mismarked for part in parts)
         bound = f"{round(self.event_time.max_out_of_orderness * 1000) / 1000:g} s"
-        found = Finding.judged(
-            f"{counted(marked, 'row')} late of {count:,}, each marked",
-            f"{counted(mismarked.count, 'row')} marked wrongly by their event times",
-            mismarked.count,
+        return self.judge(
+            mismarked,
             count,
-            f"late: event time at or before the last watermark before it, {bound} behind the "
-            "largest",
+            holds=f"{counted(marked, 'row')} late of {count:,}, each marked",
+            wrong=f"{counted(mismarked.count, 'row')} marked wrongly by their event times",
+            expected="late: event time at or before the last watermark before it, "
+            f"{bound} behind the largest",
         )
-        return found.with_evidence(mismarked.evidence, self.declared)

@@ -68,12 +68,11 @@ class RetriesHeld(LookupCheck):
         faults, count = Faults.together(part[0] for part in parts), sum(part[1] for part in parts)
         most = max((part[2] for part in parts), default=0)
         pauses = f"pauses of {self.lookup.initial_delay:g} s or more"
-        found = Finding.judged(
-            f"at most {counted(most, 'attempt')} a row, throttled ones included; all pauses as "
-            "declared",
-            f"{counted(faults.count, 'row')} with an attempt too many or too soon",
-            faults.count,
+        return self.judge(
+            faults,
             count,
-            f"at most {1 + self.lookup.retries}, throttled ones aside; {pauses}",
+            holds=f"at most {counted(most, 'attempt')} a row, throttled ones included; all pauses "
+            "as declared",
+            wrong=f"{counted(faults.count, 'row')} with an attempt too many or too soon",
+            expected=f"at most {1 + self.lookup.retries}, throttled ones aside; {pauses}",
         )
-        return found.with_evidence(faults.evidence, self.declared)

@@ -1,5 +1,6 @@
 """Checks the time limit by each row's clock, which stops while its gate is closed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,13 +96,10 @@ class TimeLimitHeld(LookupCheck):
             Faults.together(part.faults for part in parts),
             sum(part.rows for part in parts),
         )
-        slowest = max((part.slowest for part in parts if part.slowest is not None), default=None)
-        whole = max(
-            (part.slowest_whole for part in parts if part.slowest_whole is not None), default=None
-        )
+        slowest = _highest(part.slowest for part in parts)
+        whole = _highest(part.slowest_whole for part in parts)
         earliest = min(
-            (part.earliest_timeout for part in parts if part.earliest_timeout is not None),
-            default=None,
+            (it for part in parts if (it := part.earliest_timeout) is not None), default=None
         )
         limit = f"{self.lookup.timeout:g} s + {self.declared.time_slack:g} s"
         holds = []
@@ -117,11 +115,17 @@ class TimeLimitHeld(LookupCheck):
             "that contradicts their attempts; most often a function blocks the event loop of its "
             "task, which the log names with its place"
         )
-        expected = f"at most {limit}; timeouts not before"
-        found = Finding.judged(
-            ", ".join(holds) or "no row made a call", wrong, faults.count, count, expected
+        return self.judge(
+            faults,
+            count,
+            holds=", ".join(holds) or "no row made a call",
+            wrong=wrong,
+            expected=f"at most {limit}; timeouts not before",
         )
-        return found.with_evidence(faults.evidence, self.declared)
+
+
+def _highest(times: Iterable[float | None]) -> float | None:
+    return max((time for time in times if time is not None), default=None)
 
 
 def _largest(values: Floats) -> float | None:

@@ -1,7 +1,6 @@
 """The base of the checks that compare a share of the rows with a tolerance."""
 
 import functools
-import re
 from abc import abstractmethod
 from collections import Counter
 from typing import Any, ClassVar
@@ -11,12 +10,8 @@ from data_quality.findings import Finding, share
 from data_quality.rows.task_rows import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
-from jobs.schema.personal import http_status
 from jobs.schema.records import ChoiceFacts
 from jobs.wording import counted
-
-_VARYING = re.compile(r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b", re.ASCII)
-_EXAMPLES = re.compile(r" \(such as \d[^)]*\)")  # of a date or a timestamp
 
 
 class ToleranceCheck(LookupCheck):
@@ -86,21 +81,3 @@ class ToleranceCheck(LookupCheck):
     def causes(self, _day: WrittenDay) -> str:
         """Returns text to append to the sentence of a red check."""
         return ""
-
-
-def commonest_errors(check: ToleranceCheck, day: WrittenDay) -> str:
-    """Returns the three commonest errors without numbers and ids, so that '500 for key 1717' and
-    '500 for key 1818' count together. Of a personal key, which an error may repeat, only the HTTP
-    status is counted.
-    """
-    causes: Counter[str] = Counter()
-    for read in day.output.parts():
-        task = read()
-        errors = task.table[check.error].filter(check.failures(task))
-        for error in errors.value_counts().to_pylist():
-            text = _VARYING.sub("…", _EXAMPLES.sub("", str(error["values"])[:300])[:200])
-            if check.lookup.hidden_key:
-                text = http_status(error["values"]) or "without an HTTP status"
-            causes[text] += error["counts"]
-    top = sorted(causes.items(), key=lambda cause: (-cause[1], cause[0]))[:3]
-    return "".join(f"; {count:,} times {cause}" for cause, count in top)

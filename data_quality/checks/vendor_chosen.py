@@ -153,11 +153,11 @@ class VendorChosen(Check):
                 text += f", {billed.cost} {billed.currency} and no key found"
             texts.append(text)
         sentence = "; ".join(texts)
-        expected = "the answer of the first vendor that was accepted"
-        bad = (
-            f"{counted(wrong.count, 'row')} of {count:,} with another answer than the rule gives; "
-            f"{sentence}"
-        )
-        return Finding.judged(sentence, bad, wrong.count, count, expected).with_evidence(
-            wrong.evidence, self.declared
+        return self.judge(
+            wrong,
+            count,
+            holds=sentence,
+            wrong=f"{counted(wrong.count, 'row')} of {count:,} with another answer than the rule "
+            f"gives; {sentence}",
+            expected="the answer of the first vendor that was accepted",
         )
