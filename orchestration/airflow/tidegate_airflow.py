@@ -46,6 +46,7 @@ from airflow.timetables.base import DagRunInfo, TimeRestriction
 from airflow.timetables.trigger import CronPartitionTimetable
 
 FORMAT = 1  # of the manifest, and of the results of `tidegate run --json`
+RESULT = f'{{"format": {FORMAT}, "enrichment": '  # begins a result
 DAY_LONG = dt.timedelta(days=1)
 AFTER_A_CRASH = dt.timedelta(minutes=1)
 # factors of the pause between looks at jobs of a vendor, as in `tidegate run --wait-for-jobs`
@@ -158,15 +159,7 @@ class TidegateDay(BaseOperator):
             DayCrashed: The day's process or its Spark was killed.
             AirflowFailException: Any other end.
         """
-        days = {context["dag_run"].partition_key, context["params"].get("day")} - {None, ""}
-        if len(days) != 1:
-            which = (
-                f"Two days are named, {' and '.join(sorted(days))}" if days else "No day is named"
-            )
-            raise AirflowFailException(
-                f'{which}: give a partition key, or {{"day": "2013-01-10"}} as conf.'
-            )
-        (day,) = days
+        day = _named_day(context)
         began, store = context["dag_run"].start_date, context["task_state_store"]
         first_start = store.get(FIRST_START, began.isoformat())
         store.set(FIRST_START, first_start)
@@ -261,11 +254,13 @@ class TidegateDay(BaseOperator):
         )  # fmt: skip
         results = []
         for line in self.process.stdout or ():
-            if line.startswith('{"format"'):
-                results.append(json.loads(line))
+            # a library of the user may have left its line unfinished
+            before, begin, rest = line.partition(RESULT)
+            if before.strip():
+                self.log.info("%s", before.rstrip())
+            if begin:
+                results.append(json.loads(begin + rest))
                 keep(results[-1])
-            else:
-                self.log.info("%s", line.rstrip())
         return results, self.process.wait()
 
     def _log(self, results: Sequence[Mapping[str, Any]]) -> None:
@@ -597,6 +592,18 @@ def _params(entry: Mapping[str, Any]) -> dict[str, Param]:
 def at_time(day: dt.date, time: str, zone: str) -> dt.datetime:
     """Returns HH:MM of a day in the time zone, in UTC."""
     return dt.datetime.combine(day, dt.time.fromisoformat(time), ZoneInfo(zone)).astimezone(dt.UTC)
+
+
+def _named_day(context: Any) -> str:
+    """Returns the day of a run. Raises AirflowFailException without a day, or for two."""
+    days = {context["dag_run"].partition_key, context["params"].get("day")} - {None, ""}
+    if len(days) != 1:
+        which = f"Two days are named, {' and '.join(sorted(days))}" if days else "No day is named"
+        raise AirflowFailException(
+            f'{which}: give a partition key, or {{"day": "2013-01-10"}} as conf.'
+        )
+    (day,) = days
+    return str(day)
 
 
 def _worst(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -109,6 +109,7 @@ CASES = {  # what the command prints, per try
     "worst": [[result("ports", "2026-01-04", "wrong"), published("towns", "2026-01-05")]],
     "without a day": [[result("", None, "wrong")]],
     "killed": [[KILLED]],
+    "unfinished line": [[" 50 % of the model is loaded" + published("towns", "2026-01-05")]],
     "another day": [[published("towns", "2026-01-05")]],
 }
 
@@ -180,6 +181,11 @@ def test_a_refresh_has_an_xcom_and_an_event_for_each_day_of_other_enrichments(tr
     assert refreshed.end == "success"
     assert refreshed.xcoms == ["tidegate_2026-01-05", "tidegate_ports_2026-01-05"]
     assert refreshed.events == {"towns": ["2026-01-05"], "ports": ["2026-01-05"]}
+
+
+def test_a_result_behind_an_unfinished_line_of_a_library_is_read(tried):
+    (ended,) = tried["unfinished line"]
+    assert (ended.end, ended.events) == ("success", {"towns": ["2026-01-05"]})
 
 
 def test_a_failed_task_links_the_report_of_its_worst_day_and_says_to_clear_it(tried):
