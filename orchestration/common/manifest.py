@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.declare.finding.discovery import Discovered
-from jobs.declare.values.table_conflicts import find_conflict
+from jobs.declare.values.table_conflicts import refuse_conflicts
 from jobs.declare.vendor_jobs import JobLookup
-from jobs.errors import DeclarationError
 from jobs.storage.urls import is_url
 from orchestration.common.day_results import FORMAT
 from orchestration.common.deadlines import AGAIN_AFTER
@@ -21,9 +20,7 @@ def manifest(package: str, found: Sequence[Discovered]) -> dict[str, Any]:
     """Returns all enrichments of a package by name, as its command needs them. Raises
     DeclarationError for a conflict.
     """
-    for number, enrichment in enumerate(found):
-        if message := find_conflict(enrichment, found[:number]):
-            raise DeclarationError(message)
+    refuse_conflicts(found)
     return {
         "format": FORMAT,
         "tidegate": version("tidegate"),

@@ -9,8 +9,8 @@ from typing import Any
 
 from jobs.commands.limits import Holder, Pause, holders_and_pauses
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.finding.discovery import declared_in, list_modules
-from jobs.errors import DeclarationError, TidegateError
+from jobs.declare.finding.discovery import discover_loadable
+from jobs.errors import TidegateError
 from jobs.limits.store_url import limits_url
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.facts import Facts
@@ -84,11 +84,7 @@ def declared(package: str) -> list[Enrichment]:
 
     Raises DeclarationError if there is no such package.
     """
-    found: dict[str, Enrichment] = {}
-    for module in list_modules(package):
-        with suppress(DeclarationError):
-            found |= {one.enrichment.name: one.enrichment for one in declared_in(module)}
-    return [*found.values()]
+    return [one.enrichment for one in discover_loadable(package)]
 
 
 def read_services(enrichments: Sequence[Enrichment], now: dt.datetime) -> Services:

@@ -12,9 +12,8 @@ import yaml  # type: ignore[import-untyped]
 from jobs.declare import enrichment
 from jobs.declare.finding.discovery import Discovered
 from jobs.declare.finding.loading import from_yaml
-from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
-from orchestration.dagster.declared import Declared
+from orchestration.dagster.declared import declared_together
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import spark_program
 
@@ -97,10 +96,5 @@ class Enrichment(dg.Component):
         files = sorted(one.file for one in context.component_tree.get_all_components(Enrichment))
         if self.file != files[0]:
             return dg.Definitions()
-        declared: list[Discovered] = []
-        for file in files:
-            found = Discovered(f"{file}:attributes", from_yaml(file))
-            if message := find_conflict(found, declared):
-                raise DeclarationError(f"{file}: {message}")
-            declared.append(found)
-        return build_definitions([Declared(*one) for one in declared], spark_program())
+        found = [Discovered(f"{file}:attributes", from_yaml(file)) for file in files]
+        return build_definitions(declared_together(found), spark_program())

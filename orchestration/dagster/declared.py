@@ -11,7 +11,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import Discovered, discover
 from jobs.declare.finding.upstreams import input_folders, output_folders
 from jobs.declare.values.calendar import HOUR, day_begin
-from jobs.declare.values.table_conflicts import find_conflict
+from jobs.declare.values.table_conflicts import refuse_conflicts
 from jobs.errors import DeclarationError
 from jobs.schema.records import DeclaredFacts
 from orchestration.dagster.names import Names, allowed, spelled
@@ -162,20 +162,15 @@ def enrichments_in(package: str, names: Names | None = None) -> list[Declared]:
     """Returns every enrichment of the package's modules, by name. Raises DeclarationError for two
     with the same name, table or asset.
     """
-    found: list[Discovered] = []
-    for candidate in discover(package):
-        if message := find_conflict(candidate, found):
-            raise DeclarationError(message)
-        found.append(candidate)
-    names = names or Names()
+    return declared_together(discover(package), names)
+
+
+def declared_together(found: Sequence[Discovered], names: Names | None = None) -> list[Declared]:
+    """Returns these enrichments by name. Raises DeclarationError as `enrichments_in`."""
+    refuse_conflicts(found)
     all_declared = sorted(
-        (Declared(*one, names=names) for one in found), key=lambda declared: declared.name
+        (Declared(*one, names=names or Names()) for one in found), key=lambda one: one.name
     )
-    _refuse_equal_keys(all_declared)
-    return all_declared
-
-
-def _refuse_equal_keys(all_declared: Sequence[Declared]) -> None:
     known: dict[dg.AssetKey, Declared] = {}
     for declared in all_declared:
         for key in declared.keys:
@@ -185,3 +180,4 @@ def _refuse_equal_keys(all_declared: Sequence[Declared]) -> None:
                     f"{key.to_user_string()}; rename the summary, the window or the enrichment of "
                     "that name, or override Names.beside."
                 )
+    return all_declared

@@ -114,6 +114,14 @@ def test_post_processing_is_refused_as_the_definitions_of_all_tables_are_made_at
     assert "a/defs.yaml: post_processing cannot be used: " in str(refused.value.__cause__)
 
 
+def test_two_files_with_a_summary_of_one_name_are_refused_in_a_sentence(project, monkeypatch):
+    summary = "\n  summaries: [{name: daily, sql: SELECT count(*) AS n FROM day}]\n"
+    other = table("b").replace("data/published", "data/elsewhere")
+    with pytest.raises(ComponentTreeException) as refused:
+        build(project, monkeypatch, a=table("a") + summary, b=other + summary)
+    assert "both have the asset daily; rename the summary" in str(refused.value.__cause__)
+
+
 def test_the_spark_program_finds_what_yaml_declares_and_a_service_of_several_stands_in_a_file_of_its_own(
     project,
 ):

@@ -117,13 +117,20 @@ def discover_named(package: str, name: str) -> Discovered:
 def beside(one: Discovered) -> list[Discovered]:
     """Return the other enrichments of its package, without modules that cannot be loaded."""
     package = one.reference.partition(":")[0].rpartition(".")[0]
+    loaded = discover_loadable(package) if package else ()
+    return [other for other in loaded if other.enrichment is not one.enrichment]
+
+
+def discover_loadable(package: str) -> list[Discovered]:
+    """Return every enrichment of a package, without modules that cannot be loaded.
+
+    Raises DeclarationError if there is no such package.
+    """
     found: list[Discovered] = []
-    for module in list_modules(package) if package else ():
+    for module in list_modules(package):
         with contextlib.suppress(DeclarationError):
-            found += [
-                other for other in declared_in(module) if other.enrichment is not one.enrichment
-            ]
-    return found
+            found += declared_in(module)
+    return _once(found)
 
 
 def _once(discovered: Iterable[Discovered]) -> list[Discovered]:

@@ -8,6 +8,7 @@ from itertools import combinations, product
 from pathlib import Path, PurePath, PurePosixPath
 from typing import NamedTuple, Protocol
 
+from jobs.errors import DeclarationError
 from jobs.storage.urls import beside, is_url, plain
 
 DROPPED = "__dropped"  # suffix of the table of rows that arrived after all their windows closed
@@ -93,6 +94,13 @@ def find_own_conflict(input_path: str, tables: Sequence[TablePath], parquet: str
             field = "windows" if kind == "window" else "summaries"
             return f"{field}: {other.path} would be {_both(one, other)}; rename the {kind}."
     return ""
+
+
+def refuse_conflicts(found: Sequence[tuple[str, Writer]]) -> None:
+    """Raise DeclarationError if an enrichment (`module:name`, itself) cannot run beside others."""
+    for number, one in enumerate(found):
+        if message := find_conflict(one, found[:number]):
+            raise DeclarationError(message)
 
 
 def find_conflict(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]]) -> str:
