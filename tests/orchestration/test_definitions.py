@@ -18,8 +18,10 @@ from orchestration.dagster.assets.enriched import enriched_asset
 from orchestration.dagster.declared import Declared, enrichments_in
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.names import Names
+from orchestration.dagster.next_steps import run_again
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import PUBLISHED_IN_TIME
+from orchestration.dagster.sensors.freshness import freshness_check
 from orchestration.definitions import defs
 from tests.support.documents import blocks
 from tidegate import Input
@@ -417,3 +419,19 @@ def test_what_is_beside_a_renamed_table_moves_with_it():
     declared = Declared("enrichments.flights:flights", flights, names=Lake())
     assert declared.dead_letters_key.path == ["lake", "flights_enriched_v2__dead_letters"]
     assert declared.beside("delays").path == ["lake", "delays"]
+
+
+class Renamed(Names):
+    def job(self, enrichment):
+        return f"credit_{enrichment.name}"
+
+    def shared(self, name):
+        return f"credit_{name}"
+
+
+def test_next_steps_and_checks_name_the_jobs_and_sensors_of_the_project():
+    due = dataclasses.replace(flights, publish_by="06:30")
+    declared = Declared("enrichments.flights:flights", due, names=Renamed())
+    assert "by the job credit_flights_enriched, with its summaries" in run_again(declared)
+    (spec,) = freshness_check(declared).check_specs
+    assert "by the sensor credit_reports_days, and again" in spec.description

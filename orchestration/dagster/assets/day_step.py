@@ -20,7 +20,6 @@ from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from jobs.wording import counted
 from orchestration.common.modes import OTHERS, Mode, acceptance
-from orchestration.common.next_steps import KILLED_RUN, run_again, step_after
 from orchestration.common.states import CANCELLED, CRASHED, FAILED, PUBLISHED
 from orchestration.dagster.assets.checks import (
     outputs_of_checks,
@@ -31,6 +30,7 @@ from orchestration.dagster.assets.day_status import list_tries
 from orchestration.dagster.assets.days_reporter import DaysReporter, Event
 from orchestration.dagster.assets.days_tally import Red
 from orchestration.dagster.declared import Declared
+from orchestration.dagster.next_steps import KILLED_RUN, run_again, step_after
 from orchestration.dagster.resources import SparkProgram
 
 
@@ -97,7 +97,7 @@ class _DayStep:
                 raise
             self._end_early(FAILED, str(error))
         except dg.DagsterExecutionInterruptedError as cancel:
-            self._end_early(*interruption(self._context, self._declared.enrichment))
+            self._end_early(*interruption(self._context, self._declared))
             # if it were raised unchanged, the policy for crashes would restart the cancelled days
             raise self._reporter.failure() from cancel
         except Exception:
@@ -157,7 +157,7 @@ class _DayStep:
         """Reports of the running day, or of the next, why the run ended before it was through."""
         if (unfinished := self._reporter.unfinished_day()) is None:
             return
-        next_step = next_step or step_after(self._declared.enrichment, unfinished.day, state)
+        next_step = next_step or step_after(self._declared, unfinished.day, state)
         result = DayResult(unfinished.day, unfinished.run_id, state, reason, next_step=next_step)
         self._reporter.report_unwritten(self._pipeline.record(result, self._began))
         self._pipeline.render()
@@ -167,19 +167,17 @@ class _DayStep:
             return replace(
                 result, state=CRASHED, next_step="Nothing: it is retried automatically once."
             )
-        return replace(
-            result, next_step=step_after(self._declared.enrichment, result.day, result.state)
-        )
+        return replace(result, next_step=step_after(self._declared, result.day, result.state))
 
 
-def interruption(context: dg.OpExecutionContext, enrichment: Enrichment) -> tuple[str, str, str]:
+def interruption(context: dg.OpExecutionContext, declared: Declared) -> tuple[str, str, str]:
     """Returns state, reason and next step of a run that was ended from outside: by a person, or by
     whatever killed its worker.
 
     Dagster restarts a killed run once, but not always a run of a backfill.
     """
     worker = multiprocessing.parent_process()
-    again = f"To publish the day, {run_again(enrichment)}"
+    again = f"To publish the day, {run_again(declared)}"
     if worker is None or os.getppid() == worker.pid:
         return CANCELLED, "somebody cancelled the run; its Spark application was stopped.", again
     reason = (

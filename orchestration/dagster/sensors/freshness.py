@@ -58,7 +58,7 @@ def freshness_check(declared: Declared, now: Clock = utc_now) -> dg.AssetChecksD
         description=(
             f"The day that is due was published by {declared.enrichment.publish_by} of the day "
             f"after, in {declared.enrichment.zone}. Answered at the deadline by the sensor "
-            "tidegate_reports_days, and again when the day comes late."
+            f"{declared.names.shared('reports_days')}, and again when the day comes late."
         ),
     )
     def check() -> dg.AssetCheckResult:

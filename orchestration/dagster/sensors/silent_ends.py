@@ -14,12 +14,12 @@ from jobs.errors import TidegateError
 from jobs.process.publish_decision import or_warning, render_report
 from jobs.schema.records import UnwrittenRun
 from jobs.tables.records import run_records
-from orchestration.common.next_steps import KILLED_RUN, run_again
 from orchestration.common.states import CANCELLED, CRASHED, FAILED, RUNNING
 from orchestration.dagster.assets.checks import withdraw_planned
 from orchestration.dagster.assets.day_events import DayEvents
 from orchestration.dagster.assets.day_status import StatusEvent, days_of_run, latest_status
 from orchestration.dagster.declared import Declared
+from orchestration.dagster.next_steps import KILLED_RUN, run_again
 from orchestration.dagster.sensors.external_publications import NOTHING_YET, publications
 from orchestration.dagster.sensors.unread import noting
 
@@ -56,12 +56,12 @@ def _report_ended(
     for run in ended:
         for day in days_of_run(declared, run.dagster_run):
             withdraw_planned(instance, declared, day, run.dagster_run.run_id)
-    own = [(run, day) for run in ended for day in _silent_days(instance, declared, run)]
-    for run, day in own:
+    silent = [(run, day) for run in ended for day in _silent_days(instance, declared, run)]
+    for run, day in silent:
         _tell(instance, declared, run, day)
-    if own:
+    if silent:
         _render(declared)
-    return [day for _, day in own]
+    return [day for _, day in silent]
 
 
 def _silent_days(
@@ -81,8 +81,8 @@ def _silent_days(
             day
             for day, status in [*statuses.items()][:1]
             if status is None or _is_before(status, record)
+            if not _has_given_reason(instance, run)
         ]
-        silent = [] if _has_given_reason(instance, run) else silent
     yield from (day for day in silent if not _is_published_by(declared, day, run.run_id))
 
 
@@ -118,7 +118,7 @@ def _is_published_by(declared: Declared, day: str, run_id: str) -> bool:
 
 def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, day: str) -> None:
     run = record.dagster_run
-    again = f"To publish the day, {run_again(declared.enrichment)}"
+    again = f"To publish the day, {run_again(declared)}"
     if run.status == DagsterRunStatus.CANCELED:
         state, reason, next_step = CANCELLED, f"the run was cancelled; {NO_REPORT}.", again
     elif _is_started_again(run):
