@@ -10,6 +10,7 @@ from demo.calls import Call, Tally
 from jobs.schema import columns as schema
 from jobs.schema.columns import OUTCOMES
 from jobs.schema.records import DayRecord, LookupMetrics
+from tidegate.commands.lines import aligned
 
 # outcomes with a column even when no row has them
 ALWAYS = ("ok", "miss", "skipped", "timeout", "error")
@@ -29,14 +30,8 @@ def day_table(records: Sequence[DayRecord]) -> str:
     for record in records:
         for number, lookup in enumerate(record.figures.lookups):
             lines.append(_line(record, lookup, outcomes, first=number == 0))
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if name in LEFT else cell.rjust(width)
-            for cell, width, name in zip(line, widths, lines[0], strict=True)
-        ).rstrip()
-        for line in lines
-    )
+    right = {place for place, name in enumerate(lines[0]) if name not in LEFT}
+    return "\n".join(aligned(lines, right))
 
 
 def _line(

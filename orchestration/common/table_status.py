@@ -18,8 +18,9 @@ from jobs.tables.records import run_records
 from jobs.tables.records.run_bills import charges_so_far
 from orchestration.common.day_results import figures
 from orchestration.common.deadlines import deadline
+from orchestration.common.states import PUBLISHED, RUNNING, WAITING
 
-MISSING, WAITING, RUNNING, PUBLISHED = "missing", "waiting", "running", "published"
+MISSING = "missing"
 FINE = {PUBLISHED, WAITING, RUNNING}
 OF_ROWS = ("rows", "answers_from_ledger")
 FIGURES = (*OF_ROWS, "calls", "dead_letters", "cost")

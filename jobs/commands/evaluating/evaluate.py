@@ -111,9 +111,8 @@ def evaluate(
     )
     by = tuple(enrichment.input.row_id)
     compared = _Comparison(columns, [side.answers(columns) for side in sides], labels, rows, by)
-    hidden = frozenset[str]()
-    if not show_personal:
-        hidden = hidden.union(*(side.enrichment.personal_columns for side in sides))
+    personal = (side.enrichment.personal_columns for side in sides if not show_personal)
+    hidden = frozenset[str]().union(*personal)
     return Evaluation(
         enrichment.name, lookup.name, day, rows.num_rows, by, columns,
         tuple(

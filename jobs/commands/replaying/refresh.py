@@ -71,19 +71,7 @@ def find(
         1 << 62 if last is None else _us(last, dt.timedelta(days=1)),
         1 << 62 if before is None else int(before.timestamp() * 1e6),
     )
-
-    def read(there: Contents) -> set[str]:
-        tables = (
-            _between(_keep_outcomes(one), since, until) for one in _tables(kept.folder, there)
-        )
-        slices = (
-            table.slice(start, ROWS_AT_ONCE)
-            for table in tables
-            for start in range(0, len(table), ROWS_AT_ONCE)
-        )
-        return {key for records in slices for key in _keys_that_meet(condition, records)}
-
-    candidates = read_contents(kept.folder, read)
+    candidates = _candidates(kept.folder, condition, since, until)
     selected = select(
         kept.folder,
         pa.array(sorted(candidates), pa.string()),
@@ -102,6 +90,21 @@ def find(
         for reference, enrichment in kept.read_by
     )
     return Matched(keys, void, days)
+
+
+def _candidates(folder: LedgerFolder, condition: Condition, since: int, until: int) -> set[str]:
+    """Return the keys with any record of this time that meets the condition."""
+
+    def read(there: Contents) -> set[str]:
+        tables = (_between(_keep_outcomes(one), since, until) for one in _tables(folder, there))
+        slices = (
+            table.slice(start, ROWS_AT_ONCE)
+            for table in tables
+            for start in range(0, len(table), ROWS_AT_ONCE)
+        )
+        return {key for records in slices for key in _keys_that_meet(condition, records)}
+
+    return read_contents(folder, read)
 
 
 def input_first(enrichment: Enrichment, days: Sequence[str]) -> list[str]:

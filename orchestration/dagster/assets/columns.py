@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 import dagster as dg
 
 from jobs.declare.enrichment import written_columns
-from jobs.declare.lookup import Lookup
 from jobs.schema.columns import published_columns
 from orchestration.dagster.declared import Declared
 
@@ -15,9 +14,8 @@ DAY = "The day, as the input's folders name it."
 def described(declared: Declared, types: Iterable[tuple[str, str]]) -> dg.TableSchema:
     texts = {declared.enrichment.input.partition: DAY}
     for lookup in declared.enrichment.lookups:
-        texts |= dict.fromkeys(
-            _answers(lookup), f"{lookup.service_name}, through the lookup {lookup.name}."
-        )
+        answered = f"{lookup.service_name}, through the lookup {lookup.name}."
+        texts |= {column.name: answered for column in lookup.columns}
         texts |= {column.name: column.meaning for column in published_columns(lookup.name)}
     for choice in declared.enrichment.choices:
         texts |= {column.name: column.meaning for column in choice.published() if column.meaning}
@@ -54,7 +52,3 @@ def lineage(declared: Declared, input_columns: Sequence[str] = ()) -> dg.TableCo
             if name in shown
         }
     )
-
-
-def _answers(lookup: Lookup) -> list[str]:
-    return [column.name for column in lookup.columns]

@@ -121,7 +121,8 @@ class DayEvents:
         if (
             record.state == PUBLISHED
             and self.declared.has_dead_letters
-            and self._has_dead_letters_table(record)
+            # the first dead letter makes the table
+            and (record.dead_letters or metadata.is_table(self.declared.dead_letters_table))
         ):
             yield dg.AssetMaterialization(
                 asset_key=self.declared.dead_letters_key,
@@ -132,10 +133,6 @@ class DayEvents:
                     "path": self.declared.dead_letters_table,
                 },
             )
-
-    def _has_dead_letters_table(self, record: DayRecord) -> bool:
-        """Returns whether the table exists; the first dead letter makes it."""
-        return record.dead_letters > 0 or metadata.is_table(self.declared.dead_letters_table)
 
     def published(self, record: DayRecord, reported: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the metadata of the day's materialization, with `reported`, its figures."""

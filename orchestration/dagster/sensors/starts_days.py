@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
@@ -61,36 +61,45 @@ def starts_days(
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        cursor, at, unread = json.loads(context.cursor or "{}"), now(), list[str]()
-        requests = [
-            again for declared in all_declared if (again := _again(context.instance, declared, at))
-        ]
-        for declared in all_declared:
-            with noting(unread, declared.name):
-                requests += _waited(context.instance, declared, at)
-        refreshes = _refreshes(context.instance, all_declared, at)
-        for run in refreshes:
-            if run.run_id not in cursor.get(ASKED, ()):
-                requests += _refreshed(all_declared, run)
-        seen, events = {}, []
-        for key, of_it in readers.items():
-            name = key.to_user_string()
-            seen[name] = cursor.get(name, {})
-            look = InputScan(context.instance, of_it, seen[name], at)
-            with noting(unread, name):
-                look.at_days()
-                requests += look.requests
-                events += look.events
-                seen[name] = look.seen
-        for message in unread:
-            context.log.warning(message)
-        reason = (
-            None if requests else "No day waits for a service, has refreshed answers, or new files."
-        )
-        after = json.dumps({ASKED: [run.run_id for run in refreshes], **seen})
-        return dg.SensorResult(requests, reason, after, asset_events=events)
+        return _look(context, all_declared, readers, now())
 
     return sensor
+
+
+def _look(
+    context: dg.SensorEvaluationContext,
+    all_declared: Sequence[Declared],
+    readers: Mapping[dg.AssetKey, Sequence[Declared]],
+    at: dt.datetime,
+) -> dg.SensorResult:
+    cursor, unread = json.loads(context.cursor or "{}"), list[str]()
+    requests = [
+        again for declared in all_declared if (again := _again(context.instance, declared, at))
+    ]
+    for declared in all_declared:
+        with noting(unread, declared.name):
+            requests += _waited(context.instance, declared, at)
+    refreshes = _refreshes(context.instance, all_declared, at)
+    for run in refreshes:
+        if run.run_id not in cursor.get(ASKED, ()):
+            requests += _refreshed(all_declared, run)
+    seen, events = {}, []
+    for key, of_it in readers.items():
+        name = key.to_user_string()
+        seen[name] = cursor.get(name, {})
+        look = InputScan(context.instance, of_it, seen[name], at)
+        with noting(unread, name):
+            look.at_days()
+            requests += look.requests
+            events += look.events
+            seen[name] = look.seen
+    for message in unread:
+        context.log.warning(message)
+    reason = (
+        None if requests else "No day waits for a service, has refreshed answers, or new files."
+    )
+    after = json.dumps({ASKED: [run.run_id for run in refreshes], **seen})
+    return dg.SensorResult(requests, reason, after, asset_events=events)
 
 
 def _again(
