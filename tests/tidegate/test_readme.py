@@ -1,6 +1,8 @@
 """The enrichment of README.md, run as it stands beside a service."""
 
 import contextlib
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,6 +53,19 @@ def test_the_readme_shows_what_its_command_prints(orders, capsys):
     orders.answer = rate
     shown, printed = run_the_readmes_command(capsys)
     assert printed == shown
+
+
+def test_the_commands_of_the_readme_make_a_first_table(tmp_path):
+    (block,) = blocks("README.md", "bash")
+    setup, *commands = block.splitlines()
+    assert setup == "make setup && source .venv/bin/activate"
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    made = subprocess.run(
+        ["bash", "-ec", "\n".join(commands)], cwd=tmp_path, env=os.environ | {"PATH": path},
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "2026-11-19  published   200 rows, 40 calls" in made.stdout
+    assert "table: data/published/orders_rated" in made.stdout
 
 
 def test_a_day_without_any_answer_is_published_with_a_warning(orders, capsys):
