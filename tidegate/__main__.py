@@ -76,9 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: The arguments; by default the process's.
 
     Returns:
-        The exit status. 0: done. 1: any other failure. 2: a declaration, its surroundings or the
-        arguments are wrong. 3: stopped because a service is down or denies access, or a cap is
-        reached; the command can be repeated.
+        The exit status, as docs/commands.md lists them.
     """
     gc.set_threshold(50_000, 20, 100)  # modules are no garbage
     atexit.register(gc.freeze)  # otherwise the collector scans every object at exit
