@@ -57,6 +57,7 @@ class Calls:
         retry_strategy: RetryStrategy,
         gate: Gate,
         on_completed: Callable[[], None],
+        on_all_taken: Callable[[], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._pool = WorkerPool(concurrency, self._work, self._worker_left)
@@ -71,6 +72,7 @@ class Calls:
         self._strategy = retry_strategy
         self._gate = gate
         self._on_completed = on_completed
+        self._on_all_taken = on_all_taken  # the backlog is empty
         self._on_failure = on_failure
         self._loop: asyncio.AbstractEventLoop
         self._time: Callable[[], float]
@@ -191,7 +193,7 @@ class Calls:
 
     # -- attempts, in the workers' tasks
 
-    async def _work(self, worker: Worker) -> None:  # noqa: C901, PLR0912 - one place: each call from here costs 5 %
+    async def _work(self, worker: Worker) -> None:  # noqa: C901, PLR0912, PLR0915 - each call from here costs 5 %
         backlog, due, undecided = self.backlog, self._due, self._undecided
         pool, invoke, time, on_completed = self._pool, self._invoke, self._time, self._on_completed
         limited, judges_results = self._limit is not None, self._strategy.on_result is not None
@@ -211,6 +213,8 @@ class Calls:
                     continue
             else:
                 entry = backlog.popleft()
+                if not backlog:
+                    self._on_all_taken()
                 worker.attempts = 1
                 worker.started = time() - self._stood_still
                 undecided[entry] = worker

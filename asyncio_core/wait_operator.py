@@ -23,6 +23,10 @@ from asyncio_core.queues import Entry, OrderedStreamElementQueue, check_capacity
 from asyncio_core.retry import NO_RETRY, RetryStrategy
 from asyncio_core.statistics import OperatorStatistics
 
+# A producer that waits is woken for this part of the places beyond the calls. A wake-up for each
+# place would cost a call over HTTP another 5 %.
+PART_AT_ONCE = 8
+
 
 class _Stage(enum.Enum):
     NEW = "not open yet"
@@ -52,7 +56,8 @@ class AsyncWaitOperator:
         timeout: Seconds for all attempts of a record and the waits between them, from the start of
             its first call; None: no limit.
         capacity: Places in the queue, for records and watermarks, until they are emitted. A full
-            queue blocks the input.
+            queue blocks the input: until several places are free while records wait for calls, else
+            until one is.
         concurrency: The highest number of concurrent calls; None: `capacity`.
         retry_strategy: Which outcomes of a call are retried, and when.
         key: Returns the key of a value; only for KEY_ORDERED.
@@ -95,6 +100,7 @@ class AsyncWaitOperator:
             retry_strategy=retry_strategy,
             gate=Gate() if gate is None else gate,
             on_completed=self._emit,
+            on_all_taken=self._offer_any_place,
             on_failure=self._fail,
         )
         self._backlog = self._calls.backlog
@@ -256,7 +262,9 @@ class AsyncWaitOperator:
 
     async def _put(self, element: StreamElement) -> Entry:
         while (entry := self._queue.try_put(element)) is None:
-            await self._queue_holds_at_most(self._queue.capacity - 1)
+            capacity = self._queue.capacity
+            places = (capacity - self._concurrency) // PART_AT_ONCE if self._backlog else 1
+            await self._queue_holds_at_most(capacity - max(1, places))
         return entry
 
     def resize(self, *, capacity: int, concurrency: int) -> None:
@@ -320,6 +328,12 @@ class AsyncWaitOperator:
             self._producer = None
             self._calls.expect_records(False)
         self._check_usable()
+
+    def _offer_any_place(self) -> None:
+        """Wake a producer that waits for several places: without more records, workers idle."""
+        if self._size_awaited > 0:
+            self._size_awaited = self._queue.capacity - 1
+            self._emit()
 
     def _call_producer(self) -> None:
         if self._producer is not None and not self._producer.done():

@@ -81,6 +81,54 @@ def test_a_full_queue_holds_up_the_input_until_an_element_has_left(opened):
     assert run_virtual(main) == (1.0, 2)
 
 
+def test_while_records_wait_for_calls_a_full_queue_takes_the_next_once_several_places_are_free(
+    opened,
+):
+    async def main():
+        async with opened(slow(*range(19)), capacity=17, concurrency=1) as run:
+            await run.put(*range(17))
+            assert now() == 0.0
+            await run.put(17)
+            assert now() == 2.0
+            await run.put(18)
+            return now()
+
+    assert run_virtual(main) == 2.0
+
+
+@pytest.mark.parametrize("waiting", ["for a retry", "aside"])
+def test_no_call_stands_idle_because_a_producer_waits_for_several_places(opened, waiting):
+    class Function(AsyncFunction):
+        async def async_invoke(self, value):
+            if value == 0:
+                await asyncio.sleep(1)
+            elif value < 17 and waiting == "aside":
+                with run.operator.yield_slot():
+                    await asyncio.sleep(100)
+            elif value < 17 and now() < 100:
+                raise OSError
+            called[value] = now()
+            return [value]
+
+    called = {}
+
+    async def main():
+        nonlocal run
+        async with opened(
+            Function(),
+            capacity=17,
+            concurrency=1,
+            mode=OutputMode.UNORDERED,
+            retry_strategy=fixed_delay(max_retries=9, delay=100, on_exception=bool),
+        ) as run:
+            await run.put(*range(18))
+            await run.operator.end_input()
+
+    run = None
+    run_virtual(main)
+    assert called[0] == called[17] == 1.0
+
+
 def test_watermarks_take_capacity_but_no_concurrency(opened):
     async def main():
         async with opened(slow(1, 2), capacity=3, concurrency=2) as run:
