@@ -45,21 +45,7 @@ class RetryStrategy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _FixedDelay:
-    max_retries: int
-    seconds: float
-    on_result: OnResult | None
-    on_exception: OnException | None
-
-    def can_retry(self, attempts: int) -> bool:
-        return attempts <= self.max_retries
-
-    def delay(self, attempts: int) -> float:  # noqa: ARG002 - the protocol's signature
-        return self.seconds
-
-
-@dataclass(frozen=True, slots=True)
-class _ExponentialBackoff:
+class _Backoff:
     max_retries: int
     initial_delay: float
     max_delay: float
@@ -84,7 +70,7 @@ class _ExponentialBackoff:
         return seconds * self.random.uniform(1.0, 1.0 + self.jitter) if self.jitter else seconds
 
 
-NO_RETRY: Final[RetryStrategy] = _FixedDelay(0, 0.0, None, None)
+NO_RETRY: Final[RetryStrategy] = _Backoff(0, 0.0, 0.0, 1.0, 0.0, random_module, None, None)
 """Every call is the only one."""
 
 
@@ -109,9 +95,15 @@ def fixed_delay(
     Raises:
         ValueError: A number is wrong, or there is no predicate.
     """
-    _check_retries(max_retries, on_result, on_exception)
     _check_positive("delay", delay)
-    return _FixedDelay(max_retries, delay, on_result, on_exception)
+    return exponential_backoff(
+        max_retries=max_retries,
+        initial_delay=delay,
+        max_delay=delay,
+        multiplier=1.0,
+        on_result=on_result,
+        on_exception=on_exception,
+    )
 
 
 def exponential_backoff(
@@ -156,7 +148,7 @@ def exponential_backoff(
             f"jitter is the largest relative lengthening of a delay, 0 or more, got {jitter!r}"
         )
     chance = random_module if random is None else random
-    return _ExponentialBackoff(
+    return _Backoff(
         max_retries, initial_delay, max_delay, multiplier, jitter, chance, on_result, on_exception
     )
 
