@@ -97,6 +97,9 @@ class CallBudget:
         self._idle.clear()
         try:
             return await ask(key)
+        except NotSent:
+            self._left += 0.0 if place in self._settled else weight
+            raise
         finally:
             self._running -= 1
             if place in self._settled:

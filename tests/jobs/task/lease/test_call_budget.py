@@ -1,12 +1,15 @@
-"""What a task may spend after an attempt of it died: docs/planning.md, Caps."""
+"""What a task may spend: docs/planning.md, Caps."""
 
+import asyncio
 import dataclasses
 
 import pytest
 
+from jobs.clients.client import NotSent
 from jobs.errors import BudgetExhausted
 from jobs.ledger.plan import CallCap
 from jobs.ledger.store import LedgerFolder
+from jobs.task.lease.call_budget import CallBudget
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.lookup.test_task_ledger import NO_RETRY, with_ledger
 from tests.jobs.task.test_runner import Function, answered, batches, in_time, lookup, plan
@@ -39,3 +42,19 @@ def test_a_second_attempt_may_spend_again_what_the_first_one_did_not_store(
                 )
             )
         assert function.calls == calls
+
+
+def test_a_call_that_was_not_sent_costs_nothing():
+    budget, steps = CallBudget(CallCap("max_calls 1", parts=(1.0,), weights=(1.0,)), 0), [NotSent]
+
+    async def ask(key):
+        if steps:
+            raise steps.pop()
+        return key
+
+    async def main():
+        with pytest.raises(NotSent):
+            await budget.charge(0, lambda: None, ask, (1,))
+        return await budget.charge(0, lambda: None, ask, (1,))
+
+    assert asyncio.run(main()) == (1,)
