@@ -1,7 +1,6 @@
 """Runs the demo's days like the nightly job: in a Dagster process, watched from outside."""
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -38,7 +37,7 @@ class Nights:
         self.log = home / "demo.log"
 
     def run(
-        self, days: Sequence[str], watch: Callable[[str, Mapping[str, Any] | None], bool]
+        self, days: Sequence[str], watch: Callable[[str, Mapping[str, Any]], bool]
     ) -> list[RunEnd]:
         """Runs the days until a day fails, and reports the current day's progress to `watch`.
 
@@ -51,7 +50,7 @@ class Nights:
         with self._started(days) as process:
             while process.poll() is None:
                 day = days[min(len(self.ends()), len(days) - 1)]
-                if watch(day, self._progress(day)):
+                if watch(day, run_records.read_progress(self._enrichment, day)):
                     kill_tree(process.pid)
                 time.sleep(LOOK_EVERY)
         return self.ends()
@@ -88,12 +87,3 @@ class Nights:
             else []
         )
         return [RunEnd.from_json(line) for line in lines]
-
-    def _progress(self, day: str) -> dict[str, Any] | None:
-        with contextlib.suppress(FileNotFoundError):
-            return dict(
-                json.loads(
-                    run_records.progress_file(self._enrichment, day).read_text(encoding="utf-8")
-                )
-            )
-        return None

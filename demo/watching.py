@@ -32,13 +32,13 @@ class Watch:
     def __post_init__(self) -> None:
         self._moves = sys.stdout.isatty()
 
-    def __call__(self, day: str, event: Mapping[str, Any] | None) -> bool:
+    def __call__(self, day: str, event: Mapping[str, Any]) -> bool:
         """Updates the line; returns True if the run should be killed now."""
         if day != self._day:
             self.end()
             self._day, self._progress = day, {}
-        kind = event["kind"] if event else ""
-        if event and kind == "progress":
+        kind = event.get("kind", "")
+        if kind == "progress":
             self._progress = event
             self._stop_service()
         if self._moves:

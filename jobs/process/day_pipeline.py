@@ -314,7 +314,7 @@ class _Run:
             named_cause = False  # whether Spark's last event was about a day that it did not write
             for day in days:
                 yield from self._stages(day, wait)
-                event = self._last_event(day)
+                event = run_records.read_progress(self._name, day)
                 if event.get("kind") not in LAST_WORDS:
                     program = ended(self._code or 0, log)
                     if event or program.crashed or not named_cause:
@@ -350,7 +350,7 @@ class _Run:
         while True:
             if self._code is None:
                 self._code = wait(LOOK_EVERY)
-            event = self._last_event(day)
+            event = run_records.read_progress(self._name, day)
             if event and event != last:
                 if not last:
                     self._link_log(day)
@@ -367,13 +367,6 @@ class _Run:
         if progress and progress != self._progress.get(day):
             self._progress[day] = progress
             yield DayStage(day, self._ids[day], "progress", progress)
-
-    def _last_event(self, day: str) -> dict[str, Any]:
-        with contextlib.suppress(OSError, ValueError):
-            return dict(
-                json.loads(run_records.progress_file(self._name, day).read_text(encoding="utf-8"))
-            )
-        return {}
 
     def _log(self, day: str) -> Path:
         return run_records.spark_log(self._name, day, self._ids[day])

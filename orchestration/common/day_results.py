@@ -6,7 +6,7 @@ from data_quality.next_step import next_step
 from jobs.errors import AccessRefused, BudgetExhausted, DeclarationError, RunStopped, RunWaits
 from jobs.process.day_events import DayResult
 from jobs.schema.records import DayRecord
-from orchestration.common.report_server import served
+from orchestration.common.report_server import log_url, report_url
 from orchestration.common.states import (
     CRASHED,
     FAILED,
@@ -54,10 +54,8 @@ def describe_result(enrichment: str, ended: DayResult) -> dict[str, Any]:
         **result(enrichment, ended.day, state, ended.reason),
         "next_step": step,
         "run_id": ended.run_id,
-        "report": served(f"reports/{enrichment}/{ended.day}/index.html") if has_page else None,
-        "spark_log": served(f"runs/{enrichment}/{ended.day}/{ended.run_id}.log")
-        if has_page
-        else None,
+        "report": report_url(enrichment, ended.day) if has_page else None,
+        "spark_log": log_url(enrichment, ended.day, ended.run_id) if has_page else None,
         "figures": None if ended.record is None else figures(ended.record),
         "summaries": dict(ended.summaries),
         "unmade": [summary for summary, _ in ended.unmade],

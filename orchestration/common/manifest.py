@@ -13,7 +13,7 @@ from jobs.declare.vendor_jobs import JobLookup
 from jobs.storage.urls import is_url
 from orchestration.common.day_results import FORMAT
 from orchestration.common.deadlines import AGAIN_AFTER
-from orchestration.common.report_server import served
+from orchestration.common.report_server import report_url
 
 
 def manifest(package: str, found: Sequence[Discovered]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _entry(one: Discovered) -> dict[str, Any]:
         "description": enrichment.description,
         "owners": list(enrichment.owners),
         "runbook": enrichment.runbook,
-        "report": served(f"reports/{enrichment.name}/index.html"),
+        "report": report_url(enrichment.name),
         "schedule": enrichment.schedule,
         "publish_by": enrichment.publish_by,
         "zone": enrichment.zone,

@@ -36,6 +36,15 @@ def served(path: str) -> str:
     return f"{base.rstrip('/')}/{path}"
 
 
+def report_url(enrichment: str, day: str = "") -> str:
+    """Returns the address of the report of a day; without a day that of all days."""
+    return served(f"reports/{enrichment}/{day and f'{day}/'}index.html")
+
+
+def log_url(enrichment: str, day: str, run_id: str) -> str:
+    return served(f"runs/{enrichment}/{day}/{run_id}.log")
+
+
 class ReportHandler(SimpleHTTPRequestHandler):
     """Serves files read-only, and made pages; text is displayed, not downloaded."""
 

@@ -1,7 +1,6 @@
 """Reads what the runs at work do at each service, and what runs hold of its limits."""
 
 import datetime as dt
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -142,8 +141,6 @@ def _at_work(enrichment: Enrichment, now: dt.datetime) -> Iterator[LookupAtWork]
 
 
 def _last_progress(enrichment: str, day: str) -> dict[str, Any]:
-    """Return the last progress event of a day; empty without one."""
-    with suppress(OSError, ValueError):
-        event = json.loads(run_records.progress_file(enrichment, day).read_text(encoding="utf-8"))
-        return dict(event if event["kind"] == "progress" else event.get("progress", {}))
-    return {}
+    """Return the last progress of a day's running run; empty without progress."""
+    event = run_records.read_progress(enrichment, day)
+    return event if event.get("kind") == "progress" else dict(event.get("progress", {}))

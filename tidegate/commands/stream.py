@@ -18,7 +18,7 @@ from jobs.streams.stream_pipeline import (
 from jobs.streams.stream_state import BatchDone
 from jobs.wording import counted
 from orchestration.common.day_results import EXIT_CODES, result
-from orchestration.common.report_server import served
+from orchestration.common.report_server import report_url
 from orchestration.common.states import CRASHED, PUBLISHED
 from tidegate.commands.command import Command, add_enrichment
 from tidegate.commands.days import add_conf, add_wait, open_pipeline
@@ -95,7 +95,7 @@ def _object(enrichment: str, done: BatchDone) -> dict[str, Any]:
     return result(enrichment, done.day, PUBLISHED, "") | {
         "batch": done.batch,
         "run_id": done.run_id,
-        "report": served(f"reports/{enrichment}/{done.day}/index.html"),
+        "report": report_url(enrichment, done.day),
         "warnings": list(done.warnings),
         "figures": {
             "rows": done.rows,

@@ -7,11 +7,12 @@ import contextlib
 import dataclasses
 import datetime as dt
 import glob
+import json
 import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jobs.errors import RunWaits, TidegateError
 from jobs.schema.records import DayRecord, RunBill, UnwrittenRun
@@ -41,6 +42,13 @@ def folder(enrichment: str, day: str) -> Path:
 
 def progress_file(enrichment: str, day: str) -> Path:
     return folder(enrichment, day) / "progress.json"
+
+
+def read_progress(enrichment: str, day: str) -> dict[str, Any]:
+    """Returns the last event of a day's running run; empty without one."""
+    with contextlib.suppress(OSError, ValueError):
+        return dict(json.loads(progress_file(enrichment, day).read_text(encoding="utf-8")))
+    return {}
 
 
 def spark_log(enrichment: str, day: str, run_id: str) -> Path:

@@ -12,6 +12,7 @@ from data_quality.next_step import next_step
 from jobs.errors import LOG_SAYS_MORE
 from jobs.schema.records import DayRecord
 from jobs.wording import counted
+from orchestration.common.report_server import log_url, report_url
 from orchestration.common.states import PUBLISHED, RUNNING, in_words
 from orchestration.dagster.assets import metadata
 from orchestration.dagster.declared import Declared
@@ -27,7 +28,7 @@ class DayEvents:
 
     @property
     def report(self) -> str:
-        return metadata.report_url(self.declared.name, self.day)
+        return report_url(self.declared.name, self.day)
 
     def links(self, *, report: bool = True) -> dict[str, dg.MetadataValue]:
         """Returns links to the day's pages.
@@ -37,9 +38,7 @@ class DayEvents:
         """
         return {
             **({"report": dg.MetadataValue.url(self.report)} if report else {}),
-            "spark_log": dg.MetadataValue.url(
-                metadata.log_url(self.declared.name, self.day, self.run_id)
-            ),
+            "spark_log": dg.MetadataValue.url(log_url(self.declared.name, self.day, self.run_id)),
             **metadata.runbook(self.declared),
         }
 

@@ -11,6 +11,7 @@ from jobs.process.day_events import DayEvent, DayResult, DayStage, DaysWarning
 from jobs.run.terminal import progress_line
 from jobs.schema.records import DayRecord
 from orchestration.common.progress_log import ProgressLog
+from orchestration.common.report_server import report_url
 from orchestration.common.states import PUBLISHED, RUNNING
 from orchestration.dagster.assets import metadata
 from orchestration.dagster.assets.checks import check_evaluations
@@ -161,7 +162,7 @@ class DaysReporter:
         self._log_checks(record)
 
     def _log_checks(self, record: DayRecord) -> None:
-        report = metadata.report_url(self._declared.name, record.facts.day)
+        report = report_url(self._declared.name, record.facts.day)
         for evaluation in check_evaluations(self._context.instance, self._declared, record, report):
             self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes an evaluation, too
 

@@ -12,7 +12,7 @@ from jobs.declare.enrichment import Summary
 from jobs.declare.inputs import TABLES
 from jobs.declare.published.windows import Window
 from jobs.errors import TidegateError
-from orchestration.common.report_server import served
+from orchestration.common.report_server import report_url
 from orchestration.dagster.assets import columns, metadata
 from orchestration.dagster.assets.checks import check_specs
 from orchestration.dagster.assets.day_config import DayConfig
@@ -80,7 +80,6 @@ def raw_asset(declared: Declared) -> dg.AssetSpec:
 
 
 def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
-
     @day_asset(
         declared,
         key=declared.key,
@@ -117,9 +116,9 @@ def _described(declared: Declared) -> str:
 
     Dagster makes these links anew at each load, while links in events keep their first address.
     """
-    reports = served(f"reports/{declared.name}/index.html")
     runbook = declared.enrichment.runbook
-    links = f"[Reports of all days]({reports})" + (f", [runbook]({runbook})" if runbook else "")
+    links = f"[Reports of all days]({report_url(declared.name)})"
+    links += f", [runbook]({runbook})" if runbook else ""
     return (
         f"{declared.enrichment.description}\n\n{links}. A red day has its reason and next step "
         "there, under Events, and at the end of its run."
@@ -199,7 +198,6 @@ def window_asset(declared: Declared, window: Window) -> dg.AssetsDefinition:
 
 
 def summary_asset(declared: Declared, summary: Summary) -> dg.AssetsDefinition:
-
     @day_asset(
         declared,
         key=declared.beside(summary.name),

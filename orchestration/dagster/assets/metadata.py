@@ -10,20 +10,11 @@ from jobs.schema.columns import OUTCOMES
 from jobs.schema.records import DayRecord, DeclaredFacts, LookupMetrics
 from jobs.tables.records import run_records
 from jobs.wording import listed
-from orchestration.common.report_server import served
 from orchestration.dagster.assets import columns
 from orchestration.dagster.declared import Declared
 
 # outcomes that have a plot of every day; the others occur in few tables
 ALWAYS = {"ok", "miss", "timeout", "error"}
-
-
-def report_url(enrichment: str, day: str) -> str:
-    return served(f"reports/{enrichment}/{day}/index.html")
-
-
-def log_url(enrichment: str, day: str, run_id: str) -> str:
-    return served(f"runs/{enrichment}/{day}/{run_id}.log")
 
 
 def runbook(declared: Declared) -> dict[str, dg.MetadataValue]:

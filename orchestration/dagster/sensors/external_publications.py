@@ -17,6 +17,7 @@ from jobs.schema.columns import INPUT_DAY
 from jobs.schema.records import DayRecord
 from jobs.tables.leases.day_leases import at_work
 from jobs.tables.records import run_records
+from orchestration.common.report_server import report_url
 from orchestration.common.states import FAILED, PUBLISHED
 from orchestration.dagster.assets import metadata
 from orchestration.dagster.assets.checks import (
@@ -149,7 +150,7 @@ def report(
         for event in reported(declared, publication, record, latest):
             instance.report_runless_asset_event(event)
     withdraw_results_without_run(instance, declared, publication.day)
-    link = metadata.report_url(declared.name, publication.day)
+    link = report_url(declared.name, publication.day)
     for evaluation in check_evaluations(instance, declared, record, link):
         instance.report_runless_asset_event(evaluation)
 
