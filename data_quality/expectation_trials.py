@@ -40,7 +40,7 @@ def find_broken(declared: DeclaredFacts, rows: DataFrame) -> list[str]:
     made_up = rows.sparkSession.range(0, 2, 1, 1).select(*map(_made_up, types))
     nulls = made_up.select(*(F.lit(None).cast(one.dataType).alias(one.name) for one in types))
     with quiet():
-        # Spark computes all in one pass, so that one that fails may fail the others
+        # Spark computes all in one pass: an expectation that fails may fail the others
         found = _failed(specs, made_up) and [
             failed
             for spec in specs

@@ -66,13 +66,13 @@ class Finding:
 
 
 def personal_columns(declared: DeclaredFacts) -> set[str]:
-    """Returns the columns with personal values and errors that may repeat one, in lower case."""
+    """Returns the columns of personal values, and of errors that may repeat them, in lower case."""
     hidden = [lookup.name for lookup in declared.lookups if lookup.hidden_key]
     return {*declared.personal, *(of(name) for name in hidden for of in (schema.key, schema.error))}
 
 
 def without_personal(row: Mapping[str, Any], declared: DeclaredFacts) -> dict[str, Any]:
-    """Returns the row with personal values hidden, and of errors that may repeat one the status."""
+    """Returns the row without personal values; an error that may repeat them becomes its status."""
     personal = personal_columns(declared)
     errors = {schema.error(lookup.name) for lookup in declared.lookups}
 

@@ -119,7 +119,9 @@ def _run(arguments: list[str] | None) -> int:
             require_extra(extra, f"tidegate {name}")
         return command.run(options)
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # another one ends the process without a word
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # another Ctrl-C ends the process without a word
         print(
             "Interrupted; published days stay as they are. The same command continues.",
             file=sys.stderr,

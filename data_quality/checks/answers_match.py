@@ -119,7 +119,7 @@ class AnswersMatch(LookupCheck):
         return wrong | self._is_skip_wrong(rows) | self._is_time_wrong(rows, facts)
 
     def _is_skip_wrong(self, rows: TaskRows) -> Flags:
-        """Returns the rows that were skipped with a key, or not skipped without one."""
+        """Returns the rows that were skipped with a key, or not skipped without a key."""
         has_no_key = rows.is_null(self.key)
         for part in rows.column(self.key).flatten():
             has_no_key = has_no_key | part.is_null().to_numpy(zero_copy_only=False)
@@ -254,7 +254,7 @@ class AnswersMatch(LookupCheck):
 
     # -- the answer against the stored answer, or against answers of equal rows --------------------
     def _compared(self, groups: list[StoredGroups], day: WrittenDay) -> Compared:
-        """Compares the answers with the stored ones, some keys and times after the others."""
+        """Compares the answers with the stored answers, some keys and times after the others."""
         stored, lookup = day.stored, self.lookup
 
         def compared(between: Between) -> Compared:

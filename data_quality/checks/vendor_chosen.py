@@ -16,7 +16,7 @@ from jobs.schema.columns import FAILED, HAS_ANSWER, published_status, source
 from jobs.schema.records import ChoiceFacts, DeclaredFacts
 from jobs.wording import counted, rounded
 
-NOBODY = -1  # no vendor's answer counts: none was asked or answered, or one failed
+NOBODY = -1  # no vendor's answer counts: no vendor was asked or answered, or a vendor failed
 
 
 class VendorRows(NamedTuple):
@@ -26,7 +26,7 @@ class VendorRows(NamedTuple):
     chosen: int
     refused: int
     missed: int
-    bought: int  # chosen, by a call of this run: one row of each key
+    bought: int  # chosen, by a call of this run: a row of each key
 
 
 @dataclass(frozen=True)

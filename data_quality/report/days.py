@@ -56,8 +56,8 @@ class Day:
         return self.record is not None and self.record.state == "published"
 
 
-def days_of(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> list[Day]:
-    """Returns the days in order. A run without files counts until a later one writes some."""
+def list_days(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> list[Day]:
+    """Returns the days in order. A run without files counts until a later run writes files."""
     written = {record.facts.day: record for record in _in_order(records)}
     ended = {run.day: run for run in sorted(unwritten, key=lambda run: run.started_at)}
     shown = {

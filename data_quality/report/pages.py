@@ -23,7 +23,7 @@ from data_quality.day_names import DayName
 from data_quality.next_step import next_step
 from data_quality.report import charts
 from data_quality.report.day_runs import sum_costs
-from data_quality.report.days import Day, days_of, state
+from data_quality.report.days import Day, list_days, state
 from jobs.schema.columns import OUTCOMES
 from jobs.schema.records import DayRecord, LookupMetrics, UnwrittenRun
 from jobs.storage import durable
@@ -51,7 +51,7 @@ def render(
     folder.mkdir(parents=True, exist_ok=True)
     _copy_plotly(folder)
     pages = _pages()
-    days = days_of(records, unwritten)
+    days = list_days(records, unwritten)
     for place, day in enumerate(days):
         values = _around_a_day(enrichment, days, place, folder)
         if day.record is None:

@@ -52,7 +52,7 @@ class Compared:
     Attributes:
         known: Whether anything is stored.
         gone: Rows whose stored response may be gone.
-        unlike: Rows whose answer is not the one of their place.
+        unlike: Rows whose answer is not that of their place.
         foreign: Rows with an answer of a call of this run, which another run stored.
         called_too: Rows with an answer from the ledger, which another row's call stored.
     """

@@ -1,4 +1,4 @@
-"""`status`: reads the records of the last days of an enrichment, and what runs without one."""
+"""`status`: reads the records of the last days of an enrichment, and its runs without a record."""
 
 import datetime as dt
 from collections.abc import Sequence

@@ -226,7 +226,7 @@ class TidegateDay(BaseOperator):
                 "--where",
                 str(params.get("where")),
                 "--run",
-                # a later try leaves out what an earlier one was answered, and paid
+                # a later try leaves out the answers that an earlier try paid for
                 "--answered-before",
                 first_start,
             ],
@@ -426,7 +426,7 @@ class DayBefore(CronPartitionTimetable):
 
     With `run_offset=-1` Airflow goes back to the time of the schedule before. Where clocks skip
     that time, as 02:15 on the last Sunday of March, this is on the day of the run itself: the day
-    would be run before its end, and the one before never.
+    would be run before its end, and the day before it never.
     """
 
     def next_dagrun_info_v2(

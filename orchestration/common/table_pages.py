@@ -108,7 +108,7 @@ OF_A_TABLE: dict[str, Describe] = {"row": describe_row, "letters": describe_lett
 class TablePages:
     """Makes pages from a package's declarations, and the records and tables of its runs.
 
-    Several threads may ask; declarations are read by one at a time.
+    Several threads may ask; a lock has them read declarations one after the other.
     """
 
     def __init__(self, package: str, reports: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from data_quality import next_step as held_back
-from data_quality.report.days import Day, days_of
+from data_quality.report.days import Day, list_days
 from jobs.commands.day_range import day_end
 from jobs.commands.status import RecentRuns, recent_runs, unseen_days
 from jobs.declare.enrichment import Enrichment
@@ -116,14 +116,14 @@ class Status(Facts):
 
 
 def read_tables(package: str, days: int, now: dt.datetime) -> Status:
-    """Read the last days of every table of a package; one that cannot be read says why.
+    """Read the last days of every table of a package; `error` says why a table cannot be read.
 
     Raises DeclarationError if there is no such package.
     """
-    return status_of(_tables(package, days, now), now)
+    return make_status(_tables(package, days, now), now)
 
 
-def status_of(tables: Iterable[TableStatus], now: dt.datetime) -> Status:
+def make_status(tables: Iterable[TableStatus], now: dt.datetime) -> Status:
     ordered = sorted(tables, key=lambda table: table.rank)
     return Status(now.isoformat(timespec="seconds"), tuple(ordered))
 
@@ -149,7 +149,7 @@ def read_table(enrichment: Enrichment, count: int, now: dt.datetime) -> TableSta
     month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     try:
         runs = recent_runs(enrichment, count, now, min(yesterday, month))
-        known = {day.day: day for day in days_of(runs.records, runs.ended)}
+        known = {day.day: day for day in list_days(runs.records, runs.ended)}
         unseen = unseen_days(enrichment, runs.records)
         days = [_day(enrichment, day, known.get(day), unseen, now) for day in runs.days]
     except TidegateError as error:

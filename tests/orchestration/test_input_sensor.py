@@ -21,7 +21,7 @@ from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import day_job
-from orchestration.dagster.sensors.input_files import files_of
+from orchestration.dagster.sensors.input_files import find_day_files
 from orchestration.dagster.sensors.starts_days import starts_days
 
 DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
@@ -161,7 +161,7 @@ def test_a_run_knows_its_files_as_the_sensor_finds_them_also_files_without_rows(
     pq.write_table(rows.slice(0, 0), folder / "part-1.parquet")
     found = find_input(DECLARED.enrichment, "2026-11-15")
     assert len(found.files) == 1
-    assert found.files_version == files_of(DECLARED, "2026-11-15").version
+    assert found.files_version == find_day_files(DECLARED, "2026-11-15").version
 
 
 def test_a_day_seen_for_the_first_time_is_run_unless_it_was_run_since(sensor):

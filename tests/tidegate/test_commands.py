@@ -21,7 +21,7 @@ from jobs.process.day_pipeline import DayResult
 from jobs.schema.records import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics
 from tidegate.__main__ import main
 from tidegate.commands import COMMANDS, GROUPS
-from tidegate.commands.command import Command, add_days, add_enrichment, days_of, named
+from tidegate.commands.command import Command, add_days, add_enrichment, given_days, named
 from tidegate.commands.days import line
 from tidegate.commands.stages import Stages
 
@@ -93,13 +93,13 @@ def test_an_unknown_enrichment_is_reported_with_those_that_there_are():
 
 
 def test_days_are_one_or_a_range_with_both_ends():
-    assert days_of(parsed("--day", "2013-01-10"), flights) == ["2013-01-10"]
-    assert days_of(parsed("--from", "2012-12-31", "--to", "2013-01-02"), flights) == [
+    assert given_days(parsed("--day", "2013-01-10"), flights) == ["2013-01-10"]
+    assert given_days(parsed("--from", "2012-12-31", "--to", "2013-01-02"), flights) == [
         "2012-12-31",
         "2013-01-01",
         "2013-01-02",
     ]
-    assert days_of(parsed("--from", "2013-01-10"), flights) == ["2013-01-10"]
+    assert given_days(parsed("--from", "2013-01-10"), flights) == ["2013-01-10"]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_days_are_one_or_a_range_with_both_ends():
 )
 def test_days_that_make_no_sense_are_refused(arguments, message):
     with pytest.raises(DeclarationError, match=message):
-        days_of(parsed(*arguments), flights)
+        given_days(parsed(*arguments), flights)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ MODULES = {"dead-letters": "dead_letters", "eval": "evaluate", "test": "against"
 
 
 def load_command(name: str) -> Command:
-    """Return a command of COMMANDS. Imports no other one, so that each starts fast."""
+    """Return a command of COMMANDS. Imports no other command, so that each starts fast."""
     module = import_module(f"tidegate.commands.{MODULES.get(name, name)}")
     command: Command = module.COMMAND
     return command

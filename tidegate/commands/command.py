@@ -105,7 +105,7 @@ def given_or_last_day(options: argparse.Namespace, enrichment: Enrichment) -> st
 
 
 def add_days(parser: argparse.ArgumentParser) -> None:
-    """Add --day, and --from with --to; read them with `days_of`."""
+    """Add --day, and --from with --to; read them with `given_days`."""
     parser.add_argument("--day", metavar="YYYY-MM-DD")
     parser.add_argument("--from", dest="first", metavar="YYYY-MM-DD", help="first day of several")
     parser.add_argument(
@@ -113,7 +113,7 @@ def add_days(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def days_of(options: argparse.Namespace, enrichment: Enrichment) -> list[str]:
+def given_days(options: argparse.Namespace, enrichment: Enrichment) -> list[str]:
     """Return the days, hours or names that the options give. Raises DeclarationError."""
     if options.day is not None:
         if options.first is not None or options.last is not None:

@@ -83,7 +83,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _tell(options: argparse.Namespace, enrichment: Enrichment) -> None:
-
     found = find_dead_letters(enrichment, given_day(options, enrichment), options.where or "")
     if options.csv is not None:
         _write_csv(options.csv, [row for day in found for row in day.rows])

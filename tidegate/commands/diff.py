@@ -33,7 +33,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-
     enrichment = named(options).enrichment
     day = named_day(options, enrichment)
     if day is None:

@@ -47,7 +47,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-
     found = named(options)
     declared = found.enrichment
     if options.sample < 1:
@@ -64,7 +63,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _variants(found: Discovered, options: argparse.Namespace) -> list[tuple[str, Lookup]]:
-
     lookups = {lookup.name: lookup for lookup in found.enrichment.lookups}
     if options.variant is not None:
         module = found.reference.partition(":")[0]

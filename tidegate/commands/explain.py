@@ -44,7 +44,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-
     enrichment = named(options).enrichment
     row: dict[str, str] = {}
     for part in options.row:

@@ -31,7 +31,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-
     declared = discover(options.package)
     kept = ledgers.named(declared, options.lookup)
     lookup = kept[0].lookup

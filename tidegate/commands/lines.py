@@ -10,7 +10,7 @@ WIDTH = 100  # characters of a line, at most
 
 
 def line_width() -> int:
-    """Return the width of the terminal, or WIDTH without one or in a wider one."""
+    """Return the width of the terminal, at most WIDTH; WIDTH without a terminal."""
     return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from tidegate.commands.command import RIGHT, Command, add_days, add_enrichment, days_of, named
+from tidegate.commands.command import RIGHT, Command, add_days, add_enrichment, given_days, named
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +15,7 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.run.estimating.text import estimate_text
 
     enrichment = named(options).enrichment
-    print(estimate_text(plan(enrichment, days_of(options, enrichment))))
+    print(estimate_text(plan(enrichment, given_days(options, enrichment))))
     return RIGHT
 
 

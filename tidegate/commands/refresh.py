@@ -56,7 +56,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-
     first = options.answered_from and require_day(options.answered_from, "--answered-from")
     last = options.answered_to and require_day(options.answered_to, "--answered-to")
     status = RIGHT

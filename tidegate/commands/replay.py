@@ -48,7 +48,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-
     if options.day is None and not options.where:
         raise DeclarationError("no day is given: write --day 2013-01-10, or --where 'a reason'.")
     if options.do and not options.where:
@@ -72,7 +71,6 @@ def _run(options: argparse.Namespace) -> int:
 def _run_chosen(
     options: argparse.Namespace, pipeline: DayPipeline, day: str | None, caps: Sequence[str]
 ) -> int:
-
     chosen = choose_letters(pipeline.enrichment, options.where, day)
     if options.json and not options.do:
         priced = tuple(one for of_day in chosen for one in of_day.priced)

@@ -10,7 +10,7 @@ from tidegate.commands.command import (
     Command,
     add_days,
     add_enrichment,
-    days_of,
+    given_days,
 )
 from tidegate.commands.day_json import add_json, tell_as_asked, words
 from tidegate.commands.days import (
@@ -55,7 +55,7 @@ def _run_all(options: argparse.Namespace) -> int:
     """Run all enrichments of the package."""
     found = discover(options.package)
     for declared in found:
-        days_of(options, declared.enrichment)  # refuses a wrong day before the first run
+        given_days(options, declared.enrichment)  # refuses a wrong day before the first run
 
     def run_one(one: Discovered) -> int:
         print(one.enrichment.name, file=words(options), flush=True)
@@ -67,7 +67,7 @@ def _run_all(options: argparse.Namespace) -> int:
 def _run_one(options: argparse.Namespace) -> int:
     given = given_caps(options)
     pipeline = open_pipeline(options)
-    days = days_of(options, pipeline.enrichment)
+    days = given_days(options, pipeline.enrichment)
     events = waiting_for_jobs(
         pipeline, days, DayOptions(given, until_red=True), options.wait_for_jobs
     )

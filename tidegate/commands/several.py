@@ -16,7 +16,7 @@ def run_each(
 ) -> int:
     """Run enrichments, publishers of inputs before their readers.
 
-    After one that does not publish the others run, except readers of its table.
+    After an enrichment that does not publish, the others run, except readers of its table.
 
     Args:
         options: Of the command.

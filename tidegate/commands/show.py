@@ -7,7 +7,7 @@ from typing import Any
 
 from data_quality.day_quality import REPORTS
 from data_quality.report.day_runs import RunLine
-from data_quality.report.days import days_of
+from data_quality.report.days import list_days
 from jobs.commands.status import runs_of_day, unseen_days
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
@@ -71,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
 def show_day(enrichment: Enrichment, day: str) -> ShownDay:
     """Return a day by its records. Raises DeclarationError if no run of it is recorded."""
     records, unwritten = runs_of_day(enrichment, day)
-    days = days_of(records, unwritten)
+    days = list_days(records, unwritten)
     if not days:
         raise DeclarationError(
             f"{enrichment.name}: no run of {day} is recorded. Run it: `tidegate run "

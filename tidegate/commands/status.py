@@ -14,9 +14,9 @@ from orchestration.common.table_status import (
     TableStatus,
     Work,
     add_costs,
+    make_status,
     read_table,
     read_tables,
-    status_of,
 )
 from tidegate.commands.command import (
     FAILED,
@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
 
     now = dt.datetime.now(dt.UTC)
     if options.enrichment:
-        found = status_of([read_table(named(options).enrichment, options.days, now)], now)
+        found = make_status([read_table(named(options).enrichment, options.days, now)], now)
     else:
         found = read_tables(options.package, options.days, now)
     print_found(options, found, _lines(found, each_day=options.enrichment is not None))
@@ -78,7 +78,6 @@ def _lines(found: Status, *, each_day: bool) -> Iterator[str]:
 
 
 def _work(span: str, work: Sequence[Work]) -> Iterator[str]:
-
     if runs := sum(one.runs for one in work):
         rows, calls = sum(one.rows for one in work), sum(one.calls for one in work)
         done = (counted(rows, "row"), counted(calls, "call")) if rows or calls else ()

@@ -53,7 +53,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-
     enrichment = named(options).enrichment
     if options.rows < 1:
         raise DeclarationError(f"--rows is {options.rows}; it must be at least 1.")
@@ -83,7 +82,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _chosen(options: argparse.Namespace, enrichment: Enrichment) -> list[Lookup]:
-    """Return the lookups to try. Raises DeclarationError for one that must not be called here."""
+    """Return the lookups to try. Raises DeclarationError if one must not be called here."""
     lookups = [lookup for lookup in enrichment.lookups if options.lookup in (None, lookup.name)]
     if not lookups:
         known = ", ".join(lookup.name for lookup in enrichment.lookups)

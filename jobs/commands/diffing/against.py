@@ -61,7 +61,7 @@ def run_against(
         except TidegateError as error:
             error.args = (str(error).replace(CURE, LOCAL_ONLY), *error.args[1:])
             raise
-        # its id would be another one each time, and leads to no record
+        # without its id, which differs each time and leads to no record
         after = DayVersion(None, "", tuple(sorted(record.facts.published_files)), record)
         red = [verdict for verdict in record.verdicts if verdict.holds_back]
         return Tested(

@@ -139,7 +139,7 @@ class _Rows:
         return column.lower() in self.types
 
     def batches(self, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
-        """Yield these columns; null where a file lacks one."""
+        """Yield these columns; null where a file lacks a column."""
         for file in self.files if columns else ():
             with open_parquet(file) as opened:
                 stored = {name.lower(): name for name in opened.schema_arrow.names}

@@ -113,7 +113,7 @@ def forget(
     """
     ledgers = list(ledgers)
     lookup = ledgers[0].lookup
-    # ledgers and tables name the parts, so it is enough that `keys` have one declared order
+    # ledgers and tables name the parts, so `keys` may have the order of any declaration
     name, parts = lookup.name, tuple(lookup.keys)
     keys = list(dict.fromkeys(keys))
     wanted = KeysOf(name, parts, possible_texts(keys))

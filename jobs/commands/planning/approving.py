@@ -111,7 +111,7 @@ def approved(plan: str) -> PricedPlan | None:
 
 
 def use(priced: PricedPlan) -> bool:
-    """Use up the approval; return whether no one else did."""
+    """Use up the approval; return False if another run did."""
     try:
         (ROOT / f"{priced.plan}.json").unlink()
     except FileNotFoundError:

@@ -159,7 +159,7 @@ def group_letters(enrichment: Enrichment, found: Iterable[DayLetters]) -> list[L
 
 
 def shown_letter(enrichment: Enrichment, letter: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a letter with *** for personal values, and for an error that may repeat one."""
+    """Return a letter with *** for personal values, and for an error that may repeat them."""
     personal = set(enrichment.personal_columns)
     if _is_personal(enrichment, letter):
         personal.add("_error")

@@ -59,7 +59,7 @@ class Chosen:
         keys: By lookup.
         failed: By ledger, those of the keys whose stored outcome is a failure.
         priced: By lookup, what calling for them costs.
-        removed: Letters in files that `vacuum` removed; whether one would be chosen is not known.
+        removed: Letters in files that `vacuum` removed; they may or may not have the reason.
     """
 
     day: str

@@ -1,4 +1,4 @@
-"""Runs the days of a Dagster run, one or several, by the day pipeline."""
+"""Runs the days of a Dagster run by the day pipeline."""
 
 import contextlib
 import multiprocessing

@@ -51,7 +51,6 @@ def freshness(declared: Declared, now: dt.datetime) -> dg.AssetCheckEvaluation:
 
 
 def freshness_check(declared: Declared, now: Clock = utc_now) -> dg.AssetChecksDefinition:
-
     @dg.asset_check(
         asset=declared.key,
         name=PUBLISHED_IN_TIME,

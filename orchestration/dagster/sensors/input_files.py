@@ -30,7 +30,7 @@ class DayFiles:
     version: str
 
 
-def files_of(declared: Declared, day: str) -> DayFiles | None:
+def find_day_files(declared: Declared, day: str) -> DayFiles | None:
     found = files_in(declared.enrichment.input, day)
     if not found:
         return None
@@ -68,7 +68,7 @@ class InputScan:
     def at_days(self) -> None:
         for day in self._last_days():
             readers = [one for one in self._readers if one.days.has_partition_key(day)]
-            found = files_of(readers[0], day) if readers else None
+            found = find_day_files(readers[0], day) if readers else None
             if found is None or self._is_new(readers, day, found):
                 continue
             # keep the version noted before, so that the next look tries this day again

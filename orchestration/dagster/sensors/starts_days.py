@@ -167,7 +167,7 @@ def _refreshed(all_declared: Sequence[Declared], run: dg.DagsterRun) -> Iterator
     for enrichment, days in json.loads(run.tags.get(DAYS_TO_RUN, "{}")).items():
         declared = by_name.get(enrichment)
         for day in days:
-            # Dagster refuses all requests of a look with one of an unknown partition
+            # Dagster refuses all requests of a look if any has an unknown partition
             if declared is None or not declared.days.has_partition_key(day):
                 continue
             yield dg.RunRequest(

@@ -25,7 +25,7 @@ from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output, Summary
-from tidegate.commands.command import days_of
+from tidegate.commands.command import given_days
 
 
 class LengthOf:
@@ -108,7 +108,7 @@ def test_a_partition_without_a_folder_is_reported_with_the_folder_that_is_there(
 
 def test_the_command_runs_all_or_the_one_that_is_named():
     def days(**options):
-        return days_of(
+        return given_days(
             argparse.Namespace(**{"day": None, "first": None, "last": None} | options), MOODS
         )
 

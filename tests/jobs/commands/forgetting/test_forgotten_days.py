@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from data_quality.report.days import days_of
+from data_quality.report.days import list_days
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.keys import key_text
 from jobs.ledger.scan import records_of
@@ -51,7 +51,7 @@ def test_status_shows_the_run_that_readers_see_after_a_forget(local_days, capsys
         assert (day["rows"], day["version"]) == (2, 1)
         records = run_records.load("towns")
         for some in (records, records[::-1]):
-            (of_report,) = days_of(some, [])
+            (of_report,) = list_days(some, [])
             assert of_report.record.figures.rows_out == of_report.shown.figures.rows_out == 2
 
 
