@@ -1,6 +1,7 @@
 """Connections to a database, and the translation of SQLAlchemy's and the drivers' errors."""
 
 import asyncio
+import datetime as dt
 import itertools
 import os
 import socket
@@ -76,9 +77,21 @@ def engine_for(
         if url.get_backend_name() == "postgresql":
             require_extra("postgres", f"lookup {lookup.name}: url, {url.drivername},")
             alone["json_deserializer"] = read_json  # by default numbers of JSON lose digits
-        return create_async_engine(url, **bound, **alone, connect_args=arguments)
+        engine = create_async_engine(url, **bound, **alone, connect_args=arguments)
     except (sa.exc.ArgumentError, ValueError) as error:  # ValueError: the port is not a number
         raise unusable_url(lookup.name, error) from None
+    if engine.dialect.driver == "asyncpg":
+        sa.event.listen(engine.sync_engine, "connect", _read_whole_offsets)
+    return engine
+
+
+def _read_whole_offsets(connection: Any, _record: object) -> None:
+    """Have a `timetz` sent as text: of a binary one asyncpg drops the seconds of the offset."""
+    connection.run_async(
+        lambda driver: driver.set_type_codec(
+            "timetz", schema="pg_catalog", encoder=str, decoder=dt.time.fromisoformat
+        )
+    )
 
 
 def _for_asyncpg(url: sa.URL) -> tuple[sa.URL, dict[str, Any]]:

@@ -526,6 +526,23 @@ def test_a_connection_that_the_server_ends_may_pass_and_the_next_call_has_a_new_
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
+def test_a_time_with_a_zone_keeps_the_seconds_of_its_offset(lookup, postgres, batch_size):
+    database = postgres.new_database()
+    postgres.execute(
+        "CREATE TABLE zones (k TEXT, clock TIMETZ, clocks TIMETZ[]); INSERT INTO zones VALUES "
+        "('a', '05:00:00.25+01:02:03', '{05:00:00+01, 05:00:00-01:02:03}')",
+        database,
+    )
+    declared = lookup(
+        postgres.url(database), table="zones", keys={"k": "k"}, batch_size=batch_size,
+        returns="clock STRING, clocks ARRAY<STRING>",
+    )  # fmt: skip
+    assert ask(declared, ("a",)) == [
+        ("05:00:00.250000+01:02:03", ["05:00:00+01:00", "05:00:00-01:02:03"])
+    ]
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
 def test_a_query_whose_plan_a_changed_table_made_void_may_pass(lookup, postgres, batch_size):
     database = postgres.new_database()
     postgres.execute("CREATE TABLE valid (k INT, v INT); INSERT INTO valid VALUES (1, 2)", database)
