@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from jobs.clients.client import CallFailed
+from jobs.clients.client import CallFailed, Throttled
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.finding.extras import require_extra
 from jobs.declare.sql_lookup import (
@@ -33,6 +33,10 @@ ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: login refused, no such database, n
 # connection, rollback of a deadlock, out of resources, busy, cancelled by an operator or a time
 # limit, system
 PASSING = ("08", "40", "53", "55", "57", "58")
+# SQLSTATEs of a server that takes no connection yet, by the status of HTTP with this meaning: too
+# many connections; it ends, had a crash, or starts
+WAITS = {"53300": 429, **dict.fromkeys(("57P01", "57P02", "57P03"), 503)}
+PAUSE = 1.0  # s; then it is asked again
 VALUES = ("22", "42601")  # data; syntax, which types of extensions say of their texts
 # asyncpg's; the number, the value and the reason follow
 MISFIT = "invalid input for query argument $"
@@ -209,7 +213,9 @@ async def dispose(engine: AsyncEngine, clock: Callable[[], float] = time.monoton
         await asyncio.sleep(0.002)
 
 
-def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFailed | AccessRefused:
+def failure(
+    error: Exception, lookup: SqlLookup, engine: AsyncEngine
+) -> CallFailed | Throttled | AccessRefused:
     """Translate an error of the database, its driver or SQLAlchemy, without the password."""
     state = sql_state(error)
     message = without_password(driver_message(error), engine)
@@ -219,6 +225,8 @@ def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFai
         return AccessRefused(
             f"{denied}: {message}.{secrets}", f"{denied}: SQLSTATE {state}.{secrets}"
         )
+    if state in WAITS:
+        return Throttled(message, PAUSE, WAITS[state])
     return CallFailed(message, passing=may_pass(error))
 
 

@@ -10,17 +10,20 @@ import os
 import socket
 import time
 
+import asyncpg
+import polars as pl
 import psycopg2
 import pytest
 
-from jobs.clients.client import CallFailed
+from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.exchanges import EXCHANGES
 from jobs.clients.sql import sql_inspection
 from jobs.clients.sql.sql_client import SqlClient
+from jobs.clients.sql.sql_engine import engine_for, failure
 from jobs.clients.sql.sql_inspection import inspect
 from jobs.declare.answers.answer_json import dump, load
 from jobs.errors import DeclarationError, RunStopped
-from tidegate import Env, SqlLookup
+from tidegate import Enrichment, Env, Input, Output, Retry, SqlLookup, enrich
 
 TABLES = """
 CREATE SCHEMA fleet;
@@ -523,6 +526,34 @@ def test_a_connection_that_the_server_ends_may_pass_and_the_next_call_has_a_new_
     assert isinstance(answers[1], CallFailed)
     assert answers[1].passing
     assert ask(lookup(batch_size=batch_size), ("N3",)) == [(3,)]
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+@pytest.mark.usefixtures("project")
+def test_rows_wait_where_a_database_has_no_free_connection(lookup, postgres, database, batch_size):
+    postgres.execute(
+        f"CREATE ROLE few{batch_size} LOGIN PASSWORD 'pw' CONNECTION LIMIT 1; "
+        f"GRANT USAGE ON SCHEMA fleet TO few{batch_size}; "
+        f"GRANT SELECT ON fleet.planes TO few{batch_size}",
+        database,
+    )
+    url = f"postgresql://few{batch_size}:pw@{postgres.host}:{postgres.port}/{database}"
+    plane = lookup(url=url, batch_size=batch_size, max_wait=0.0, retry=Retry(retries=0))
+    planes = Enrichment(
+        name="planes", input=Input(path="unread"), lookups=[plane],
+        output=Output(path="unwritten"),
+    )  # fmt: skip
+    numbers = range(1, 3 * batch_size + 1)
+    found = enrich(pl.DataFrame({"tail_number": [f"N{number}" for number in numbers]}), planes)
+    assert found["seats"].to_list() == [*numbers]
+
+
+@pytest.mark.parametrize("state", ["57P01", "57P02", "57P03"])
+def test_a_database_that_starts_or_ends_is_waited_for_as_a_service_that_is_down(lookup, state):
+    error = asyncpg.exceptions.PostgresError.new({"C": state, "M": "the database system starts up"})
+    raised = failure(error, declared := lookup(), engine_for(declared))
+    assert isinstance(raised, Throttled)
+    assert (str(raised), raised.status) == ("the database system starts up", 503)
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
