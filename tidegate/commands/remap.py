@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace) -> int:
     def run_one(one: Discovered) -> int:
         name, days = one.enrichment.name, remap.published_days(one.enrichment, first, last)
         if not days:
-            nothing = f"no day from {first} to {last or 'now'} is published: nothing to do."
+            nothing = f"no row from {first} to {last or 'now'} is published: nothing to do."
             print(f"{name}: {nothing}", file=words(options))
             if options.json:
                 tell_unchanged(name, first, nothing)

@@ -66,13 +66,13 @@ def find_versions(
 
 
 def find_published(enrichment: Enrichment, day: str) -> DayVersion:
-    """Return the day as readers see it. Raises DeclarationError if it is not published."""
+    """Return the day as readers see it. Raises DeclarationError if they see no row of it."""
     table = table_at(enrichment.output.path)
     if table is not None:
         found = _read_version(enrichment, table, day, table.version(), day)
         if found.files:
             return found
-    raise DeclarationError(f"{enrichment.name}: {day} is not published: nothing to compare.")
+    raise DeclarationError(f"{enrichment.name}: no row of {day} is published: nothing to compare.")
 
 
 def _publications(table: DeltaTable, day: str) -> list[int]:

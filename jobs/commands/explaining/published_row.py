@@ -65,8 +65,8 @@ def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None)
     for of, file in files_of_days(enrichment):
         days.setdefault(of, []).append(file)
     if day is not None and day not in days:
-        newest = f"the newest published day is {max(days)}" if days else "no day is"
-        raise DeclarationError(f"{enrichment.name}: {day} is not published; {newest}.")
+        newest = f"the newest day with rows is {max(days)}" if days else "no day has rows"
+        raise DeclarationError(f"{enrichment.name}: no row of {day} is published; {newest}.")
     searched = [day] if day is not None else sorted(days, reverse=True)
     _require_columns(enrichment, (file for one in searched for file in days[one]), wanted)
     for one in searched:

@@ -120,7 +120,7 @@ def test_what_cannot_be_tested_is_refused_in_one_sentence(local_days, capsys):
     local_days.towns.declare_too("towns = replace(towns, ledger=None)")
     assert main([*arguments, DAY]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == f"towns: {DAY} is not published: nothing to compare."
+    assert lines[0] == f"towns: no row of {DAY} is published: nothing to compare."
     assert lines[1].startswith("--against is '13-1-1'; it must be a date")
     assert lines[2] == "towns has no ledger: a test without calls needs one."
 

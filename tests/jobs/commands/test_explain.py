@@ -150,7 +150,7 @@ def test_what_became_of_a_stored_answer_is_said(local_days, explained):
         (["--row", "number=9"], "--row number=9: no row of 1 published day has these values."),
         (["--row", "town= town-1 "], "2 rows of 2013-01-10 have these values; name one row, by"),
         (["--row", "number=1", "--column", "c"], "--column c: no lookup of towns makes it. They "),
-        (["--row", "number=1", "--day", "2013-01-09"], "the newest published day is 2013-01-10."),
+        (["--row", "number=1", "--day", "2013-01-09"], "the newest day with rows is 2013-01-10."),
         (["--row", "number=1", "--day", "13-1-9"], "--day is '13-1-9'; it must be a date"),
     ],
 )

@@ -120,7 +120,7 @@ def test_what_cannot_be_remapped_is_said_in_one_sentence(towns, capsys):
     )
     assert main(["remap", "weather", "--from", FIRST, "--package", "declared"]) == 0
     assert capsys.readouterr().out == (
-        f"towns: no day from {FIRST} to now is published: nothing to do.\n"
+        f"towns: no row from {FIRST} to now is published: nothing to do.\n"
     )
     enrichment = dataclasses.replace(towns.enrichment, ledger=None)
     without = DayPipeline(
