@@ -34,13 +34,11 @@ def replace(path: Path, data: bytes, *, is_durable: bool = False) -> None:
     try:
         if is_durable:
             make_folder(path.parent)
+            _write_new(draft, data)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            file.write(data)
-            if is_durable:
-                file.flush()
-                os.fsync(file.fileno())
+            with draft.open("xb") as file:
+                file.write(data)
         draft.replace(path)
         if is_durable:
             sync(path.parent)
