@@ -66,20 +66,16 @@ def run_day(
         RowFailed: A row failed under the policy "fail".
         LedgerError: Answers cannot be stored.
     """
+    rules = rules or RunOptions()
     on_store = is_url(enrichment.output.path) or is_url(enrichment.input.path)
     elsewhere = on_store and is_elsewhere(engine)
-    input_day = preflight(enrichment, day, elsewhere=elsewhere, calls=rules is None or rules.calls)
+    input_day = preflight(enrichment, day, elsewhere=elsewhere, calls=rules.calls)
     require_new_run(enrichment, run_id)
     changed = None
     if enrichment.input.only_changed:
-        # they import deltalake, which definitions load without
-        from jobs.run.changes.changed_rows import find_changes, taken_over
-
-        changed = taken_over(compared / day, input_day) if compared is not None else None
-        if changed is None:
-            ignore_ttl = rules is not None and rules.ignore_ttl
-            stage = SparkEngine(session(f"{enrichment.name} {day}")).stage() if elsewhere else None
-            changed = find_changes(enrichment, input_day, day, ignore_ttl=ignore_ttl, stage=stage)
+        changed = _changed_rows(
+            enrichment, input_day, day, compared, ignore_ttl=rules.ignore_ttl, elsewhere=elsewhere
+        )
     return run_files(
         enrichment,
         input_day if changed is None else changed.input_day,
@@ -92,6 +88,26 @@ def run_day(
         report=report,
         clock=clock,
     )
+
+
+def _changed_rows(
+    enrichment: Enrichment,
+    input_day: InputDay,
+    day: str,
+    compared: Path | None,
+    *,
+    ignore_ttl: bool,
+    elsewhere: bool,
+) -> ChangedRows:
+    """Returns the changed rows that this program's starter found, or else finds them."""
+    # they import deltalake, which definitions load without
+    from jobs.run.changes.changed_rows import find_changes, taken_over
+
+    found = None if compared is None else taken_over(compared / day, input_day)
+    if found is not None:
+        return found
+    stage = SparkEngine(session(f"{enrichment.name} {day}")).stage() if elsewhere else None
+    return find_changes(enrichment, input_day, day, ignore_ttl=ignore_ttl, stage=stage)
 
 
 def run_files(

@@ -96,11 +96,11 @@ def write_out(
         coordinator.end(plan.driver)
     if sent is not None:
         sent.extend(results)
-    facts, attempts = (
+    return WrittenRows(
         tuple(result.file for result in results),
+        tuple(given),
         tuple(result.attempt for result in results),
     )
-    return WrittenRows(facts, tuple(given), attempts)
 
 
 def write_keys(

@@ -169,18 +169,10 @@ def plan_tasks(
             "themselves, and here only Spark can read them: through Spark Connect, or with dates "
             "of an old calendar. Run the day with spark-submit, or with TIDEGATE_ENGINE=local."
         )
-    if reads is not None:
-        tasks = len(reads.parts)
+    if reads is None:
+        prepared, tasks = _divided(prepared, at_most)
     else:
-        # coalesced before the count: Spark makes a new plan for each frame whose partitions are
-        # counted
-        narrowed = prepared.coalesce(at_most)
-        partitions = 1 if in_one_task else count_partitions(narrowed)
-        tasks = max(1, partitions)
-        if partitions:  # none without a row: there is nothing to divide
-            # a share per task, whichever tasks run at once: Spark may find more slots than it
-            # reported, and divides files by the slots at each read
-            prepared = narrowed if partitions == at_most else prepared.coalesce(partitions)
+        tasks = len(reads.parts)
     return prepared, _task_plan(
         enrichment,
         layout,
@@ -190,6 +182,20 @@ def plan_tasks(
         progress=progress,
         reads=reads,
     )
+
+
+def _divided(rows: DataFrame, at_most: int) -> tuple[DataFrame, int]:
+    """Returns the rows that Spark reads in a fixed number of partitions, and that number.
+
+    There is a share of the calls per task, whichever tasks run at once: Spark may find more slots
+    than it reported, and divides files by the slots at each read.
+    """
+    # coalesced before the count: Spark makes a new plan for each frame whose partitions are counted
+    narrowed = rows.coalesce(at_most)
+    tasks = 1 if at_most == 1 else count_partitions(narrowed)
+    if not tasks:  # no row, so there is nothing to divide
+        return rows, 1
+    return (narrowed if tasks == at_most else rows.coalesce(tasks)), tasks
 
 
 def _task_plan(
