@@ -60,9 +60,7 @@ class CallBudget:
         self._at_work = Counter[int]()  # attempts of these lookups
         self._left = math.inf if cap is None else cap.parts[partition % len(cap.parts)]
         self._running = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._ended = asyncio.Event()  # an attempt has, since a call waits for it
+        self._ended = asyncio.Event()  # an attempt has, since it was waited for
 
     def spent_before(self, place: int, calls: int) -> None:
         """Count the known spending of earlier attempts of this task."""
@@ -94,7 +92,6 @@ class CallBudget:
         else:
             self._left -= weight
         self._running += 1
-        self._idle.clear()
         try:
             return await ask(key)
         except NotSent:
@@ -104,9 +101,7 @@ class CallBudget:
             self._running -= 1
             if place in self._settled:
                 self._at_work[place] -= 1
-                self._ended.set()
-            if not self._running:
-                self._idle.set()
+            self._ended.set()
 
     def _has_room(self, weight: float) -> bool:
         return weight <= self._left - self._reserved() + ROUNDING
@@ -128,7 +123,9 @@ class CallBudget:
             BudgetExhausted: Always, once no call is in flight.
         """
         self._left = -math.inf
-        await self._idle.wait()
+        while self._running:
+            self._ended.clear()
+            await self._ended.wait()
         subject = subject or ("a budget" if self._cap is None else self._cap.message)
         raise BudgetExhausted(
             f"{subject} is used up: what was answered is kept; run again, and only the rest is "
