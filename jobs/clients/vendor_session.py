@@ -79,13 +79,6 @@ class JobClient(CoroutineClient):
         raise CallFailed("its stored answer cannot be read, and rows submit no job", passing=False)
 
 
-class _Counts(RequestCounts):
-    """Counts of the driver, which has no meter of a task."""
-
-    def meter(self, unit: str, day: int, many: int) -> None:
-        pass
-
-
 class _Requests(Requests):
     """Requests about jobs, which the vendor must know: 404 is an error unless the class names it
     as a miss.
@@ -118,7 +111,7 @@ class VendorSession:
         """Create it; `hidden` tells that keys are personal, and errors may repeat them."""
         self._lookup, self._hidden = lookup, hidden
         self._vendor: Any = lookup.function()  # type: ignore[call-arg,misc]
-        self._counts = _Counts(lookup=lookup.name, model=lookup.model)
+        self._counts = RequestCounts(lookup=lookup.name, model=lookup.model)
         self._session = ServiceSession(
             lookup.service,
             lookup.service.max_concurrency,
