@@ -78,6 +78,11 @@ class KeyedFile:
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
+    @property
+    def row_bytes(self) -> int:
+        """The mean size of a line."""
+        return int(self._table.nbytes // max(1, len(self)))
+
     def lines(self, texts: pa.Array) -> npt.NDArray[np.int64]:
         """Return the line of each key, or -1. Pass many keys: a single key takes nearly as long."""
         found = np.full(len(texts), -1, np.int64)

@@ -54,6 +54,8 @@ class RowInput:
         self._ledgers = ledgers
         self._elements = elements
         self._limits = limits
+        self._sequence = 0  # of the next row
+        self._event_times = EventTimes(plan.layout.max_out_of_orderness_ms)
         self.arrived = InputQueue()
         self.failed = False
 
@@ -63,11 +65,7 @@ class RowInput:
         The ledger is read just before the first calls, because where Spark runs a task twice at
         once, the other attempt may store answers until then.
         """
-        operator, link = chain.operators[0], chain.links[0] if chain.links else None
-        layout = self._plan.layout
         known_at: list[KnownOutcomes] = []
-        event_times = EventTimes(layout.max_out_of_orderness_ms)
-        sequence = 0
         while (item := await self.arrived.take()) is not None:
             if isinstance(item, BaseException):
                 self.failed = True
@@ -76,28 +74,36 @@ class RowInput:
             if not known_at:
                 self._read_earlier_attempts(allowance)
                 known_at = [*map(self._known_outcomes, range(len(chain.callers)), chain.callers)]
-            keys: list[Sequence[Key | None]] = []
-            known: list[pa.RecordBatch | None] = []
-            for place, (names, outcomes) in enumerate(zip(layout.keys, known_at, strict=True)):
-                if layout.made(place):
-                    item = with_chained_keys(item, layout, place, known)
-                item = _with_plus_zeros(item, names)
-                keys.append(read_key_tuples(item, names))
-                if layout.wanted and has_null_key(item, layout, place, keys[-1]):
-                    raise RowFailed(null_key_text(layout.lookups[place]))
-                await _let_calls_run(chain)
-                known.append(outcomes.find(item, keys[-1]))
-                await _let_calls_run(chain)
-            batch = InputBatch(item, layout, sequence, event_times, known)
-            sequence += item.num_rows
-            for element in self._elements.split(batch, keys):
-                if link is not None:
-                    await link.room()
-                await operator.process_element(element)
-            await asyncio.sleep(0)
-            await _let_calls_run(chain)
+            rows = min(outcomes.rows_at_once for outcomes in known_at)
+            for start in range(0, item.num_rows, rows):
+                await self._feed_rows(item.slice(start, rows), chain, known_at)
         self._limits.all_rows_came.set()
-        await operator.end_input()
+        await chain.operators[0].end_input()
+
+    async def _feed_rows(
+        self, rows: pa.RecordBatch, chain: Chain, known_at: Sequence[KnownOutcomes]
+    ) -> None:
+        layout = self._plan.layout
+        keys: list[Sequence[Key | None]] = []
+        known: list[pa.RecordBatch | None] = []
+        for place, (names, outcomes) in enumerate(zip(layout.keys, known_at, strict=True)):
+            if layout.made(place):
+                rows = with_chained_keys(rows, layout, place, known)
+            rows = _with_plus_zeros(rows, names)
+            keys.append(read_key_tuples(rows, names))
+            if layout.wanted and has_null_key(rows, layout, place, keys[-1]):
+                raise RowFailed(null_key_text(layout.lookups[place]))
+            await _let_calls_run(chain)
+            known.append(outcomes.find(rows, keys[-1]))
+            await _let_calls_run(chain)
+        batch = InputBatch(rows, layout, self._sequence, self._event_times, known)
+        self._sequence += rows.num_rows
+        for element in self._elements.split(batch, keys):
+            if chain.links:
+                await chain.links[0].room()
+            await chain.operators[0].process_element(element)
+        await asyncio.sleep(0)
+        await _let_calls_run(chain)
 
     def _read_earlier_attempts(self, allowance: CallBudget | None) -> None:
         for place, ledger in enumerate(self._ledgers):

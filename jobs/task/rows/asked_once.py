@@ -44,7 +44,7 @@ class AskedOnce:
 
     def __init__(self, file: KeyedFile, *, hidden: bool = False) -> None:
         self._file = file
-        self.hidden = hidden
+        self.hidden, self.row_bytes = hidden, file.row_bytes
 
     @classmethod
     def open(cls, file: AskedFile) -> Self:

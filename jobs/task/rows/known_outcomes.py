@@ -15,6 +15,7 @@ from jobs.task.rows.ledger_hits import LedgerHits
 from jobs.task.rows.outcome_columns import ANSWER, outcome_schema, without_attempts
 
 OutcomeSource = AskedOnce | LedgerHits
+ANSWER_BYTES = 64 << 20  # of stored answers that a batch may bring into memory
 SKIPPED, NOT_ASKED = 1, 2  # lines of `_fixed`; line 0 has no outcome
 
 
@@ -26,6 +27,9 @@ class KnownOutcomes:
         sources: The first source with a key counts.
         names: The names of the key's parts.
         may_call: If False, a key in no source is not_asked.
+
+    Attributes:
+        rows_at_once: The most rows to look up in a batch, by the mean size of stored answers.
     """
 
     def __init__(
@@ -40,6 +44,8 @@ class KnownOutcomes:
         self._sources = sources
         self._names = names
         self._may_call = may_call
+        largest = max((source.row_bytes for source in sources), default=0)
+        self.rows_at_once = max(1, ANSWER_BYTES // max(1, largest))
         self._fixed = self._unanswered([None, "skipped", "not_asked"], [None, None, None])
 
     def _unanswered(

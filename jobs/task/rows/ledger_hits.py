@@ -58,6 +58,7 @@ class LedgerHits:
         """
         self._name = name
         self.hidden = hidden
+        self.row_bytes = index.row_bytes
         self._index = index
         self._caller = caller
         self._answers = answers

@@ -22,7 +22,9 @@ from jobs.ledger.keyed_file import write_keyed
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
 from jobs.schema import columns as schema
+from jobs.task.rows import known_outcomes
 from jobs.task.rows.asked_once import AskedFile
+from jobs.task.rows.ledger_hits import LedgerHits
 from jobs.task.rows.outcome_columns import ATTEMPT
 from jobs.task.rows.row_elements import RowElements
 from jobs.task.runner import PartitionRun
@@ -57,6 +59,7 @@ def days(draw):
         "may_call": draw(st.booleans()),
         "idempotent": draw(st.booleans()),
         "shared": draw(st.booleans()),
+        "answer_bytes": draw(st.sampled_from([64 << 20, 64 << 20, 300])),
         "seed": draw(st.integers(0, 9)),
     }
 
@@ -145,7 +148,9 @@ def run(folder, day):
         keys, times = zip(*day["rows"][start:stop], strict=True)
         micros = [None if ms is None else 1000 * ms for ms in times]
         given_batches.append(batch(start, stop - start, keys=keys, times=micros))
-    left = in_time(lambda: list(PartitionRun(planned, 0, 0).run(iter(given_batches))))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(known_outcomes, "ANSWER_BYTES", day["answer_bytes"])
+        left = in_time(lambda: list(PartitionRun(planned, 0, 0).run(iter(given_batches))))
     return [row for one in left for row in one.to_pylist()], functions
 
 
@@ -259,7 +264,7 @@ def test_slices_of_known_rows_and_the_same_rows_one_by_one_leave_alike(
     day = {
         "rows": [(draw.choice([None, *range(60)]), draw.randrange(n, n + 40)) for n in range(600)],
         "edges": [0, 70, 300, 301, 600], "event_time": "at", "bound_ms": 5, "mode": mode,
-        "seed": seed, "shared": True,
+        "seed": seed, "shared": True, "answer_bytes": 64 << 20,
         "stored": [dict.fromkeys(range(58), "ok"), dict.fromkeys(range(3, 60), "miss")],
         "asked": {9: "ok"}, "may_call": True, "idempotent": True,
     }  # fmt: skip
@@ -359,3 +364,26 @@ def test_more_answers_than_a_task_keeps_mapped_are_mapped_anew(tmp_path, monkeyp
     assert [row["first_x"] for row in sorted(rows, key=lambda row: row["id"])] == [
         -key for key in keys
     ]
+
+
+def test_a_task_brings_few_large_answers_into_memory_at_once(tmp_path, monkeypatch):
+    rows, size, asked_for = 600, 20_000, []
+    find = LedgerHits.find
+
+    def noted(hits, texts, *others):
+        asked_for.append(len(texts))
+        return find(hits, texts, *others)
+
+    monkeypatch.setattr(known_outcomes, "ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(LedgerHits, "find", noted)
+    answers = [
+        StoredAnswer(key_text((key,)), "ok", dump({"first_x": key, "page": "x" * size}), 1, "b")
+        for key in range(rows)
+    ]
+    index = f"{tmp_path}/index.arrow"
+    write_index(index, as_table(answers))
+    ledger = LedgerPlan(f"{tmp_path}/ledger", "first", "f" * 16, "r", Ttl(), 200, 0.01, index=index)
+    planned = dataclasses.replace(plan(lookup(Function()), mode="ordered"), ledgers=(ledger,))
+    left = in_time(lambda: list(PartitionRun(planned, 0, 0).run(iter([batch(0, rows)]))))
+    assert [row["first_x"] for one in left for row in one.to_pylist()] == list(range(rows))
+    assert max(asked_for) * size <= 1 << 20
