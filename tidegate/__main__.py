@@ -84,7 +84,10 @@ def main(arguments: list[str] | None = None) -> int:
     here = str(Path.cwd())
     read_env_file(Path.cwd())
     if not {"", here} & set(sys.path):
-        sys.path.insert(0, here)  # started as a program: the declarations are in the current folder
+        # started as a program: the declarations are in the current folder. It comes after Python's
+        # modules, whose names its files may have
+        packages = (n for n, path in enumerate(sys.path) if path.endswith("-packages"))
+        sys.path.insert(next(packages, 0), here)
     with printable_output():
         try:
             try:

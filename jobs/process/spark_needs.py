@@ -5,11 +5,26 @@ import os
 import pwd
 import re
 import shutil
+import sys
 from pathlib import Path
 
 from jobs.run.engines.engine import ENGINE, LOCAL
+from jobs.wording import listed
 
 JAVA = 17
+
+
+def hidden_modules() -> str:
+    """Returns a message if the project hides a module of Python from a program; else empty."""
+    here = Path.cwd()
+    names = {path.stem for path in here.glob("*.py")}
+    names |= {path.parent.name for path in here.glob("*/__init__.py")}
+    if not (hidden := names & sys.stdlib_module_names):
+        return ""
+    return (
+        f"a program would find no {listed(sorted(hidden), 3)} of Python: {here} has a file or "
+        "package of that name. Rename it. Nothing was called."
+    )
 
 
 def why_spark_cannot_start() -> str:

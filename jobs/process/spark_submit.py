@@ -14,7 +14,7 @@ from jobs.errors import DeclarationError
 from jobs.process.process_guard import command_under_guard
 from jobs.process.program_thread import WaitForEnd, kept_at_work, started_in_thread
 from jobs.process.spark_conf import read_settings, refuse_own_settings, settings_from_environment
-from jobs.process.spark_needs import why_spark_cannot_start
+from jobs.process.spark_needs import hidden_modules, why_spark_cannot_start
 from jobs.run.coordinator.link_server import link_ports
 from jobs.run.engines import local_master
 from jobs.run.engines.engine import ENGINE, LOCAL, SPARK, chosen_engine
@@ -112,7 +112,7 @@ class SparkSubmit:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             needs_spark = not self.is_remote and self.engine == SPARK
-            if needs_spark and (missing := why_spark_cannot_start()):
+            if missing := hidden_modules() or (why_spark_cannot_start() if needs_spark else ""):
                 output.write(missing.encode())
                 output.flush()
                 yield lambda _seconds: FAILED

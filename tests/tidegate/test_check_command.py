@@ -62,6 +62,19 @@ def declare(project, monkeypatch, request):
 
 
 @pytest.mark.process
+def test_the_program_tidegate_takes_no_file_of_the_project_for_a_module_of_python(declare, project):
+    package = declare("moods")
+    for name in ("http", "queue", "secrets"):
+        (project / f"{name}.py").write_text("raise AssertionError")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("tidegate"), "check", "--package", package],
+        cwd=project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.startswith("moods")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.process
 def test_expectations_are_not_checked_where_python_removes_docstrings(declare, project):
     wanted = 'expectations=[Expectation("expect_table_row_count_to_equal", value=1)],\n)'
     text = DECLARATION.replace("Enrichment, ", "Enrichment, Expectation, ")

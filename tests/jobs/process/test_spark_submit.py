@@ -242,6 +242,22 @@ def test_a_wrong_spark_home_and_a_user_without_a_name_are_reported_before_spark_
     )
 
 
+@pytest.mark.parametrize("engine", ["spark", "local"])
+def test_a_project_that_hides_modules_of_python_is_reported_before_a_program_starts(
+    tmp_path, monkeypatch, engine
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "types.py").touch()
+    (tmp_path / "email").mkdir()
+    (tmp_path / "email" / "__init__.py").touch()
+    log = tmp_path / "spark.log"
+    code = SparkSubmit(engine=engine).run("orders:orders", days=[DAY], run_id="r1", log=log)
+    assert ended(code, log).reason == (
+        f"a program would find no email, types of Python: {tmp_path} has a file or package of that "
+        "name. Rename it. Nothing was called."
+    )
+
+
 @pytest.mark.parametrize(
     ("version", "number"), [("1.8.0_392", 8), ("11.0.20", 11), ("17.0.9", None), ("21", None)]
 )

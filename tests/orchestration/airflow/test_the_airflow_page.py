@@ -22,7 +22,9 @@ def test_the_dag_files_of_the_page_load(tmp_path):
     manifest.write_text(json.dumps(manifest_of(ROOT, "enrichments")))
     (tmp_path / "my_alerts.py").write_text("async def late(**context):\n    pass\n")
     first, after, late = blocks("docs/airflow.md", "python")
-    script = f"{KEEP}{first}{after}{late}{TELL}".replace("/opt/airflow/manifest.json", str(manifest))
+    script = f"{KEEP}{first}{after}{late}{TELL}".replace(
+        "/opt/airflow/manifest.json", str(manifest)
+    )
     assert printed_by(script, tmp_path, "dag ") == [
         "dag after_flights [] False",
         "dag flights_enriched ['day'] False",
