@@ -216,10 +216,12 @@ def list_or_refuse(names: Callable[[str], Found], folder: str) -> Found:
 
     Raises:
         DeclarationError: It cannot be listed.
+        RunStopped: Its store does not answer.
     """
     try:
         return names(folder)
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise DeclarationError(
+        kind = stored_files.unreachable_or(DeclarationError, error)
+        raise kind(
             f"input: {folder} cannot be listed: {stored_files.error_text(error)}."
         ) from error

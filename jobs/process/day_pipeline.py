@@ -17,7 +17,7 @@ from typing import Any
 
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.declare.published.windows import Window
-from jobs.errors import DayTaken, DeclarationError, RunWaits, TidegateError
+from jobs.errors import DayTaken, DeclarationError, RunStopped, RunWaits, TidegateError
 from jobs.process.before_spark import BeforeSpark
 from jobs.process.day_events import (
     FAILED,
@@ -218,7 +218,7 @@ class _Run:
                 self._leases[day] = held.enter_context(
                     leased(self._pipeline.enrichment.output.path, day, run_id, wait=wait)
                 )
-            except (DayTaken, DeclarationError) as error:  # of a read-only folder, for example
+            except (DayTaken, DeclarationError, RunStopped) as error:  # as of a read-only folder
                 result = DayResult(day, run_id, error.state, str(error), code=error.status)
                 refused.append(self._unwritten(result))
             if refused and self._options.until_red:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
+from jobs.errors import RunStopped, TidegateError
 from jobs.storage import durable
 from jobs.storage.urls import is_url
 from jobs.wording import one_line
@@ -26,6 +27,9 @@ REQUEST = re.compile(r" \(Request ID: .*?\)")  # of a store's error, unique to e
 ENDPOINTS = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
 # a store's answer in the text of an error
 ANSWER = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>(.*?)</Message>)?")
+
+# in errors of obstore, which repeats requests that no answer or a 5xx ended, and of Arrow
+UNREACHABLE = re.compile(r"after \d+ retries|NETWORK_CONNECTION")
 
 
 def open_filesystem(place: str) -> tuple[fs.FileSystem, str]:
@@ -66,6 +70,11 @@ def error_text(error: Exception) -> str:
         return ": ".join(filter(None, answer.groups())).rstrip(".")
     text = str(error).partition("\n\nDebug source:")[0]
     return REQUEST.sub("", one_line(text)).rstrip(".") or type(error).__name__
+
+
+def unreachable_or(refused: type[TidegateError], error: Exception) -> type[TidegateError]:
+    """Return RunStopped if a store did not answer, because a later run may; else `refused`."""
+    return RunStopped if UNREACHABLE.search(str(error)) else refused
 
 
 @dataclass(frozen=True)

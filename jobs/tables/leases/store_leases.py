@@ -14,6 +14,7 @@ from jobs.declare.finding.extras import require_extra
 from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateError
 from jobs.storage import object_lock, objects
 from jobs.storage.object_lock import EXPIRES, LockLost, LockTaken, ObjectLock, content
+from jobs.storage.stored_files import unreachable_or
 from jobs.storage.urls import below
 from jobs.wording import one_line
 
@@ -62,6 +63,7 @@ def leased(table: str, day: str, own: Mapping[str, Any], *, wait: float) -> Iter
     Raises:
         DayTaken: Another run holds the day.
         DeclarationError: The store refuses.
+        RunStopped: The store does not answer.
     """
     require_extra("s3", f"output: {table}")
     with contextlib.ExitStack() as stack:
@@ -74,7 +76,8 @@ def leased(table: str, day: str, own: Mapping[str, Any], *, wait: float) -> Iter
                 f"{day} is being run by {holder_named(taken.holder)}; nothing was started."
             ) from None
         except OSError as error:
-            raise DeclarationError(
+            kind = unreachable_or(DeclarationError, error)
+            raise kind(
                 f"output: {table} cannot be written: {error}. Nothing was called."
             ) from error
         yield StoreLease(day, str(own["run_id"]), lock)

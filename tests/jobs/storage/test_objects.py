@@ -4,6 +4,7 @@ are sentences.
 
 import os
 import random
+import socket
 import urllib.parse
 import urllib.request
 
@@ -12,13 +13,15 @@ import pytest
 from deltalake import write_deltalake
 from obstore.store import LocalStore
 
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, RunStopped
+from jobs.input.day import files_in
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.store import LedgerFolder
 from jobs.storage import objects, stored_files
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.leases.day_leases import leased
 from tests.support.s3_server import OTHER, S3Server
+from tidegate import Input
 
 
 def test_the_credentials_of_a_profile_are_used(s3, tmp_path, monkeypatch):
@@ -79,6 +82,22 @@ def test_a_store_that_refuses_the_credentials_is_named_in_one_sentence_before_an
     assert str(refused.value) == (
         f"output: s3://bucket/orders cannot be written: {code}: not you. Nothing was called."
     )
+
+
+def test_a_run_may_come_again_where_the_store_of_its_table_or_input_does_not_answer(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    for name, value in {
+        "AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "key", "AWS_ALLOW_HTTP": "true",
+        "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    objects._store.cache_clear()
+    stored_files._filesystem.cache_clear()
+    with pytest.raises(RunStopped, match="output: s3://bucket/orders cannot be written: "):
+        leased("s3://bucket/orders", "2026-01-01", "r1").__enter__()
+    with pytest.raises(RunStopped, match="input: s3://bucket/raw/date=2026-01-01 cannot be listed"):
+        files_in(Input(path="s3://bucket/raw"), "2026-01-01")
 
 
 PIECES = (
