@@ -72,8 +72,8 @@ class Refused:
 
     Attributes:
         reason: The vendor's first error.
-        later: The vendor takes it later, as after a limit on what it enqueues: the items are
-            submitted again, in place of an end of the run by a fault of the request.
+        later: Whether the vendor may take the job later, as when its queue is full: the items are
+            then submitted again. Otherwise the request is wrong, and the run ends.
     """
 
     reason: str

@@ -291,9 +291,9 @@ def progress_to(path: Path) -> Report:
 
 
 def tidy_path(program: str) -> None:
-    """Removes the folder of the program from Python's path.
+    """Removes the program's folder from Python's path.
 
-    Python puts it first, where files of the folder would hide libraries of the same names.
+    Python puts it first, so a file there would hide a library of the same name.
     """
     sys.path[:] = [path for path in sys.path if path != str(Path(program).resolve().parent)]
     prefer_compiled_spark()

@@ -85,8 +85,7 @@ def _save_published(
     now: Clock,
     runs_before: Mapping[str, str] = _UNKNOWN,
 ) -> list[DayRecord]:
-    """Saves the records, each with the figures of its day so far, in place of the record of the
-    batch before.
+    """Saves each record with the figures of its day so far; it replaces that of the batch before.
 
     Args:
         records: The records of this batch.

@@ -155,9 +155,7 @@ class MicroBatches:
         ]
 
     def _refuse_red(self, batch: MicroBatch, records: Sequence[DayRecord]) -> None:
-        """Holds all days of the batch back if any of them is red: the batch is published in a
-        single commit, or not at all.
-        """
+        """Holds back the whole batch if a day is red: a single commit publishes all days."""
         reasons = [
             f"{record.facts.day}: {reason}"
             for record in records

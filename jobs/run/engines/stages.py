@@ -26,10 +26,10 @@ class Stage(Protocol):
         """Runs `task` on each part, several at a time if the engine can.
 
         Args:
-            task: Gets a part, and the number of the part and of the attempt. It is sent to the
-                process that runs it, and may run more than once.
-            parts: Values that are sent with the task. Of a DataFrame, a part is the iterator of the
-                batches of a partition, which only Spark provides.
+            task: Gets a part, its number and the attempt's number. It is sent to the process that
+                runs it, and may run more than once.
+            parts: Values that are sent with the task; or a DataFrame, on Spark only: each task then
+                iterates over the batches of a partition.
 
         Returns:
             The task's results in the order of the parts: small values, which are sent back.

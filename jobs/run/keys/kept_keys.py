@@ -1,11 +1,11 @@
 """Lists the keys that a run keeps to itself: it found no other run, so later runs leave them to it.
 
-    <folder>/runs/<run_id>/keys.arrow    hashes of the texts of the keys that it prefetches
-    <folder>/runs/<run_id>/by_row.arrow  of those that it calls for by row; or ALL, for every key
+    <folder>/runs/<run_id>/keys.arrow    hashes of the keys' texts, for keys that it prefetches
+    <folder>/runs/<run_id>/by_row.arrow  for keys that it calls for by row; or ALL, for every key
 
-The run deletes the first list after its prefetch. Without the second list it has not decided yet,
-and later runs wait. A list never changes. A run that found others keeps nothing to itself: it
-claims its keys as they do (claims/).
+The run deletes the first list after its prefetch. While there is no second list, the run has not
+decided, and later runs wait. A list never changes. A run that found other runs keeps nothing to
+itself: it claims its keys as they do (claims/).
 """
 
 from collections.abc import Iterator
