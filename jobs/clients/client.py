@@ -37,6 +37,12 @@ class Client(Protocol):
         """Return the fallback answer after a timeout, or None. Raises CallFailed."""
 
 
+class RunsUserCode:
+    """A client that calls a function of the user; its methods are on the stack below it."""
+
+    name: str  # of the lookup
+
+
 class DeclaredError(ValueError):
     """An answer that the declaration calls an error (error_when, required)."""
 

@@ -15,6 +15,7 @@ from yarl import URL
 from jobs.clients.client import (
     CallFailed,
     Redirected,
+    RunsUserCode,
     Throttled,
     Unclear,
     failed_by_cancel,
@@ -50,7 +51,7 @@ NDJSON = "application/x-ndjson"
 Asking = Coroutine[Any, Any, Any]
 
 
-class CoroutineClient(SessionClient):
+class CoroutineClient(SessionClient, RunsUserCode):
     def __init__(self, lookup: CoroutineLookup, share: int) -> None:
         self._lookup = lookup
         self.name = lookup.name

@@ -5,7 +5,14 @@ import inspect
 from typing import Any
 
 from asyncio_core import AsyncFunction
-from jobs.clients.client import CallFailed, Throttled, Unclear, failed_by_cancel, failed_by_user
+from jobs.clients.client import (
+    CallFailed,
+    RunsUserCode,
+    Throttled,
+    Unclear,
+    failed_by_cancel,
+    failed_by_user,
+)
 from jobs.clients.exchanges import EXCHANGES, trace
 from jobs.clients.request_counter import IN_CALL
 from jobs.declare.answers.answer_casts import cast_all
@@ -15,7 +22,7 @@ from jobs.errors import DeclarationError, TidegateError
 from jobs.wording import described
 
 
-class FunctionClient:
+class FunctionClient(RunsUserCode):
     def __init__(self, lookup: AsyncFunctionLookup) -> None:
         self._lookup = lookup
         self.name = lookup.name

@@ -7,7 +7,6 @@ from functools import partial
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
 from jobs.clients.batcher import batching_in
 from jobs.clients.client import Ask, Client
-from jobs.clients.http.http_client import HttpClient
 from jobs.clients.http.session_client import SessionClient
 from jobs.clients.registry import client_for
 from jobs.clients.request_counter import counts_of
@@ -146,7 +145,10 @@ def _function(
     lookup, ledger = task.plan.lookups[place], task.ledgers[place]
     counts, hidden = counts_of(lookup.name), any(task.plan.personal[place : place + 1])
     repairs = hedging = None
-    if lookup.repair and isinstance(caller, HttpClient):
+    if lookup.repair:
+        from jobs.clients.http.http_client import HttpClient  # aiohttp
+
+        assert isinstance(caller, HttpClient)
         repairs = Repairs(caller, ledger, guard.watch, on_repair=counts.repairs, now_us=task.now_us)
     ask = _within_limits(
         task, place, guard, caller, caller.call if repairs is None else repairs.send

@@ -27,6 +27,7 @@ def load_libraries() -> None:
     import pyarrow as pa
     import pyspark.worker  # noqa: F401
 
+    from jobs.clients.http import http_client  # noqa: F401  # loaded by a task that calls only
     from jobs.task import output_files, runner  # noqa: F401
 
     pa.array(["warm"])  # the first imports pandas

@@ -1,9 +1,14 @@
 """The base of clients over a ServiceSession, which they open, close and query."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
 
-from jobs.clients.http.http_session import ServiceSession
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
 from jobs.declare.lookup import Key
+
+if TYPE_CHECKING:  # aiohttp: only clients that use it load it
+    from jobs.clients.http.http_session import ServiceSession
 
 
 class SessionClient:

@@ -30,7 +30,6 @@ from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT
 from jobs.run.keys.registration import LedgerContent, look_at_ledger, registered
 from jobs.run.keys.vendor_jobs.item_limit import ItemLimit
-from jobs.run.keys.vendor_jobs.job_step import settle_by_jobs
 from jobs.run.keys.vendor_jobs.waits import Waits
 from jobs.run.plan.caps import divided_by_need
 from jobs.run.rows.local_rows import LocalRows, engine_for
@@ -282,6 +281,8 @@ def _settled(
     lookup, ledger = plan.lookups[place], plan.ledgers[place]
     assert isinstance(lookup, JobLookup)
     assert ledger is not None
+    from jobs.run.keys.vendor_jobs.job_step import settle_by_jobs  # aiohttp
+
     return settle_by_jobs(
         find_keys(prepared, plan, place, day), lookup, ledger, waits, seed=seed, limit=limit,
         place=place, budgets=plan.budgets,

@@ -3,15 +3,19 @@
 Both requests are parts of one attempt of the row, and each passes the budget and the lease.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.clients.client import Ask, CallFailed
-from jobs.clients.http.http_client import HttpClient
 from jobs.declare.lookup import Key
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
 from jobs.task.lookup.shared_calls import hashable
 from jobs.task.lookup.task_ledger import TaskLedger
+
+if TYPE_CHECKING:
+    from jobs.clients.http.http_client import HttpClient
 
 
 class Repairs:

@@ -4,8 +4,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from jobs.clients.coroutine import CoroutineClient
-from jobs.clients.function import FunctionClient
+from jobs.clients.client import RunsUserCode
 
 
 class UserCode(NamedTuple):
@@ -21,11 +20,7 @@ def user_code_at(frame: FrameType | None) -> UserCode | None:
     below = frame
     while frame is not None:
         client = frame.f_locals.get("self") if frame.f_code.co_argcount else None
-        if (
-            below is not frame
-            and below is not None
-            and isinstance(client, CoroutineClient | FunctionClient)
-        ):
+        if below is not frame and below is not None and isinstance(client, RunsUserCode):
             code = below.f_code
             place = f"{Path(code.co_filename).name}:{below.f_lineno} in {code.co_qualname}"
             step = (

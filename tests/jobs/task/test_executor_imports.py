@@ -48,6 +48,17 @@ def test_what_tasks_run_loads_nothing_that_only_the_driver_has():
     require_light(pickle.dumps([*run_by_tasks, look_around, metrics.count, summarize_part]))
 
 
+@pytest.mark.process
+def test_only_lookups_that_call_over_http_load_its_client():
+    modules = "sys, jobs.run.day, jobs.run.enrich, jobs.task.runner"
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"import {modules}; print('aiohttp' in sys.modules)"],
+        capture_output=True,
+        check=True,
+    )
+    assert loaded.stdout.decode().strip() == "False"
+
+
 @pytest.mark.spark
 def test_a_task_that_reads_the_days_files_loads_nothing_that_only_the_driver_has(
     spark, tmp_path, monkeypatch

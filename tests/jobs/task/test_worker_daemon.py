@@ -19,7 +19,8 @@ from jobs.run.engines.spark_session import session
 
 def look(_):
     import gc, os, sys
-    has_loaded = {"pandas", "pyarrow.parquet", "jobs.task.runner"} <= {*sys.modules}
+    shared = {"pandas", "pyarrow.parquet", "jobs.task.runner", "jobs.clients.http.http_client"}
+    has_loaded = shared <= {*sys.modules}
     import numpy, pyspark
     from pyspark import BarrierTaskContext
     BarrierTaskContext.get().barrier()  # both tasks at once, so in two workers
