@@ -51,7 +51,7 @@ class _Backoff:
     max_delay: float
     multiplier: float
     jitter: float
-    random: Uniform
+    random: Uniform | None  # None: the module, which no pickle holds
     on_result: OnResult | None
     on_exception: OnException | None
 
@@ -67,10 +67,11 @@ class _Backoff:
                 )
             except OverflowError:
                 seconds = self.max_delay
-        return seconds * self.random.uniform(1.0, 1.0 + self.jitter) if self.jitter else seconds
+        chance = random_module if self.random is None else self.random
+        return seconds * chance.uniform(1.0, 1.0 + self.jitter) if self.jitter else seconds
 
 
-NO_RETRY: Final[RetryStrategy] = _Backoff(0, 0.0, 0.0, 1.0, 0.0, random_module, None, None)
+NO_RETRY: Final[RetryStrategy] = _Backoff(0, 0.0, 0.0, 1.0, 0.0, None, None, None)
 """Every call is the only one."""
 
 
@@ -147,9 +148,8 @@ def exponential_backoff(
         raise ValueError(
             f"jitter is the largest relative lengthening of a delay, 0 or more, got {jitter!r}"
         )
-    chance = random_module if random is None else random
     return _Backoff(
-        max_retries, initial_delay, max_delay, multiplier, jitter, chance, on_result, on_exception
+        max_retries, initial_delay, max_delay, multiplier, jitter, random, on_result, on_exception
     )
 
 

@@ -1,3 +1,4 @@
+import pickle
 import random
 
 import pytest
@@ -79,3 +80,17 @@ def test_wrong_numbers_of_a_fixed_delay_are_refused_by_name(wrong):
 def test_wrong_numbers_of_a_backoff_are_refused_by_name(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         exponential_backoff(**{**BACKOFF, **wrong})
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        NO_RETRY,
+        fixed_delay(max_retries=2, delay=3.0, on_exception=bool),
+        exponential_backoff(
+            max_retries=2, initial_delay=1.0, max_delay=9.0, multiplier=2.0, on_exception=bool
+        ),
+    ],
+)
+def test_a_strategy_can_be_sent_to_another_process(strategy):
+    assert pickle.loads(pickle.dumps(strategy)) == strategy
