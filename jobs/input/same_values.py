@@ -75,7 +75,7 @@ def refuse_old_dates(files: Iterable[str]) -> None:
 
 
 def _same(stored: pa.DataType, read: pa.DataType) -> bool:
-    """Return whether `conform` can turn the type that Arrow reads into the one that Spark reads."""
+    """Return whether `conform` can turn Arrow's type of a column into Spark's."""
     of = pa.types
     if isinstance(stored, pa.BaseExtensionType):
         stored = stored.storage_type

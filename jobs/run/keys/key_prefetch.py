@@ -181,7 +181,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         # declare for null keys
         lookups=tuple(replace(plan.lookups[place], on_null_key="skip") for place in places),
         shares=tuple(plan.shares[place] for place in places),
-        # otherwise a task of the rows would take the parts for those of a dead attempt
+        # under the run's id, a task of the rows would read these parts as an earlier attempt's
         ledgers=tuple(
             ledger and replace(ledger, run_id=run_of_keys(ledger.run_id))
             for ledger in (plan.ledgers[place] for place in places)
