@@ -30,7 +30,7 @@ class CheckSpec:
 
 
 def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
-    """Returns every check of a day of this enrichment, in display order.
+    """Return every check of a day of this enrichment, in display order.
 
     A rule without a counterpart in the declaration is absent, so that no check passes without
     judging anything.
@@ -63,7 +63,7 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
 
 
 def named_expectations(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
-    """Returns the user's expectations by check names: `<type>__<column>`, numbered if equal."""
+    """Return the user's expectations by check names: `<type>__<column>`, numbered if equal."""
     named: dict[str, ExpectationFacts] = {}
     for expectation in declared.expectations:
         columns = [

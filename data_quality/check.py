@@ -73,14 +73,14 @@ class Check(ABC):
         return ()
 
     def prepare(self, day: WrittenDay) -> None:  # noqa: B027  # most need nothing
-        """Runs before the first rows."""
+        """Run before the first rows."""
 
     def summarize(self, rows: TaskRows, day: WrittenDay) -> Any:  # noqa: B027  # some judge by what the run counted
-        """Returns the partial result for the rows that it takes."""
+        """Return the partial result for the rows that it takes."""
 
     @abstractmethod
     def finding(self, parts: list[Any], day: WrittenDay) -> Finding:
-        """Returns the finding of the day from `parts`, the results of `summarize`."""
+        """Return the finding of the day from `parts`, the results of `summarize`."""
 
     @property
     def called(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class Check(ABC):
     def judge(
         self, faults: Faults, count: int, *, holds: str, wrong: str, expected: str
     ) -> Finding:
-        """Returns the finding of `count` rows with these faults, which are its evidence."""
+        """Return the finding of `count` rows with these faults, which are its evidence."""
         found = Finding.judged(holds, wrong, faults.count, count, expected)
         return found.with_evidence(faults.evidence, self.declared)
 
@@ -136,13 +136,13 @@ class LookupCheck(Check):
 
 
 def count_outcomes(rows: TaskRows, lookup: LookupFacts) -> Counter[str | None]:
-    """Counts the rows by outcome; None counts those whose status is null."""
+    """Count the rows by outcome; None counts those whose status is null."""
     column = schema.status(lookup.name)
     return rows.once(("outcomes", lookup.name), lambda: Counter(rows.counts_of(column)))
 
 
 def count_values(rows: TaskRows, lookup: LookupFacts) -> Counter[str]:
-    """Counts the values of each answer column in ok rows; a column without a value has 0."""
+    """Count the values of each answer column in ok rows; a column without a value has 0."""
     return rows.once(("values", lookup.name), lambda: _count_values(rows, lookup))
 
 
@@ -158,7 +158,7 @@ def _count_values(rows: TaskRows, lookup: LookupFacts) -> Counter[str]:
 
 
 def total(counts: list[Counter[Any]]) -> Counter[Any]:
-    """Adds counts by key; keeps keys with 0, which Counter's `+` would drop."""
+    """Add counts by key; keep keys with 0, which Counter's `+` would drop."""
     whole: Counter[Any] = Counter()
     for part in counts:
         whole.update(part)

@@ -40,7 +40,7 @@ def check(
     """Judges a day on its run's files before it is published: a verdict per check of the catalogue.
 
     A check that could not run is `not_run`, with the reason, and does not stop the others. Stores
-    no verdict and publishes nothing.
+    no verdict and publish nothing.
 
     Args:
         spark: Evaluates the user's expectations, and the key expressions that `evaluate` cannot.

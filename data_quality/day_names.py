@@ -20,11 +20,11 @@ class DayName:
 
     @classmethod
     def read(cls, day: str) -> Self | None:
-        """Parses a day or an hour; returns None for a partition with a name that the user chose."""
+        """Parse a day or an hour; return None for a partition with a name that the user chose."""
         return cls(dt.date.fromisoformat(day[:10]), day[10:]) if day[0].isdigit() else None
 
     def earlier(self, days: Iterable[int]) -> list[str]:
-        """Returns the names of this day, or hour, so many days earlier; none before the year 1."""
+        """Return the names of this day, or hour, so many days earlier; none before the year 1."""
         number = self.date.toordinal()
         known = (dt.date.fromordinal(number - back) for back in days if back < number)
         return [f"{date}{self.hour}" for date in known]

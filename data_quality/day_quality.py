@@ -18,7 +18,7 @@ class DayQuality:
     batch_checks: str = BATCH_CHECKS
 
     def unready(self, declared: DeclaredFacts) -> str:
-        """Returns a sentence why a declared check is unknown, or why verdicts or the report cannot
+        """Return a sentence why a declared check is unknown, or why verdicts or the report cannot
         be stored; else empty.
         """
         from data_quality import verdict_store
@@ -37,7 +37,7 @@ class DayQuality:
         return ""
 
     def keep(self, record: DayRecord) -> None:
-        """Stores the verdicts of a run. Raises VerdictsRefused with a user-facing sentence."""
+        """Store the verdicts of a run. Raises VerdictsRefused with a user-facing sentence."""
         from data_quality import verdict_store
 
         verdict_store.save(record)

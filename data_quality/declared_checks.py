@@ -22,7 +22,7 @@ IN_CONDITION = re.compile(r"""\bcol\(["'](.*?)["']\)""")
 
 
 def find_wrong_checks(declared: DeclaredFacts, columns: Collection[str] | None) -> list[str]:
-    """Returns a sentence for each declared check that cannot be made.
+    """Return a sentence for each declared check that cannot be made.
 
     Args:
         declared: The declaration.
@@ -33,7 +33,7 @@ def find_wrong_checks(declared: DeclaredFacts, columns: Collection[str] | None) 
 
 
 def wrong_severity(declared: DeclaredFacts) -> str:
-    """Returns why `severities` names no check of the enrichment, in a sentence; else empty."""
+    """Return why `severities` names no check of the enrichment, in a sentence; else empty."""
     try:
         catalogue.checks(declared)
     except ValueError as error:
@@ -44,7 +44,7 @@ def wrong_severity(declared: DeclaredFacts) -> str:
 def wrong_expectations(
     declared: DeclaredFacts, columns: Collection[str] | None, rows: DataFrame | None = None
 ) -> list[str]:
-    """Returns a sentence for each expectation that could not run after the calls.
+    """Return a sentence for each expectation that could not run after the calls.
 
     It imports Great Expectations, which takes seconds, if there are expectations.
 

@@ -17,7 +17,7 @@ _RUN: set[str] = set()  # a stream asks before each batch, and the answer costs 
 
 
 def find_broken(declared: DeclaredFacts, rows: DataFrame) -> list[str]:
-    """Returns a clause for each expectation that fails to run on rows of the output's types.
+    """Return a clause for each expectation that fails to run on rows of the output's types.
 
     Args:
         declared: The declaration.
@@ -69,7 +69,7 @@ def _failed(specs: list[CheckSpec], rows: DataFrame) -> list[str]:
 
 
 def output_types(declared: DeclaredFacts, carried: StructType) -> StructType:
-    """Returns the types of a run's files, for these types of the input."""
+    """Return the types of a run's files, for these types of the input."""
     added = StructType.fromDDL(", ".join(column.ddl for column in output_columns(declared)))
     assert isinstance(added, StructType)  # a list of columns always is
     own = {field.name for field in added}
@@ -77,7 +77,7 @@ def output_types(declared: DeclaredFacts, carried: StructType) -> StructType:
 
 
 def _made_up(field: StructField) -> Column:
-    """Returns a value that fails as little as a value can: a text is a number and a date, too."""
+    """Return a value that fails as little as a value can: a text is a number and a date, too."""
     kind = field.dataType
     if not isinstance(kind, AtomicType):
         return F.lit(None).cast(kind).alias(field.name)

@@ -49,12 +49,12 @@ class Finding:
     def judged(
         cls, holds: str, wrong: str, unexpected_count: int, element_count: int, expected: str
     ) -> Self:
-        """Returns a green finding with `holds` if nothing is unexpected, else red with `wrong`."""
+        """Return a green finding with `holds` if nothing is unexpected, else red with `wrong`."""
         success = unexpected_count == 0
         return cls(success, holds if success else wrong, unexpected_count, element_count, expected)
 
     def with_evidence(self, rows: Iterable[dict[str, Any]], declared: DeclaredFacts) -> Self:
-        """Returns the finding with these rows as evidence; its sentence describes the first row.
+        """Return the finding with these rows as evidence; its sentence describes the first row.
 
         Personal values are hidden: sentences also leave by webhooks.
         """
@@ -66,13 +66,13 @@ class Finding:
 
 
 def personal_columns(declared: DeclaredFacts) -> set[str]:
-    """Returns the columns of personal values, and of errors that may repeat them, in lower case."""
+    """Return the columns of personal values, and of errors that may repeat them, in lower case."""
     hidden = [lookup.name for lookup in declared.lookups if lookup.hidden_key]
     return {*declared.personal, *(of(name) for name in hidden for of in (schema.key, schema.error))}
 
 
 def without_personal(row: Mapping[str, Any], declared: DeclaredFacts) -> dict[str, Any]:
-    """Returns the row without personal values; an error that may repeat them becomes its status."""
+    """Return the row without personal values; an error that may repeat them becomes its status."""
     personal = personal_columns(declared)
     errors = {schema.error(lookup.name) for lookup in declared.lookups}
 
@@ -85,7 +85,7 @@ def without_personal(row: Mapping[str, Any], declared: DeclaredFacts) -> dict[st
 
 
 def identity_columns(declared: DeclaredFacts, names: Collection[str]) -> list[str]:
-    """Returns the columns that identify a row in evidence: the declared row_id if all its columns
+    """Return the columns that identify a row in evidence: the declared row_id if all its columns
     exist and none is personal, else source file and row.
     """
     declared_id = [
@@ -103,7 +103,7 @@ def identity_columns(declared: DeclaredFacts, names: Collection[str]) -> list[st
 
 
 def in_words(row: dict[str, Any]) -> str:
-    """Describes a row of evidence for people: its identity first, the name of its file, no lists,
+    """Describe a row of evidence for people: its identity first, the name of its file, no lists,
     and no numbers that a task gave it.
     """
     texts = [

@@ -31,7 +31,7 @@ class EarlierDay:
     paths: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def column(self, lookup: str, column: str) -> tuple[str | None, int, int]:
-        """Returns a column's path, its rows with a value, and the rows with an answer.
+        """Return a column's path, its rows with a value, and the rows with an answer.
 
         The path is empty if the day has no such column, and None if an older version kept the
         record.
@@ -44,7 +44,7 @@ class EarlierDay:
 
 
 def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, EarlierDay]:
-    """Returns the published days among the last DAYS_OF_HISTORY.
+    """Return the published days among the last DAYS_OF_HISTORY.
 
     For an hour, 2013-01-10T05Z, the earlier days are the same hour of those days; a partition with
     a name has none.
@@ -60,7 +60,7 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, Earl
 def published_day(
     enrichment: str, day: str, runs: Path = RUNS, *, table: str | None = None
 ) -> EarlierDay | None:
-    """Returns what the records say of a day as it is published; None if it never was.
+    """Return what the records say of a day as it is published; None if it never was.
 
     Args:
         enrichment: The enrichment's name.
@@ -92,7 +92,7 @@ def published_day(
 
 
 def _sketches(published: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Returns the sketches by lookup and column: a replayed day has only a few answers by call."""
+    """Return the sketches by lookup and column: a replayed day has only a few answers by call."""
     found: dict[str, dict[str, Any]] = {}
     for record in published:
         for lookup, picture in record.get("pictures", {}).items():
@@ -109,7 +109,7 @@ def _declared(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Reads a record; empty if a power cut tore it, so that only this day is missing."""
+    """Read a record; empty if a power cut tore it, so that only this day is missing."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         DayMetrics.from_dict(record["figures"])

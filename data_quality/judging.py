@@ -56,7 +56,7 @@ class Judging:
         self.pictures: dict[str, Any] = {}
 
     def findings(self) -> dict[str, Finding]:
-        """Returns the findings by check name.
+        """Return the findings by check name.
 
         If files that no run should write break a check, its finding is red. If a check cannot run
         for another reason, its finding says so.
@@ -94,7 +94,7 @@ class Judging:
     def _summarize(
         self, parallel: Map, reads: Iterable[Read], readers: Sequence[Reader]
     ) -> list[list[Any]]:
-        """Returns the results of each reader for all parts."""
+        """Return the results of each reader for all parts."""
         reads, day = list(reads), self._day
         in_driver = [
             reader for reader in readers if day.tasks is None or getattr(reader, "in_driver", False)
@@ -122,7 +122,7 @@ class Judging:
         return finding if isinstance(finding, Finding) else self._broken(finding)
 
     def _broken(self, error: Exception) -> Finding:
-        """Returns a red finding, because files that no run should write broke the check.
+        """Return a red finding, because files that no run should write broke the check.
 
         An error of a disk proves nothing about the files: the finding is then that the check did
         not run.
@@ -133,7 +133,7 @@ class Judging:
         return Finding(False, f"the files cannot be judged: {message(error)}", count, count)
 
     def _refused(self, check: Check) -> Finding | None:
-        """Returns the finding of a check that cannot read the rows, else None."""
+        """Return the finding of a check that cannot read the rows, else None."""
         count = self._day.output.rows
         if wrong := self._day.output.wrong(check.needs):
             return Finding(False, wrong, count, count, check.promise)
@@ -152,7 +152,7 @@ def judge(specs: Sequence[CheckSpec], day: WrittenDay) -> QualityResult:
 
 @contextmanager
 def _parallel_map(day: WrittenDay) -> Iterator[Map]:
-    """Yields a `map` that uses threads; for few rows a plain `map`, because threads take longer."""
+    """Yield a `map` that uses threads; for few rows a plain `map`, because threads take longer."""
     if day.output.rows <= FEW_ROWS:
         yield map
         return
@@ -161,7 +161,7 @@ def _parallel_map(day: WrittenDay) -> Iterator[Map]:
 
 
 def summarize_part(read: Read, readers: Sequence[Reader], day: WrittenDay) -> list[Any]:
-    """Returns the result of each reader for a part, or the error that stopped the reader."""
+    """Return the result of each reader for a part, or the error that stopped the reader."""
     rows = guarded(read)
     if isinstance(rows, Exception):
         return [rows] * len(readers)
@@ -171,6 +171,6 @@ def summarize_part(read: Read, readers: Sequence[Reader], day: WrittenDay) -> li
 def summarize_in_tasks(
     tasks: Tasks, reads: Sequence[Read], readers: Sequence[Reader], day: WrittenDay
 ) -> list[list[Any]]:
-    """Returns the results of all readers for each part, computed in tasks."""
+    """Return the results of all readers for each part, computed in tasks."""
     day_of_tasks = replace(day.for_tasks(), stored=None)
     return tasks.run(lambda read, _facts: summarize_part(read, readers, day_of_tasks), reads)

@@ -6,7 +6,7 @@ from jobs.schema.records import DayRecord, DeclaredFacts
 
 
 def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
-    """Returns the cure of a held-back day.
+    """Return the cure of a held-back day.
 
     Args:
         record: The run of the day.
@@ -22,7 +22,7 @@ def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
 
 
 def next_step(record: DayRecord) -> str:
-    """Returns sentences for the reader of the day's report, under any scheduler."""
+    """Return sentences for the reader of the day's report, under any scheduler."""
     name, day = record.facts.declared.enrichment, record.facts.day
     again = (
         f"run the day again: `tidegate run {name} --day {day}`, the job {name}_nightly in Dagster, "

@@ -17,7 +17,7 @@ OF_GREAT_EXPECTATIONS = ("altair", "scipy.stats", "scipy.sparse")
 
 
 def import_when_used(*names: str) -> None:
-    """Imports these modules on first use; modules that are already imported stay."""
+    """Import these modules on first use; modules that are already imported stay."""
     for name in names:
         sys.modules.setdefault(name, _WhenUsed(name))
 

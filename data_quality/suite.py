@@ -94,7 +94,7 @@ class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
 def validate(
     specs: Sequence[CheckSpec], judge: Judge, frame: DataFrame | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Validates a day.
+    """Validate a day.
 
     Args:
         specs: The checks.
@@ -131,7 +131,7 @@ def _build_expectation(spec: CheckSpec, judge: str) -> Any:
 
 
 def find_exception(info: dict[str, Any]) -> str | None:
-    """Returns the message of the exception that stopped a check, which is nested by metric."""
+    """Return the message of the exception that stopped a check, which is nested by metric."""
     if "raised_exception" in info:
         text = info["exception_message"] or ""
         cause = CAUSE.search(text)

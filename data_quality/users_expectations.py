@@ -35,7 +35,7 @@ _SPARK = object.__new__(SparkDFExecutionEngine)  # asked for its rules only, whi
 
 
 def make_expectation(wanted: ExpectationFacts, common: Mapping[str, Any]) -> Any:
-    """Returns the expectation with these further fields, or why it is refused."""
+    """Return the expectation with these further fields, or why it is refused."""
     kind = _find_kind(wanted.type)
     if kind is None:
         return f"Great Expectations has no {wanted.type}"
@@ -51,7 +51,7 @@ def make_expectation(wanted: ExpectationFacts, common: Mapping[str, Any]) -> Any
 
 
 def find_refusal(wanted: ExpectationFacts) -> str:
-    """Returns why Great Expectations refuses a declared expectation; else empty."""
+    """Return why Great Expectations refuses a declared expectation; else empty."""
     made = make_expectation(wanted, {})
     return made if isinstance(made, str) else ""
 
@@ -63,7 +63,7 @@ def is_of_rows(spec: CheckSpec) -> bool:
 
 
 def _find_kind(name: str) -> Any:
-    """Returns the class of an expectation; None if Great Expectations has none of this name."""
+    """Return the class of an expectation; None if Great Expectations has none of this name."""
     return _KINDS.get(str(name).replace("_", "").lower())
 
 
@@ -73,7 +73,7 @@ def _value_set(made: Any) -> list[Any]:
 
 
 def _require_able(made: Any, given: Mapping[str, Any]) -> None:
-    """Raises ValueError for what Great Expectations takes and judges wrongly, or not in Spark."""
+    """Raise ValueError for what Great Expectations takes and judges wrongly, or not in Spark."""
     if made.suite_parameter_options:
         raise ValueError("write the value instead of a $PARAMETER")
     _require_bounds(made, given)
@@ -104,7 +104,7 @@ def _require_bounds(made: Any, given: Mapping[str, Any]) -> None:
 
 
 def _find_broken(pattern: str) -> str:
-    """Returns what breaks a pattern in Java and Python alike; else empty."""
+    """Return what breaks a pattern in Java and Python alike; else empty."""
     try:
         with warnings.catch_warnings(action="error"):  # a `[` in a set, which Java reads otherwise
             re.compile(pattern)

@@ -41,7 +41,7 @@ class VerdictsRefused(Exception):  # noqa: N818  # what happened
 
 
 def require(url: str | None = None) -> None:
-    """Checks that verdicts can be stored, before a run makes any. Raises VerdictsRefused."""
+    """Check that verdicts can be stored, before a run makes any. Raises VerdictsRefused."""
     with _transaction(url) as connection:
         connection.execute(sa.delete(VERDICTS).where(sa.false()))
         no_row = sa.select(*VERDICTS.c).where(sa.false())
@@ -49,7 +49,7 @@ def require(url: str | None = None) -> None:
 
 
 def save(record: DayRecord, url: str | None = None) -> int:
-    """Replaces the stored verdicts of a run; returns their number. Raises VerdictsRefused."""
+    """Replace the stored verdicts of a run; return their number. Raises VerdictsRefused."""
     facts = record.facts
     of_the_run = {"enrichment": facts.declared.enrichment, "day": facts.day, "run_id": facts.run_id}
     rows = [
@@ -80,7 +80,7 @@ def save(record: DayRecord, url: str | None = None) -> int:
 
 @contextlib.contextmanager
 def _transaction(url: str | None) -> Iterator[sa.Connection]:
-    """Opens a transaction. Raises VerdictsRefused for any error of the database or its driver."""
+    """Open a transaction. Raises VerdictsRefused for any error of the database or its driver."""
     url = url or os.environ.get(URL) or DEFAULT_URL
     try:
         path = sa.make_url(url).database
@@ -104,7 +104,7 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
 
 
 def _require_table(connection: sa.Connection) -> None:
-    """Creates the table only if it is missing, because a role may lack the right to create it."""
+    """Create the table only if it is missing, because a role may lack the right to create it."""
     if not sa.inspect(connection).has_table(VERDICTS.name):
         if (
             connection.dialect.name == "postgresql"
@@ -121,5 +121,5 @@ def _shown(url: str) -> str:
 
 
 def _storable(text: str) -> str:
-    """Returns the text without NUL, which PostgreSQL rejects, and without lone surrogates."""
+    """Return the text without NUL, which PostgreSQL rejects, and without lone surrogates."""
     return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()

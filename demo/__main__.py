@@ -27,7 +27,7 @@ DAYS = ("2013-01-10", "2013-01-11", "2013-01-12")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the demo. Exit status: 0 if all days are published, 1 otherwise, 130 after Ctrl-C."""
+    """Run the demo. Exit status: 0 if all days are published, 1 otherwise, 130 after Ctrl-C."""
     options = _options(arguments)
     days = [day.isoformat() for day in options.days]
     try:
@@ -79,7 +79,7 @@ def _step(number: int, title: str, work: Callable[[], str]) -> None:
 
 
 def check_environment() -> str:
-    """Raises RuntimeError if Java is missing or too old."""
+    """Raise RuntimeError if Java is missing or too old."""
     if missing := java_missing():
         raise RuntimeError(missing)
     return (

@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def airflow_environment(home: Path, port: str) -> dict[str, str]:
-    """Returns the environment of an Airflow for a single person on this machine: its page on
+    """Return the environment of an Airflow for a single person on this machine: its page on
     loopback, without a login.
     """
     return {

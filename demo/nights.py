@@ -20,7 +20,7 @@ LOOK_EVERY = 0.1  # s
 
 
 def find_record(end: RunEnd, enrichment: str) -> DayRecord | None:
-    """Returns this run's record, if any; a retry by Dagster has the run's id and a number."""
+    """Return this run's record, if any; a retry by Dagster has the run's id and a number."""
     of_day = run_records.load(enrichment, end.day)
     return next(
         (record for record in reversed(of_day) if record.facts.run_id.startswith(end.run_id)),
@@ -39,7 +39,7 @@ class Nights:
     def run(
         self, days: Sequence[str], watch: Callable[[str, Mapping[str, Any]], bool]
     ) -> list[RunEnd]:
-        """Runs the days until a day fails, and reports the current day's progress to `watch`.
+        """Run the days until a day fails, and report the current day's progress to `watch`.
 
         If `watch` returns True, kills Dagster, Spark and its workers with -9, as a power cut would.
         """

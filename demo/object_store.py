@@ -33,7 +33,7 @@ def run_on_store(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def s3_server(output: IO[bytes] | int = subprocess.DEVNULL) -> Iterator[str]:
-    """Yields a running server's address. output: gets its log. Raises RuntimeError."""
+    """Yield a running server's address. output: gets its log. Raises RuntimeError."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

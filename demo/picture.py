@@ -14,7 +14,7 @@ text { font: 15px system-ui, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; f
 
 
 def draw(tidegate: Tally, by_hand: Tally) -> str:
-    """Returns an SVG of two runs with the same crash: each key once, and keys asked again."""
+    """Return an SVG of two runs with the same crash: each key once, and keys asked again."""
     bars = {"Tidegate": tidegate, "hand-written gather": by_hand}
     pixel = (WIDTH - LEFT - 150) / max(one.distinct_keys + one.asked_twice for one in bars.values())
     height = TOP + len(bars) * (BAR + GAP)
@@ -36,7 +36,7 @@ def draw(tidegate: Tally, by_hand: Tally) -> str:
 
 
 def describe(tidegate: Tally, by_hand: Tally) -> str:
-    """Returns the picture in a sentence."""
+    """Return the picture in a sentence."""
     return (
         f"A run killed in the middle and started again asks {tidegate.asked_twice:,} keys twice, a "
         f"hand-written gather {by_hand.asked_twice:,}"

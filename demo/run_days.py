@@ -40,7 +40,7 @@ def run_days(
     tell: Callable[[RunEnd], None],
     config: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Runs days until a day fails. Returns True if all succeeded.
+    """Run days until a day fails. Returns True if all succeeded.
 
     Args:
         job: The nightly job.
@@ -69,7 +69,7 @@ def run_days(
 
 
 def list_under_job(instance: dg.DagsterInstance, run_id: str, job: str) -> None:
-    """Makes Dagster's pages show the run under its job as soon as it begins, as if the workspace
+    """Make Dagster's pages show the run under its job as soon as it begins, as if the workspace
     had started it. A run in process has no origin, and without an origin the Overview shows no run
     at all.
     """
@@ -99,7 +99,7 @@ def _why_not(result: dg.ExecuteInProcessResult) -> tuple[str, str]:
 
 
 def _root_cause(error: Any) -> str:
-    """Returns the first error: Dagster wraps a step's exception, again after a second try."""
+    """Return the first error: Dagster wraps a step's exception, again after a second try."""
     while error is not None and error.cause is not None:
         error = error.cause
     lines = error.message.strip().splitlines() if error else []

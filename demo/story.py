@@ -25,7 +25,7 @@ LEGEND = """\
 
 
 def heading(number: int, title: str) -> str:
-    """Returns the beginning of a step's line; only spaces if the step continues."""
+    """Return the beginning of a step's line; only spaces if the step continues."""
     return f"[{number}/5] {title:<14}" if title else " " * 20
 
 

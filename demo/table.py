@@ -61,7 +61,7 @@ def _line(
 
 
 def checks_in_words(record: DayRecord) -> str:
-    """Returns `18 passed`, or with other results `16 passed, 1 failed, 1 not run`."""
+    """Return `18 passed`, or with other results `16 passed, 1 failed, 1 not run`."""
     counts = Counter(verdict.status for verdict in record.verdicts)
     return (
         ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.most_common())

@@ -33,7 +33,7 @@ class Watch:
         self._moves = sys.stdout.isatty()
 
     def __call__(self, day: str, event: Mapping[str, Any]) -> bool:
-        """Updates the line; returns True if the run should be killed now."""
+        """Update the line; return True if the run should be killed now."""
         if day != self._day:
             self.end()
             self._day, self._progress = day, {}

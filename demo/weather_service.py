@@ -263,11 +263,11 @@ class WeatherService:
         self._port = int(ready.rpartition(":")[2])
 
     def stop(self) -> int:
-        """Ends the service by SIGTERM and returns its exit code; idempotent."""
+        """End the service by SIGTERM and return its exit code; idempotent."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
-        """Ends the service by SIGKILL, with its running calls."""
+        """End the service by SIGKILL, with its running calls."""
         return self._end(signal.SIGKILL)
 
     def calls(self) -> tuple[Call, ...]:
@@ -288,7 +288,7 @@ class WeatherService:
 def running(
     data: Path, log: Path, *, port: int = 0, faults: str = "none", scale: float = 1.0, seed: int = 0
 ) -> Iterator[WeatherService]:
-    """Runs the service for the block.
+    """Run the service for the block.
 
     `data` is the folder of weather.parquet; faults and scale are as on the command line, except
     that faults are off.

@@ -191,7 +191,7 @@ def plus_zero(column: pa.Array) -> pa.Array:
 
 
 def differ(one: pa.Array, other: pa.Array) -> Flags:
-    """The rows in which two columns differ. Nulls are equal."""
+    """Return the rows in which two columns differ. Nulls are equal."""
     plain = not pa.types.is_nested(one.type) and not pa.types.is_floating(one.type)
     if plain and one.type == other.type and one.equals(other):  # which needs no digest
         return np.zeros(len(one), np.bool_)
@@ -200,10 +200,9 @@ def differ(one: pa.Array, other: pa.Array) -> Flags:
 
 
 def digest(columns: Iterable[pa.Array]) -> Numbers:
-    """A 64-bit digest of each row over these columns in order: different values have different
-    digests.
+    """Return a 64-bit digest of each row over these columns in order, the same in every process.
 
-    It is the same in every process.
+    Different values have different digests.
     """
     found: Numbers = np.zeros(1, np.uint64)
     for column in columns:
@@ -212,7 +211,7 @@ def digest(columns: Iterable[pa.Array]) -> Numbers:
 
 
 def _mixed(numbers: Numbers) -> Numbers:
-    """The finalizer of splitmix64: one to one, every bit changes about half of all bits."""
+    """Return the finalizer of splitmix64: one to one, every bit changes about half of all bits."""
     numbers = numbers + _ABSENT
     for shift, factor in _MIX:
         numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
@@ -301,7 +300,7 @@ def _digest_items(column: pa.Array) -> Numbers:
 
 
 def _as_list(column: pa.Array) -> pa.Array:
-    """A map as the list of its entries."""
+    """Return a map as the list of its entries."""
     return column.cast(pa.list_(_entry(column.type))) if pa.types.is_map(column.type) else column
 
 

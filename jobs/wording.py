@@ -19,13 +19,13 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 
 def requested(calls: int, jobs: int) -> str:
-    """`8 calls`, `3 jobs` or `8 calls, 3 jobs`; `0 calls` without either."""
+    """Return `8 calls`, `3 jobs` or `8 calls, 3 jobs`; `0 calls` without either."""
     both = ((calls, "call"), (jobs, "job"))
     return ", ".join(counted(*one) for one in both if one[0]) or counted(0, "call")
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """`a, b and 3 more`."""
+    """Return `a, b and 3 more`."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 

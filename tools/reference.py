@@ -52,7 +52,7 @@ REQUIRED = "required"
 
 
 def page() -> str:
-    """The whole page, as Markdown."""
+    """Return the whole page, as Markdown."""
     lines = [HEAD]
     for title, names in SECTIONS:
         lines.append(f"## {title}\n")
@@ -67,7 +67,7 @@ def declared_classes() -> list[type]:
 
 
 def described(declared: type) -> dict[str, str]:
-    """What each field of a declaration is, by its name: from the Attributes of the class's
+    """Return what each field of a declaration is, by its name: from the Attributes of the class's
     docstring.
     """
     named = dict.fromkeys((field.name for field in _own_fields(declared)), "")
@@ -115,7 +115,7 @@ def _kinds(declared: type) -> dict[str, Any]:
 
 
 def _docstring(declared: type) -> tuple[str, str]:
-    """What a docstring says about the class, and its Attributes."""
+    """Return what a docstring says about the class, and its Attributes."""
     about, _, attributes = inspect.cleandoc(declared.__doc__ or "").partition("\n\nAttributes:\n")
     return about, attributes
 

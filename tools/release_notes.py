@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def notes(version: str, changelog: str, declared: str) -> str:
-    """The section of a version.
+    """Return the section of a version.
 
     Raises:
         ValueError: The version differs from pyproject.toml's, or the changelog says nothing of it.

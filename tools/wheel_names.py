@@ -40,7 +40,7 @@ class BuildWithOwnNames(build_py):  # type: ignore[misc]
 
 
 def with_inner_names(source: str) -> str:
-    """The source with the names of the wheel in its imports.
+    """Return the source with the names of the wheel in its imports.
 
     Raises:
         ValueError: An import binds the name of an inner package itself, as `import jobs.schema`

@@ -117,7 +117,7 @@ class AnswersInRange(LookupCheck):
     def _too_many_nulls(
         self, parts: list[dict[str, Faults]], answers: int, expected: str, day: WrittenDay
     ) -> Finding | None:
-        """Returns a red finding if a column has too many nulls, as a share of the whole table."""
+        """Return a red finding if a column has too many nulls, as a share of the whole table."""
         kept = self._kept_nulls(day)
         for column, tolerated in self.lookup.null_share:
             nulls = Faults.together(part[column] for part in parts)
@@ -134,7 +134,7 @@ class AnswersInRange(LookupCheck):
         return None
 
     def _kept_nulls(self, day: WrittenDay) -> Counter[str]:
-        """Counts answers (as `ok`) and nulls by column in rows that are published unchanged."""
+        """Count answers (as `ok`) and nulls by column in rows that are published unchanged."""
         columns, found = [column for column, _ in self.lookup.null_share], Counter[str]()
         for kept in day.kept_rows([self.status, *columns]) if columns else ():
             answered = kept.filter(pc.equal(kept[self.status], "ok"))

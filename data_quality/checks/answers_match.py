@@ -119,7 +119,7 @@ class AnswersMatch(LookupCheck):
         return wrong | self._is_skip_wrong(rows) | self._is_time_wrong(rows, facts)
 
     def _is_skip_wrong(self, rows: TaskRows) -> Flags:
-        """Returns the rows that were skipped with a key, or not skipped without a key."""
+        """Return the rows that were skipped with a key, or not skipped without a key."""
         has_no_key = rows.is_null(self.key)
         for part in rows.column(self.key).flatten():
             has_no_key = has_no_key | part.is_null().to_numpy(zero_copy_only=False)
@@ -127,7 +127,7 @@ class AnswersMatch(LookupCheck):
         return wrong & rows.one_of(self.status, *OUTCOMES)
 
     def _is_time_wrong(self, rows: TaskRows, facts: DayFacts) -> Flags:
-        """Returns the rows whose answer has no time, or a time at which it cannot have come."""
+        """Return the rows whose answer has no time, or a time at which it cannot have come."""
         answered_at, calls = rows.numbers(self.answered_at), rows.calls(self.lookup.name)
         has_answer = rows.one_of(self.status, *HAS_ANSWER, "miss")
         has_call_answer = rows.one_of(self.status, "ok", "miss")  # no fallback
@@ -196,7 +196,7 @@ class AnswersMatch(LookupCheck):
     def _rows_at_fault(
         self, wrong: WrongRows, kind: str, shown: list[str], day: WrittenDay
     ) -> list[Faults]:
-        """Returns the first rows of these groups, which are the first rows at fault."""
+        """Return the first rows of these groups, which are the first rows at fault."""
         if not wrong.count:
             return []
         chosen = np.array([*wrong.pairs], np.uint64)
@@ -254,7 +254,7 @@ class AnswersMatch(LookupCheck):
 
     # -- the answer against the stored answer, or against answers of equal rows --------------------
     def _compared(self, groups: list[StoredGroups], day: WrittenDay) -> Compared:
-        """Compares the answers with the stored answers, some keys and times after the others."""
+        """Compare the answers with the stored answers, some keys and times after the others."""
         stored, lookup = day.stored, self.lookup
 
         def compared(between: Between) -> Compared:

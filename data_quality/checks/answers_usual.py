@@ -70,7 +70,7 @@ class AnswersUsual(LookupCheck):
         return Finding(held, text, count, answers, f"{low:.4f} .. {high:.4f}")
 
     def _earlier(self, column: str, now: Sketch, day: WrittenDay) -> list[Sketch]:
-        """Returns the sketches of the column on earlier days, oldest first."""
+        """Return the sketches of the column on earlier days, oldest first."""
         days = [earlier.sketches.get(self.lookup.name, {}) for earlier in day.earlier.values()]
         known = [sketches[column] for sketches in reversed(days) if column in sketches]
         return [

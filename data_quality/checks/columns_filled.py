@@ -75,7 +75,7 @@ class ColumnsFilled(LookupCheck):
         return Finding(False, text, answers, answers)
 
     def _lost(self, column: str, answers: int, day: WrittenDay) -> str:
-        """Returns which values a column without values had; empty if that proves no loss."""
+        """Return which values a column without values had; empty if that proves no loss."""
         for name, published in self._published(day):
             path, values, of = published.column(self.lookup.name, column)
             expected = answers * values / of if of else 0.0
@@ -103,13 +103,13 @@ class ColumnsFilled(LookupCheck):
         return f" by the path {path}" if self.lookup.kind == "http" else ""
 
     def _published(self, day: WrittenDay) -> list[tuple[str, EarlierDay]]:
-        """Returns the day as it is published, and the last day before it."""
+        """Return the day as it is published, and the last day before it."""
         same = [] if day.published is None else [(day.facts.day, day.published)]
         return [*same, *list(day.earlier.items())[:1]]
 
 
 def _is_sample(answers: int, day: WrittenDay) -> bool:
-    """Returns whether the answers represent the table: a few changed rows beside many kept rows may
+    """Return whether the answers represent the table: a few changed rows beside many kept rows may
     be of a kind that never has a value.
     """
     return answers > day.rows_kept

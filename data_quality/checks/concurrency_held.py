@@ -112,7 +112,7 @@ class ConcurrencyHeld(LookupCheck):
                 before = allowed
 
     def _allowed_attempts(self, share: int) -> int:
-        """Returns the share; with batches, the keys of so many full requests plus a batch."""
+        """Return the share; with batches, the keys of so many full requests plus a batch."""
         size = self.lookup.batch_size
         return share if size == 1 or not share else (share + 1) * size
 
@@ -180,7 +180,7 @@ class ConcurrencyHeld(LookupCheck):
         return largest
 
     def _given_too_much(self, facts: DayFacts) -> str | None:
-        """Returns a sentence if the shares together ever exceeded their first sum."""
+        """Return a sentence if the shares together ever exceeded their first sum."""
         now: dict[tuple[int, int | None], int] = {
             (task, None): share for task, share in enumerate(facts.shares[self.number])
         }
@@ -197,7 +197,7 @@ class ConcurrencyHeld(LookupCheck):
 
 
 def _given_to_writers(facts: DayFacts) -> Iterator[ShareGiven]:
-    """Yields the shares of the attempts that wrote the day's files."""
+    """Yield the shares of the attempts that wrote the day's files."""
     for given in facts.shares_given:
         if not facts.attempts or given.attempt == facts.attempts[given.task]:
             yield given
@@ -222,7 +222,7 @@ class InFlight:
         return self._at(np.nan_to_num(starts).astype(np.int64) * 2 + 1)
 
     def _at(self, edges: Places) -> tuple[Places, Places]:
-        """Returns the numbers in flight and allowed at these moments."""
+        """Return the numbers in flight and allowed at these moments."""
         begun = np.searchsorted(self.starts, edges, "right")
         ended = np.searchsorted(self._ends, edges, "right")
         share = self._allowed[np.searchsorted(self._since, edges, "right") - 1]
@@ -230,7 +230,7 @@ class InFlight:
 
 
 def _each_once(rows: TaskRows, calls: Calls) -> Places:
-    """Returns the first of the rows with the same identity and attempts."""
+    """Return the first of the rows with the same identity and attempts."""
     file = rows.column(SOURCE_FILE)
     codes = (
         (file if hasattr(file, "indices") else file.dictionary_encode())

@@ -23,7 +23,7 @@ class ErrorsTolerated(ToleranceCheck):
         return self.declared.error_tolerance
 
     def causes(self, day: WrittenDay) -> str:
-        """Returns the three commonest errors without numbers and ids, so that '500 for key 1717'
+        """Return the three commonest errors without numbers and ids, so that '500 for key 1717'
         and '500 for key 1818' count together. Of a personal key, which an error may repeat, only
         the HTTP status is counted.
         """

@@ -39,14 +39,14 @@ class EventTimeCheck(Check):
 
     @abstractmethod
     def judged(self, rows: TaskRows, marks: TrueMarks) -> Marked:
-        """Compares the rows of a task with the true marks."""
+        """Compare the rows of a task with the true marks."""
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> Marked:
         return self.judged(rows, rows.once("marks", lambda: true_marks(rows, self.event_time)))
 
     @abstractmethod
     def compared(self, parts: list[Any]) -> Finding:
-        """Makes the finding of tasks without gaps."""
+        """Make the finding of tasks without gaps."""
 
     def finding(self, parts: list[Any], _day: WrittenDay) -> Finding:
         """Leaves out tasks with lost rows, without which every later row would look wrong."""

@@ -82,7 +82,7 @@ class EveryRowOnce(Check):
         return self._named(wrong, parts, day)
 
     def _named(self, paths: list[str], parts: list[dict[str, Runs]], day: WrittenDay) -> Finding:
-        """Reads the rows of each of these input files again."""
+        """Read the rows of each of these input files again."""
         places = [
             name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in day.output.columns.names
         ]
@@ -138,7 +138,7 @@ def _numbers(rows: TaskRows) -> Places:
 
 
 def _gathered(path: str, reads: list[Callable[[], TaskRows]], places: list[str]) -> Floats:
-    """Returns the row numbers of an input file that these parts have, with these columns."""
+    """Return the row numbers of an input file that these parts have, with these columns."""
     found = [np.zeros((0, 1 + len(places)))]
     for read in reads:
         task = read()

@@ -10,7 +10,7 @@ from jobs.schema.columns import SEGMENT
 
 
 def gone_back(values: Floats, among: Places | None = None) -> Flags:
-    """Returns where a value is missing, or smaller than the value before it.
+    """Return where a value is missing, or smaller than the value before it.
 
     Args:
         values: A column of a task's rows, in the order of the files.
@@ -21,7 +21,7 @@ def gone_back(values: Floats, among: Places | None = None) -> Flags:
 
 
 def _neighbour(values: Floats, distance: int, among: Places | None) -> Floats:
-    """Returns for each row the value `distance` rows before it in its group (after it, if
+    """Return for each row the value `distance` rows before it in its group (after it, if
     negative); NaN at the group's edge.
     """
     order = np.arange(len(values)) if among is None else np.argsort(among, kind="stable")
@@ -39,7 +39,7 @@ def _neighbour(values: Floats, distance: int, among: Places | None) -> Floats:
 
 
 def out_of_place(check: Check, rows: TaskRows, column: str, among: Places | None = None) -> Faults:
-    """Returns the rows to remove to restore the order: at each drop, the row before or after it.
+    """Return the rows to remove to restore the order: at each drop, the row before or after it.
 
     The row after the drop is late if the next row continues from before the drop; otherwise the row
     before is early.

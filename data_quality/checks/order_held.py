@@ -77,7 +77,7 @@ class OrderHeld(Check):
         )
 
     def _among(self, rows: TaskRows) -> Places | None:
-        """Returns equal numbers for rows that must keep their mutual order; None if all must."""
+        """Return equal numbers for rows that must keep their mutual order; None if all must."""
         if not self.key:
             return None
         numbers = digest([rows.column(SEGMENT), *(rows.column(name) for name in self.key)])

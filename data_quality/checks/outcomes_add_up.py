@@ -73,7 +73,7 @@ class OutcomesAddUp(Check):
     def _as_the_run_counted(
         self, found: Finding, by_lookup: dict[str, Counter[Any]], day: WrittenDay
     ) -> Finding | None:
-        """Returns a red finding if files and run differ in a count and the rows are right."""
+        """Return a red finding if files and run differ in a count and the rows are right."""
         for lookup in day.metrics.lookups if found.success and day.metrics else ():
             for outcome, count in lookup.outcomes.items():
                 if (in_files := by_lookup.get(lookup.name, Counter())[outcome]) != count:
@@ -88,7 +88,7 @@ class OutcomesAddUp(Check):
 
 
 def _contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
-    """Returns the rows whose outcome contradicts their source or calls."""
+    """Return the rows whose outcome contradicts their source or calls."""
     status, source = schema.status(lookup.name), schema.source(lookup.name)
     called, no_source = rows.calls(lookup.name).counts > 0, rows.is_null(source)
     wrong = ~rows.one_of(status, *OUTCOMES) | rows.is_null(schema.attempts(lookup.name))
@@ -117,7 +117,7 @@ def _has_unread_key(rows: TaskRows, lookup: LookupFacts) -> Flags:
 
 
 def _error_contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
-    """Returns the rows whose error is missing, or is of another outcome or number of attempts."""
+    """Return the rows whose error is missing, or is of another outcome or number of attempts."""
     status, source, column = (
         schema.status(lookup.name),
         schema.source(lookup.name),

@@ -41,7 +41,7 @@ class ToleranceCheck(LookupCheck):
         return self.declared.find_choice(self.lookup)
 
     def failures(self, rows: TaskRows) -> Flags:
-        """Returns which rows failed; not those to which a later vendor of a waterfall answered."""
+        """Return which rows failed; not those to which a later vendor of a waterfall answered."""
         choice, outcomes = self.choice, self.outcomes
         if choice is None:
             return rows.one_of(self.status, *outcomes)
@@ -79,5 +79,5 @@ class ToleranceCheck(LookupCheck):
         return found.with_evidence(wrong.evidence, self.declared)
 
     def causes(self, _day: WrittenDay) -> str:
-        """Returns text to append to the sentence of a red check."""
+        """Return text to append to the sentence of a red check."""
         return ""

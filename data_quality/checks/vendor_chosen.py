@@ -93,7 +93,7 @@ class VendorChosen(Check):
     def _choose(
         self, rows: TaskRows, answered: list[Flags], accepted: list[Flags]
     ) -> tuple[Places, Places]:
-        """Returns by row the number of the vendor whose answer counts, or NOBODY, and of the vendor
+        """Return by row the number of the vendor whose answer counts, or NOBODY, and of the vendor
         whose status does.
         """
         answer, status = np.full(len(rows), NOBODY), np.full(len(rows), NOBODY)
@@ -113,7 +113,7 @@ class VendorChosen(Check):
         return answer, status
 
     def _accepts(self, rows: TaskRows, day: WrittenDay, text: str) -> Flags:
-        """Returns the rows for which the SQL of `accept` is true."""
+        """Return the rows for which the SQL of `accept` is true."""
         names = [name for name in rows.names if name.lower() in text.lower()]
         table = pa.table({name: as_plain(rows.column(name)) for name in names or rows.names[:1]})
         values = day.evaluate(text, table) if day.evaluate else None
@@ -123,7 +123,7 @@ class VendorChosen(Check):
         return found
 
     def _differs(self, rows: TaskRows, name: str, sources: list[str], chosen: Places) -> Flags:
-        """Returns the rows whose value is not that of the chosen vendor's column."""
+        """Return the rows whose value is not that of the chosen vendor's column."""
         count, columns = len(rows), [as_plain(rows.column(source)) for source in sources]
         taken = pa.concat_arrays(columns).take(
             pa.array(np.maximum(chosen, 0) * count + np.arange(count), mask=chosen < 0)

@@ -147,7 +147,7 @@ class WindowsHold(Check):
         return found.with_evidence(differing[:ROWS_OF_EVIDENCE], self.declared)
 
     def _arrived(self, parts: list[Part], day: WrittenDay) -> tuple[Arrived, pa.Table, Places]:
-        """Returns all rows in their order of arrival, with their keys and identities."""
+        """Return all rows in their order of arrival, with their keys and identities."""
         places = {path: place for place, path in enumerate(day.input.counts)}
         empty = np.zeros(0, np.int64)
         files = [
@@ -174,7 +174,7 @@ class WindowsHold(Check):
     def _differing(
         self, arrived: Arrived, keys: pa.Table, made: WrittenWindows
     ) -> Iterator[dict[str, Any]]:
-        """Yields the windows, or firings, that only the rows make or only the files have."""
+        """Yield the windows, or firings, that only the rows make or only the files have."""
         recomputed = find_windows(arrived, self.window)
         first = pa.array(recomputed.first, pa.int64())
         columns = {name: keys[name].take(first) for name in self.window.key}
@@ -207,7 +207,7 @@ class WindowsHold(Check):
 
 
 def _identity(places: Places, numbers: Places) -> Places:
-    """Returns a number made from a file's place and a row's number, in the order of arrival."""
+    """Return a number made from a file's place and a row's number, in the order of arrival."""
     return (places << 40) + numbers
 
 
@@ -241,13 +241,13 @@ def _read(made: WrittenWindows, columns: list[str]) -> pa.Table | None:
 
 
 def _without_negative_zeros(table: pa.Table) -> pa.Table:
-    """Returns the table with 0.0 for -0.0, which a GROUP BY takes for the same key."""
+    """Return the table with 0.0 for -0.0, which a GROUP BY takes for the same key."""
     columns = [plus_zero(one_chunk(column)) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def _codes(keys: pa.Table, count: int) -> Places:
-    """Returns a number for each row, equal where all keys are equal."""
+    """Return a number for each row, equal where all keys are equal."""
     if not keys.num_columns:
         return np.zeros(count, np.int64)
     codes: Places = np.unique(digest(map(one_chunk, keys.columns)), return_inverse=True)[1]

@@ -188,7 +188,7 @@ def _chart_lookup_over_days(name: str, days: list[DayRecord]) -> dict[str, Figur
 
 
 def chart_answers(days: list[DayRecord]) -> dict[str, dict[str, Figure]]:
-    """Returns a chart of each column of the watched answers, by lookup."""
+    """Return a chart of each column of the watched answers, by lookup."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for record in days:
         for name, picture in record.pictures.items():
@@ -278,7 +278,7 @@ def _bar(
 
 
 def colour(outcome: str) -> str:
-    """Returns the CSS variable of an outcome's colour."""
+    """Return the CSS variable of an outcome's colour."""
     return f"var(--{outcome.replace('_', '-')})"
 
 

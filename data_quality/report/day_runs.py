@@ -35,7 +35,7 @@ class RunLine(Facts):
 def list_day_runs(
     day: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]
 ) -> tuple[RunLine, ...]:
-    """Returns the day's runs by their start; a run killed after it wrote files has one line."""
+    """Return the day's runs by their start; a run killed after it wrote files has one line."""
     lines = {run.run_id: _ended(run) for run in unwritten if run.day == day}
     written = {
         record.facts.run_id: _written(record) for record in records if record.facts.day == day
@@ -52,7 +52,7 @@ def list_day_runs(
 
 
 def sum_costs(runs: Sequence[RunLine]) -> dict[str, Decimal]:
-    """Returns what the runs were billed, by currency."""
+    """Return what the runs were billed, by currency."""
     return sum_by_currency(cost for run in runs for cost in run.costs.items())
 
 

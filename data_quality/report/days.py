@@ -57,7 +57,7 @@ class Day:
 
 
 def list_days(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> list[Day]:
-    """Returns the days in order. A run without files counts until a later run writes files."""
+    """Return the days in order. A run without files counts until a later run writes files."""
     written = {record.facts.day: record for record in _in_order(records)}
     ended = {run.day: run for run in sorted(unwritten, key=lambda run: run.started_at)}
     shown = {
@@ -85,14 +85,14 @@ def _time(text: str) -> dt.datetime:
 
 
 def state(record: DayRecord) -> str:
-    """Returns the state of a record; verdicts may already hold a `written` record back."""
+    """Return the state of a record; verdicts may already hold a `written` record back."""
     if record.state == "written" and any(verdict.holds_back for verdict in record.verdicts):
         return "held back"
     return record.state
 
 
 def reason(record: DayRecord) -> str:
-    """Returns why a run has its state: the verdict that holds its day back, or how many passed."""
+    """Return why a run has its state: the verdict that holds its day back, or how many passed."""
     if record.reason:
         return record.reason
     stops = [verdict for verdict in record.verdicts if verdict.holds_back]

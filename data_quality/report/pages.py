@@ -43,7 +43,7 @@ def render(
     folder: Path,
     unwritten: Sequence[UnwrittenRun] = (),
 ) -> Path:
-    """Writes `index.html` over all days and `<day>/index.html` for each; returns the index.
+    """Write `index.html` over all days and `<day>/index.html` for each; return the index.
 
     A day with several records shows the last record, the end of a later run without files, and a
     line for each run. Pages of days without records stay unchanged.
@@ -74,7 +74,7 @@ def render(
 
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:
-    """Returns a page of a server.
+    """Return a page of a server.
 
     Args:
         template: The file name of its template.
@@ -84,7 +84,7 @@ def render_page(template: str, values: Mapping[str, Any]) -> str:
 
 
 def require(folder: Path) -> None:
-    """Checks that pages can be written to this folder. Raises OSError."""
+    """Check that pages can be written to this folder. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass
@@ -181,13 +181,13 @@ def _describe_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
 
 
 def _weekday(day: str) -> str:
-    """Returns the weekday of a day or an hour; empty for a partition with a name."""
+    """Return the weekday of a day or an hour; empty for a partition with a name."""
     name = DayName.read(day)
     return f"{name.date:%A}" if name else ""
 
 
 def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Groups days by month and hours by day, each with a label; names have no heading."""
+    """Group days by month and hours by day, each with a label; names have no heading."""
     read = [(day, DayName.read(day)) for day in days]
     groups = [("", [(day, day) for day, name in read if name is None])]
     named = [(day, name) for day, name in read if name is not None]
@@ -200,13 +200,13 @@ def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _group_day(name: DayName) -> tuple[dt.date, bool]:
-    """Returns the day of an hour, or the first of a day's month; and whether it is an hour."""
+    """Return the day of an hour, or the first of a day's month; and whether it is an hour."""
     return (name.date, True) if name.hour else (name.date.replace(day=1), False)
 
 
 # -- sentences -------------------------------------------------------------------------------------
 def headline(day: Day, record: DayRecord) -> str:
-    """Returns a day in a line: rows, calls, jobs and cost of its last run, then of all its runs."""
+    """Return a day in a line: rows, calls, jobs and cost of its last run, then of all its runs."""
     begin = {"published": "Published", "held back": "Held back"}.get(state(record), "Written")
     of = record.figures
     figures = _figures(of.calls, of.jobs, of.cost)
@@ -223,7 +223,7 @@ def _figures(calls: int, jobs: int, costs: Mapping[str, Decimal]) -> str:
 
 
 def checked(record: DayRecord) -> str:
-    """Returns how many checks passed, warn, hold the day back, or did not run."""
+    """Return how many checks passed, warn, hold the day back, or did not run."""
     count, verdicts = len(record.verdicts), record.verdicts
     if not count:
         return "No check ran"
@@ -244,7 +244,7 @@ def checked(record: DayRecord) -> str:
 
 
 def readers_see(days: list[Day], place: int) -> str:
-    """Describes what readers find of a day, by its records: the last published run."""
+    """Describe what readers find of a day, by its records: the last published run."""
     day = days[place]
     if day.shown is not None:
         version = (
@@ -268,7 +268,7 @@ def minute(time: str) -> str:
 
 
 def prose(sentence: str) -> Markup:
-    """Returns a sentence as HTML; commands, which are in backticks in it, in another font."""
+    """Return a sentence as HTML; commands, which are in backticks in it, in another font."""
     escaped = str(escape(sentence))
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escaped))  # noqa: S704  # it is escaped
 

@@ -59,7 +59,7 @@ class Pictures:
         )
 
     def _cells(self, rows: TaskRows, lookup: LookupFacts) -> Cells:
-        """Counts the rows with an attempt."""
+        """Count the rows with an attempt."""
         begun, latency = rows.calls(lookup.name).begun, rows.numbers(schema.latency_ms(lookup.name))
         drawn = ~np.isnan(begun) & ~np.isnan(latency)
         # A clock that is wrong by years yields a single slot at either end, not a million slots.

@@ -77,7 +77,7 @@ class Compared:
 def compare(
     groups: pa.Table, lookup: LookupFacts, stored: Callable[[str, pa.Table], pa.Table | None] | None
 ) -> Compared:
-    """Compares groups, of which no other has their places, with the stored answers.
+    """Compare groups, of which no other has their places, with the stored answers.
 
     Without a stored answer, two calls that ended in the same µs may have different answers.
     """
@@ -161,7 +161,7 @@ class _StoredAnswers:
         return cls(True, places[order], number_answers(table, lookup)[order], *sides)
 
     def at(self, places: Numbers) -> tuple[Numbers, Flags, Flags]:
-        """Returns for each place the stored answer, whether it exists, whether it may be gone."""
+        """Return for each place the stored answer, whether it exists, whether it may be gone."""
         none = np.zeros(len(places), np.bool_)
         if not len(self.places):
             return np.zeros(len(places), np.uint64), none, none if self.known else ~none
@@ -169,7 +169,7 @@ class _StoredAnswers:
         return self.answers[found], is_stored, is_stored & self.gone[found]
 
     def stored_by(self, places: Numbers) -> tuple[Flags, Flags]:
-        """Returns for each place whether this run stored the answer, or whether another run did."""
+        """Return for each place whether this run stored the answer, or whether another run did."""
         if not len(self.places):
             none = np.zeros(len(places), np.bool_)
             return none, none

@@ -86,7 +86,7 @@ class AnsweredRows:
         )
 
     def grouped(self, rows: TaskRows, lookup: LookupFacts, *, in_turn: bool) -> pa.Table:
-        """Returns a row for each place and answer.
+        """Return a row for each place and answer.
 
         Args:
             rows: The rows of the part.
@@ -117,7 +117,7 @@ def _answered_at(lookup: LookupFacts) -> str:
 
 
 def merged(groups: Iterable[pa.Table]) -> pa.Table | None:
-    """Merges the groups of several parts: equal groups become one group. None without a part.
+    """Merge the groups of several parts: equal groups become one group. None without a part.
 
     Holds at most PLACES_AT_ONCE groups more than it has merged, or twice as many as these.
     """
@@ -154,7 +154,7 @@ def _group_by_place(numbers: pa.Table, keys: pa.Table) -> pa.Table:
 
 
 def find_starts(*columns: NDArray[np.generic]) -> NDArray[np.intp]:
-    """Returns the rows of sorted columns at which a value changes, and the first row."""
+    """Return the rows of sorted columns at which a value changes, and the first row."""
     differs = np.zeros(len(columns[0]), np.bool_)
     differs[:1] = True
     for column in columns:
@@ -180,7 +180,7 @@ class StoredGroups:
     def of(
         cls, groups: pa.Table, folder: str | None, token: Callable[[int], str] = secrets.token_hex
     ) -> Self:
-        """Returns the groups, written to a new file in `folder`; None keeps them in memory."""
+        """Return the groups, written to a new file in `folder`; None keeps them in memory."""
         places = as_array(groups[PLACE]).to_numpy()
         lowest = places[find_starts(places)][:SKETCHED]
         if folder is None:
@@ -191,7 +191,7 @@ class StoredGroups:
         return cls(lowest, None, file)
 
     def read(self, between: Between) -> Iterator[pa.Table]:
-        """Yields the groups of these places."""
+        """Yield the groups of these places."""
         if self.table is not None:
             yield _between(self.table, between)
             return
@@ -213,7 +213,7 @@ def _between(groups: pa.Table, between: Between) -> pa.Table:
 
 
 def divide_places(parts: Sequence[StoredGroups]) -> list[Between]:
-    """Returns ranges of places, each with about PLACES_AT_ONCE places of these parts at most."""
+    """Return ranges of places, each with about PLACES_AT_ONCE places of these parts at most."""
     lowest = np.unique(np.concatenate([np.zeros(0, np.uint64), *(one.sketch for one in parts)]))
     count = len(lowest)
     # the k-th lowest of n numbers that are spread evenly is at about k/n of their range

@@ -57,7 +57,7 @@ class Change:
 
 
 def draw_sample(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> pa.Table:
-    """Returns the answers that came by a call, of a large day a part of them."""
+    """Return the answers that came by a call, of a large day a part of them."""
     return rows.once(("sample", lookup.name), lambda: _draw(rows, lookup, day))
 
 
@@ -73,7 +73,7 @@ def _draw(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> pa.Table:
 
 
 def sketch_answers(samples: Sequence[pa.Table], lookup: LookupFacts, day: str) -> dict[str, Sketch]:
-    """Returns the sketch of each column, without texts for a lookup with a personal key."""
+    """Return the sketch of each column, without texts for a lookup with a personal key."""
     name = DayName.read(day)
     if not samples or name is None:
         return {}
@@ -106,7 +106,7 @@ def _sketch(column: pa.Array, kind: str, day: dt.date, *, named: bool) -> Sketch
 
 
 def _numbers(given: pa.Array) -> Floats | None:
-    """Returns numbers in place of values; None of a type that has no order."""
+    """Return numbers in place of values; None of a type that has no order."""
     kind = given.type
     if _is_text(kind):
         given = pc.utf8_length(given)
@@ -129,7 +129,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _points(numbers: Floats) -> list[list[float]]:
-    """Returns some values, each with the shares of values below it and up to it."""
+    """Return some values, each with the shares of values below it and up to it."""
     if not len(numbers):
         return []
     at = np.unique(numbers[(LEVELS * len(numbers)).astype(np.int64)])
@@ -138,7 +138,7 @@ def _points(numbers: Floats) -> list[list[float]]:
 
 
 def largest_change(now: Sketch, before: Sequence[Sketch], tolerated: float) -> Change:
-    """Returns the share that is furthest from usual, which is its mean over the days before.
+    """Return the share that is furthest from usual, which is its mean over the days before.
 
     As usual counts `tolerated`, and four standard deviations: of a sample of today's size, and of
     the days before beyond what their sizes explain. Values that differ on most days, such as
@@ -168,7 +168,7 @@ def _excess(change: Change) -> float:
 def _unless_moving(
     shares: SharesOf, now: Sketch, before: Sequence[Sketch], tolerated: float
 ) -> Change | None:
-    """Returns the largest change; None if most of the last days had changed too."""
+    """Return the largest change; None if most of the last days had changed too."""
     change = _largest(shares, now, before, tolerated)
     if change is None or change.excess <= 0:
         return change
@@ -226,7 +226,7 @@ _moved_shares = functools.partial(_point_shares, moved=True)
 
 
 def _shares_up_to(at: Floats, known: Floats) -> Floats:
-    """Returns the shares of answers that are at most these values; between points about."""
+    """Return the shares of answers that are at most these values; between points about."""
     found: Floats = np.interp(
         at, np.repeat(known[:, 0], 2), known[:, 1:].ravel(), known[0, 1] / 2, (1 + known[-1, 2]) / 2
     )

@@ -14,7 +14,7 @@ STRUCT = "a struct"  # the type of a key's column, with parts of any type
 
 
 def spark_name(kind: pa.DataType) -> str:
-    """Returns Spark's name, such as array<double>; Arrow's name if Spark lacks the type."""
+    """Return Spark's name, such as array<double>; Arrow's name if Spark lacks the type."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     if pa.types.is_dictionary(kind):
@@ -30,7 +30,7 @@ def declared_name(ddl: str) -> str:
 
 
 def written_types(declared: DeclaredFacts) -> dict[str, str]:
-    """Returns the types of the columns that a run adds to its input, without answer columns."""
+    """Return the types of the columns that a run adds to its input, without answer columns."""
     answers = {name for lookup in declared.lookups for name, _ in lookup.returns}
     keys = {schema.key(lookup.name): STRUCT for lookup in declared.lookups}
     return {
@@ -41,7 +41,7 @@ def written_types(declared: DeclaredFacts) -> dict[str, str]:
 
 
 def output_columns(declared: DeclaredFacts) -> list[Column]:
-    """Returns the columns that a run adds to its input, but for the keys, in their order."""
+    """Return the columns that a run adds to its input, but for the keys, in their order."""
     columns = list(schema.ROW_TABLE)
     for lookup in declared.lookups:
         columns += [Column(name, kind, "") for name, kind in lookup.returns]
@@ -51,7 +51,7 @@ def output_columns(declared: DeclaredFacts) -> list[Column]:
 
 
 def unified(files: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, str]]:
-    """Returns all columns of these files, and a sentence for each whose type differs by file.
+    """Return all columns of these files, and a sentence for each whose type differs by file.
 
     Such a column gets the type of the first file that has it.
     """

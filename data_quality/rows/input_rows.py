@@ -44,7 +44,7 @@ class InputRows:
         return {path: read_footer(path).num_rows for path in self._paths}
 
     def for_tasks(self) -> InputRows:
-        """Returns a copy without Spark, for tasks."""
+        """Return a copy without Spark, for tasks."""
         _ = self.counts, self.columns  # read once, here: all copies have them
         copied = copy.copy(self)
         copied._spark = None  # noqa: SLF001  # a copy of this class
@@ -71,7 +71,7 @@ class InputRows:
         return arrow_schema(self.spark_types)
 
     def read(self, path: str, first: int, last: int) -> pa.Table:
-        """Reads the rows `first` to `last`, both inclusive, in their order."""
+        """Read the rows `first` to `last`, both inclusive, in their order."""
         if self._facts.input_types:  # without them only Spark knows which types it inferred
             try:
                 return self._by_arrow(path, first, last)
@@ -80,7 +80,7 @@ class InputRows:
         return self._by_spark(path, first, last)
 
     def _by_arrow(self, path: str, first: int, last: int) -> pa.Table:
-        """Reads with Arrow. Raises an Arrow error if Arrow would read the file unlike Spark."""
+        """Read with Arrow. Raises an Arrow error if Arrow would read the file unlike Spark."""
         with open_parquet(path) as file:
             row, groups, first_read = 0, [], 0
             for number in range(file.num_row_groups):
@@ -116,7 +116,7 @@ class InputRows:
 
 
 def with_input(rows: TaskRows, source: InputRows) -> list[tuple[Places, pa.Table]]:
-    """Returns, by input file, the places of rows that come from it, and those input rows."""
+    """Return, by input file, the places of rows that come from it, and those input rows."""
     return rows.once("with input", lambda: list(_with_input(rows, source)))
 
 
@@ -136,7 +136,7 @@ def _with_input(rows: TaskRows, source: InputRows) -> Iterator[tuple[Places, pa.
 
 
 def by_file(rows: TaskRows) -> dict[str | None, Places]:
-    """Returns the places of rows by their source file, as Spark names it; None: without one."""
+    """Return the places of rows by their source file, as Spark names it; None: without one."""
 
     def made() -> dict[str | None, Places]:
         column = rows.column(SOURCE_FILE)

@@ -24,7 +24,7 @@ _FLEETING = re.compile(
 
 
 def answers_read(declared: DeclaredFacts) -> list[str]:
-    """Returns the columns of answers and statuses that keys may read."""
+    """Return the columns of answers and statuses that keys may read."""
     texts = [text.lower() for lookup in declared.lookups for _, text in lookup.keys]
     return [
         name
@@ -41,7 +41,7 @@ def lasting(lookup: LookupFacts) -> list[tuple[str, str]]:
 def declared_keys(
     rows: TaskRows, lookup: LookupFacts, day: WrittenDay
 ) -> Iterator[tuple[Places, Key]]:
-    """Yields places of rows in the input, and their keys' repeatable parts. Raises ValueError."""
+    """Yield places of rows in the input, and their keys' repeatable parts. Raises ValueError."""
     for places, keys, refused in rows.once(
         "declared keys", lambda: list(_declared_keys(rows, day))
     ):
@@ -53,7 +53,7 @@ def declared_keys(
 def _declared_keys(
     rows: TaskRows, day: WrittenDay
 ) -> Iterator[tuple[Places, dict[str, Key], dict[str, str]]]:
-    """Yields the keys of all lookups; a Spark job evaluates the expressions that only Spark can."""
+    """Yield the keys of all lookups; a Spark job evaluates the expressions that only Spark can."""
     answers = {name: as_plain(rows.column(name)) for name in answers_read(day.declared)}
     for places, of_input in with_input(rows, day.input):
         given = of_input

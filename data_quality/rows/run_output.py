@@ -50,7 +50,7 @@ class Task:
         )
 
     def parts(self) -> Iterator[Task]:
-        """Yields parts of at most ROWS_AT_ONCE and BYTES_AT_ONCE, but at least a row group."""
+        """Yield parts of at most ROWS_AT_ONCE and BYTES_AT_ONCE, but at least a row group."""
         if self.table is not None:
             for start in range(0, max(1, self.table.num_rows), ROWS_AT_ONCE):
                 yield Task(table=self.table.slice(start, ROWS_AT_ONCE))
@@ -71,7 +71,7 @@ class Task:
         columns: list[str] | None = None,
         called: Collection[str] = (),
     ) -> TaskRows:
-        """Reads the rows; with `called` (columns of attempts, which `columns` must include) only
+        """Read the rows; with `called` (columns of attempts, which `columns` must include) only
         rows with an attempt in any of them.
         """
         if self.table is not None:
@@ -99,7 +99,7 @@ class RunOutput:
         tasks: list[Task],
         unlike: Mapping[str, str] | None = None,
     ) -> None:
-        """Makes the output of a run.
+        """Make the output of a run.
 
         Args:
             declared: The declaration.
@@ -124,7 +124,7 @@ class RunOutput:
 
     @classmethod
     def of_files(cls, declared: DeclaredFacts, files: Iterable[str]) -> RunOutput:
-        """Reads the footers. A task writes its rows in order to a file, or to several."""
+        """Read the footers. A task writes its rows in order to a file, or to several."""
         ordered = sorted(files, key=_in_order_of_writing)
         footers = [read_footer(file) for file in ordered]
         columns, unlike = unified(
@@ -166,7 +166,7 @@ class RunOutput:
         return output
 
     def _is_text(self, name: str) -> bool:
-        """Returns whether a column is text in all files, not nested: it can be a dictionary."""
+        """Return whether a column is text in all files, not nested: it can be a dictionary."""
         if name not in self.columns.names or name in self.unlike:
             return False
         kind = self.columns.field(name).type
@@ -177,7 +177,7 @@ class RunOutput:
         )
 
     def wrong(self, needed: Iterable[str]) -> str | None:
-        """Returns why the files cannot be judged by these columns, or None."""
+        """Return why the files cannot be judged by these columns, or None."""
         # a day without files has no columns, and nothing to judge
         needed = list(dict.fromkeys(needed)) if len(self.columns) else []
         absent = [name for name in needed if name not in self.columns.names]
@@ -219,7 +219,7 @@ class RunOutput:
     def tasks(
         self, columns: Iterable[str], called: Collection[str] = ()
     ) -> Iterator[Callable[[], TaskRows]]:
-        """Yields all rows of each task, or those with attempts in any column of `called`."""
+        """Yield all rows of each task, or those with attempts in any column of `called`."""
         wanted = set(columns)
         names = [name for name in self.columns.names if name in wanted and name not in self.unlike]
         for task in self._tasks:
@@ -242,7 +242,7 @@ def _in_order_of_writing(file: str) -> tuple[str, int, str]:
 
 
 def _only_task(footer: pq.FileMetaData) -> int | None:
-    """Returns a file's only task by statistics; None for several tasks or without statistics."""
+    """Return a file's only task by statistics; None for several tasks or without statistics."""
     names = footer.schema.names
     if PARTITION not in names:
         return 0

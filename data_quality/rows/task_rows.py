@@ -74,7 +74,7 @@ class TaskRows:
         return list(self.table.column_names)
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """Returns a value that several checks share, computed at the first call."""
+        """Return a value that several checks share, computed at the first call."""
         if name not in self._made:
             self._made[name] = make()
         found: T = self._made[name]
@@ -84,7 +84,7 @@ class TaskRows:
         return as_array(self.table[name])
 
     def numbers(self, name: str) -> Floats:
-        """Returns a column as floats, exact for integers up to 2**53; null becomes NaN, and NaN
+        """Return a column as floats, exact for integers up to 2**53; null becomes NaN, and NaN
         infinity, as Spark sorts.
         """
 
@@ -100,7 +100,7 @@ class TaskRows:
         return self.once(("null", name), lambda: flags(self.column(name).is_null()))
 
     def one_of(self, name: str, *values: Any) -> Flags:
-        """Returns where a column has any of these values; null matches none."""
+        """Return where a column has any of these values; null matches none."""
         column = self.column(name)
         if not pa.types.is_dictionary(column.type):
             return flags(pc.is_in(column, value_set=pa.array(values, column.type)))
@@ -137,7 +137,7 @@ class TaskRows:
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:
-    """Returns the type with offsets of 64 bits for its texts and bytes, at any depth."""
+    """Return the type with offsets of 64 bits for its texts and bytes, at any depth."""
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return pa.large_string() if pa.types.is_string(kind) else pa.large_binary()
     if pa.types.is_struct(kind):
@@ -154,14 +154,14 @@ def whole_number(value: float) -> int | None:
 
 
 def as_array(column: pa.ChunkedArray) -> pa.Array:
-    """Returns a single array, also for no chunks or several."""
+    """Return a single array, also for no chunks or several."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def flags(column: pa.Array) -> Flags:
-    """Returns the boolean array, with null as false."""
+    """Return the boolean array, with null as false."""
     found: Flags = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
     return found
 

@@ -22,7 +22,7 @@ class TrueMarks:
 
 
 def event_times_ms(table: pa.Table, column: str) -> Places:
-    """Returns event times in whole ms since the epoch; an integer column is used unchanged."""
+    """Return event times in whole ms since the epoch; an integer column is used unchanged."""
     values = as_array(table[column])
     if pa.types.is_integer(values.type):
         times = values.cast(pa.int64())
@@ -35,7 +35,7 @@ def event_times_ms(table: pa.Table, column: str) -> Places:
 
 
 def true_marks(rows: TaskRows, declared: EventTimeFacts) -> TrueMarks:
-    """Computes the marks: a watermark follows every record that raises the largest event time; a
+    """Compute the marks: a watermark follows every record that raises the largest event time; a
     duplicated row counts once.
     """
     seq = np.nan_to_num(rows.numbers(INPUT_SEQ), nan=-1).astype(np.int64)

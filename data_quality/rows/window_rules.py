@@ -64,7 +64,7 @@ class Windows:
 
 
 def dropped_rows(arrived: Arrived, window: WindowFacts) -> Flags:
-    """Returns which rows arrived after all their windows had closed."""
+    """Return which rows arrived after all their windows had closed."""
     if window.kind == "session":
         dropped = np.zeros(len(arrived.times), np.bool_)
         _sessions(arrived, window, dropped)
@@ -74,7 +74,7 @@ def dropped_rows(arrived: Arrived, window: WindowFacts) -> Flags:
 
 
 def find_windows(arrived: Arrived, window: WindowFacts) -> Windows:
-    """Returns the windows that the rows make; with all panes, each of their firings."""
+    """Return the windows that the rows make; with all panes, each of their firings."""
     if window.kind == "session":
         return _sessions(arrived, window, np.zeros(len(arrived.times), np.bool_))
     if window.panes == "all":
@@ -112,7 +112,7 @@ def _in_windows(arrived: Arrived, window: WindowFacts) -> tuple[Places, Places]:
 
 
 def _firings(arrived: Arrived, window: WindowFacts) -> Windows:
-    """Returns the firings: a window fires when the watermark reaches its last millisecond, and at
+    """Return the firings: a window fires when the watermark reaches its last millisecond, and at
     once for each row after that.
     """
     contents: dict[tuple[int, int], list[int]] = {}
@@ -129,7 +129,7 @@ def _firings(arrived: Arrived, window: WindowFacts) -> Windows:
 
 
 def _sessions(arrived: Arrived, window: WindowFacts, dropped: Flags) -> Windows:
-    """Finds the sessions key by key, and marks the dropped rows."""
+    """Find the sessions key by key, and mark the dropped rows."""
     found = Windows()
     order = np.argsort(arrived.keys, kind="stable")
     order = order[arrived.times[order] > NO_TIME]
@@ -163,7 +163,7 @@ class SessionsOfKey:
         self._panes: Counter[tuple[int, int]] = Counter()
 
     def take(self, row: int, time: int, watermark: int) -> bool:
-        """Adds a row of this key; returns false if the row is dropped."""
+        """Add a row of this key; return false if the row is dropped."""
         gap = self._window.size_ms
         self.advance(watermark)
         near = [one for one in self._open if one.start <= time + gap and time <= one.end]
@@ -182,7 +182,7 @@ class SessionsOfKey:
         return True
 
     def advance(self, watermark: float) -> None:
-        """Fires and closes the sessions that this watermark has passed."""
+        """Fire and close the sessions that this watermark has passed."""
         for session in sorted(self._open, key=lambda one: one.end):
             if session.end - 1 > watermark:
                 return

@@ -65,7 +65,7 @@ class WrittenDay:
 
     @classmethod
     def of_run(cls, spark: SparkSession | None, facts: DayFacts, **more: Any) -> WrittenDay:
-        """Returns the day of a run's files; `more` are further fields of the day."""
+        """Return the day of a run's files; `more` are further fields of the day."""
         return cls.of(spark, facts, RunOutput.of_files(facts.declared, facts.files), **more)
 
     @classmethod
@@ -96,17 +96,17 @@ class WrittenDay:
         return self.facts.changes.kept if self.facts.changes else 0
 
     def kept_rows(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Yields these columns of the rows that are published again unchanged."""
+        """Yield these columns of the rows that are published again unchanged."""
         for file in self.facts.kept_files:
             with open_parquet(file) as opened:
                 yield opened.read(list(names))
 
     def for_tasks(self) -> WrittenDay:
-        """Returns the day as tasks get it: without Spark."""
+        """Return the day as tasks get it: without Spark."""
         return replace(self, spark=None, tasks=None, input=self.input.for_tasks())
 
     def run(self, work: Callable[[P], T], parts: Sequence[P]) -> list[T]:
-        """Returns what `work` returns for each part, from tasks if there are any."""
+        """Return what `work` returns for each part, from tasks if there are any."""
         if self.tasks is None:
             return [work(part) for part in parts]
         found = self.tasks.run(lambda part, _facts: guarded(partial(work, part)), parts)
@@ -118,7 +118,7 @@ class WrittenDay:
     def each(
         self, work: Callable[[TaskRows, WrittenDay], T], reads: Iterable[Callable[[], TaskRows]]
     ) -> list[T]:
-        """Returns what `work` returns for the rows of each read."""
+        """Return what `work` returns for the rows of each read."""
         day = self if self.tasks is None else self.for_tasks()
         return self.run(lambda read: work(read(), day), list(reads))
 
@@ -131,7 +131,7 @@ class WrittenDay:
 
 
 def guarded(work: Callable[[], Any]) -> Any:
-    """Returns the result of `work`, or the error that it raised.
+    """Return the result of `work`, or the error that it raised.
 
     The error is returned as a plain error with its message: an error of files, the ledger or Spark
     may hold a lock, which cannot be pickled.

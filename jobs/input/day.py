@@ -422,7 +422,7 @@ def _unlike(footers: Iterable[pq.FileMetaData], columns: Sequence[InputColumn]) 
 
 
 def group_facts(footers: Sequence[pq.FileMetaData]) -> dict[str, Any]:
-    """The fields of an InputDay that tell the rows of its files."""
+    """Return the fields of an InputDay that tell the rows of its files."""
     found = [
         [footer.row_group(number) for number in range(footer.num_row_groups)] for footer in footers
     ]

@@ -48,7 +48,7 @@ class BeforeSpark:
     files: dict[str, list[StoredFile]] = field(default_factory=dict)
 
     def unchanged_record(self, day: str) -> DayRecord | None:
-        """Returns the record of a table without days if the run would change no row; or None."""
+        """Return the record of a table without days if the run would change no row; or None."""
         if not self.enrichment.input.only_changed:
             return None
         # imports Arrow, which other runs do while Spark starts
@@ -65,7 +65,7 @@ class BeforeSpark:
         return None
 
     def waits_for(self, day: str, *, may_submit: bool = True) -> str:
-        """Returns which jobs of vendors the day still waits for, after a look; empty if none.
+        """Return which jobs of vendors the day still waits for, after a look; empty if none.
 
         may_submit: Whether a run of the day may submit items. Raises TidegateError if the look
         fails.
@@ -90,16 +90,16 @@ class BeforeSpark:
         return any(isinstance(lookup, of_users) for lookup in self.enrichment.lookups)
 
     def list_files(self, days: Sequence[str]) -> None:
-        """Notes the files of these days, for `is_short` and `files_version`."""
+        """Note the files of these days, for `is_short` and `files_version`."""
         if not self.enrichment.input.only_changed:
             self.files.update(list_here(self.enrichment.input, days) or {})
 
     def files_version(self, day: str) -> str:
-        """Returns the version of the day's files as they were listed; empty if they were not."""
+        """Return the version of the day's files as they were listed; empty if they were not."""
         return version_of(self.files[day]) if day in self.files else ""
 
     def is_short(self, days: Sequence[str]) -> bool:
-        """Returns whether the run is known to have few rows."""
+        """Return whether the run is known to have few rows."""
         if self.enrichment.input.only_changed:
             rows = [self.changed[day].input_day.rows for day in days if day in self.changed]
             return len(rows) == len(days) and sum(rows) <= FEW_ROWS
@@ -108,7 +108,7 @@ class BeforeSpark:
 
     @contextlib.contextmanager
     def handed_over(self) -> Iterator[list[str]]:
-        """Yields options by which the Spark program finds the changed rows."""
+        """Yield options by which the Spark program finds the changed rows."""
         if not self.changed:
             yield []
             return

@@ -73,7 +73,7 @@ class DayPipeline:
     def run(
         self, days: Sequence[str], options: DayOptions | None = None, *, run_id: str = ""
     ) -> Generator[DayEvent]:
-        """Runs the days in a Spark application, in order. A failed day does not affect the others.
+        """Run the days in a Spark application, in order. A failed day does not affect the others.
 
         Whatever ends the application (a service that is down, a crash) ends the run: later days
         have no result. After a kill at any moment readers keep what they had, and the same command
@@ -95,13 +95,13 @@ class DayPipeline:
             yield DaysWarning(days[-1], why)
 
     def require_ready(self) -> None:
-        """Raises DeclarationError if the verdicts or the report cannot be stored."""
+        """Raise DeclarationError if the verdicts or the report cannot be stored."""
         name = self.enrichment.name
         if why := self.quality.unready(self.enrichment.facts()):
             raise DeclarationError(f"{name}: {why} Nothing was called.")
 
     def record(self, result: DayResult, began: str, files_version: str = "") -> DayResult:
-        """Records the end of a run without files, for the report; warns if it cannot.
+        """Record the end of a run without files, for the report; warn if it cannot.
 
         Args:
             result: How it ended.
@@ -122,7 +122,7 @@ class DayPipeline:
         return self.saved(run, result)
 
     def saved(self, run: UnwrittenRun, result: DayResult) -> DayResult:
-        """Saves how a run of this result ended; warns if it cannot."""
+        """Save how a run of this result ended; warn if it cannot."""
         table = self.enrichment.output.path
         warning = or_warning(
             lambda: run_records.save_unwritten(run, table), "how it ended is not kept"
@@ -130,7 +130,7 @@ class DayPipeline:
         return replace(result, warnings=(*result.warnings, warning)) if warning else result
 
     def summarized(self, result: DayResult, *, anew: bool = True) -> DayResult:
-        """Makes windows and summaries of a published day. Returns its result with them, and with
+        """Make windows and summaries of a published day. Returns its result with them, and with
         those that failed.
 
         anew: Also the summaries that were made since the day was published.
@@ -153,7 +153,7 @@ class DayPipeline:
         return replace(result, summaries=made, unmade=tuple(unmade))
 
     def render(self) -> str:
-        """Renders the report. Returns why it could not be written, in a sentence; else empty."""
+        """Render the report. Returns why it could not be written, in a sentence; else empty."""
         name, table = self.enrichment.name, self.enrichment.output.path
         return or_warning(
             lambda: render_report(self.quality, name, table), "its report is not written"
@@ -202,7 +202,7 @@ class _Run:
                 yield from refused
 
     def _see_earlier_runs(self) -> None:
-        """Fetches records of other machines, and removes what killed runs of these days left."""
+        """Fetch records of other machines, and remove what killed runs of these days left."""
         table = self._pipeline.enrichment.output.path
         run_records.fetch(self._name, table)
         for lease in self._leases.values():
@@ -226,7 +226,7 @@ class _Run:
         return refused
 
     def _unchanged(self) -> Iterator[DayResult]:
-        """Yields results of unchanged tables without days; Spark is not started for them."""
+        """Yield results of unchanged tables without days; Spark is not started for them."""
         for day in [*self._leases]:
             record = self._before.unchanged_record(day)
             if record is not None:
@@ -237,7 +237,7 @@ class _Run:
                 yield result
 
     def _waiting(self) -> Iterator[DayResult]:
-        """Yields results of days whose jobs are open; Spark is not started for them."""
+        """Yield results of days whose jobs are open; Spark is not started for them."""
         for day in [*self._leases] if "--no-calls" not in self._options.program else ():
             state, code = RunWaits.state, WAITING
             try:
@@ -264,7 +264,7 @@ class _Run:
         return self._pipeline.saved(run, result)
 
     def _by_jobs(self) -> Iterator[DayEvent]:
-        """Submits and reads jobs of vendors without Spark. Yields the results of days that wait,
+        """Submit and read jobs of vendors without Spark. Yields the results of days that wait,
         or that end otherwise; Spark is not started for them.
         """
         submit = self._pipeline.submit
@@ -283,7 +283,7 @@ class _Run:
         self._code = None
 
     def _by_program(self, submit: SparkSubmit, *more: str) -> Iterator[DayEvent]:
-        """Runs the days by the program. more: its options."""
+        """Run the days by the program. more: its options."""
         if not (days := list(self._leases)):
             return
         log = self._log(days[0])
@@ -345,7 +345,7 @@ class _Run:
         ]
 
     def _stages(self, day: str, wait: WaitForEnd) -> Iterator[DayStage]:
-        """Yields Spark's events of the day as they come, up to the day's last or Spark's end."""
+        """Yield Spark's events of the day as they come, up to the day's last or Spark's end."""
         last: dict[str, Any] = {}
         while True:
             if self._code is None:
@@ -416,7 +416,7 @@ class _Run:
         return self._unwritten(result)
 
     def _broken_off(self, day: str, program: ProgramResult) -> DayResult:
-        """Returns the result of a day whose program ended before its last event: by a crash, or
+        """Return the result of a day whose program ended before its last event: by a crash, or
         before it could report anything.
         """
         self._link_log(day)
@@ -447,5 +447,5 @@ def _is_red(result: DayResult) -> bool:
 
 
 def run_ids(run_id: str, days: Sequence[str]) -> dict[str, str]:
-    """Returns the run id of each day; several days each get a separate id."""
+    """Return the run id of each day; several days each get a separate id."""
     return {day: day_run_id(run_id, day) if len(days) > 1 else run_id for day in days}

@@ -30,7 +30,7 @@ class Packed:
 
 
 def package(target: Path, packages: Iterable[str] = (), data: Sequence[str] = ()) -> Packed:
-    """Writes the modules of the packages to a zip, whole or not at all, and no other file.
+    """Write the modules of the packages to a zip, whole or not at all, and no other file.
 
     A package's folder may also hold files that must not go to a cluster: `.env`, `.git`, keys. So a
     file is taken if Python can import it by name, or if `data` asks for it. A link is taken if it
@@ -72,7 +72,7 @@ def package(target: Path, packages: Iterable[str] = (), data: Sequence[str] = ()
 
 
 def _is_wanted(folder: Path, path: PurePath, data: Sequence[str]) -> bool:
-    """Returns whether to take the file; a link's target must be in the same package."""
+    """Return whether to take the file; a link's target must be in the same package."""
     if len(path.parts) == 1:
         return True  # a module that the user names
     package, target = Path(folder, path.parts[0]).resolve(), Path(folder, path).resolve()
@@ -85,7 +85,7 @@ def _is_wanted(folder: Path, path: PurePath, data: Sequence[str]) -> bool:
 
 
 def _is_module(path: PurePath) -> bool:
-    """Returns whether Python can import the file by name."""
+    """Return whether Python can import the file by name."""
     return path.suffix == ".py" and all(part.isidentifier() for part in path.with_suffix("").parts)
 
 
@@ -94,7 +94,7 @@ def _is_hidden(path: PurePath) -> bool:
 
 
 def _files(name: str) -> tuple[Path, list[PurePath]]:
-    """Returns the folder that holds a package or module, and its files below that folder."""
+    """Return the folder that holds a package or module, and its files below that folder."""
     found = None if "." in name else importlib.util.find_spec(name)
     if found is None or found.origin is None:
         raise DeclarationError(

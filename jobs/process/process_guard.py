@@ -29,13 +29,13 @@ STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 def die_with_parent() -> None:
-    """Makes the kernel send us SIGTERM when the thread that started us ends; only on Linux."""
+    """Make the kernel send us SIGTERM when the thread that started us ends; only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def command_under_guard(command: list[str], *, grace: float) -> list[str]:
-    """Returns the command line that runs `command` under a guard whose starter is this process."""
+    """Return the command line that runs `command` under a guard whose starter is this process."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(grace), *command]
 
 

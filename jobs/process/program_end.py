@@ -46,7 +46,7 @@ def _free(folder: Path) -> int:
 
 
 def ended(code: int, log: Path, free: Callable[[Path], int] = _free) -> ProgramResult:
-    """Returns how a program ended before its last event; its last log line may be the reason.
+    """Return how a program ended before its last event; its last log line may be the reason.
 
     Args:
         code: Its exit status.

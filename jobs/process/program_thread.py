@@ -19,7 +19,7 @@ CRASHED = 70  # exit status of a program that raised
 def started_in_thread(
     arguments: Sequence[str], log: Path, leases: Sequence[Lease]
 ) -> Iterator[WaitForEnd]:
-    """Starts the program, which writes to the file `log`. Yields the function that waits for it.
+    """Start the program, which writes to the file `log`. Yields the function that waits for it.
 
     If the body raises, as for Ctrl-C, the program ends with this process, as by a kill; until then
     it holds the leases.
@@ -54,7 +54,7 @@ def started_in_thread(
 
 @contextlib.contextmanager
 def kept_at_work(leases: Sequence[Lease], wait: WaitForEnd) -> Iterator[None]:
-    """Keeps the leases if the body raises, as for Ctrl-C, while the program is still at work."""
+    """Keep the leases if the body raises, as for Ctrl-C, while the program is still at work."""
     try:
         yield
     except BaseException:

@@ -24,23 +24,23 @@ class Quality(Protocol):
         """module:function for a micro-batch of a stream."""
 
     def unready(self, declared: DeclaredFacts) -> str:
-        """Returns why a declared check is unknown, or why verdicts or the report could not be
+        """Return why a declared check is unknown, or why verdicts or the report could not be
         stored, in a sentence; or empty.
         """
 
     def keep(self, record: DayRecord) -> object:
-        """Stores the verdicts of a run. Raises an exception with a user-facing sentence."""
+        """Store the verdicts of a run. Raises an exception with a user-facing sentence."""
 
     def render(
         self, enrichment: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]
     ) -> object:
-        """Renders the report. records: the last of every day. unwritten: runs without files."""
+        """Render the report. records: the last of every day. unwritten: runs without files."""
 
 
 def publish_or_hold_back(
     record: DayRecord, keep: Callable[[DayRecord], object], lease: Lease
 ) -> DayRecord:
-    """Stores the verdicts, then publishes the day in a single commit, unless a verdict holds it
+    """Store the verdicts, then publish the day in a single commit, unless a verdict holds it
     back or its lease is lost.
 
     Verdicts that cannot be stored are a warning: those in memory decide. Returns the saved record.
@@ -58,13 +58,13 @@ def publish_or_hold_back(
 
 
 def held_back_by(record: DayRecord) -> str:
-    """Returns the sentences of the first verdicts that hold the record back; empty without any."""
+    """Return the sentences of the first verdicts that hold the record back; empty without any."""
     blocking = [verdict for verdict in record.verdicts if verdict.holds_back]
     return "; also: ".join(f"{verdict.check}: {verdict.sentence}" for verdict in blocking[:3])
 
 
 def kept(record: DayRecord, keep: Callable[[DayRecord], object]) -> DayRecord:
-    """Returns the record after its verdicts are stored; with a warning if they cannot be, because
+    """Return the record after its verdicts are stored; with a warning if they cannot be, because
     that must not lose the day.
     """
     warning = or_warning(lambda: keep(record), "its verdicts are not stored")
@@ -72,7 +72,7 @@ def kept(record: DayRecord, keep: Callable[[DayRecord], object]) -> DayRecord:
 
 
 def render_report(quality: Quality, enrichment: str, table: str) -> None:
-    """Renders the report of an enrichment from all its records and the traces of killed runs.
+    """Render the report of an enrichment from all its records and the traces of killed runs.
     Raises any error that prevents writing it.
     """
     records, unwritten = run_records.load(enrichment), run_records.unwritten(enrichment)
@@ -81,7 +81,7 @@ def render_report(quality: Quality, enrichment: str, table: str) -> None:
 
 
 def or_warning(work: Callable[[], object], what: str) -> str:
-    """Does work on which no day depends. Returns a warning sentence if it failed, or empty."""
+    """Do work on which no day depends. Returns a warning sentence if it failed, or empty."""
     try:
         work()
     except Exception as error:  # noqa: BLE001  # any error, of a database's driver or a template: the day stands

@@ -25,7 +25,7 @@ STDERR = 2
 def quiet_session(
     name: str, purpose: str, before_start: Callable[[], None] = lambda: None
 ) -> Iterator[SparkSession]:
-    """Starts a local Spark session and stops it at the end; an active session is used and kept.
+    """Start a local Spark session and stop it at the end; an active session is used and kept.
 
     Args:
         name: The session's name.

@@ -18,7 +18,7 @@ SET_ELSEWHERE = {
 
 
 def settings_from_environment() -> dict[str, str]:
-    """Returns the settings in TIDEGATE_SPARK_CONF: separated by spaces, quoted as in a shell.
+    """Return the settings in TIDEGATE_SPARK_CONF: separated by spaces, quoted as in a shell.
 
     Raises:
         DeclarationError: A part is not a setting.
@@ -33,7 +33,7 @@ def settings_from_environment() -> dict[str, str]:
 
 
 def read_settings(words: Iterable[str], source: str) -> dict[str, str]:
-    """Returns settings by their keys; of equal keys the last.
+    """Return settings by their keys; of equal keys the last.
 
     Args:
         words: Each `key=value`.

@@ -15,7 +15,7 @@ JAVA = 17
 
 
 def hidden_modules() -> str:
-    """Returns a message if the project hides a module of Python from a program; else empty."""
+    """Return a message if the project hides a module of Python from a program; else empty."""
     here = Path.cwd()
     names = {path.stem for path in here.glob("*.py")}
     names |= {path.parent.name for path in here.glob("*/__init__.py")}
@@ -28,7 +28,7 @@ def hidden_modules() -> str:
 
 
 def why_spark_cannot_start() -> str:
-    """Returns a message if Java, Spark's folder or the user's name is missing; else empty."""
+    """Return a message if Java, Spark's folder or the user's name is missing; else empty."""
     home = os.environ.get("SPARK_HOME")
     if home and not Path(home, "bin", "spark-class").exists():
         return (
@@ -47,7 +47,7 @@ def why_spark_cannot_start() -> str:
 
 
 def java_missing() -> str:
-    """Returns a message if Java is missing or too old to start Spark; else empty."""
+    """Return a message if Java is missing or too old to start Spark; else empty."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(home, "bin", "java") if home else "java")
     if java is None:
@@ -74,7 +74,7 @@ def java_missing() -> str:
 
 
 def _java_version(java: Path) -> int:
-    """Returns the version in Java's file `release`, without starting Java, or else JAVA."""
+    """Return the version in Java's file `release`, without starting Java, or else JAVA."""
     with contextlib.suppress(OSError):
         release = (java.resolve().parents[1] / "release").read_text(encoding="utf-8")
         # 1.8.0 is Java 8

@@ -73,7 +73,7 @@ class SparkSubmit:
         options: Sequence[str] = (),
         leases: Sequence[Lease] = (),
     ) -> Iterator[WaitForEnd]:
-        """Starts the program for these days, as `program_started` does.
+        """Start the program for these days, as `program_started` does.
 
         Args:
             reference: module:name of the enrichment.
@@ -104,7 +104,7 @@ class SparkSubmit:
         log: Path,
         leases: Sequence[Lease] = (),
     ) -> Iterator[WaitForEnd]:
-        """Starts a program that writes to the file `log`. Yields the function that waits for it.
+        """Start a program that writes to the file `log`. Yields the function that waits for it.
 
         The exit waits for the program, and ends it first if the body raises, as for a cancel or
         Ctrl-C.
@@ -146,14 +146,14 @@ class SparkSubmit:
         log: Path,
         options: Sequence[str] = (),
     ) -> int:
-        """Runs the program to its end, as `started` starts it. Returns its exit status."""
+        """Run the program to its end, as `started` starts it. Returns its exit status."""
         with self.started(reference, days=days, run_id=run_id, log=log, options=options) as wait:
             while (code := wait(None)) is None:
                 continue
         return code
 
     def for_short_run(self) -> Self:
-        """Returns the same with Java's options for few rows, if local and without other options."""
+        """Return the same with Java's options for few rows, if local and without other options."""
         is_chosen = self.java_options or any(os.environ.get(name) for name in JAVA_VARIABLES)
         is_for_us = local_master.is_local(self.master) and not is_chosen
         return replace(self, java_options=SHORT_RUN) if is_for_us else self
@@ -194,13 +194,13 @@ class SparkSubmit:
 
 
 def archived_classes() -> str:
-    """Returns the option to map Spark's classes from CLASS_ARCHIVE; empty without that file."""
+    """Return the option to map Spark's classes from CLASS_ARCHIVE; empty without that file."""
     made = CLASS_ARCHIVE.exists() and CLASS_ARCHIVE.stat().st_size > 0
     return f'{NO_WARNINGS} "-XX:SharedArchiveFile={CLASS_ARCHIVE}"' if made else ""
 
 
 def find_script() -> Path:
-    """Returns spark-submit of SPARK_HOME, or else of the installed pyspark.
+    """Return spark-submit of SPARK_HOME, or else of the installed pyspark.
 
     Its copy beside the interpreter fails where the path has a space, and is not everywhere.
     """
@@ -211,7 +211,7 @@ def find_script() -> Path:
 
 
 def python_environment(master: str) -> dict[str, str]:
-    """Returns our environment, with this interpreter for the driver and this folder's modules.
+    """Return our environment, with this interpreter for the driver and this folder's modules.
 
     The workers use this interpreter too, unless PYSPARK_PYTHON names that of a cluster's image.
     """
@@ -229,7 +229,7 @@ def python_environment(master: str) -> dict[str, str]:
 def spark_submit_from_environment(
     engine: str | None = None, settings: Sequence[str] = ()
 ) -> SparkSubmit:
-    """Returns the settings of the environment: TIDEGATE_SPARK_MASTER, _CONF, _DRIVER_MEMORY,
+    """Return the settings of the environment: TIDEGATE_SPARK_MASTER, _CONF, _DRIVER_MEMORY,
     _JAVA_OPTIONS, TIDEGATE_ENGINE.
 
     Args:

@@ -19,7 +19,7 @@ WRONG_EXPECTATIONS = "declared_checks:wrong_expectations"  # in the package of t
 
 
 def named(reference: str) -> Any:
-    """Returns the object `module:name`. Raises DeclarationError if it does not exist."""
+    """Return the object `module:name`. Raises DeclarationError if it does not exist."""
     module, _, name = reference.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -51,7 +51,7 @@ def require_expectations(
 
 
 def import_meanwhile(checks: str | None) -> threading.Thread:
-    """Imports the slow checks while Spark works; an error is raised where they are used."""
+    """Import the slow checks while Spark works; an error is raised where they are used."""
     module = (checks or "").partition(":")[0]
     importing = threading.Thread(
         target=_import, args=(module,), name="tidegate-checks", daemon=True

@@ -42,7 +42,7 @@ def run_day(
     report: Report = ignore_event,
     clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
-    """Runs a day up to its verdicts, and publishes nothing.
+    """Run a day up to its verdicts, and publish nothing.
 
     After an error the ledger has the answers so far, and the same call continues.
 
@@ -99,7 +99,7 @@ def _changed_rows(
     ignore_ttl: bool,
     elsewhere: bool,
 ) -> ChangedRows:
-    """Returns the changed rows that this program's starter found, or else finds them."""
+    """Return the changed rows that this program's starter found, or else find them."""
     # they import deltalake, which definitions load without
     from jobs.run.changes.changed_rows import find_changes, taken_over
 
@@ -125,7 +125,7 @@ def run_files(
     report: Report = ignore_event,
     clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
-    """Runs these files of a day as `run_day` does; their preflight has passed.
+    """Run these files of a day as `run_day` does; their preflight has passed.
 
     Args:
         enrichment: The enrichment.

@@ -61,7 +61,7 @@ class DayRun:
     waits: Waits  # for jobs of vendors
 
     def run(self) -> DayRecord:
-        """Writes, counts and judges the files. Returns the record."""
+        """Write, count and judge the files. Returns the record."""
         started_at, began = run_records.now(), self.clock()
         on_store = self._writes_on_store()
         spark = self.engine.spark if isinstance(self.engine, SparkEngine) else None
@@ -207,7 +207,7 @@ class DayRun:
         )
 
     def _judged(self, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
-        """Returns the record with the verdicts; the checks read the rows' stored answers."""
+        """Return the record with the verdicts; the checks read the rows' stored answers."""
         from jobs.input.keys.arrow_expressions import evaluate
         from jobs.run.written_answers import StoredAnswers
 

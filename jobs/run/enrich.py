@@ -53,7 +53,7 @@ def write_out(
     *,
     here: bool = False,
 ) -> WrittenRows:
-    """Runs the plan, with tasks that write Parquet files into `folder`. Other tasks get the calls
+    """Run the plan, with tasks that write Parquet files into `folder`. Other tasks get the calls
     in flight of an ended task.
 
     Args:
@@ -115,7 +115,7 @@ def write_keys(
     sent: list[TaskResult] | None = None,
     certain: bool = False,
 ) -> tuple[pa.Table, Sequence[TaskResult]]:
-    """Runs the plan over keys, and returns these columns of all keys, and what the tasks counted.
+    """Run the plan over keys, and return these columns of all keys, and what the tasks counted.
 
     Each task keeps its share of the calls in flight, which is the share of the rows that show its
     calls. Raises the tasks' errors.
@@ -160,7 +160,7 @@ def write_keys(
 
 
 def distinct_columns(layout: BatchLayout) -> Iterator[str]:
-    """Yields the written columns with mostly distinct values."""
+    """Yield the written columns with mostly distinct values."""
     yield from (schema.INPUT_SEQ, schema.OUTPUT_SEQ, schema.SOURCE_ROW)
     for lookup in layout.lookups:
         yield from (

@@ -65,7 +65,7 @@ class DayEnd:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the days from the command line. Shows no TidegateError as a traceback."""
+    """Run the days from the command line. Shows no TidegateError as a traceback."""
     options = _options(arguments)
     several = len(options.day) > 1 or options.in_turn
     status = WROTE
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextmanager
 def _message_stream(log: Path | None) -> Iterator[TextIO]:
-    """Yields the stream for messages: stderr, or a file, which then gets the log too."""
+    """Yield the stream for messages: stderr, or a file, which then gets the log too."""
     if log is None:
         yield sys.stderr
         return
@@ -103,7 +103,7 @@ class _LogLines(logging.StreamHandler[TextIO]):
 
 
 def day_run_id(run_id: str, day: str) -> str:
-    """Returns the run id of a day among several, each of which has its folder and record."""
+    """Return the run id of a day among several, each of which has its folder and record."""
     return f"{run_id}-{day}"
 
 
@@ -141,7 +141,7 @@ class _Day:
         return DayEnd(WROTE, state not in ("held back", "failed") or not options.until_red)
 
     def _begun(self) -> tuple[Enrichment, RunOptions]:
-        """Returns what is run, and by which rules."""
+        """Return what is run, and by which rules."""
         options = self._options
         enrichment = load(options.enrichment)
         require_day(self._day, every=enrichment.input.every)
@@ -159,7 +159,7 @@ class _Day:
         return enrichment, rules
 
     def _failed(self, error: Exception) -> DayEnd:
-        """Reports why the day is not written, or not checked."""
+        """Report why the day is not written, or not checked."""
         if not isinstance(error, TidegateError):
             logging.getLogger("tidegate").error("unexpected error", exc_info=error)
             reason = with_log(f"{explain_error(error)}{low_limits()}", self._options.log)
@@ -194,7 +194,7 @@ def with_log(reason: str, log: Path | None = None) -> str:
 def _wait_for_decision(
     enrichment: str, day: str, run_id: str, sleep: Callable[[float], None] = time.sleep
 ) -> str:
-    """Waits until the parent process has decided about the day; returns the day's state.
+    """Wait until the parent process has decided about the day; return the day's state.
 
     Later checks compare with the decided day.
     """
@@ -271,7 +271,7 @@ def _options(
 
 
 def progress_to(path: Path) -> Report:
-    """Returns a reporter that writes the last event, without its record, to a file.
+    """Return a reporter that writes the last event, without its record, to a file.
 
     An event that is no progress contains the last progress too, because nobody may have read that.
     If the disk is full, progress is dropped; for any other event OSError is raised.
@@ -291,7 +291,7 @@ def progress_to(path: Path) -> Report:
 
 
 def tidy_path(program: str) -> None:
-    """Removes the program's folder from Python's path.
+    """Remove the program's folder from Python's path.
 
     Python puts it first, so a file there would hide a library of the same name.
     """

@@ -25,7 +25,7 @@ def settle_day(
     checks: str | None,
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> float | None:
-    """Submits and reads the jobs of lookups whose keys read no answers. Does nothing if only Spark
+    """Submit and read the jobs of lookups whose keys read no answers. Does nothing if only Spark
     can find the keys.
 
     Returns what is left of the cap, if jobs used some of it.

@@ -24,7 +24,7 @@ from jobs.task.output_files import TaskResult
 def add_requests(
     figures: DayMetrics, declared: DeclaredFacts, results: Sequence[TaskResult]
 ) -> DayMetrics:
-    """Returns the figures with the sent requests, and with the calls of lost attempts.
+    """Return the figures with the sent requests, and with the calls of lost attempts.
 
     A lookup without a count of requests has none; nor has a function, whose counts hold only its
     second calls.

@@ -13,12 +13,12 @@ from jobs.tables.records import run_bills, run_records
 
 
 def owner_of_run(process: str, run_id: str) -> str:
-    """Returns the owner of the leases of a run among those of a driver process."""
+    """Return the owner of the leases of a run among those of a driver process."""
     return f"{process}/{run_id}"
 
 
 async def settle(store: LimitStore) -> None:
-    """Makes budgets of killed runs count what their bills here say, instead of what they held.
+    """Make budgets of killed runs count what their bills here say, instead of what they held.
 
     A run is settled once its lease has expired, because then all its calls have ended. Without its
     bill, as on another machine, all that it held counts as spent.

@@ -11,7 +11,7 @@ EVERY = 5.0  # s between progress lines
 
 
 def progress_line(event: Mapping[str, Any]) -> str:
-    """Returns `460 of 920 rows (50%), 88 rows/s, 10 in flight`: what is known of the progress."""
+    """Return `460 of 920 rows (50%), 88 rows/s, 10 in flight`: what is known of the progress."""
     done, total, unit = event["rows"], event.get("rows_total"), event.get("unit", "rows")
     parts = [f"{done:,} of {total:,} {unit} ({done / total:.0%})" if total else f"{done:,} {unit}"]
     if rate := event.get("rows_per_s"):  # 0 in the first half second

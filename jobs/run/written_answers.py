@@ -49,7 +49,7 @@ class StoredAnswers:
     started_at: str
 
     def __call__(self, name: str, pairs: pa.Table) -> pa.Table | None:
-        """Returns what the ledger holds of some keys and answer times of a lookup.
+        """Return what the ledger holds of some keys and answer times of a lookup.
 
         The table has a row for each of them whose key has no null, with the columns schema.key,
         published_answered_at, published_status and the answers, as the stored response is mapped
@@ -92,7 +92,7 @@ class StoredAnswers:
         ).drop_columns([PAIR])
 
     def _found(self, lookup: Lookup, plan: LedgerPlan, wanted: pa.Table) -> pa.Table:
-        """Returns the status, answers and BY_RUN of each of these pairs, by PAIR."""
+        """Return the status, answers and BY_RUN of each of these pairs, by PAIR."""
         folder, own = open_folder(plan), pa.array([self.run_id, run_of_keys(self.run_id)])
         started = dt.datetime.fromisoformat(self.started_at) - CLOCKS
         begun = round(started.timestamp() * 1e6)
@@ -156,7 +156,7 @@ class Pairs:
         return places * len(self._moments) + moments
 
     def take(self, found: pa.Table) -> tuple[Ints, pa.Table]:
-        """Notes answers of the keys. Returns the new answers, with the numbers of their pairs.
+        """Note answers of the keys. Returns the new answers, with the numbers of their pairs.
 
         Args:
             found: Answers as `matches` yields them.
@@ -187,7 +187,7 @@ class Pairs:
         return pairs[first], found.filter(pa.array(first))
 
     def missing(self, *, compacted: Callable[[], bool]) -> tuple[Ints, list[str]]:
-        """Returns the pairs without an answer, each with NONE or GONE.
+        """Return the pairs without an answer, each with NONE or GONE.
 
         Args:
             compacted: Returns whether a compaction came since the run began.
@@ -204,7 +204,7 @@ class Pairs:
         return pairs, np.where(never_kept | replaced, GONE, NONE).tolist()
 
     def instead(self) -> dict[int, str]:
-        """Returns for some pairs what counts instead of the found answer."""
+        """Return for some pairs what counts instead of the found answer."""
         older = self._seen & (self._times < self._newest_before[self._places])
         return dict.fromkeys(np.flatnonzero(older).tolist(), NONE) | dict.fromkeys(
             self._unsure, GONE
@@ -230,7 +230,7 @@ class _Mapping:
         return self._table(pairs, [status for status, _ in replies], by_run, values)
 
     def nothing(self, pairs: Any, statuses: list[str], by_run: Any) -> pa.Table:
-        """Returns pairs without an answer."""
+        """Return pairs without an answer."""
         return self._table(pairs, statuses, pa.array(by_run, pa.bool_()), [])
 
     def _table(self, pairs: Any, statuses: Any, by_run: Any, values: Any) -> pa.Table:
@@ -254,7 +254,7 @@ class _Mapping:
 
 
 def _compacted_since(folder: LedgerFolder, begun: int) -> bool:
-    """Returns whether a compaction completed since then. Lists again: a compaction may have come
+    """Return whether a compaction completed since then. Lists again: a compaction may have come
     while the files were read.
     """
     generation = newest_generation(folder)

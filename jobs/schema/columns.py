@@ -137,7 +137,7 @@ def published_columns(lookup: str) -> tuple[Column, ...]:
 
 
 def timed_out_text(limit: float | None, attempts: int) -> str:
-    """The beginning of the error of a row that timed out; `limit` is in s."""
+    """Return the beginning of the error of a row that timed out; `limit` is in s."""
     return f"no answer within {limit} s, " + (
         f"{attempts} attempts" if attempts else "waiting for an equal request"
     )

@@ -22,7 +22,7 @@ class Facts:
         return json.dumps(self, default=lambda value: value.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns its fields by name: Facts, and what JSON has."""
+        """Return the fields by name: values of Facts, and of the types of JSON."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @classmethod
@@ -47,7 +47,7 @@ class Facts:
 
 
 def plain(value: Any) -> Any:
-    """Converts a value for JSON: times in ISO 8601, sets sorted, types that JSON lacks as text."""
+    """Convert a value for JSON: times in ISO 8601, sets sorted, types that JSON lacks as text."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -53,7 +53,7 @@ class MicroBatch:
 
 
 def last_batch(table: str, query: str) -> int | None:
-    """Returns the number of the last published batch of a query."""
+    """Return the number of the last published batch of a query."""
     there = table_at(table)
     return None if there is None else there.transaction_version(query)
 
@@ -61,7 +61,7 @@ def last_batch(table: str, query: str) -> int | None:
 def complete_records(
     enrichment: Enrichment, batch: MicroBatch, now: Clock = lambda: dt.datetime.now(dt.UTC)
 ) -> list[DayRecord]:
-    """Returns a published batch's records; saves as published those that a kill left as written."""
+    """Return a published batch's records; save as published those that a kill left as written."""
     runs, _ = runs_in_table(enrichment)
     found = [
         run_records.of_run(enrichment.name, day, run)
@@ -85,7 +85,7 @@ def _save_published(
     now: Clock,
     runs_before: Mapping[str, str] = _UNKNOWN,
 ) -> list[DayRecord]:
-    """Saves each record with the figures of its day so far; it replaces that of the batch before.
+    """Save each record with the figures of its day so far; it replaces that of the batch before.
 
     Args:
         records: The records of this batch.
@@ -130,7 +130,7 @@ def _save_published(
 
 
 def _published_before(facts: DayFacts, batch: MicroBatch, run_before: str) -> DayRecord | None:
-    """Returns the record of the day before this batch. The record of a batch of this query is read
+    """Return the record of the day before this batch. The record of a batch of this query is read
     by its id, which the lease names.
     """
     enrichment, day, table = facts.declared.enrichment, facts.day, facts.declared.table
@@ -153,7 +153,7 @@ def publish_batch(
     *,
     now: Clock = lambda: dt.datetime.now(dt.UTC),
 ) -> list[DayRecord]:
-    """Publishes a batch: first audit and dead letters, then a single commit.
+    """Publish a batch: first audit and dead letters, then a single commit.
 
     Args:
         records: A record for each day of the batch.
@@ -189,7 +189,7 @@ def publish_batch(
 
 
 def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> int:
-    """Commits the rows on top of the loaded `table`. Returns the version."""
+    """Commit the rows on top of the loaded `table`. Returns the version."""
     declared, began = records[0].facts.declared, table.version()
     refused: CommitFailedError | None = None
     for _ in range(COMMIT_TRIES):

@@ -18,7 +18,7 @@ Costs = TypeVar("Costs", Billed, BilledUnit)
 
 
 def can_sum_bills(before: DayMetrics, now: DayMetrics) -> bool:
-    """Returns whether each earlier bill has the units and the currency of its lookup's new bill.
+    """Return whether each earlier bill has the units and the currency of its lookup's new bill.
 
     Prices and lookups may be declared anew between two batches.
     """
@@ -37,7 +37,7 @@ def _priced_alike(before: Billed, now: Billed | None) -> bool:
 
 
 def run_plus_batch(run: DayRecord, now: DayMetrics) -> DayMetrics:
-    """Returns the figures of a day after its run, kept rows included, plus the figures of a batch.
+    """Return the figures of a day after its run, kept rows included, plus the figures of a batch.
 
     The calls of the run and their bill stay in the run's record.
     """
@@ -52,7 +52,7 @@ def run_plus_batch(run: DayRecord, now: DayMetrics) -> DayMetrics:
 
 
 def add_batch(before: DayMetrics, now: DayMetrics) -> DayMetrics:
-    """Returns the sums of a day's batches so far and another one, which gives what has no sum, such
+    """Return the sums of a day's batches so far and another one, which gives what has no sum, such
     as latencies. A lookup that is no longer declared keeps its figures.
     """
     known = {one.name: one for one in before.lookups}
@@ -94,7 +94,7 @@ def _billed(before: Billed | None, now: Billed | None) -> Billed | None:
 
 
 def billed_together(before: Billed, now: Billed) -> Billed:
-    """Returns the sum of two bills of the same units and currency."""
+    """Return the sum of two bills of the same units and currency."""
     saved = Decimal(before.saved) + Decimal(now.saved)
     parts = zip(before.by_unit, now.by_unit, strict=True)
     return replace(
@@ -108,7 +108,7 @@ def _costs(before: Costs, now: Costs) -> Costs:
 
 
 def _sums(before: Any, now: Any, *, leave: Collection[str] = ()) -> dict[str, Any]:
-    """Returns the sums of all fields that are numbers on both sides."""
+    """Return the sums of all fields that are numbers on both sides."""
     numbers = {
         field.name: (getattr(before, field.name), getattr(now, field.name)) for field in fields(now)
     }

@@ -37,7 +37,7 @@ class DeltaSource:
         self._last_number = self._last_version = NONE_BEFORE  # of the last requested batch
 
     def watched(self) -> Watched:
-        """Returns the commits in the table's log."""
+        """Return the commits in the table's log."""
         self._require_same_table(self._opened())
         return Watched(f"{Path(self._declared.path).absolute()}/{LOG}", NAME)
 
@@ -115,7 +115,7 @@ class _DeltaBatch:
         return [self.read[one] for one in versions]
 
     def _published_version(self, day: str) -> int:
-        """Returns the input version that the day's published rows come from. A run of the day may
+        """Return the input version that the day's published rows come from. A run of the day may
         have read further than the stream.
         """
         record = last_published(self.enrichment.name, day, table=self.enrichment.output.path)
@@ -128,7 +128,7 @@ class _DeltaBatch:
         return record.facts.input_version
 
     def _added(self, changes: Sequence[Commit], day: str) -> list[Path]:
-        """Returns added files. Raises DeclarationError for removed rows that may not be skipped."""
+        """Return added files. Raises DeclarationError for removed rows that may not be skipped."""
         removing = next((one.version for one in changes if day in one.removed), None)
         if removing is not None and not self.enrichment.input.skip_change_commits:
             name, table = self.enrichment.name, self.table

@@ -53,7 +53,7 @@ class Trigger:
     most_files: int | None = None
 
     def writer_options(self) -> dict[str, Any]:
-        """Returns the arguments of Spark's `trigger`."""
+        """Return the arguments of Spark's `trigger`."""
         return (
             {"availableNow": True}
             if self.every is None
@@ -61,7 +61,7 @@ class Trigger:
         )
 
     def reader_options(self) -> dict[str, Any]:
-        """Returns the options of Spark's file source."""
+        """Return the options of Spark's file source."""
         return {} if self.most_files is None else {"maxFilesPerTrigger": self.most_files}
 
 
@@ -78,7 +78,7 @@ class Stream:
         self._saving = threading.Lock()  # batches run in a thread of Spark's gateway
 
     def run(self, trigger: Trigger) -> None:
-        """Runs until nothing is new, or for ever. Raises the error of the batch that failed."""
+        """Run until nothing is new, or for ever. Raises the error of the batch that failed."""
         stream_state.write(self._state)
         try:
             delete_what_crashes_left(self._enrichment)
@@ -139,7 +139,7 @@ class Stream:
 
 
 def end_state(error: Exception) -> str:
-    """Returns the state of a stream that this error ended, in the words of a day's state."""
+    """Return the state of a stream that this error ended, in the words of a day's state."""
     match error:
         case RunStopped():
             return error.state
@@ -153,12 +153,12 @@ def end_state(error: Exception) -> str:
 
 
 def explain_failure(error: Exception) -> str:
-    """Returns the reason in a sentence, and the log's name only if the log says more."""
+    """Return the reason in a sentence, and the log's name only if the log says more."""
     return str(error) if isinstance(error, TidegateError) else with_log(explain_error(error))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a stream from the command line. Our exceptions never reach the user as a traceback."""
+    """Run a stream from the command line. Our exceptions never reach the user as a traceback."""
     options = _options(arguments)
     try:
         stream = Stream(load(options.enrichment), named(options.quality)(), wait=options.wait)

@@ -69,7 +69,7 @@ class MicroBatches:
         self.error: Exception | None = None  # of the batch that failed, which Spark wraps
 
     def __call__(self, _frame: DataFrame, number: int) -> None:
-        """Processes a batch. Skips it if it was published before a kill, so that Spark did not note
+        """Process a batch. Skips it if it was published before a kill, so that Spark did not note
         that.
         """
         try:
@@ -89,7 +89,7 @@ class MicroBatches:
             raise
 
     def _refuse_older_checkpoint(self, batch: MicroBatch, last: int) -> None:
-        """Raises PublishConflict for a batch that is not the published batch of its number: Spark
+        """Raise PublishConflict for a batch that is not the published batch of its number: Spark
         forms another after an older checkpoint was restored.
         """
         if last > batch.number or self._has_new_rows(batch):
@@ -125,7 +125,7 @@ class MicroBatches:
     def _new_rows(
         self, batch: MicroBatch, held: ExitStack, leases: list[Lease]
     ) -> list[tuple[str, str, InputDay]]:
-        """Returns days with new rows, their run ids, and the rows; their preflight has passed."""
+        """Return days with new rows, their run ids, and the rows; their preflight has passed."""
         found: list[tuple[str, str, InputDay]] = []
         enrichment, new = self._enrichment, self.source.batch(batch.number)
         for day in new.days:
@@ -142,20 +142,20 @@ class MicroBatches:
         return found
 
     def _enriched(self, rows: InputDay, day: str, run_id: str) -> DayRecord:
-        """Returns the record of the rows of a day, with verdicts."""
+        """Return the record of the rows of a day, with verdicts."""
         return run_files(
             self._enrichment, rows, day, run_id,
             spark=self._spark, whole_day=False, checks=self._quality.batch_checks,
         )  # fmt: skip
 
     def _keep(self, records: Sequence[DayRecord]) -> list[tuple[str, ...]]:
-        """Stores the verdicts. Returns each record's warnings; its rows are published anyway."""
+        """Store the verdicts. Returns each record's warnings; its rows are published anyway."""
         return [
             kept(replace(record, warnings=()), self._quality.keep).warnings for record in records
         ]
 
     def _refuse_red(self, batch: MicroBatch, records: Sequence[DayRecord]) -> None:
-        """Holds back the whole batch if a day is red: a single commit publishes all days."""
+        """Hold back the whole batch if a day is red: a single commit publishes all days."""
         reasons = [
             f"{record.facts.day}: {reason}"
             for record in records
@@ -172,7 +172,7 @@ class MicroBatches:
 
 
 def open_source(enrichment: Enrichment, checkpoint: Path) -> StreamSource:
-    """Returns the declared input, as the stream of this checkpoint reads it."""
+    """Return the declared input, as the stream of this checkpoint reads it."""
     kind = DeltaSource if enrichment.input.format == "delta" else FolderSource
     return kind(enrichment, checkpoint)
 

@@ -24,7 +24,7 @@ class PublishedSources:
         self._known: dict[str, frozenset[str]] = {}
 
     def without(self, files: Sequence[Path], day: str) -> list[Path]:
-        """Returns the files of a day whose rows no reader sees yet.
+        """Return the files of a day whose rows no reader sees yet.
 
         Raises:
             DeclarationError: The table has rows of a file of the same name in another folder, which

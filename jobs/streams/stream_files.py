@@ -23,7 +23,7 @@ NONE_BEFORE = -1  # offset before the first batch
 
 
 def check_streamable(enrichment: Enrichment) -> None:
-    """Raises DeclarationError for an input or an output that no stream can use."""
+    """Raise DeclarationError for an input or an output that no stream can use."""
     declared = enrichment.input
     if declared.format not in ("parquet", "delta") or is_url(declared.path):
         what = f"is at {declared.path}" if is_url(declared.path) else f"is {declared.format}"
@@ -59,12 +59,12 @@ def check_streamable(enrichment: Enrichment) -> None:
 
 
 def query_id(checkpoint: Path) -> str:
-    """Returns Spark's id of the query; a new checkpoint gets a new id."""
+    """Return Spark's id of the query; a new checkpoint gets a new id."""
     return str(_json(checkpoint / "metadata")[-1]["id"])
 
 
 def files_of_batch(checkpoint: Path, batch: int) -> list[Path]:
-    """Returns the files of a batch that has begun, by their names."""
+    """Return the files of a batch that has begun, by their names."""
     first, last = (_offset(checkpoint, number) for number in (batch - 1, batch))
     entries = [
         entry for number in range(first + 1, last + 1) for entry in _entries(checkpoint, number)
@@ -73,7 +73,7 @@ def files_of_batch(checkpoint: Path, batch: int) -> list[Path]:
 
 
 def files_before(checkpoint: Path, batch: int) -> Iterator[Path]:
-    """Yields the files of all batches before this batch."""
+    """Yield the files of all batches before this batch."""
     last = _offset(checkpoint, batch - 1)
     merged = max(
         (int(path.stem) for path in _log(checkpoint).glob("*.compact")), default=NONE_BEFORE
@@ -87,7 +87,7 @@ def files_before(checkpoint: Path, batch: int) -> Iterator[Path]:
 
 
 def by_day(files: Sequence[Path], declared: Input) -> dict[str, list[Path]]:
-    """Returns the files of each day, by day. A folder that is not named after a day is not part of
+    """Return the files of each day, by day. A folder that is not named after a day is not part of
     the input, as for `tidegate run`.
     """
     found: dict[str, list[Path]] = {}
@@ -105,7 +105,7 @@ def _offset(checkpoint: Path, batch: int) -> int:
 
 
 def _entries(checkpoint: Path, number: int) -> Iterator[dict[str, Any]]:
-    """Returns the files of a log entry; Spark merges every tenth entry with all before it."""
+    """Return the files of a log entry; Spark merges every tenth entry with all before it."""
     alone, merged = _log(checkpoint) / str(number), _merged(checkpoint, number)
     return (
         entry
@@ -127,7 +127,7 @@ def _path(entry: dict[str, Any]) -> Path:
 
 
 def _json(path: Path) -> list[dict[str, Any]]:
-    """Returns the objects of a checkpoint's file, an object per line, after its version."""
+    """Return the objects of a checkpoint's file, an object per line, after its version."""
     try:
         return [
             json.loads(line)

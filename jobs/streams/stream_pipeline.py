@@ -63,7 +63,7 @@ StreamEvent = StreamStarting | BatchPublished | StreamEnded
 
 
 def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[StreamEvent]:
-    """Runs an enrichment's stream to its end, in a single process. Closing the iterator ends Spark.
+    """Run an enrichment's stream to its end, in a single process. Closing the iterator ends Spark.
 
     Args:
         pipeline: How Spark is started, and the checks.

@@ -32,10 +32,10 @@ class Batch(Protocol):
         """The days in order; a day may have nothing new."""
 
     def new_files(self, day: str) -> Sequence[Path]:
-        """Returns the files that readers do not see yet; the caller has the day's lease."""
+        """Return the files that readers do not see yet; the caller has the day's lease."""
 
     def rows_of(self, files: Sequence[Path], published: pa.Schema | None) -> InputDay:
-        """Returns the rows of these files, in the types of the published table; maybe none."""
+        """Return the rows of these files, in the types of the published table; maybe none."""
 
 
 class StreamSource(Protocol):
@@ -47,7 +47,7 @@ class StreamSource(Protocol):
     def watched(self) -> Watched: ...
 
     def batch(self, number: int) -> Batch:
-        """Returns the input of a batch that has begun."""
+        """Return the input of a batch that has begun."""
 
 
 class FolderSource:
@@ -58,7 +58,7 @@ class FolderSource:
         self._published = PublishedSources(enrichment)
 
     def watched(self) -> Watched:
-        """Returns the folders of all days: the files in them, without subfolders."""
+        """Return the folders of all days: the files in them, without subfolders."""
         declared = self._enrichment.input
         return Watched(f"{Path(declared.path).absolute()}/{declared.partition}=*", PARQUET)
 

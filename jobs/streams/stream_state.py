@@ -44,7 +44,7 @@ class BatchDone(Facts):
         )  # fmt: skip
 
     def in_words(self) -> str:
-        """Returns a line, and another line for each warning."""
+        """Return a line, and another line for each warning."""
         which = f"batch {self.batch}  {self.day}"
         letters = f", {counted(self.dead_letters, 'dead letter')}" if self.dead_letters else ""
         cost = f"; {priced(self.cost)}" if self.cost else ""
@@ -82,14 +82,14 @@ def spark_log(enrichment: str) -> Path:
 
 
 def checkpoint_path(table: str) -> Path:
-    """Returns the checkpoint's folder, inside the table's: deleting the table also resets the
+    """Return the checkpoint's folder, inside the table's: deleting the table also resets the
     stream. Readers of tables ignore names with _.
     """
     return Path(table).absolute() / "_stream"
 
 
 def read(enrichment: str) -> StreamState | None:
-    """Returns the state in the health file; None if no stream ever began."""
+    """Return the state in the health file; None if no stream ever began."""
     try:
         return StreamState.from_json(health_file(enrichment).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, TypeError):

@@ -38,7 +38,7 @@ class StreamWatermark:
                 self._greatest = int(stored["greatest_event_time_ms"])
 
     def advance(self, records: Sequence[DayRecord]) -> int:
-        """Adds the rows of a published batch. Returns how many of them were late, for their task or
+        """Add the rows of a published batch. Returns how many of them were late, for their task or
         for the stream. Adding the same batch again leaves the watermark as it is.
         """
         if self._event_time is None:
@@ -61,7 +61,7 @@ class StreamWatermark:
 def _rows(
     records: Sequence[DayRecord], column: str
 ) -> Iterator[tuple[Millis, np.typing.NDArray[np.bool_]]]:
-    """Yields event times, and whether the row is late for its task.
+    """Yield event times, and whether the row is late for its task.
 
     A killed process may have published files without these columns, before event_time was declared.
     """

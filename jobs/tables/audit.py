@@ -14,5 +14,5 @@ def table_of(table: str) -> str:
 
 
 def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
-    """Adds the audit files of this run to the audit table, as `by_run.write` describes."""
+    """Add the audit files of this run to the audit table, as `by_run.write` describes."""
     return by_run.write(table_of(facts.declared.table), facts, facts.audit_files, again=again)

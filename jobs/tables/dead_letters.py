@@ -25,7 +25,7 @@ def table_of(table: str) -> str:
 
 
 def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
-    """Adds the letters of this run to the table of letters, as `by_run.write` describes."""
+    """Add the letters of this run to the table of letters, as `by_run.write` describes."""
     return by_run.write(table_of(facts.declared.table), facts, facts.letter_files, again=again)
 
 

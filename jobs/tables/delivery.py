@@ -27,7 +27,7 @@ Run = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]  # as Stag
 
 
 def write_beside(facts: DayFacts, run: Run | None = None) -> DayFacts:
-    """Writes the rows of the tables beside the published one into the run's folder.
+    """Write the rows of the tables beside the published one into the run's folder.
 
     Args:
         facts: The run; if its rows beside are written, they stay as they are.
@@ -52,7 +52,7 @@ def write_beside(facts: DayFacts, run: Run | None = None) -> DayFacts:
 
 
 def deliver(facts: DayFacts) -> DayFacts:
-    """Returns facts with the files' final places; a store gets no empty file. Raises OSError."""
+    """Return facts with the files' final places; a store gets no empty file. Raises OSError."""
     table = facts.declared.table
     root = work_folder(table).resolve()
     if not is_url(table):
@@ -94,7 +94,7 @@ def deliver(facts: DayFacts) -> DayFacts:
 
 
 def with_rows(facts: DayFacts) -> list[str]:
-    """Returns the published files of a run that are not empty."""
+    """Return the published files of a run that are not empty."""
     known = {file.place: file.rows for file in facts.written}
     return [
         file

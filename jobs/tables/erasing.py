@@ -22,7 +22,7 @@ from jobs.tables.records import run_records
 def without_rows(
     record: DayRecord, sources: Iterable[str], keys: KeysOf, *, run_id: str, lease: Lease
 ) -> int:
-    """Publishes the day of this record without the rows of these keys; its verdicts stay.
+    """Publish the day of this record without the rows of these keys; its verdicts stay.
 
     Readers see the day with the rows or without them. A crash leaves unpublished files, which
     vacuum removes.
@@ -76,7 +76,7 @@ def without_rows(
 def _copy_others(
     sources: Iterable[str], folder: Path, keys: KeysOf
 ) -> tuple[tuple[str, ...], int, int]:
-    """Copies the rows of other keys to the folder.
+    """Copy the rows of other keys to the folder.
 
     Returns:
         The files, and the numbers of copied rows and of rows left out.
@@ -98,7 +98,7 @@ def _copy_others(
 
 
 def _without_calls(lookup: LookupMetrics, files: Iterable[str]) -> LookupMetrics:
-    """Returns the figures of rows that a run published again: it called and paid nothing."""
+    """Return the figures of rows that a run published again: it called and paid nothing."""
     counts: Counter[str] = Counter()
     for file in files:
         for column in pq.ParquetFile(file).read([schema.status(lookup.name)]).columns:

@@ -18,7 +18,7 @@ from jobs.tables.records.published_runs import publications
 
 
 def delete_what_crashes_left(enrichment: Enrichment) -> None:
-    """Deletes audit rows and dead letters of unpublished runs, except of days whose files another
+    """Delete audit rows and dead letters of unpublished runs, except of days whose files another
     program rewrote: the table no longer names the runs of these days.
     """
     table = enrichment.output.path
@@ -29,7 +29,7 @@ def delete_what_crashes_left(enrichment: Enrichment) -> None:
 
 
 def save_published_records(enrichment: Enrichment) -> None:
-    """Saves the records of published runs of days that a crash left as written.
+    """Save the records of published runs of days that a crash left as written.
 
     A stream completes those of its batches when it starts. Raises TidegateError.
     """

@@ -50,7 +50,7 @@ class Removed:
 
 
 def require_known(table: str, older_than: timedelta) -> None:
-    """Raises DeclarationError if the table's log may have forgotten what was replaced since.
+    """Raise DeclarationError if the table's log may have forgotten what was replaced since.
 
     A checkpoint leaves out files that were replaced longer ago than the table's setting says. The
     files of that version cannot be told from files of a run that was never published.
@@ -71,7 +71,7 @@ def require_known(table: str, older_than: timedelta) -> None:
 def vacuum(
     table: str, *, older_than: timedelta = RETENTION, clock: Callable[[], float] = time.time
 ) -> Removed:
-    """Deletes files that no reader needs.
+    """Delete files that no reader needs.
 
     These are files that were replaced before the limit, folders of unpublished runs older than it,
     files of published runs' folders that are in no version, and converted inputs last used before
@@ -107,7 +107,7 @@ def vacuum(
 
 
 def remove_run(table: str, run_id: str) -> None:
-    """Removes the folders of a run that was not published; files of a version of the table stay.
+    """Remove the folders of a run that was not published; files of a version of the table stay.
 
     Raises TidegateError as `vacuum` does.
     """
@@ -118,7 +118,7 @@ def remove_run(table: str, run_id: str) -> None:
 
 
 def named_files(table: str) -> set[str]:
-    """Returns the files of this version, and of earlier versions that are not vacuumed yet, below
+    """Return the files of this version, and of earlier versions that are not vacuumed yet, below
     the table: each as the log writes it and unquoted. Empty without a table.
     """
     opened = table_at(table)
@@ -131,7 +131,7 @@ def named_files(table: str) -> set[str]:
 
 
 def _files_by_run(place: str) -> FilesByRun:
-    """Returns the files of each run's folder. A failed listing must not count as empty."""
+    """Return the files of each run's folder. A failed listing must not count as empty."""
     found: FilesByRun = {}
     with storing(place):
         for name, changed in list_below(below(place, RUNS)):
@@ -171,7 +171,7 @@ def _remove_old_versions(table: str, older_than: timedelta) -> int:
 
 
 def _count_existing(table: str, names: Sequence[str]) -> int:
-    """Returns how many of these files exist: the log names a file long after it is deleted."""
+    """Return how many of these files exist: the log names a file long after it is deleted."""
     forms = [{name, unquote(name)} for name in names]
     if not is_url(table):
         return sum(any(Path(table, form).exists() for form in both) for both in forms)
@@ -180,7 +180,7 @@ def _count_existing(table: str, names: Sequence[str]) -> int:
 
 
 def _remove_runs(place: str, runs: FilesByRun, named: Collection[str], before: float) -> int:
-    """Removes the files of ended runs; returns how many had rows, and no version has them.
+    """Remove the files of ended runs; return how many had rows, and no version has them.
 
     A run with a named file was published: only the files that abandoned tasks wrote after its end
     are removed.
@@ -202,7 +202,7 @@ def _remove_runs(place: str, runs: FilesByRun, named: Collection[str], before: f
 
 
 def _remove_inputs(place: str, days: Collection[str], before: float) -> None:
-    """Removes inputs that no running day reads. A store does not know when one was last read, so
+    """Remove inputs that no running day reads. A store does not know when one was last read, so
     its time of writing counts.
     """
     folder = below(place, INPUTS)

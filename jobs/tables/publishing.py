@@ -53,7 +53,7 @@ def publish(
     *,
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> DayRecord:
-    """Publishes this run's files: first audit and dead letters, then the table.
+    """Publish this run's files: first audit and dead letters, then the table.
 
     After a crash before the commit readers see the previous version; the tables beside it then have
     rows of an unpublished run, marked by run_id, until the day is published again.
@@ -98,7 +98,7 @@ def publish(
 
 
 def _committed(record: DayRecord, published: DeltaTable | None) -> int:
-    """Commits audit, dead letters and the day, then removes other runs' rows. Returns the version.
+    """Commit audit, dead letters and the day, then remove other runs' rows. Returns the version.
 
     Each step is synced before the next step begins: after a power cut the tables beside have the
     rows of the run whose day readers see.
@@ -126,25 +126,25 @@ def _committed(record: DayRecord, published: DeltaTable | None) -> int:
 
 @contextmanager
 def lasting_beside(facts: DayFacts) -> Iterator[None]:
-    """Syncs the body's commits to the tables beside the published table."""
+    """Sync the body's commits to the tables beside the published table."""
     audit_table, letters_table = beside(facts)
     with lasting(audit_table), lasting(letters_table):
         yield
 
 
 def beside(facts: DayFacts) -> tuple[str, str]:
-    """Returns the tables with rows of the published run."""
+    """Return the tables with rows of the published run."""
     table = facts.declared.table
     return audit.table_of(table), dead_letters.table_of(table)
 
 
 def published_columns(facts: DayFacts) -> list[str]:
-    """Returns the published columns, without the partition column."""
+    """Return the published columns, without the partition column."""
     return [*facts.input_columns, *(one.name for one in facts.declared.published_answers())]
 
 
 def first_day(record: DayRecord) -> int:
-    """Creates the table with this day, in a single commit. If another program created the table
+    """Create the table with this day, in a single commit. If another program created the table
     first, commits on top of it. Returns the version.
     """
     facts = record.facts
@@ -158,7 +158,7 @@ def first_day(record: DayRecord) -> int:
 
 
 def created(facts: DayFacts) -> DeltaTable:
-    """Returns the published table of a stream, created empty."""
+    """Return the published table of a stream, created empty."""
     _create(facts, [], saying_format())
     return DeltaTable(facts.declared.table)
 
@@ -171,7 +171,7 @@ def _create(facts: DayFacts, actions: Sequence[AddAction], properties: CommitPro
 
 
 def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = None) -> int:
-    """Commits on top of the loaded `table`: removes the day's files and adds this run's files, if
+    """Commit on top of the loaded `table`: remove the day's files and add this run's files, if
     any. Publications of other days do not conflict.
 
     Args:
@@ -221,7 +221,7 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
 
 
 def _own_version(table: DeltaTable, record: DayRecord) -> int | None:
-    """Returns the version of this run's commit, if any. A store may have taken the commit although
+    """Return the version of this run's commit, if any. A store may have taken the commit although
     its answer was lost.
     """
     entries = table.history(COMMIT_TRIES)
@@ -251,7 +251,7 @@ def _properties(record: DayRecord, mark: int, *also: Transaction) -> CommitPrope
 
 
 def actions_of_run(facts: DayFacts) -> list[AddAction]:
-    """Returns the actions that add the run's files to their day; a file without rows has none."""
+    """Return the actions that add the run's files to their day; a file without rows has none."""
     return add_actions(_new_files(facts), {facts.declared.partition: facts.day})
 
 

@@ -74,7 +74,7 @@ def _write(
 
 
 def audit_rows(files: Sequence[str], facts: DayFacts) -> pa.RecordBatchReader:
-    """The audit columns of every row, by row identity, day and run."""
+    """Return the audit columns of every row, by row identity, day and run."""
     day = pa.scalar(column_value(facts.day))
     own = {RUN_ID: pa.scalar(facts.run_id), facts.declared.partition: day}
     return stream_rows(files, _audit_columns(facts, read_fields(files)), own)
@@ -96,7 +96,7 @@ def _audit_columns(facts: DayFacts, written: Iterable[str]) -> list[str]:
 
 
 def letters(files: Sequence[str], facts: DayFacts) -> Iterator[pa.RecordBatch]:
-    """The dead letters: one per row and lookup, without empty batches."""
+    """Return the dead letters: one per row and lookup, without empty batches."""
     for lookup in facts.declared.lookups if files else ():
         if lookup.dead_letters:
             for batch in _wanted(files, facts, lookup):

@@ -17,7 +17,7 @@ from jobs.tables.old_files import named_files
 
 
 def remove_uncommitted(table: str, *, older_than: timedelta, now: float) -> None:
-    """Deletes such files, except those of running runs and younger files. A version's files stay.
+    """Delete such files, except those of running runs and younger files. A version's files stay.
 
     Args:
         table: Path or URL of the published table.
@@ -44,6 +44,6 @@ def remove_uncommitted(table: str, *, older_than: timedelta, now: float) -> None
 
 
 def _run_id(name: str) -> str:
-    """Returns the run of a file; empty for a file of the log."""
+    """Return the run of a file; empty for a file of the log."""
     folder = name.split("/")[-2] if "/" in name else ""
     return unquote(folder.removeprefix(f"{RUN}=")) if folder.startswith(f"{RUN}=") else ""

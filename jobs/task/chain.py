@@ -38,7 +38,7 @@ class Link:
         self._ended = False
 
     def __len__(self) -> int:
-        """The number of elements that the operator has not accepted yet."""
+        """Return the number of elements that the operator has not accepted yet."""
         return len(self._waiting)
 
     def put(self, element: StreamElement) -> None:
@@ -135,7 +135,7 @@ class Chain:
         return self.functions[place].calls_of_a_row * rows + leaving
 
     def running(self) -> int:
-        """The calls in flight, without those that wait for a lease."""
+        """Return the calls in flight, without those that wait for a lease."""
         leases = {lease for lease in self.leases if lease is not None}
         unleased = (
             one for one, lease in zip(self.operators, self.leases, strict=True) if lease is None

@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def copy_plugin(folder: Path) -> Path:
-    """Copies the file that makes DAGs from a manifest into a folder. Returns its path."""
+    """Copy the file that makes DAGs from a manifest into a folder. Returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(Path(__file__).with_name("tidegate_airflow.py"), folder))

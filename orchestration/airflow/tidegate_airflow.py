@@ -145,7 +145,7 @@ class TidegateDay(BaseOperator):
         event: Any = None,  # noqa: ARG002  # of the trigger
         looks: int = 0,
     ) -> None:
-        """Runs the day.
+        """Run the day.
 
         Args:
             context: Of the task.
@@ -199,7 +199,7 @@ class TidegateDay(BaseOperator):
         store.delete(PUBLISHED)
 
     def on_kill(self) -> None:
-        """Ends the command, which ends its Spark."""
+        """End the command, which ends its Spark."""
         process = getattr(self, "process", None)
         if process is None or process.poll() is not None:
             return
@@ -264,7 +264,7 @@ class TidegateDay(BaseOperator):
         return results, self.process.wait()
 
     def _log(self, results: Sequence[Mapping[str, Any]]) -> None:
-        """Logs how each day ended."""
+        """Log how each day ended."""
         for result in results:
             log = self.log.info if result["state"] in ("published", "waiting") else self.log.warning
             for line in _lines(result):
@@ -273,7 +273,7 @@ class TidegateDay(BaseOperator):
                 self.log.warning("%s: %s", result["day"], warning)
 
     def _emit(self, events: Any, published: Mapping[str, Mapping[str, Any]]) -> None:
-        """Adds an event for each published day, with its partition key; a refresh may have several.
+        """Add an event for each published day, with its partition key; a refresh may have several.
 
         When a task ends, Airflow makes events for all of its outlets, so outlets without an event
         are removed.
@@ -299,7 +299,7 @@ class TidegateDay(BaseOperator):
         nothing_done: bool,
         last: bool,
     ) -> None:
-        """Ends the try as its worst day ended, with what Airflow or the reader does next.
+        """End the try as its worst day ended, with what Airflow or the reader does next.
 
         Args:
             red: The result of the worst day.
@@ -343,7 +343,7 @@ class TidegateDay(BaseOperator):
         return dt.timedelta(seconds=first) * min(PAUSE_GROWS ** min(looks, 10), PAUSE_GROWS_AT_MOST)
 
     def _goes_on(self, began: dt.datetime) -> bool:
-        """Returns whether a run that began then is retried: until the next publish_by, which is the
+        """Return whether a run that began then is retried: until the next publish_by, which is the
         deadline of a nightly run. A backfill's deadline has passed when it begins, and its service
         may be down all the same.
         """
@@ -373,7 +373,7 @@ class Crashes:
         self._before = int(store.get(self._key, 0))
 
     def begin(self) -> None:
-        """Counts this try. Raises AirflowFailException when enough tries have crashed."""
+        """Count this try. Raises AirflowFailException when enough tries have crashed."""
         if self._before >= self.MOST:
             raise AirflowFailException(
                 f"{self.MOST} tries ended before their day: killed, as by a lack of memory, or at "
@@ -383,7 +383,7 @@ class Crashes:
         self._store.set(self._key, self._before + 1)
 
     def end(self) -> None:
-        """Removes this try from the count, because it has not crashed."""
+        """Remove this try from the count, because it has not crashed."""
         self._store.set(self._key, self._before)
 
     @property
@@ -461,7 +461,7 @@ def dags_of(
     on_late: Any = None,
     **dag_arguments: Any,
 ) -> dict[str, DAG]:
-    """Makes a DAG for each enrichment of the manifest, by name.
+    """Make a DAG for each enrichment of the manifest, by name.
 
     Args:
         manifest: The file that `tidegate manifest` wrote.
@@ -521,7 +521,7 @@ def _arguments(entry: Mapping[str, Any], on_late: Any) -> dict[str, Any]:
 
 
 def _first_and_last(entry: Mapping[str, Any]) -> tuple[dt.datetime, dt.datetime | None]:
-    """Returns from when to when runs are made.
+    """Return from when to when runs are made.
 
     A scheduled run is for the day or hour before it, so the first run comes a day or hour after
     `start` begins, and the last run a day or hour after the last partition before `end`, which is
@@ -538,7 +538,7 @@ def _first_and_last(entry: Mapping[str, Any]) -> tuple[dt.datetime, dt.datetime 
 
 
 def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | PartitionedAtRuntime:
-    """Returns the timetable: a run a day for the day before, or a run an hour; without a schedule,
+    """Return the timetable: a run a day for the day before, or a run an hour; without a schedule,
     runs that are triggered with a partition key. Raises ValueError if the cron has another number
     of runs.
     """
@@ -590,12 +590,12 @@ def _params(entry: Mapping[str, Any]) -> dict[str, Param]:
 
 
 def at_time(day: dt.date, time: str, zone: str) -> dt.datetime:
-    """Returns HH:MM of a day in the time zone, in UTC."""
+    """Return HH:MM of a day in the time zone, in UTC."""
     return dt.datetime.combine(day, dt.time.fromisoformat(time), ZoneInfo(zone)).astimezone(dt.UTC)
 
 
 def _named_day(context: Any) -> str:
-    """Returns the day of a run. Raises AirflowFailException without a day, or for two."""
+    """Return the day of a run. Raises AirflowFailException without a day, or for two."""
     days = {context["dag_run"].partition_key, context["params"].get("day")} - {None, ""}
     if len(days) != 1:
         which = f"Two days are named, {' and '.join(sorted(days))}" if days else "No day is named"
@@ -607,14 +607,14 @@ def _named_day(context: Any) -> str:
 
 
 def _worst(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Returns the result that decides how the task ends; None if all days are published."""
+    """Return the result that decides how the task ends; None if all days are published."""
     red = [one for one in results if one["state"] != "published"]
     ranks = {state: rank for rank, state in enumerate(MILD)}
     return max(red, key=lambda one: ranks.get(one["state"], len(MILD)), default=None)
 
 
 def _tables(enrichment: Mapping[str, Any]) -> list[Asset]:
-    """Returns the assets of an entry of the manifest: its table, summaries and dead letters."""
+    """Return the assets of an entry of the manifest: its table, summaries and dead letters."""
     tables = {enrichment["name"]: enrichment["table"], **enrichment["summaries"]}
     if enrichment["dead_letters"]:
         tables[f"{enrichment['name']}__dead_letters"] = enrichment["dead_letters"]
@@ -622,7 +622,7 @@ def _tables(enrichment: Mapping[str, Any]) -> list[Asset]:
 
 
 def _extras(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns by table the extra of a published day's event."""
+    """Return by table the extra of a published day's event."""
     name, figures = result["enrichment"], result["figures"]
     return {
         **{table: {"rows": rows} for table, rows in result["summaries"].items()},
@@ -632,7 +632,7 @@ def _extras(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _silent_end(status: int) -> dict[str, str]:
-    """Returns the state and reason of a day whose command ended without a result."""
+    """Return the state and reason of a day whose command ended without a result."""
     if status >= 0:
         reason = f"the command ended with status {status}, and said no more than the log above."
         return {"state": "failed", "reason": reason}
@@ -646,7 +646,7 @@ def _text(result: Mapping[str, Any]) -> str:
 
 
 def _lines(result: Mapping[str, Any]) -> list[str]:
-    """Returns the end of a day in lines that the page shows whole: reason, next step, report."""
+    """Return the end of a day in lines that the page shows whole: reason, next step, report."""
     figures, reason = result.get("figures"), result["reason"]
     if not reason and figures:
         asked = (

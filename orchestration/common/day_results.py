@@ -44,7 +44,7 @@ def day_state(ended: DayResult) -> str:
 
 
 def describe_result(enrichment: str, ended: DayResult) -> dict[str, Any]:
-    """Returns the result of a day's run as JSON for the process that started it."""
+    """Return the result of a day's run as JSON for the process that started it."""
     state = day_state(ended)
     has_page = state != NOT_STARTED
     step = ended.next_step
@@ -64,7 +64,7 @@ def describe_result(enrichment: str, ended: DayResult) -> dict[str, Any]:
 
 
 def result(enrichment: str, day: str | None, state: str, reason: str) -> dict[str, Any]:
-    """Returns a result without a run.
+    """Return a result without a run.
 
     Args:
         enrichment: Its name.
@@ -82,7 +82,7 @@ def result(enrichment: str, day: str | None, state: str, reason: str) -> dict[st
 
 
 def figures(record: DayRecord) -> dict[str, Any]:
-    """Returns a written day's counts. cost: by currency. changes: None if all rows are called."""
+    """Return a written day's counts. cost: by currency. changes: None if all rows are called."""
     lookups = record.figures.lookups
     return {
         "rows": record.figures.rows_out,

@@ -11,7 +11,7 @@ AGAIN_AFTER = dt.timedelta(minutes=15)  # from the end of the run that was stopp
 
 
 def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
-    """Returns publish_by on the day after, in UTC; None without publish_by.
+    """Return publish_by on the day after, in UTC; None without publish_by.
 
     A time that summer time skips is an hour later.
     """
@@ -23,24 +23,24 @@ def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
 
 
 def yesterday(enrichment: Enrichment, now: dt.datetime) -> str:
-    """Returns the day or hour before `now` in the enrichment's zone; empty for named partitions."""
+    """Return the day or hour before `now` in the enrichment's zone; empty for named partitions."""
     return last_ended(now, enrichment.input.every, enrichment.zone)
 
 
 def local_time(enrichment: Enrichment, at: dt.datetime, form: str = "%H:%M") -> str:
-    """Returns a moment for people, in the enrichment's time zone and with its name: 06:30 UTC."""
+    """Return a moment for people, in the enrichment's time zone and with its name: 06:30 UTC."""
     return f"{at.astimezone(ZoneInfo(enrichment.zone)):{form}} {enrichment.zone}"
 
 
 def next_start(enrichment: Enrichment, day: str, stopped_at: dt.datetime) -> dt.datetime | None:
-    """Returns when a stopped day is restarted automatically; None if its deadline comes first."""
+    """Return when a stopped day is restarted automatically; None if its deadline comes first."""
     until = deadline(enrichment, day)
     start = stopped_at + AGAIN_AFTER
     return start if until is not None and start < until else None
 
 
 def day_awaited(enrichment: Enrichment, now: dt.datetime) -> str | None:
-    """Returns yesterday, until its deadline; else None."""
+    """Return yesterday, until its deadline; else None."""
     if enrichment.publish_by is None:
         return None
     day = yesterday(enrichment, now)
@@ -49,7 +49,7 @@ def day_awaited(enrichment: Enrichment, now: dt.datetime) -> str | None:
 
 
 def day_due(enrichment: Enrichment, now: dt.datetime) -> str | None:
-    """Returns the last day whose deadline has passed, if it is declared; else None."""
+    """Return the last day whose deadline has passed, if it is declared; else None."""
     if enrichment.publish_by is None:
         return None
     latest = dt.date.fromisoformat(yesterday(enrichment, now))

@@ -17,7 +17,7 @@ from orchestration.common.report_server import report_url
 
 
 def manifest(package: str, found: Sequence[Discovered]) -> dict[str, Any]:
-    """Returns all enrichments of a package by name, as its command needs them. Raises
+    """Return all enrichments of a package by name, as its command needs them. Raises
     DeclarationError for a conflict.
     """
     refuse_conflicts(found)

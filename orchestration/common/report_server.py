@@ -31,13 +31,13 @@ FOREIGN = (
 
 
 def served(path: str) -> str:
-    """Returns the http address of a file under data/; browsers open no file:// link from a page."""
+    """Return the http address of a file under data/; browsers open no file:// link from a page."""
     base = os.environ.get(REPORTS_URL) or f"http://127.0.0.1:{os.environ.get(REPORTS_PORT, '3070')}"
     return f"{base.rstrip('/')}/{path}"
 
 
 def report_url(enrichment: str, day: str = "") -> str:
-    """Returns the address of the report of a day; without a day that of all days."""
+    """Return the address of the report of a day; without a day that of all days."""
     return served(f"reports/{enrichment}/{day and f'{day}/'}index.html")
 
 
@@ -77,7 +77,7 @@ class ReportHandler(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def _refusal(self) -> str | None:
-        """Returns why the path is not served; None if it is."""
+        """Return why the path is not served; None if it is."""
         try:
             root, wanted = (
                 Path(self.directory).resolve(),
@@ -101,7 +101,7 @@ class ReportHandler(SimpleHTTPRequestHandler):
         return io.BytesIO(content)
 
     def _is_addressed(self) -> bool:
-        """Returns whether the request names this server. A page of another site that makes its name
+        """Return whether the request names this server. A page of another site that makes its name
         resolve to 127.0.0.1 could otherwise read the reports through the browser of this machine.
         """
         known = OF_THIS_MACHINE | {_host(os.environ.get(REPORTS_URL, ""))}
@@ -113,18 +113,18 @@ class ReportHandler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is its parent's
-        """Logs nothing: the terminal belongs to the orchestrator."""
+        """Log nothing: the terminal belongs to the orchestrator."""
 
 
 class ReportServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Prints no traceback for a browser that closed its connection."""
+        """Print no traceback for a browser that closed its connection."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
 
 def _host(address: str) -> str:
-    """Returns the name in an address, without its port; empty without a name."""
+    """Return the name in an address, without its port; empty without a name."""
     try:
         return urlsplit(address).hostname or ""
     except ValueError:
@@ -132,7 +132,7 @@ def _host(address: str) -> str:
 
 
 def server(data: Path, port: int, pages: Pages) -> ThreadingHTTPServer:
-    """Returns a server on loopback, bound but not yet serving.
+    """Return a server on loopback, bound but not yet serving.
 
     Args:
         data: The folder with the reports and logs.

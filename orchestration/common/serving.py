@@ -24,7 +24,7 @@ def serve_together(
     grace: float,
     greeting: str = "",
 ) -> int:
-    """Runs the commands under guards until any of them ends or Ctrl-C, then stops all.
+    """Run the commands under guards until any of them ends or Ctrl-C, then stop all.
 
     Args:
         commands: The commands.
@@ -66,7 +66,7 @@ def serve_together(
 
 
 def _why_unusable(port: str, called: str) -> str:
-    """Returns why no server can listen on this port, and a cure; empty if one can."""
+    """Return why no server can listen on this port, and a cure; empty if one can."""
     if not (port.isdecimal() and 0 < int(port) < 65_536):
         return "is not a number from 1 to 65535: correct it"
     with socket.socket() as probe:

@@ -12,7 +12,7 @@ NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, CRASHED, WAITING}
 
 
 def in_words(state: str, reason: str, next_step: str) -> str:
-    """Returns text such as `Published: ...` or `Not published (held back): ... Next: ...`."""
+    """Return text such as `Published: ...` or `Not published (held back): ... Next: ...`."""
     if state in (RUNNING, PUBLISHED):
         return f"{state.capitalize()}: {reason}"
     return f"Not published ({state}): {reason.rstrip('.')}. Next: {next_step}"

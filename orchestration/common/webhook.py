@@ -44,7 +44,7 @@ def post(address: str, message: Mapping[str, Any]) -> None:
 
 
 def host(address: str) -> str:
-    """Returns ` at hooks.example`, or nothing for an address without a host."""
+    """Return ` at hooks.example`, or nothing for an address without a host."""
     try:
         name = urlsplit(address).hostname
     except ValueError:
@@ -53,7 +53,7 @@ def host(address: str) -> str:
 
 
 def reason(error: OSError) -> str:
-    """Returns an HTTP status, or the error of the network, for the end of a sentence."""
+    """Return an HTTP status, or the error of the network, for the end of a sentence."""
     status = getattr(error, "code", None)
     if status is None:
         return str(getattr(error, "reason", None) or type(error).__name__)

@@ -36,7 +36,7 @@ SCAFFOLDED = {
 
 
 def _attributes() -> type[pydantic.BaseModel]:
-    """Returns a model of the fields' names; `Enrichment` itself checks their values."""
+    """Return a model of the fields' names; `Enrichment` itself checks their values."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(enrichment.Enrichment):
         if field.init:
@@ -90,7 +90,7 @@ class Enrichment(dg.Component):
         return cls(file)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Builds the definitions of all enrichments for the first file, because they share alerts
+        """Build the definitions of all enrichments for the first file, because they share alerts
         and jobs.
         """
         files = sorted(one.file for one in context.component_tree.get_all_components(Enrichment))

@@ -64,7 +64,7 @@ class Declared:
         return self.upstream is not None or bool(self.enrichment.input.asset_key)
 
     def beside(self, name: str) -> dg.AssetKey:
-        """Returns the key of a summary, of windows, or of dead letters."""
+        """Return the key of a summary, of windows, or of dead letters."""
         return self.names.beside(self.enrichment, name)
 
     @property
@@ -109,12 +109,12 @@ class Declared:
 
 
 def _next_whole_hour(moment: dt.datetime) -> dt.datetime:
-    """Returns the moment, or the hour of UTC after it: some zones begin their days at half past."""
+    """Return the moment, or the hour of UTC after it: some zones begin their days at half past."""
     return moment + (dt.datetime.min.replace(tzinfo=dt.UTC) - moment) % dt.timedelta(hours=1)
 
 
 def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
-    """Returns the enrichments, each with the enrichment that publishes its input, if any. Other
+    """Return the enrichments, each with the enrichment that publishes its input, if any. Other
     inputs are named by as few of their last folders as distinguish them.
     """
     folders = {declared.name: input_folders(declared.enrichment) for declared in all_declared}
@@ -143,7 +143,7 @@ def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
 
 
 def declared_as(all_declared: Sequence[Declared], name: str) -> Declared:
-    """Returns the enrichment of this name. Raises dagster.Failure with the known names."""
+    """Return the enrichment of this name. Raises dagster.Failure with the known names."""
     by_name = {one.name: one for one in all_declared}
     if name not in by_name:
         raise dg.Failure(
@@ -154,19 +154,19 @@ def declared_as(all_declared: Sequence[Declared], name: str) -> Declared:
 
 
 def shared_name(all_declared: Sequence[Declared], name: str) -> str:
-    """Returns the name of a job, an op or a sensor that all enrichments share."""
+    """Return the name of a job, an op or a sensor that all enrichments share."""
     return (all_declared[0].names if all_declared else Names()).shared(name)
 
 
 def enrichments_in(package: str, names: Names | None = None) -> list[Declared]:
-    """Returns every enrichment of the package's modules, by name. Raises DeclarationError for two
+    """Return every enrichment of the package's modules, by name. Raises DeclarationError for two
     with the same name, table or asset.
     """
     return declared_together(discover(package), names)
 
 
 def declared_together(found: Sequence[Discovered], names: Names | None = None) -> list[Declared]:
-    """Returns these enrichments by name. Raises DeclarationError as `enrichments_in`."""
+    """Return these enrichments by name. Raises DeclarationError as `enrichments_in`."""
     refuse_conflicts(found)
     all_declared = sorted(
         (Declared(*one, names=names or Names()) for one in found), key=lambda one: one.name

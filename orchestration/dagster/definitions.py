@@ -68,7 +68,7 @@ def definitions_for(
     spark: SparkProgram | None = None,
     executor: dg.ExecutorDefinition | None = None,
 ) -> dg.Definitions:
-    """Returns all that Dagster needs for a package's enrichments, to merge into a project's.
+    """Return all that Dagster needs for a package's enrichments, to merge into a project's.
 
     Args:
         package: Holds the declarations.

@@ -11,7 +11,7 @@ TEAM_HOST = "TIDEGATE_PG_HOST"
 
 
 def dagster_home(folder: Path = Path("data/dagster")) -> Path:
-    """Makes the folder for DAGSTER_HOME, and links our settings there as dagster.yaml."""
+    """Make the folder for DAGSTER_HOME, and links our settings there as dagster.yaml."""
     settings = TEAM if os.environ.get(TEAM_HOST) else ONE_MACHINE
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "dagster.yaml"

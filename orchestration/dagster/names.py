@@ -11,12 +11,12 @@ _OTHER = re.compile(r"[^\w.-]", re.ASCII)  # Dagster makes an identifier of a ke
 
 
 def allowed(folders: Sequence[str]) -> tuple[str, ...]:
-    """Returns folders as parts of a key, with _ for each letter that a key cannot have."""
+    """Return folders as parts of a key, with _ for each letter that a key cannot have."""
     return tuple(_OTHER.sub("_", folder) for folder in folders)
 
 
 def spelled(folders: Sequence[str]) -> tuple[str, ...]:
-    """Returns the same with the letter's number after _."""
+    """Return the same with the letter's number after _."""
     return tuple(_OTHER.sub(lambda other: f"_{ord(other[0]):x}", folder) for folder in folders)
 
 
@@ -28,18 +28,18 @@ class Names:
     """
 
     def table(self, enrichment: Enrichment) -> dg.AssetKey:
-        """Returns the key of the published table."""
+        """Return the key of the published table."""
         return dg.AssetKey(enrichment.name)
 
     def beside(self, enrichment: Enrichment, name: str) -> dg.AssetKey:
-        """Returns the key of a table of this name beside the published table.
+        """Return the key of a table of this name beside the published table.
 
         By default it has the same prefix as the published table.
         """
         return dg.AssetKey([*self.table(enrichment).path[:-1], name])
 
     def input(self, enrichment: Enrichment, folders: Sequence[str]) -> dg.AssetKey:
-        """Returns the key of an input that no asset of the project writes.
+        """Return the key of an input that no asset of the project writes.
 
         An input with an asset key (`Input(asset_key=...)`) has that key.
 
@@ -51,13 +51,13 @@ class Names:
         return dg.AssetKey(list(enrichment.input.asset_key) or ["raw", *allowed(folders)])
 
     def group(self, enrichment: Enrichment) -> str:
-        """Returns the group of all assets of an enrichment."""
+        """Return the group of all assets of an enrichment."""
         return enrichment.name
 
     def job(self, enrichment: Enrichment) -> str:
-        """Returns the name of an enrichment's day job; its schedule adds `_schedule`."""
+        """Return the name of an enrichment's day job; its schedule adds `_schedule`."""
         return f"{enrichment.name}_nightly"
 
     def shared(self, name: str) -> str:
-        """Returns the name of a job, an op or a sensor that all enrichments share."""
+        """Return the name of a job, an op or a sensor that all enrichments share."""
         return f"tidegate_{name}"

@@ -12,7 +12,7 @@ KILLED_RUN = "Nothing: the run is restarted automatically, once."
 
 
 def run_again(declared: Declared) -> str:
-    """Returns how to run the day again, as the end of a sentence.
+    """Return how to run the day again, as the end of a sentence.
 
     It names the job if there are windows or summaries, because the asset alone makes none.
     """
@@ -23,7 +23,7 @@ def run_again(declared: Declared) -> str:
 
 
 def step_after(declared: Declared, day: str, state: str) -> str:
-    """Returns what to do about a day whose run ended in this state, in sentences."""
+    """Return what to do about a day whose run ended in this state, in sentences."""
     if state == NOT_STARTED:
         return f"Wait for that run, or cancel it; then {run_again(declared)}"
     if state == WAITING:

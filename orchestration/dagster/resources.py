@@ -40,11 +40,11 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
     wait: float = WAIT
 
     def quality(self) -> DayQuality:
-        """Returns how its days are judged."""
+        """Return how its days are judged."""
         return DayQuality(self.checks or (LOCAL_CHECKS if self.engine == LOCAL else CHECKS))
 
     def submit(self) -> SparkSubmit:
-        """Returns the program for this step. A cancel or a kill of this process ends Spark."""
+        """Return the program for this step. A cancel or a kill of this process ends Spark."""
         if multiprocessing.parent_process() is not None:
             die_with_parent()  # a step process whose run worker is killed ends too, and ends Spark
         return SparkSubmit(
@@ -58,7 +58,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 def spark_program(checks: str = "") -> SparkProgram:
-    """Returns the program that the environment sets by TIDEGATE_ENGINE, TIDEGATE_SPARK_MASTER and
+    """Return the program that the environment sets by TIDEGATE_ENGINE, TIDEGATE_SPARK_MASTER and
     others.
 
     Args:

@@ -45,7 +45,7 @@ def day_job(declared: Declared) -> Job:
 
 
 def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefinition:
-    """Returns a schedule that requests yesterday, the hour before, or all named partitions at the
+    """Return a schedule that requests yesterday, the hour before, or all named partitions at the
     times of `cron`, in the time zone.
     """
     every = declared.enrichment.input.every
@@ -74,7 +74,7 @@ def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefi
 
 
 def request_for_yesterday(declared: Declared, now: dt.datetime) -> dg.RunRequest | dg.SkipReason:
-    """Requests the run of the day before `now`, once per day; returns a reason if there is no such
+    """Request the run of the day before `now`, once per day; return a reason if there is no such
     day.
     """
     day = yesterday(declared.enrichment, now)

@@ -19,7 +19,7 @@ class StreamPass(dg.Config):
 
 
 def stream_job(all_declared: Sequence[Declared]) -> dg.JobDefinition:
-    """Returns the job; the sensor that reports days reports what it published."""
+    """Return the job; the sensor that reports days reports what it published."""
 
     @dg.op(name=shared_name(all_declared, "enrich_what_is_new"), pool=POOL, out=dg.Out(dg.Nothing))
     def enrich_what_is_new(

@@ -201,7 +201,7 @@ def warn(day: str, *sentences: str) -> None:
 
 
 def _doubts(result: DayResult) -> Iterator[str]:
-    """Yields the checks that failed and hold no day back."""
+    """Yield the checks that failed and hold no day back."""
     for verdict in result.record.verdicts if result.record else ():
         if verdict.status == "failed" and not verdict.holds_back:
             yield f"{verdict.check}: {verdict.sentence}"

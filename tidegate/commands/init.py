@@ -115,7 +115,7 @@ def _make_from_openapi(document: Path, operation: str | None, folder: Path, name
 
 @contextmanager
 def _built(folder: Path) -> Iterator[Path]:
-    """Gives a place to write; what the body wrote is moved into the folder once it is complete."""
+    """Give a place to write; what the body wrote is moved into the folder once it is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=UNFINISHED, dir=folder) as place:
         yield Path(place)

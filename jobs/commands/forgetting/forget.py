@@ -144,7 +144,7 @@ def forget(
 
 
 def _forget_answers(ledgers: Sequence[Kept], keys: Sequence[tuple[str, ...]]) -> tuple[int, int]:
-    """Removes the keys from all versions of the lookup's ledgers.
+    """Remove the keys from all versions of the lookup's ledgers.
 
     Returns:
         How many keys were stored, and the number of files that were rewritten or deleted.

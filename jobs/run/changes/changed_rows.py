@@ -67,7 +67,7 @@ def find_changes(
     stage: Stage | None = None,
     clock: Clock = lambda: time.time_ns() // 1000,
 ) -> ChangedRows:
-    """Compares the input with what is published. Writes the rows to enrich beside the output,
+    """Compare the input with what is published. Writes the rows to enrich beside the output,
     unless all rows are enriched.
 
     All rows are new if nothing is published yet, or if the lookup that published them was declared
@@ -91,12 +91,12 @@ def find_changes(
 
 
 def hand_over(changed: ChangedRows, path: Path) -> None:
-    """Saves the found rows for the program that is started next."""
+    """Save the found rows for the program that is started next."""
     path.write_bytes(pickle.dumps(changed))
 
 
 def taken_over(path: Path, input_day: InputDay) -> ChangedRows | None:
-    """Returns the rows that the starter of this program found; None if it left none, or if the
+    """Return the rows that the starter of this program found; None if it left none, or if the
     input has changed since.
     """
     if not path.exists():
@@ -106,7 +106,8 @@ def taken_over(path: Path, input_day: InputDay) -> ChangedRows | None:
 
 
 def with_kept_rows(facts: DayFacts, changed: ChangedRows, stage: Stage) -> DayFacts:
-    """The facts of a written run with the rows that stay, which tasks copied beside its files.
+    """Return the facts of a written run with the rows that stay, which tasks copied beside its
+    files.
 
     Raises:
         TidegateError: Not all of the rows were copied.
@@ -131,7 +132,7 @@ def compare(
     elsewhere: bool = False,
     clock: Clock = lambda: time.time_ns() // 1000,
 ) -> ChangedRows | DayRecord | None:
-    """Finds what a run would enrich. If a run would change no row and no verdict, returns the
+    """Find what a run would enrich. If a run would change no row and no verdict, return the
     published record instead, with the figures of a run without rows.
 
     Writes nothing but copies of the input.
@@ -202,7 +203,7 @@ class Comparison:
     def of(
         cls, enrichment: Enrichment, input_day: InputDay, day: str, *, ignore_ttl: bool, now_us: int
     ) -> Self:
-        """Reads both sides. Raises DeclarationError for ids that are null or repeat."""
+        """Read both sides. Raises DeclarationError for ids that are null or repeat."""
         compared = input_day.facts  # before they are read
         ids = read_row_ids(enrichment, input_day)
         partition = f"{enrichment.input.partition}={day}"

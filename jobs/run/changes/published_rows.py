@@ -42,7 +42,7 @@ class PublishedRows(ParquetRows):
 
     @classmethod
     def of(cls, enrichment: Enrichment, day: str) -> Self | None:
-        """Returns the rows of the last run; None if the files are not of a single run with a
+        """Return the rows of the last run; None if the files are not of a single run with a
         record, or if its lookups were declared differently (except `ttl`).
         """
         files = sorted(file for published, file in files_of_days(enrichment) if published == day)
@@ -55,7 +55,7 @@ class PublishedRows(ParquetRows):
         return cls(tuple(files), record)
 
     def are_judged_as_now(self, enrichment: Enrichment) -> bool:
-        """Returns whether only `ttl` is declared differently, so that the verdicts still hold."""
+        """Return whether only `ttl` is declared differently, so that the verdicts still hold."""
         now, before = fields(enrichment), self.record.facts.declared.fields
         return self.record.state == "published" and _without_ttl(now) == _without_ttl(before)
 
@@ -76,7 +76,7 @@ class PublishedRows(ParquetRows):
         ).remove_metadata()
 
     def expired(self, enrichment: Enrichment, *, now_us: int, ignore_ttl: bool) -> Flags:
-        """Returns which rows have no answer, or an answer that was declared expired or is past its
+        """Return which rows have no answer, or an answer that was declared expired or is past its
         time to live. With `ignore_ttl`, as in a replay, dead letters count instead of answers past
         their time to live.
         """
@@ -129,7 +129,7 @@ class PublishedRows(ParquetRows):
 
 
 def _answer_fields(declared: Mapping[str, str]) -> dict[str, str]:
-    """Returns the fields of a declaration on which answers depend."""
+    """Return the fields of a declaration on which answers depend."""
     return {
         name: value
         for name, value in _without_ttl(declared).items()
@@ -142,7 +142,7 @@ def _without_ttl(declared: Mapping[str, str]) -> dict[str, str]:
 
 
 def _outlived(lookup: Lookup, status: pa.ChunkedArray, ages: object) -> Flags:
-    """Returns which answers are too old, by the rule of the ledger; `ages` are in µs."""
+    """Return which answers are too old, by the rule of the ledger; `ages` are in µs."""
     found = np.zeros(len(status), np.bool_)
     for outcome, limit in lookup.ttl.max_age_us().items():
         if outcome in ANSWERS and limit is not None:

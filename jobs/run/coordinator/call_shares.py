@@ -47,7 +47,7 @@ class CallShares:
         self.given: list[ShareGiven] = []
 
     def begin(self, name: str, task: int, at: int, attempt: int = 0) -> list[int]:
-        """Returns the first share of an attempt: what is reserved for its task, and what is free.
+        """Return the first share of an attempt: what is reserved for its task, and what is free.
 
         Args:
             name: The attempt's name from now on.
@@ -72,7 +72,7 @@ class CallShares:
     def report(
         self, attempt: str, keeps: Sequence[int], wants: Sequence[int], at: int
     ) -> list[int]:
-        """Returns an attempt's share from now on.
+        """Return an attempt's share from now on.
 
         Args:
             attempt: The attempt's name.
@@ -88,7 +88,7 @@ class CallShares:
         return list(part.has)
 
     def _divide(self, part: _Part, keeps: Sequence[int], wants: Sequence[int]) -> None:
-        """Takes back what an attempt does not keep, and gives it free calls that it wants."""
+        """Take back what an attempt does not keep, and give it free calls that it wants."""
         part.wants = wants
         for lookup, has in enumerate(list(part.has)):
             kept = min(has, max(0, keeps[lookup]))
@@ -101,7 +101,7 @@ class CallShares:
             part.has[lookup] = kept + more
 
     def _more(self, part: _Part, lookup: int, kept: int) -> int:
-        """Returns the free calls for an attempt, up to its fair share of what all could have."""
+        """Return the free calls for an attempt, up to its fair share of what all could have."""
         parts = [*self._working.values()]
         together = (
             self._free[lookup] + kept + sum(one.has[lookup] for one in parts if one is not part)
@@ -110,7 +110,7 @@ class CallShares:
         return max(0, min(fair - kept, self._free[lookup]))
 
     def end(self, attempt: str, at: int) -> None:
-        """Ends an attempt whose task has finished all its rows: others can have its share."""
+        """End an attempt whose task has finished all its rows: others can have its share."""
         self._release(self._working.pop(attempt), at)
 
     def lose(self, attempt: str, until: float) -> None:
@@ -131,7 +131,7 @@ class CallShares:
             self._release(part, part.since)
 
     def to_ask(self) -> list[str]:
-        """Returns the attempts that could use what became free since the last call of `to_ask`, the
+        """Return the attempts that could use what became free since the last call of `to_ask`, the
         smallest share first; at most as many as free calls.
         """
         if not self._more_is_free:

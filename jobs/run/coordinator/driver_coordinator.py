@@ -135,7 +135,7 @@ class DriverCoordinator:
         progress: int | None = None,
         keepers: Mapping[str, LeaseKeeper] = _NO_KEEPERS,
     ) -> DriverAddress:
-        """Registers a new job.
+        """Register a new job.
 
         Args:
             totals: Per lookup, the calls in flight that the tasks divide; () if each task keeps its
@@ -161,7 +161,7 @@ class DriverCoordinator:
         )
 
     def release(self, address: DriverAddress) -> None:
-        """Ends the job: refuses its late tasks, and stops those that Spark has not killed yet."""
+        """End the job: refuse its late tasks, and stop those that Spark has not killed yet."""
         if (job := self._jobs.pop(address.job, None)) is not None:
             self._released.append(job)
             for keeper in job.keepers.values():
@@ -178,11 +178,11 @@ class DriverCoordinator:
             self._sleep(0.02)
 
     def has_failed(self, address: DriverAddress) -> bool:
-        """Returns whether a task failed for good, so that another attempt would fail too."""
+        """Return whether a task failed for good, so that another attempt would fail too."""
         return self._jobs[address.job].failed is not None
 
     def listen(self, listener: Callable[[dict[str, Any]], None]) -> int:
-        """Passes `listener` the progress of jobs registered with the returned number."""
+        """Pass `listener` the progress of jobs registered with the returned number."""
         number = next(self._numbers)
         self._listeners[number] = listener
         return number
@@ -191,7 +191,7 @@ class DriverCoordinator:
         del self._listeners[listener]
 
     def waits(self, listener: int) -> str:
-        """Returns why no call of its jobs may start, in words; empty if calls may start."""
+        """Return why no call of its jobs may start, in words; empty if calls may start."""
         jobs = [job for job in [*self._jobs.values()] if job.listener == listener]
         why = (keeper.why_no_call() for job in jobs for keeper in job.keepers.values())
         return next(filter(None, why), "")
@@ -199,7 +199,7 @@ class DriverCoordinator:
     def shares_given(
         self, address: DriverAddress, clock: Callable[[], float] = time.monotonic
     ) -> list[ShareGiven]:
-        """Returns the changes of its tasks' shares, in order, after its job has ended."""
+        """Return the changes of its tasks' shares, in order, after its job has ended."""
         job = self._jobs[address.job]
         until = clock() + LAST_MESSAGES
         while job.tasks and clock() < until:
@@ -305,7 +305,7 @@ class DriverCoordinator:
     # -- ends --------------------------------------------------------------------------------------
 
     def _drain(self, drained: _Task, message: str) -> None:
-        """Notes that a task at the cap has no call in flight.
+        """Note that a task at the cap has no call in flight.
 
         It waits until all others have ended their calls: when a task fails, Spark cancels all, and
         the next run would repeat the calls in flight.
@@ -326,7 +326,7 @@ class DriverCoordinator:
             self._fail(tasks[0], BudgetExhausted.__name__, job.spent)
 
     def _fail(self, failed: _Task, error: str, message: str) -> None:
-        """Cancels the stage, because Spark would retry this task while others still call."""
+        """Cancel the stage, because Spark would retry this task while others still call."""
         job = failed.job
         job.failed = job.failed or {"error": error, "message": message}
         for task in list(job.tasks.values()):
@@ -356,7 +356,7 @@ class DriverCoordinator:
             keeper.leave(task)
 
     def _give_back_lost(self, job: _Job) -> None:
-        """Closes silent tasks, and gives a lost task's calls to others once they have ended."""
+        """Close silent tasks, and give a lost task's calls to others once they have ended."""
         now = self._clock()
         for task in list(job.tasks.values()):
             if now >= task.heard_at + DEADLINES.lost:

@@ -123,13 +123,13 @@ class LinkServer(Generic[Sender]):
         connection.sender = sender
 
     def send(self, connection: Connection[Sender], kind: str, **facts: Any) -> None:
-        """Sends at once what the connection takes, and the rest as soon as it takes more."""
+        """Send at once what the connection takes, and the rest as soon as it takes more."""
         if connection.is_open and not connection.ends:
             connection.unsent += write_line(kind, **facts)
             self._flush(connection)
 
     def send_last(self, connection: Connection[Sender], kind: str, **facts: Any) -> None:
-        """Sends nothing more. The connection ends once all is sent; a task's connection ends when
+        """Send nothing more. The connection ends once all is sent; a task's connection ends when
         the task closes it, which is after its calls, or after a while.
         """
         self.send(connection, kind, **facts)
@@ -222,7 +222,7 @@ class LinkServer(Generic[Sender]):
         self._read(connection)
 
     def _read(self, connection: Connection[Sender]) -> None:
-        """Reads arrived data and handles complete lines. Closes a connection with invalid data."""
+        """Read arrived data and handle complete lines. Closes a connection with invalid data."""
         try:
             # before the secret, no further byte is read
             missing = len(self._secret) - len(connection.received)
@@ -251,7 +251,7 @@ class LinkServer(Generic[Sender]):
             self.close(connection)
 
     def _has_secret(self, connection: Connection[Sender]) -> bool:
-        """Returns whether the connection's first line is the secret; closes it otherwise."""
+        """Return whether the connection's first line is the secret; close it otherwise."""
         if not connection.has_secret and len(connection.received) >= len(self._secret):
             connection.has_secret = hmac.compare_digest(connection.received, self._secret)
             connection.received = b""
@@ -261,7 +261,7 @@ class LinkServer(Generic[Sender]):
 
 
 def link_ports() -> Sequence[int]:
-    """Returns the ports on which a driver may listen for tasks of other hosts, by the environment.
+    """Return the ports on which a driver may listen for tasks of other hosts, by the environment.
 
     Raises:
         DeclarationError: The environment's value is not a port or a range of ports.
@@ -278,7 +278,7 @@ def link_ports() -> Sequence[int]:
 
 
 def _listening_on(bind_host: str, ports: Sequence[int]) -> socket.socket:
-    """Listens on the first free port: at the host's address, or at all addresses if that address
+    """Listen on the first free port: at the host's address, or at all addresses if that address
     belongs to another host, as in a container.
 
     Raises RunStopped if no port is free.

@@ -69,14 +69,14 @@ class RunLeases:
         self._thread.start()
 
     def check(self) -> None:
-        """Raises as `check_store` does if the store is unreachable, because no call could start."""
+        """Raise as `check_store` does if the store is unreachable, because no call could start."""
         asyncio.run_coroutine_threadsafe(_look(self._store), self._loop).result()
         with self._lock:
             if self._following is None:
                 self._following = self._begun(self._follow())
 
     def close(self) -> None:
-        """Gives back what the run holds, except what its calls may still use."""
+        """Give back what the run holds, except what its calls may still use."""
         if not self.is_here:
             return
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
@@ -106,7 +106,7 @@ class RunLeases:
     def keepers(
         self, declared: Iterable[ServiceLimits], run_id: str = ""
     ) -> dict[str, LeaseKeeper]:
-        """Returns the keeper of each service, renewed from now on while tasks want some of it.
+        """Return the keeper of each service, renewed from now on while tasks want some of it.
 
         Each has the limits until its `release`.
 
@@ -133,7 +133,7 @@ class RunLeases:
         return found
 
     def end_run(self, bill: RunBill) -> bool:
-        """Ends the leases of a run whose calls have ended: its budgets count what its bill says.
+        """End the leases of a run whose calls have ended: its budgets count what its bill says.
 
         Returns:
             Whether the run holds nothing any more. Otherwise it is settled once its leases have
@@ -162,7 +162,7 @@ class RunLeases:
         return await self._keepers.pop(place).end(spent)
 
     def _begun(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Starts a task on the loop of the leases."""
+        """Start a task on the loop of the leases."""
 
         async def begin() -> asyncio.Task[None]:
             return asyncio.create_task(work)
@@ -170,7 +170,7 @@ class RunLeases:
         return asyncio.run_coroutine_threadsafe(begin(), self._loop).result()
 
     async def _follow(self) -> None:
-        """Sends the next heartbeat at once after any run closes or opens a gate."""
+        """Send the next heartbeat at once after any run closes or opens a gate."""
         while True:
             try:
                 async for service in self._store.changes():
@@ -232,7 +232,7 @@ def leased_limits(
     *,
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> tuple[ServiceLimits | None, ...]:
-    """Returns per lookup the limits of its service that the run leases to its tasks, or ().
+    """Return per lookup the limits of its service that the run leases to its tasks, or ().
 
     If no store joins the runs, these are rates, and the calls in flight if their number is
     adaptive. CallShares alone divides the other limits, and those of a service whose calls have no
@@ -271,7 +271,7 @@ def _read_service_limits(
     over_runs: bool,  # noqa: FBT001
     today: dt.date,
 ) -> ServiceLimits:
-    """Returns the limits of the service of these lookups, and `own`, their enrichment's budgets."""
+    """Return the limits of the service of these lookups, and `own`, their enrichment's budgets."""
     first = lookups[0]
     budgets = [("", budget) for budget in first.budgets] + [
         *(own if any(lookup.prices for lookup in lookups) else ())
@@ -333,7 +333,7 @@ def build_keepers(
     run_id: str = "",
     clock: Callable[[], float] = time.monotonic,
 ) -> Mapping[str, LeaseKeeper]:
-    """Returns the keepers of these limits by service.
+    """Return the keepers of these limits by service.
 
     Args:
         limits: The limits of each lookup's service; None for a service without limits.
@@ -357,7 +357,7 @@ def build_keepers(
 
 
 def end_run(bill: RunBill) -> bool:
-    """Ends a run as RunLeases.end_run does; a run without leases is already settled."""
+    """End a run as RunLeases.end_run does; a run without leases is already settled."""
     return _leases is None or not _leases.is_here or _leases.end_run(bill)
 
 
@@ -383,7 +383,7 @@ _opening = threading.Lock()
 
 
 def run_leases(name: str) -> RunLeases:
-    """Returns this driver's leases, opened at first use, with the name of the first run.
+    """Return this driver's leases, opened at first use, with the name of the first run.
 
     They are in the store that the environment names now, unless a run has leases in another.
 

@@ -20,7 +20,7 @@ ROWS = 10_000  # at most, of an input
 
 
 def is_for_driver(spark: SparkSession, plan: PartitionPlan, *, rows: int, calls: bool) -> bool:
-    """Returns whether the plan's only task, for an input of so many rows, runs in the driver.
+    """Return whether the plan's only task, for an input of so many rows, runs in the driver.
 
     A user's code may end or block the process that runs it, so it stays in a worker. On a cluster
     calls do too: perhaps only its executors can reach a service.

@@ -52,7 +52,7 @@ class Engine(Protocol):
         """The tasks that run at once."""
 
     def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
-        """Returns a stage whose tasks register at an address.
+        """Return a stage whose tasks register at an address.
 
         Args:
             address: Where the tasks register; None if they do not.
@@ -60,7 +60,7 @@ class Engine(Protocol):
         """
 
     def file_stage(self, files: Sequence[str], rows: int = 0) -> Stage:
-        """Returns a stage over a run's files. Spark's tasks read files on a store, and files with
+        """Return a stage over a run's files. Spark's tasks read files on a store, and files with
         more rows than ROWS_IN_DRIVER together; the driver reads the others.
         """
 
@@ -121,7 +121,7 @@ class LocalEngine:
 
 
 def chosen_engine(option: str | None = None) -> str:
-    """Returns the engine that an option of a command, or else the environment, chooses.
+    """Return the engine that an option of a command, or else the environment, chooses.
 
     Raises:
         DeclarationError: The engine does not exist.
@@ -139,7 +139,7 @@ def _stage_here(engine: Engine, address: DriverAddress | None, attempts: int) ->
 
 
 def is_elsewhere(option: str | None) -> bool:
-    """Returns whether the tasks of a run that this program begins will run on other machines."""
+    """Return whether the tasks of a run that this program begins will run on other machines."""
     return chosen_engine(option) == SPARK and not is_local(master_here())
 
 

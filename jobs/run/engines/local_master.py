@@ -20,7 +20,7 @@ def is_local(master: str) -> bool:
 
 
 def with_attempts(master: str) -> str:
-    """Returns a local master whose tasks have ATTEMPTS, unless it says how many: otherwise Spark
+    """Return a local master whose tasks have ATTEMPTS, unless it says how many: otherwise Spark
     makes a single attempt in local mode.
     """
     threads = re.fullmatch(r"local(?:\[\s*([0-9]+|\*)\s*\])?", master)
@@ -28,13 +28,13 @@ def with_attempts(master: str) -> str:
 
 
 def allowed_task_attempts(master: str) -> int:
-    """Returns the attempts of a task that a local master allows."""
+    """Return the attempts of a task that a local master allows."""
     allowed = re.fullmatch(r"local\[[^,]*,\s*([0-9]+)\s*\]", master)
     return 1 if allowed is None else int(allowed[1])
 
 
 def start_settings(master: str) -> dict[str, str]:
-    """Returns settings to start Spark with, besides `environment`; empty if not local."""
+    """Return settings to start Spark with, besides `environment`; empty if not local."""
     if not is_local(master):
         return {}
     # elsewhere, as on macOS, a process that has loaded numpy may not survive a fork
@@ -53,7 +53,7 @@ def start_settings(master: str) -> dict[str, str]:
 
 
 def jvm_environment(master: str) -> dict[str, str]:
-    """Returns the JVM's environment: Spark's page binds to this address despite any setting, and
+    """Return the JVM's environment: Spark's page binds to this address despite any setting, and
     in an ASCII locale, as LC_ALL=C is, Java cannot open files with other letters in their names.
     """
     environment = {"SPARK_LOCAL_IP": LOOPBACK} if is_local(master) else {}

@@ -19,7 +19,7 @@ _opening = threading.Lock()
 
 
 def open_coordinator(spark: SparkSession) -> DriverCoordinator:
-    """Returns this driver's coordinator, opened at first use; on loopback for local tasks."""
+    """Return this driver's coordinator, opened at first use; on loopback for local tasks."""
     global _coordinator  # noqa: PLW0603  # enrich(df) has no other way to it
     with _opening:
         if _coordinator is None:
@@ -32,7 +32,7 @@ def open_coordinator(spark: SparkSession) -> DriverCoordinator:
 
 
 def _is_active(stage: int) -> bool:
-    """Returns whether Spark works on this stage. False if Spark does not answer because it is
+    """Return whether Spark works on this stage. False if Spark does not answer because it is
     ending, and over Spark Connect, which knows no stages: there the end of this process ends the
     tasks' calls.
     """

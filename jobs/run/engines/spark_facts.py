@@ -16,21 +16,21 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 def setting(spark: SparkSession, name: str, default: str = "") -> str:
-    """Returns a setting of the application's start; over Spark Connect, of the session too."""
+    """Return a setting of the application's start; over Spark Connect, of the session too."""
     if is_remote(spark):
         return spark.conf.get(name, None) or default
     return str(spark.sparkContext._conf.get(name, default))  # noqa: SLF001  # getConf() copies every setting
 
 
 def count_slots(spark: SparkSession) -> int:
-    """Returns the number of tasks that run at once, as far as Spark knows."""
+    """Return the number of tasks that run at once, as far as Spark knows."""
     if not is_remote(spark):
         return int(spark.sparkContext.defaultParallelism)
     return _partitions_by_job(spark.range(1 << 16))
 
 
 def count_partitions(frame: DataFrame) -> int:
-    """Counts a frame's partitions; over Spark Connect, by a job that counts those with rows."""
+    """Count a frame's partitions; over Spark Connect, by a job that counts those with rows."""
     if is_remote(frame.sparkSession):
         return _partitions_by_job(frame)
     return int(frame._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001  # .rdd plans it a second time
@@ -43,7 +43,7 @@ def _partitions_by_job(frame: DataFrame) -> int:
 
 
 def hosts_for_tasks(spark: SparkSession) -> tuple[str, str]:
-    """Returns the name under which tasks reach this process, and the address to listen on."""
+    """Return the name under which tasks reach this process, and the address to listen on."""
     if is_remote(spark):
         host = _own_address(str(spark.client.host))
         return host, host
@@ -56,12 +56,12 @@ def hosts_for_tasks(spark: SparkSession) -> tuple[str, str]:
 
 
 def _without_brackets(host: str) -> str:
-    """Removes the brackets in which Spark writes an IPv6 address, [fd00::1]."""
+    """Remove the brackets in which Spark writes an IPv6 address, [fd00::1]."""
     return host.removeprefix("[").removesuffix("]")
 
 
 def _own_address(server: str) -> str:
-    """Returns this machine's address on the route to a server. Sends no packet."""
+    """Return this machine's address on the route to a server. Sends no packet."""
     family, kind, _, _, address = socket.getaddrinfo(
         _without_brackets(server), 9, type=socket.SOCK_DGRAM
     )[0]

@@ -11,7 +11,7 @@ KILLED = "Python worker exited unexpectedly"
 
 
 def own_words(error: Exception) -> Exception:
-    """Returns the error that a task raised, extracted from Spark's error; else the error itself."""
+    """Return the error that a task raised, extracted from Spark's error; else the error itself."""
     message = re.search(rf"{re.escape(errors.__name__)}\.(\w+): (.+)", str(error))
     kind = vars(errors).get(message[1]) if message else None
     if message is None or kind is None or not issubclass(kind, TidegateError):
@@ -21,7 +21,7 @@ def own_words(error: Exception) -> Exception:
 
 
 def explain_error(error: Exception) -> str:
-    """Returns the cause, with the unreadable file or a known cure."""
+    """Return the cause, with the unreadable file or a known cure."""
     text, cause = str(error), root_cause(error)
     if unreadable := READING.search(text):
         return f"input: /{unreadable[1].lstrip('/')} cannot be read: {cause}. Write the file again."
@@ -40,14 +40,14 @@ def explain_error(error: Exception) -> str:
 
 
 def _is_of_the_gateway(error: Exception) -> bool:
-    """Returns whether Python lost the connection to Java, whose sockets only Py4J uses."""
+    """Return whether Python lost the connection to Java, whose sockets only Py4J uses."""
     frames = traceback.extract_tb(error.__traceback__)
     is_network = isinstance(error, OSError) or type(error).__name__ == "Py4JNetworkError"
     return is_network and any("py4j" in frame.filename for frame in frames)
 
 
 def root_cause(error: Exception) -> str:
-    """Returns the innermost cause as a line: only the last cause of a Java error is informative."""
+    """Return the innermost cause as a line: only the last cause of a Java error is informative."""
     raised = re.search(r"^Traceback .*\n(?:[ \t].*\n)*(\S.*)", str(error), re.MULTILINE)
     if raised is not None:
         return raised[1]

@@ -66,7 +66,7 @@ def _application_settings() -> dict[str, str]:
 
 
 def keep_tasks(spark: SparkSession) -> None:
-    """Makes all reads of a day divide its files alike, because a task's keys must match its rows.
+    """Make all reads of a day divide its files alike, because a task's keys must match its rows.
 
     Spark divides files by its slots at the moment, and executors may come between two reads.
     """
@@ -75,7 +75,7 @@ def keep_tasks(spark: SparkSession) -> None:
 
 
 def master_here() -> str:
-    """Returns the master of this program's Spark, which need not have started."""
+    """Return the master of this program's Spark, which need not have started."""
     from pyspark import SparkContext
 
     if known := os.environ.get("SPARK_REMOTE") or os.environ.get(MASTER_VARIABLE):

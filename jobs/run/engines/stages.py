@@ -23,7 +23,7 @@ class Stage(Protocol):
     """Runs a task on each part."""
 
     def run(self, task: Task, parts: Sequence[Any] | DataFrame) -> list[Any]:
-        """Runs `task` on each part, several at a time if the engine can.
+        """Run `task` on each part, several at a time if the engine can.
 
         Args:
             task: Gets a part, its number and the attempt's number. It is sent to the process that

@@ -39,7 +39,7 @@ def estimate(
     days: Sequence[str],
     clock: Callable[[], int] = time.time_ns,
 ) -> Estimate:
-    """Counts the calls of these days without making any.
+    """Count the calls of these days without making any.
 
     Days without input are left out and named; it is an error if no day has input.
 
@@ -75,7 +75,7 @@ def estimate(
 
 
 def _find_days(enrichment: Enrichment, days: Sequence[str]) -> dict[str, InputDay]:
-    """Returns the days that have input, which fits the declaration."""
+    """Return the days that have input, which fits the declaration."""
     found = {}
     for day in days:
         try:
@@ -98,7 +98,7 @@ def _find_days(enrichment: Enrichment, days: Sequence[str]) -> dict[str, InputDa
 def _lookups(
     planned: PlannedKeys, plans: Sequence[LedgerPlan | None], clock: Callable[[], int]
 ) -> Iterator[LookupEstimate]:
-    """Yields the estimate of each lookup. Later keys may be made of earlier lookups' answers."""
+    """Yield the estimate of each lookup. Later keys may be made of earlier lookups' answers."""
     lookups = planned.enrichment.lookups
     runs, read = last_runs(planned.enrichment.name), places_read(lookups)
     with temporary_folder() as folder:
@@ -117,7 +117,7 @@ def _lookups(
 
 
 def _count_published(enrichment: Enrichment, days: dict[str, InputDay]) -> int:
-    """Counts the days that are published with the current declaration."""
+    """Count the days that are published with the current declaration."""
     return sum(
         record.state == "published" and record.facts.declared.fingerprint == enrichment.fingerprint
         for record in run_records.latest(enrichment.name)

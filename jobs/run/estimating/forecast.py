@@ -46,7 +46,7 @@ def forecast_cost(
     texts: pa.ChunkedArray,
     calls: pa.ChunkedArray,
 ) -> Forecast | None:
-    """Returns what calls for these keys cost; None with too few stored answers.
+    """Return what calls for these keys cost; None with too few stored answers.
 
     Args:
         lookup: A lookup with `bill`.
@@ -70,7 +70,7 @@ def forecast_cost(
 def _read_sample(
     folder: LedgerFolder, usage: UsageReader, prices: Sequence[PriceFacts]
 ) -> tuple[Numbers, Numbers]:
-    """Returns the lengths of keys and the costs of what a run stored for each."""
+    """Return the lengths of keys and the costs of what a run stored for each."""
     found: dict[tuple[str, str], float] = {}  # by key and run; a repaired answer is the second
     for table in read_latest(folder, SAMPLE):
         columns = [table[name].to_pylist() for name in ("key", "run_id", "response")]
@@ -86,7 +86,7 @@ def _read_sample(
 
 
 def read_latest(folder: LedgerFolder, most: int) -> list[pa.Table]:
-    """Returns stored records, the latest parts first, then what is compacted.
+    """Return stored records, the latest parts first, then what is compacted.
 
     Args:
         folder: The ledger's folder.
@@ -112,7 +112,7 @@ def _read_tables(folder: LedgerFolder, there: Contents, most: int) -> Iterator[p
 
 
 def predict_total(lengths: Numbers, costs: Numbers, wanted: Numbers, calls: Numbers) -> Forecast:
-    """Returns the total cost of calls, by a line through the costs over the lengths of keys.
+    """Return the total cost of calls, by a line through the costs over the lengths of keys.
 
     Args:
         lengths: Of the keys of the sample, in bytes.

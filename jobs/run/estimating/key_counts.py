@@ -74,7 +74,7 @@ def count_keys(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, now_us
 def _asked_before(
     lookup: Lookup, plan: LedgerPlan, wanted: pa.Table, now_us: int
 ) -> dict[str, int]:
-    """Counts keys that only an earlier request was called for, by the change since then."""
+    """Count keys that only an earlier request was called for, by the change since then."""
     because: dict[str, int] = {}
     now = plain(lookup.request_facts())
     folder = open_folder(plan)

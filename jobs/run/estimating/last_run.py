@@ -17,14 +17,14 @@ class LastRun:
     concurrency: int
 
     def cost(self, prices: Sequence[PriceFacts], calls: int) -> str | None:
-        """Returns what calls cost if they use as much; None if that run did not report it."""
+        """Return what calls cost if they use as much; None if that run did not report it."""
         if self.figures.billed is None:
             return None
         spent = cost_of(prices, {part.unit: part.units for part in self.figures.billed.parts})
         return f"{spent * calls / self.figures.rows_called:.6f}"
 
     def with_key(self, rows: int) -> int:
-        """Returns how many of these rows have a key, if the share of those is the same."""
+        """Return how many of these rows have a key, if the share of those is the same."""
         outcomes = self.figures.outcomes
         before = sum(outcomes.values())
         return round(rows * (before - outcomes.get("skipped", 0)) / before)
@@ -35,7 +35,7 @@ class LastRun:
 
 
 def last_runs(enrichment: str) -> dict[str, LastRun]:
-    """Returns by lookup the last run that called it."""
+    """Return by lookup the last run that called it."""
     found: dict[str, LastRun] = {}
     for record in sorted(run_records.load(enrichment), key=lambda record: record.order):
         # after the lookups of a stream's batch come those that the day had before

@@ -34,7 +34,7 @@ def estimate_lookup(
     unknown: int,
     now_us: int,
 ) -> LookupEstimate:
-    """Returns the estimate of a lookup.
+    """Return the estimate of a lookup.
 
     Args:
         lookup: The lookup.
@@ -107,7 +107,7 @@ def _with_cost(
     plan: LedgerPlan | None,
     last: LastRun | None,
 ) -> LookupEstimate:
-    """Adds the cost, if it is known: from stored answers, from the prices, or as the last run's."""
+    """Add the cost, if it is known: from stored answers, from the prices, or as the last run's."""
     if plan is not None and lookup.bill and lookup.batch_size == 1 and prices:
         forecast = forecast_cost(lookup, open_folder(plan), prices, called[TEXT], called[CALLS])
         if forecast is not None:
@@ -132,7 +132,7 @@ def _with_unknown(
     unknown: int,
     last: LastRun | None,
 ) -> LookupEstimate:
-    """Adds the calls for rows whose key is made of an answer that is not stored."""
+    """Add the calls for rows whose key is made of an answer that is not stored."""
     expected, seconds = None, None
     if last is not None:
         expected = last.with_key(unknown)

@@ -55,7 +55,7 @@ class PlannedKeys:
     unknown: dict[int, int] = field(default_factory=dict)
 
     def of(self, number: int, *, has_ledger: bool) -> pa.Table:
-        """Returns TEXT, ROWS and CALLS of each key of this lookup. A day calls for a key once, or
+        """Return TEXT, ROWS and CALLS of each key of this lookup. A day calls for a key once, or
         by row; a ledger serves later days.
         """
         lookup = self.enrichment.lookups[number]
@@ -73,7 +73,7 @@ class PlannedKeys:
         )
 
     def _by_answers(self, number: int) -> list[pa.Table] | None:
-        """Returns TEXT and ROWS of each key of a day; None for a lookup that reads no answer."""
+        """Return TEXT and ROWS of each key of a day; None for a lookup that reads no answer."""
         if not levels(self.enrichment.lookups)[number]:
             return None
         from jobs.run.keys.key_rows import key_batches
@@ -131,7 +131,7 @@ class PlannedKeys:
 
 
 def key_rows(day: InputDay, lookup: Lookup) -> pa.Table | None:
-    """Returns the key of each row of a day, a column per part, in an order that is the same for all
+    """Return the key of each row of a day, a column per part, in an order that is the same for all
     lookups; None if Arrow may see other keys than Spark.
     """
     values = arrow_keys(lookup, part_names(lookup), day.schema)
@@ -156,12 +156,12 @@ def key_rows(day: InputDay, lookup: Lookup) -> pa.Table | None:
 
 
 def part_names(lookup: Lookup) -> list[str]:
-    """Returns the columns of `key_rows` with the parts of the key."""
+    """Return the columns of `key_rows` with the parts of the key."""
     return [f"__part_{place}" for place in range(len(lookup.keys))]
 
 
 def _counted(keys: pa.Table, parts: Sequence[str], *, hidden: bool) -> pa.Table:
-    """Returns TEXT and ROWS of each key."""
+    """Return TEXT and ROWS of each key."""
     once = keys.drop_null().group_by(list(parts)).aggregate([([], "count_all")])
     texts = [key_texts(batch, parts, hidden=hidden) for batch in once.to_batches()]
     return pa.table([pa.chunked_array(texts, pa.string()), once["count_all"]], [TEXT, ROWS])

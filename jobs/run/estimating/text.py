@@ -14,7 +14,7 @@ UNKNOWN_COST = "unknown, as only answers report what a call uses: `tidegate try`
 
 
 def estimate_text(estimate: Estimate) -> str:
-    """Returns what `tidegate plan` prints."""
+    """Return what `tidegate plan` prints."""
     return "\n".join(_lines(estimate))
 
 

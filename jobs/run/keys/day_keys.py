@@ -59,10 +59,10 @@ class SparkRows:
         return not hashes.groupBy("hash").count().where("count > 1").isEmpty()
 
     def texts(self, *, hidden: bool) -> None:  # as of KeyRows
-        """Returns None: only Spark has the keys."""
+        """Return None: only Spark has the keys."""
 
     def distinct(self, *, hidden: bool, seed: int) -> SparkKeys:
-        """Returns each key once, with a row of it drawn by `seed`."""
+        """Return each key once, with a row of it drawn by `seed`."""
         keys = day_keys(self.prepared, self.names, task=self.task, hidden=hidden, seed=seed)
         kept = keys.persist()
         return SparkKeys(kept, kept.select(TEXT, ROWS, TASK).toArrow())
@@ -71,7 +71,7 @@ class SparkRows:
 def find_keys(
     prepared: DataFrame | LocalRows, plan: PartitionPlan, place: int, day: InputDay | None
 ) -> KeyRows | SparkRows:
-    """Returns the keys of a lookup in a day's rows.
+    """Return the keys of a lookup in a day's rows.
 
     Args:
         prepared: The rows, with their keys.
@@ -112,7 +112,7 @@ class SparkKeys:
         return self.kept.schema
 
     def frame(self, keys: pa.Table) -> DataFrame:
-        """Returns lines of `wanted` in Spark, possibly with others that need no call."""
+        """Return lines of `wanted` in Spark, possibly with others that need no call."""
         if 2 * keys.num_rows > self.wanted.num_rows:
             return self.kept.where(F.col(ROWS) > 1) if pc.min(keys[ROWS]).as_py() > 1 else self.kept
         texts = self.kept.sparkSession.createDataFrame(keys.select([TEXT]))
@@ -124,7 +124,7 @@ class SparkKeys:
 
 
 def task_column(parts: Parts) -> Column:
-    """Returns the task that reads a row: rows go to tasks in the order of their files' URLs."""
+    """Return the task that reads a row: rows go to tasks in the order of their files' URLs."""
     row = F.struct(F.col(SOURCE_FILE).alias("file"), F.col(SOURCE_ROW).alias("row"))
     firsts = [task[0] for task in parts[1:]]
     bounds = [
@@ -138,7 +138,7 @@ def task_column(parts: Parts) -> Column:
 def day_keys(
     prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int
 ) -> DataFrame:
-    """Finds by Spark each key in the columns `names`, with TEXT, ROWS, TASK and a row."""
+    """Find by Spark each key in the columns `names`, with TEXT, ROWS, TASK and a row."""
     drawn = F.struct(
         F.xxhash64(SOURCE_FILE, SOURCE_ROW, F.lit(seed)).alias("draw"),
         task.alias(TASK),

@@ -39,11 +39,11 @@ class KeyRows:
         return len(distinct) < len(self.rows)
 
     def texts(self, *, hidden: bool) -> pa.ChunkedArray:
-        """Returns the text of each row's key. hidden: digests."""
+        """Return the text of each row's key. hidden: digests."""
         return _texts(self.rows, self.names, hidden=hidden)
 
     def distinct(self, *, hidden: bool, seed: int) -> DriverKeys:
-        """Returns each key once, with a row of it drawn by `seed`."""
+        """Return each key once, with a row of it drawn by `seed`."""
         lines = np.arange(self.rows.num_rows)
         drawn = np.random.default_rng(seed).integers(0, 1 << 31, len(lines)) << LINE_BITS | lines
         grouped = (
@@ -60,7 +60,7 @@ class KeyRows:
 
 
 def collect_rows(prepared: DataFrame, names: Sequence[str], task: Column) -> KeyRows:
-    """Reads keys by a Spark job, without a shuffle or a Python worker. task: of each row."""
+    """Read keys by a Spark job, without a shuffle or a Python worker. task: of each row."""
     location = (task.alias(TASK), SOURCE_FILE, SOURCE_ROW)
     return KeyRows(
         prepared, tuple(names), prepared.where(is_whole(names)).select(*names, *location).toArrow()
@@ -87,16 +87,16 @@ class DriverKeys:
         return T.StructType([T.StructField(name, kind) for name, kind in types.items()])
 
     def table(self, keys: pa.Table) -> pa.Table:
-        """Returns lines of `wanted` as Arrow gets them from Spark."""
+        """Return lines of `wanted` as Arrow gets them from Spark."""
         return keys.select(self.types.names).cast(arrow_schema(self.types))
 
     def frame(self, keys: pa.Table) -> DataFrame:
-        """Returns lines of `wanted` as Spark has them."""
+        """Return lines of `wanted` as Spark has them."""
         assert not isinstance(self.prepared, LocalRows)  # their keys go as a table
         return self.prepared.sparkSession.createDataFrame(self.table(keys), self.types)
 
     def drop(self) -> None:
-        """Does nothing: only the driver keeps these keys."""
+        """Do nothing: only the driver keeps these keys."""
 
 
 def _texts(keys: pa.Table, names: Sequence[str], *, hidden: bool) -> pa.ChunkedArray:

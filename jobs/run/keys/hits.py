@@ -44,7 +44,7 @@ class Hits:
         return rows_without(self.keys.wanted, TEXT, self.answers["key"])
 
     def without_responses(self) -> Hits:
-        """Returns the hits as a run keeps them to its end, once the rows have an index."""
+        """Return the hits as a run keeps them to its end, once the rows have an index."""
         return replace(self, answers=self.answers.select(["key"]))
 
     @property
@@ -53,7 +53,7 @@ class Hits:
 
 
 def run_of_keys(run_id: str) -> str:
-    """Returns the run id of parts that a run writes during its prefetch."""
+    """Return the run id of parts that a run writes during its prefetch."""
     return f"{run_id}{OF_KEYS}"
 
 
@@ -69,7 +69,7 @@ def find_hits(
     seed: int,
     are_read: bool = False,
 ) -> Hits:
-    """Finds a day's distinct keys, and the newest valid answer of each. Raises LedgerError.
+    """Find a day's distinct keys, and the newest valid answer of each. Raises LedgerError.
 
     Args:
         rows: The keys.
@@ -93,14 +93,14 @@ def find_hits(
 def known_answers(
     search: Search, lookup: Lookup, plan: LedgerPlan, clock: Callable[[], int] = time.time_ns
 ) -> pa.Table:
-    """Reads new records, and returns the newest of keys that need no call. Raises LedgerError."""
+    """Read new records, and return the newest of keys that need no call. Raises LedgerError."""
     now = clock() // 1000
     search.update(now)
     return needing_no_call(lookup, plan, search.selected(now_us=now, ttl=plan.ttl).answers, now)[0]
 
 
 def with_own_answers(hits: Hits) -> Hits:
-    """Returns the hits with what is stored now, this run's answers, and the answers so far: all
+    """Return the hits with what is stored now, this run's answers, and the answers so far: all
     hold to the end of this run, whatever their age.
     """
     assert hits.plan is not None
@@ -116,7 +116,7 @@ def with_own_answers(hits: Hits) -> Hits:
 
 
 def file_of_run(plan: LedgerPlan, name: str) -> str:
-    """Returns the file's name as an executor opens it; a URL's options, such as
+    """Return the file's name as an executor opens it; a URL's options, such as
     ?endpoint_override=..., stay behind its path.
     """
     root, mark, options = plan.root.partition("?") if is_url(plan.root) else (plan.root, "", "")
@@ -127,7 +127,7 @@ def file_of_run(plan: LedgerPlan, name: str) -> str:
 def with_index(
     plan: LedgerPlan, answers: pa.Table, clock: Callable[[], int] = time.time_ns
 ) -> LedgerPlan:
-    """Returns the plan with an index of these answers, where every executor reads it; without an
+    """Return the plan with an index of these answers, where every executor reads it; without an
     index if there are no answers.
     """
     if not answers.num_rows:

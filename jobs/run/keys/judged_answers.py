@@ -25,7 +25,7 @@ _log = logging.getLogger("tidegate.ledger")
 def needing_no_call(
     lookup: Lookup, plan: LedgerPlan, answers: pa.Table, now_us: int
 ) -> tuple[pa.Table, pa.Array]:
-    """Returns the records that spare a call, and the keys of errors that are too old."""
+    """Return the records that spare a call, and the keys of errors that are too old."""
     if plan.idempotent:  # an open mark "asked" matters only for calls that must not be repeated
         answers = answers.filter(pc.not_equal(answers["outcome"], "asked"))
     return without_old_errors(lookup, answers, ttl=plan.ttl, now_us=now_us)
@@ -34,7 +34,7 @@ def needing_no_call(
 def without_old_errors(
     lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: int
 ) -> tuple[pa.Table, pa.Array]:
-    """Returns the answers that spare a call, and the keys of errors older than `ttl.error`.
+    """Return the answers that spare a call, and the keys of errors older than `ttl.error`.
 
     With AnyAge all answers stay: replay and remap decide themselves what is called.
     """
@@ -55,7 +55,7 @@ def without_old_errors(
 
 
 def without_unreadable(lookup: Lookup, answers: pa.Table, keys: pa.ChunkedArray) -> pa.Table:
-    """Returns the answers without unreadable answers of `keys`, each of which the log names."""
+    """Return the answers without unreadable answers of `keys`, each of which the log names."""
     few = answers.filter(pc.is_in(answers["key"], value_set=keys.combine_chunks()))
     unreadable = []
     for row, response in enumerate(few["response"].cast(pa.large_binary()).to_pylist()):

@@ -29,7 +29,7 @@ _HASH = "hash"
 def keep_keys(
     plan: LedgerPlan, by_row: pa.ChunkedArray | None, prefetched: pa.ChunkedArray | None = None
 ) -> None:
-    """Lists the keys that the run keeps to itself, which ends the wait of other runs.
+    """List the keys that the run keeps to itself, which ends the wait of other runs.
 
     Args:
         plan: The run's ledger.
@@ -71,7 +71,7 @@ def _write(plan: LedgerPlan, name: str, data: bytes | pa.Buffer) -> None:
 def kept_among(
     folder: LedgerFolder, name: str, hashes: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.bool_]:
-    """Returns which of these keys a list has: all of them if it is ALL or damaged, or if 0.1.0
+    """Return which of these keys a list has: all of them if it is ALL or damaged, or if 0.1.0
     wrote it, whose hashes cannot be compared.
 
     Args:

@@ -75,7 +75,7 @@ def prefetch_keys(
     sent: list[TaskResult] | None = None,
     certain: bool = False,
 ) -> PartitionPlan:
-    """Calls for these keys once, all lookups side by side; returns the plan for the rows, which
+    """Call for these keys once, all lookups side by side; return the plan for the rows, which
     repeats none of the calls.
 
     Args:
@@ -120,7 +120,7 @@ def prefetch_keys(
 
 
 def _wanted(plan: PartitionPlan, places: Sequence[int]) -> list[str]:
-    """Returns the columns of called keys that the rows need."""
+    """Return the columns of called keys that the rows need."""
     wanted = [TEXT, PLACE, *schema.SOURCE_IDENTITY, schema.PARTITION]
     for place in places:
         name = plan.lookups[place].name
@@ -132,7 +132,7 @@ def _wanted(plan: PartitionPlan, places: Sequence[int]) -> list[str]:
 def _with_answers(
     plan: PartitionPlan, hits: Mapping[int, Hits], asked: pa.Table, scratch: str
 ) -> PartitionPlan:
-    """Returns the plan for the rows, with files of what was called and indexes of the rest."""
+    """Return the plan for the rows, with files of what was called and indexes of the rest."""
     ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
     for place, one in hits.items():
         called = _called(asked, plan.lookups[place], place)
@@ -146,7 +146,7 @@ def _with_answers(
 def _open_again(
     first: Mapping[int, First], hits: Mapping[int, Hits], asked: pa.Table
 ) -> dict[int, First]:
-    """Returns the keys that were not called because another run had answered them, but whose
+    """Return the keys that were not called because another run had answered them, but whose
     answers no longer count: they were refreshed meanwhile, or have expired. Otherwise each task
     would call for them.
     """
@@ -199,7 +199,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
 
 
 def _types(first: Mapping[int, First]) -> StructType:
-    """Returns the types of the columns with the keys of all lookups: each lookup has separate
+    """Return the types of the columns with the keys of all lookups: each lookup has separate
     columns, which are null for the others.
     """
     names = {
@@ -214,7 +214,7 @@ def _types(first: Mapping[int, First]) -> StructType:
 
 
 def _table(first: Mapping[int, First], types: StructType) -> pa.Table:
-    """Returns all keys, if they are in the driver, those of each lookup spread over all: behind the
+    """Return all keys, if they are in the driver, those of each lookup spread over all: behind the
     keys of a slow one the others would wait.
     """
     tables = []
@@ -233,7 +233,7 @@ def _table(first: Mapping[int, First], types: StructType) -> pa.Table:
 
 
 def _frame(first: Mapping[int, First], types: StructType, *, tasks: int) -> DataFrame:
-    """Returns all keys, each in the partition of the row that will show its call, so that both
+    """Return all keys, each in the partition of the row that will show its call, so that both
     count in the same task's share.
     """
     frames = []
@@ -267,7 +267,7 @@ def _by_task(frame: DataFrame, tasks: int) -> DataFrame:
 
 
 def _called(asked: pa.Table, lookup: Lookup, place: int) -> pa.Table:
-    """Returns the keys of a lookup that were called now; the ledger has the others."""
+    """Return the keys of a lookup that were called now; the ledger has the others."""
     own = asked.filter(pc.equal(asked[PLACE], place))
     return own.filter(pc.not_equal(pc.fill_null(own[schema.source(lookup.name)], "call"), "ledger"))
 
@@ -300,7 +300,7 @@ def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: str) -> AskedFile 
 def _left(
     plan: PartitionPlan, places: Sequence[int], asked: pa.Table, results: Sequence[TaskResult]
 ) -> CallCap | None:
-    """Returns what is left of the cap after calls for these keys, also of attempts that failed."""
+    """Return what is left of the cap after calls for these keys, also of attempts that failed."""
     if plan.cap is None:
         return None
     left = np.array(plan.cap.parts)

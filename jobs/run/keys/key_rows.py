@@ -25,7 +25,7 @@ from jobs.task.rows.known_outcomes import KnownOutcomes
 
 
 def read_key_rows(prepared: DataFrame | LocalRows, plan: PartitionPlan, place: int) -> KeyRows:
-    """Returns the rows that have a key at a lookup.
+    """Return the rows that have a key at a lookup.
 
     Args:
         prepared: The rows.
@@ -60,7 +60,7 @@ def read_key_rows(prepared: DataFrame | LocalRows, plan: PartitionPlan, place: i
 def key_batches(
     plan: PartitionPlan, place: int, prepared: DataFrame | LocalRows | None = None
 ) -> Iterator[tuple[int, pa.RecordBatch, pa.BooleanArray]]:
-    """Yields the number of a task, a batch of its rows with the key of a lookup, and which of these
+    """Yield the number of a task, a batch of its rows with the key of a lookup, and which of these
     rows lack an answer that the key reads and that may be called for.
     """
     places = [*sorted(lookups_below(plan.lookups, place)), place]
@@ -74,7 +74,7 @@ def batches_of_tasks(
     places: Sequence[int],
     prepared: DataFrame | LocalRows | None,  # noqa: ARG001  # for rows that are in no file
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yields the rows of each task, with the columns that these lookups' keys need."""
+    """Yield the rows of each task, with the columns that these lookups' keys need."""
     assert plan.reads is not None
     names = {name for place in places for name in plan.layout.keys[place]}
     keys = {name: values for name, values in plan.reads.keys.items() if name in names}

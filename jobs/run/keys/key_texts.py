@@ -22,25 +22,25 @@ TASK = "__key_task"  # int: the Spark partition that reads the row SOURCE_FILE, 
 
 
 def is_whole(names: Sequence[str]) -> Column:
-    """Returns the condition that no part of the key is null."""
+    """Return the condition that no part of the key is null."""
     from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 
     return functools.reduce(operator.and_, (F.col(name).isNotNull() for name in names))
 
 
 def rows_without(table: pa.Table, column: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Returns the rows with another value in the column than these."""
+    """Return the rows with another value in the column than these."""
     known = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     return table.filter(pc.invert(pc.is_in(table[column], value_set=known)))
 
 
 def key_texts(batch: pa.RecordBatch, names: Sequence[str], *, hidden: bool) -> pa.StringArray:
-    """Returns the text of each row's key in the columns `names`, without nulls. hidden: digests."""
+    """Return the text of each row's key in the columns `names`, without nulls. hidden: digests."""
     return pa.array(texts_in_bulk(read_key_tuples(batch, names), hidden=hidden), pa.string())
 
 
 def with_texts(keys: DataFrame, names: Sequence[str], *, hidden: bool) -> DataFrame:
-    """Returns the same keys with TEXT, made by Spark's tasks."""
+    """Return the same keys with TEXT, made by Spark's tasks."""
     from pyspark.sql import types as T  # noqa: N812  # Spark's usual alias
 
     schema = T.StructType(

@@ -84,7 +84,7 @@ def prepare_ledger(
     draw: Callable[[int], int] = secrets.randbits,
     waits: Waits | None = None,
 ) -> Iterator[LedgerSession]:
-    """Yields the plan with what is known of the day's keys, after calls for repeated keys.
+    """Yield the plan with what is known of the day's keys, after calls for repeated keys.
 
     The exit, also by an error, removes the run's files.
 
@@ -163,7 +163,7 @@ class _Preparation:
         return LedgerSession(plan, asked_by, all_known, tuple(self._given_up))
 
     def _ask(self, plan: PartitionPlan, places: Sequence[int], *, are_read: bool) -> PartitionPlan:
-        """Returns the plan with the answers of a stage. are_read: whether other lookups read its
+        """Return the plan with the answers of a stage. are_read: whether other lookups read its
         answers, so that each key is called first.
         """
         limit = ItemLimit.of(plan.cap)
@@ -181,7 +181,7 @@ class _Preparation:
         return plan
 
     def _look(self, plan: PartitionPlan, place: int, limit: ItemLimit, *, are_read: bool) -> _Look:
-        """Finds what the ledger knows of the keys, and which keys are called before the rows; tells
+        """Find what the ledger knows of the keys, and which keys are called before the rows; tell
         other runs which keys this run keeps to itself.
         """
         lookup, ledger = plan.lookups[place], plan.ledgers[place]
@@ -226,7 +226,7 @@ class _Preparation:
     def _prefetched(
         self, plan: PartitionPlan, group: Mapping[int, First], *, certain: bool
     ) -> PartitionPlan:
-        """Returns the plan with the answers of a group, or, if its vendor is given up, with those
+        """Return the plan with the answers of a group, or, if its vendor is given up, with those
         from before the outage.
         """
         try:
@@ -277,7 +277,7 @@ def _settled(
     seed: int,
     limit: ItemLimit,
 ) -> Hits:
-    """Returns the keys of a lookup with what its jobs answered."""
+    """Return the keys of a lookup with what its jobs answered."""
     lookup, ledger = plan.lookups[place], plan.ledgers[place]
     assert isinstance(lookup, JobLookup)
     assert ledger is not None
@@ -290,7 +290,7 @@ def _settled(
 
 
 def _stages(plan: PartitionPlan) -> list[list[int]]:
-    """Returns the places of the lookups that are asked together, in order.
+    """Return the places of the lookups that are asked together, in order.
 
     Lookups that others read are asked by level, before the rows; the rest is the last stage.
     """
@@ -303,7 +303,7 @@ def _stages(plan: PartitionPlan) -> list[list[int]]:
 
 
 def _groups(first: Mapping[int, First], plan: PartitionPlan) -> Iterator[dict[int, First]]:
-    """Yields the lookups that are asked side by side. A vendor that may be given up is asked alone,
+    """Yield the lookups that are asked side by side. A vendor that may be given up is asked alone,
     so that an outage is known to be its own.
     """
     alone = [place for place in first if plan.lookups[place].spills_outage]
@@ -314,14 +314,14 @@ def _groups(first: Mapping[int, First], plan: PartitionPlan) -> Iterator[dict[in
 
 
 def _may_spill(plan: PartitionPlan, group: Mapping[int, First]) -> bool:
-    """Returns whether the run may go on without a group whose service is down. A cap stops it: what
+    """Return whether the run may go on without a group whose service is down. A cap stops it: what
     the failed stage used of it is unknown.
     """
     return plan.cap is None and all(plan.lookups[place].spills_outage for place in group)
 
 
 def _without_vendor(plan: PartitionPlan, group: Mapping[int, First]) -> PartitionPlan:
-    """Returns the plan with the answers from before the outage; no other key is called."""
+    """Return the plan with the answers from before the outage; no other key is called."""
     ledgers = list(plan.ledgers)
     for place, first in group.items():
         hits = with_own_answers(first.hits)
@@ -338,7 +338,7 @@ def _went_on(plan: PartitionPlan, group: Mapping[int, First], why: str) -> str:
 def _with_looks(
     plan: PartitionPlan, looks: Mapping[int, _Look], own: Mapping[int, _Look]
 ) -> PartitionPlan:
-    """Returns the plan with what is known so far. own: the looks of this stage."""
+    """Return the plan with what is known so far. own: the looks of this stage."""
     places = range(len(plan.lookups))
     return replace(
         plan,
@@ -351,7 +351,7 @@ def _with_looks(
 
 
 def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
-    """Returns the missing keys to prefetch, and those that their rows call for.
+    """Return the missing keys to prefetch, and those that their rows call for.
 
     Few keys go together: two passes of calls would each end with some calls in flight, and wait for
     the slowest.
@@ -363,7 +363,7 @@ def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
 
 
 def _begin(plan: PartitionPlan, place: int) -> LedgerContent:
-    """Returns what the lookup's ledger has besides this run."""
+    """Return what the lookup's ledger has besides this run."""
     ledger = plan.ledgers[place]
     if ledger is None:
         return LedgerContent((), has_answers=False)

@@ -35,7 +35,7 @@ def run_prefetch(
     batches: Iterator[pa.RecordBatch],
     task: TaskFacts | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Runs in mapInArrow: takes keys, yields called and stored keys. task: None for Spark's."""
+    """Run in mapInArrow: take keys, yield called and stored keys. task: None for Spark's."""
     from pyspark import TaskContext
 
     task = task or TaskContext.get()

@@ -27,7 +27,7 @@ class LedgerContent(NamedTuple):
 
 @contextmanager
 def registered(plans: Sequence[LedgerPlan]) -> Iterator[None]:
-    """Registers the run at all these ledgers before the body, and removes its folders at the end.
+    """Register the run at all these ledgers before the body, and remove its folders at the end.
 
     Of two runs at least one sees the other, because each registers before it looks. While the body
     runs, a thread writes heartbeats. Raises LedgerError.
@@ -57,7 +57,7 @@ def _beat(plans: Sequence[LedgerPlan], ended: threading.Event) -> None:
 
 
 def look_at_ledger(plan: LedgerPlan) -> LedgerContent:
-    """Deletes the folders of dead runs, then returns what the ledger of this run contains.
+    """Delete the folders of dead runs, then return what the ledger of this run contains.
 
     Raises LedgerError.
     """
@@ -71,7 +71,7 @@ def look_at_ledger(plan: LedgerPlan) -> LedgerContent:
 
 
 def unregister(plan: LedgerPlan) -> None:
-    """Removes this run's folder; warns of files that stay for the ledger's clean-up."""
+    """Remove this run's folder; warn of files that stay for the ledger's clean-up."""
     folder = open_folder(plan)
     try:
         remove_run(folder, plan.run_id)

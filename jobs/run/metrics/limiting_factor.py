@@ -34,7 +34,7 @@ class TaskLoad:
 
     @classmethod
     def of(cls, tasks: Iterable[Mapping[str, Any]]) -> Self:
-        """Combines the last progress messages of all tasks; tasks without calls do not count.
+        """Combine the last progress messages of all tasks; tasks without calls do not count.
 
         A partition may have had two tasks: a task for the prefetch and a task for its rows.
         """
@@ -66,7 +66,7 @@ def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
 
 
 def limited_by(lookup: LookupMetrics, loop_busy: float | None) -> str:
-    """Returns what to change first, to be faster at this lookup; empty when nothing was called.
+    """Return what to change first, to be faster at this lookup; empty when nothing was called.
 
     outage: the service was down. rate: it throttled, or a declared rate was used up. shared limits:
     other runs' calls, or a budget, left no room. cpu: the executors' Python was busy. adaptive:

@@ -63,7 +63,7 @@ class RunProgress:
             self._tasks, self._started = {}, None
 
     def heard(self, message: dict[str, Any]) -> None:
-        """Handles a task's progress. Raises KeyError, TypeError or ValueError for bad data."""
+        """Handle a task's progress. Raises KeyError, TypeError or ValueError for bad data."""
         progress = TaskProgress.from_message(message)
         with self._changing:
             if progress.unit != self._unit:  # a late message of the phase before
@@ -83,7 +83,7 @@ class RunProgress:
             self._report(self.figures())
 
     def figures(self) -> dict[str, Any]:
-        """Returns rows or keys (`unit`), rate, calls and requests, latencies in ms, s left."""
+        """Return rows or keys (`unit`), rate, calls and requests, latencies in ms, s left."""
         with self._changing:
             tasks = list(self._tasks.values())
             calling = [*self._before, *tasks]
@@ -112,7 +112,7 @@ class RunProgress:
         }
 
     def _requests(self, calling: Sequence[TaskProgress]) -> dict[str, dict[str, float]]:
-        """Returns each lookup's requests, and how many per second it sent in the last seconds."""
+        """Return each lookup's requests, and how many per second it sent in the last seconds."""
         counts: dict[str, Counter[str]] = {}
         for task in calling:
             for name, found in task.requests.items():
@@ -129,7 +129,7 @@ class RunProgress:
 
 
 def quantile(latencies: Mapping[int, int], share: float) -> float | None:
-    """Returns the upper edge of the bucket that holds this quantile, ms."""
+    """Return the upper edge of the bucket that holds this quantile, ms."""
     wanted = share * sum(latencies.values())
     seen = 0
     for bucket in sorted(latencies):

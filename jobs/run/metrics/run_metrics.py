@@ -49,7 +49,7 @@ def count(
     job_s: float,
     stage: Stage | None = None,
 ) -> DayMetrics:
-    """Counts the figures of the day whose rows are in `files`, with a task of the stage per file.
+    """Count the figures of the day whose rows are in `files`, with a task of the stage per file.
 
     Memory: 8 bytes for each answered call, and at most 32 for each distinct key in each file that
     has it; tasks also hold a row group of some files.
@@ -219,7 +219,7 @@ def _figures(lookup: LookupFacts, files: list[_LookupCounts]) -> LookupMetrics:
 
 
 def unanswered(figures: DayMetrics, declared: DeclaredFacts) -> tuple[str, ...]:
-    """Returns a sentence for each lookup without an answer in any row, by an address or a key that
+    """Return a sentence for each lookup without an answer in any row, by an address or a key that
     may be wrong; none for a vendor that follows another, which may never be needed.
     """
     spare = {vendor for choice in declared.choices for vendor in choice.vendors[1:]}
@@ -242,7 +242,7 @@ def _sum(counts: list[Counter[Any]]) -> Counter[Any]:
 
 
 def _nearest_ranks(values: npt.NDArray[np.float64], shares: Sequence[float]) -> list[float | None]:
-    """Returns the smallest value that each share of all values does not exceed, or None."""
+    """Return the smallest value that each share of all values does not exceed, or None."""
     if not len(values):
         return [None] * len(shares)
     places = [max(0, math.ceil(share * len(values)) - 1) for share in shares]
@@ -251,7 +251,7 @@ def _nearest_ranks(values: npt.NDArray[np.float64], shares: Sequence[float]) -> 
 
 
 def _in_micros(moments: pa.Array) -> pa.Array:
-    """Returns timestamps as µs since the epoch; Arrow reads files of Spark's writer in ns."""
+    """Return timestamps as µs since the epoch; Arrow reads files of Spark's writer in ns."""
     return moments.cast(pa.timestamp("us", moments.type.tz), safe=False).cast(pa.int64())
 
 
@@ -269,7 +269,7 @@ def _saved(
 
 
 def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
-    """Returns the metrics with what the run stored in its ledgers."""
+    """Return the metrics with what the run stored in its ledgers."""
     if not any(plan.ledgers):
         return counted
     stored = {
@@ -282,7 +282,7 @@ def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
 
 
 def stored_by(ledger: LedgerPlan) -> int:
-    """Counts the answers and misses that the run stored."""
+    """Count the answers and misses that the run stored."""
     folder, own = open_folder(ledger), (ledger.run_id, run_of_keys(ledger.run_id))
     parts = [part for run in own for part in folder.parts(run)]
     tables = (table for _, table in read_parts(folder, parts, ENCODED) if table is not None)

@@ -42,7 +42,7 @@ def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
 
 
 def _too_little(message: str, least: str, tasks: int) -> str:
-    """Returns a clause for a cap under which a task may never call, however often it runs."""
+    """Return a clause for a cap under which a task may never call, however often it runs."""
     return (
         f"{message}, which is less than one call for each of the {tasks:,} tasks of this run (give "
         f"at least {least}),"
@@ -50,7 +50,7 @@ def _too_little(message: str, least: str, tasks: int) -> str:
 
 
 def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:
-    """Returns the cap divided by the needs of each task's keys, and the rest evenly.
+    """Return the cap divided by the needs of each task's keys, and the rest evenly.
 
     If the cap is too low, each task gets an equal part, or what it needs if that is less.
 
@@ -72,7 +72,7 @@ def cap_on_cost(
     tasks: int,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> CallCap:
-    """Returns a cap on the cost of a run ("5 USD") at today's prices, divided over the tasks.
+    """Return a cap on the cost of a run ("5 USD") at today's prices, divided over the tasks.
 
     An attempt at a key reserves its price; if a request asks for many keys and is billed as a unit,
     a full request is assumed. Where only an answer reports what it cost, an attempt reserves the
@@ -116,7 +116,7 @@ def cap_on_cost(
 
 
 def _most_of_attempt(lookup: Lookup, prices: Sequence[PriceFacts], most: str) -> Decimal:
-    """Returns what an attempt at a key costs, or the most that it may cost.
+    """Return what an attempt at a key costs, or the most that it may cost.
 
     Raises:
         DeclarationError: Only an answer reports, and nothing declares the most.

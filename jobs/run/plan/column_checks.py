@@ -30,7 +30,7 @@ def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
 
 
 def check_spark_frame(enrichment: Enrichment, columns: Iterable[str]) -> None:
-    """Checks the columns of a Spark frame, which all go through the tasks and their files."""
+    """Check the columns of a Spark frame, which all go through the tasks and their files."""
     known = _known_columns(enrichment, columns)
     wrong = list(_missing(_columns_of_keys(enrichment), known, "the frame"))
     wrong += _columns_twice(enrichment, known)
@@ -39,7 +39,7 @@ def check_spark_frame(enrichment: Enrichment, columns: Iterable[str]) -> None:
 
 
 def check_frame(enrichment: Enrichment, columns: Iterable[Any]) -> list[str]:
-    """Finds the columns of a frame that the keys read.
+    """Find the columns of a frame that the keys read.
 
     Args:
         enrichment: As declared.
@@ -116,7 +116,7 @@ def _is_written(column: str) -> str:
 
 
 def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, str]:
-    """Returns the columns by lower-case name. Raises DeclarationError for unusable names."""
+    """Return the columns by lower-case name. Raises DeclarationError for unusable names."""
     known: dict[str, str] = {}
     wrong = []
     for column in columns:
@@ -140,7 +140,7 @@ def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, 
 
 
 def _columns_of_keys(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
-    """Yields the columns of the input that keys and conditions read."""
+    """Yield the columns of the input that keys and conditions read."""
     answers: set[str] = set()
     for lookup in enrichment.lookups:
         for field, column in lookup.columns_read():
@@ -159,7 +159,7 @@ def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
 
 
 def _columns_kept(enrichment: Enrichment) -> Iterator[str]:
-    """Yields the audit columns, which no input may have, except source file and row number."""
+    """Yield the audit columns, which no input may have, except source file and row number."""
     yield from (column for column in ROW_COLUMNS if column not in SOURCE_IDENTITY)
     for lookup in enrichment.lookups:
         yield from audit_columns(lookup.name)
@@ -217,7 +217,7 @@ def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:
 
 
 def check_chained(enrichment: Enrichment, input_day: InputDay) -> None:
-    """Raises DeclarationError for chains that no engine can run on this input."""
+    """Raise DeclarationError for chains that no engine can run on this input."""
     if enrichment.has_chains:
         try:
             check_columns(enrichment, input_day.names)

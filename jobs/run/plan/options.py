@@ -55,7 +55,7 @@ class RunOptions:
 def plan_ledger(
     enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunOptions
 ) -> LedgerPlan | None:
-    """Returns how a run uses the ledger of a lookup; None for an enrichment without a ledger."""
+    """Return how a run uses the ledger of a lookup; None for an enrichment without a ledger."""
     declared = enrichment.ledger
     if declared is None:
         return None

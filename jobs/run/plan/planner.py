@@ -126,7 +126,7 @@ def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: R
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Returns the versions of Python and PACKAGES in this process."""
+    """Return the versions of Python and PACKAGES in this process."""
     return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
 
 
@@ -140,7 +140,7 @@ def plan_tasks(
     in_one_task: bool = False,
     day: InputDay | None = None,
 ) -> tuple[DataFrame, PartitionPlan]:
-    """Returns the input as the tasks read it, and what each task needs to know.
+    """Return the input as the tasks read it, and what each task needs to know.
 
     Args:
         df: The input.
@@ -185,7 +185,7 @@ def plan_tasks(
 
 
 def _divided(rows: DataFrame, at_most: int) -> tuple[DataFrame, int]:
-    """Returns the rows that Spark reads in a fixed number of partitions, and that number.
+    """Return the rows that Spark reads in a fixed number of partitions, and that number.
 
     There is a share of the calls per task, whichever tasks run at once: Spark may find more slots
     than it reported, and divides files by the slots at each read.
@@ -234,7 +234,7 @@ def _task_plan(
 
 
 def calls_in_flight(lookups: Sequence[Lookup]) -> tuple[int, ...]:
-    """Returns the calls in flight of each lookup; lookups of the same service divide its limit."""
+    """Return the calls in flight of each lookup; lookups of the same service divide its limit."""
     asking: dict[tuple[str, str], list[int]] = {}
     for place, lookup in enumerate(lookups):
         asking.setdefault(lookup.service_key, []).append(place)

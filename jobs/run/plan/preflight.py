@@ -37,7 +37,7 @@ def preflight(
     elsewhere: bool = False,
     calls: bool = True,
 ) -> InputDay:
-    """Checks everything that needs neither Spark nor a call.
+    """Check everything that needs neither Spark nor a call.
 
     Args:
         enrichment: The enrichment.
@@ -66,7 +66,7 @@ def find_day(
     *,
     elsewhere: bool = False,
 ) -> InputDay:
-    """Finds the input of a day, with the types of the published table, as `find_input`."""
+    """Find the input of a day, with the types of the published table, as `find_input`."""
     from jobs.tables.delta.type_check import published_columns, published_table
 
     columns = published_columns(published or published_table(enrichment))
@@ -82,13 +82,13 @@ def check_input(
     engine: str | None = None,
     calls: bool = True,
 ) -> None:
-    """Runs the preflight of files that are found: all of a day, or those of a micro-batch."""
+    """Run the preflight of files that are found: all of a day, or those of a micro-batch."""
     for step in steps(enrichment, input_day, day, engine, published, calls=calls):
         step()
 
 
 def run_folder(enrichment: Enrichment, run_id: str, *, on_store: bool = False) -> str:
-    """Returns the folder of a run's files, outside the days' folders.
+    """Return the folder of a run's files, outside the days' folders.
 
     Args:
         enrichment: The declaration.
@@ -99,7 +99,7 @@ def run_folder(enrichment: Enrichment, run_id: str, *, on_store: bool = False) -
 
 
 def require_new_run(enrichment: Enrichment, run_id: str, *, on_store: bool = False) -> None:
-    """Raises DeclarationError if a run of this id has written before."""
+    """Raise DeclarationError if a run of this id has written before."""
     folder = run_folder(enrichment, run_id, on_store=on_store)
     if has_files(folder):
         raise DeclarationError(
@@ -116,7 +116,7 @@ def steps(
     *,
     calls: bool = True,
 ) -> Iterator[Callable[[], object]]:
-    """Yields the checks besides those of the input files, in order; each raises DeclarationError or
+    """Yield the checks besides those of the input files, in order; each raises DeclarationError or
     RunStopped.
 
     Args:
@@ -154,7 +154,7 @@ def steps(
 
 
 def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
-    """Checks that the files of input, output and ledger can be opened by their paths."""
+    """Check that the files of input, output and ledger can be opened by their paths."""
     output = absolute(str(work_folder(enrichment.output.path)))
     paths = [("input", absolute(file)) for file in input_day.files if not is_url(file)]
     paths.append(("output", output))
@@ -177,7 +177,7 @@ def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
 
 
 def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | None) -> None:
-    """Raises DeclarationError for what the chosen engine cannot run."""
+    """Raise DeclarationError for what the chosen engine cannot run."""
     if chosen_engine(option) == LOCAL:
         try:
             check_columns(enrichment, input_day.names)

@@ -22,7 +22,7 @@ PAUSE = 0.5  # s between them
 
 
 def check_service_limits(enrichment: Enrichment, check: Callable[..., None] = check_limits) -> None:
-    """Checks the limits of an enrichment's services, and its budgets, by a check of run_leases."""
+    """Check the limits of an enrichment's services, and its budgets, by a check of run_leases."""
     try:
         for lookup in enrichment.lookups:
             service_identity(lookup)
@@ -33,7 +33,7 @@ def check_service_limits(enrichment: Enrichment, check: Callable[..., None] = ch
 
 
 def check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None = None) -> None:
-    """Checks that the service of a lookup can be used.
+    """Check that the service of a lookup can be used.
 
     Args:
         enrichment: The enrichment.

@@ -25,7 +25,7 @@ MARK = ".seen-{}"  # a file by which a task knows a folder of the driver's
 def require_shared_places(
     engine: Engine, enrichment: Enrichment, input_day: InputDay, *, on_store: bool
 ) -> None:
-    """Runs a short task for each slot of the executors.
+    """Run a short task for each slot of the executors.
 
     The task checks the code on its host, the folders that the driver and the tasks must share, and
     whether it sees the first file of the input.
@@ -77,7 +77,7 @@ def _look_around(
 
 
 def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, tuple[str, str]]:
-    """Returns the folders, each with its field, and the end of the message for a host that does
+    """Return the folders, each with its field, and the end of the message for a host that does
     not see it.
     """
     found = {}

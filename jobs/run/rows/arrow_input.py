@@ -24,7 +24,7 @@ CALENDARS = tuple(f"spark.sql.parquet.{one}RebaseModeInRead" for one in ("dateti
 
 
 def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFrame:
-    """Returns all rows of a day for Spark: Spark reads files on a disk itself; Arrow reads those on
+    """Return all rows of a day for Spark: Spark reads files on a disk itself; Arrow reads those on
     a store in Spark's tasks.
 
     Raises:
@@ -50,7 +50,7 @@ def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFram
 def file_rows(
     prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout, day: InputDay, *, at_most: int
 ) -> FileRows | None:
-    """Returns the rows of `prepared` as tasks read them from the files of the day, value for value.
+    """Return the rows of `prepared` as tasks read them from the files of the day, value for value.
 
     Args:
         prepared: The rows as Spark reads them, with their keys.
@@ -86,7 +86,7 @@ def _types(prepared: DataFrame, names: Iterable[str]) -> pa.Schema:
 
 
 def _is_plain(prepared: DataFrame, day: InputDay) -> bool:
-    """Returns whether Spark passes the columns to Arrow as they are in the files."""
+    """Return whether Spark passes the columns to Arrow as they are in the files."""
     fields = [prepared.schema[name] for name in day.names]
     is_dated = any(may_be_old(column.kind) for column in day.columns)
     calendars = map(prepared.sparkSession.conf.get, CALENDARS)

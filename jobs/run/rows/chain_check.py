@@ -19,7 +19,7 @@ from jobs.task.plan import PartitionPlan
 def plan_of_answers(
     enrichment: Enrichment, day: InputDay, answered: Mapping[int, LedgerPlan]
 ) -> PartitionPlan:
-    """Returns a plan that calls nothing, and finds a day's keys with the answers at hand.
+    """Return a plan that calls nothing, and finds a day's keys with the answers at hand.
 
     Args:
         enrichment: As declared; `require_arrow_keys` has accepted it.
@@ -44,7 +44,7 @@ def plan_of_answers(
 
 
 def require_arrow_keys(enrichment: Enrichment, day: InputDay) -> None:
-    """Checks that Arrow can evaluate the keys of chains on this input.
+    """Check that Arrow can evaluate the keys of chains on this input.
 
     Raises:
         DeclarationError: The first reason against it.

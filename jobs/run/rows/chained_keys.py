@@ -19,7 +19,7 @@ CURE = "docs/chains.md lists the expressions that chains can use."
 
 
 def key_expressions(enrichment: Enrichment, layout: BatchLayout, place: int) -> dict[str, str]:
-    """Returns the Spark SQL of each column of the key, and of the column that tells where a null
+    """Return the Spark SQL of each column of the key, and of the column that tells where a null
     key fails the run: not where `when` does not hold, or a lookup below has failed.
     """
     lookups = enrichment.lookups
@@ -55,7 +55,7 @@ class CompiledKey(NamedTuple):
 def compile_keys(
     enrichment: Enrichment, layout: BatchLayout, types: pa.Schema
 ) -> Iterator[CompiledKey]:
-    """Yields the key columns of lookups that read no answer; `types` has the input's columns."""
+    """Yield the key columns of lookups that read no answer; `types` has the input's columns."""
     of_level = levels(enrichment.lookups)
     for place, lookup in enumerate(enrichment.lookups):
         if not of_level[place]:

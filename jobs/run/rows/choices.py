@@ -10,7 +10,7 @@ from jobs.task.rows.choices import Choice
 
 
 def compile_choices(enrichment: Enrichment) -> tuple[Choice, ...]:
-    """Returns the waterfalls as a task applies them.
+    """Return the waterfalls as a task applies them.
 
     Raises:
         DeclarationError: Arrow cannot evaluate `accept`.

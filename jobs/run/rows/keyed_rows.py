@@ -30,7 +30,7 @@ KEY_TYPES = (
 
 
 def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """Adds each row's source file and number; null if not from files, with a declared row_id."""
+    """Add each row's source file and number; null if not from files, with a declared row_id."""
     if set(schema.SOURCE_IDENTITY) <= set(df.columns):
         return df
     try:
@@ -49,7 +49,7 @@ def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
 
 
 def without_identity(df: DataFrame) -> DataFrame:
-    """Adds a source file and number that are null: `row_id` identifies each row."""
+    """Add a source file and number that are null: `row_id` identifies each row."""
     nothing = F.lit(None)
     return df.withColumns(
         {schema.SOURCE_FILE: nothing.cast("string"), schema.SOURCE_ROW: nothing.cast("bigint")}
@@ -57,7 +57,7 @@ def without_identity(df: DataFrame) -> DataFrame:
 
 
 def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLayout]:
-    """Returns the input with the key columns of each lookup, and the layout of its batches.
+    """Return the input with the key columns of each lookup, and the layout of its batches.
 
     Raises:
         DeclarationError: Spark refuses the expression of a key, or a key has a wrong type.
@@ -156,7 +156,7 @@ def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout
 
 
 def check_key_types(enrichment: Enrichment, layout: BatchLayout, types: T.StructType) -> None:
-    """Checks that every key can become a text, which the ledger and the dead letters need."""
+    """Check that every key can become a text, which the ledger and the dead letters need."""
     for lookup, columns in zip(enrichment.lookups, layout.keys, strict=True):
         for (name, expression), column in zip(lookup.as_written.keys.items(), columns, strict=True):
             kind = types[column].dataType
@@ -177,7 +177,7 @@ def _has_text(kind: T.DataType) -> bool:
 
 
 def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
-    """Returns carried columns, each lookup's answers, status and time, and the audit columns."""
+    """Return carried columns, each lookup's answers, status and time, and the audit columns."""
     known = {field.name: field for field in carried.fields}
     names = [name for name in layout.carried if name not in schema.SOURCE_IDENTITY]
     added = []

@@ -85,12 +85,12 @@ class LocalRows:
 
 
 def engine_for(rows: DataFrame | LocalRows) -> Engine:
-    """Returns the engine whose tasks read these rows."""
+    """Return the engine whose tasks read these rows."""
     return rows.engine if isinstance(rows, LocalRows) else SparkEngine(rows.sparkSession)
 
 
 def refuse_what_needs_spark(enrichment: Enrichment) -> None:
-    """Raises DeclarationError for a declaration that the local engine cannot run."""
+    """Raise DeclarationError for a declaration that the local engine cannot run."""
     for declared, what in (
         (enrichment.windows, "windows"),
         (enrichment.expectations, "expectations"),
@@ -113,7 +113,7 @@ def _keys(enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> dict[st
 
 
 def _cure_for_fractions(expression: str, day: InputDay) -> str:
-    """Returns a hint for numbers of pandas, which have fractions where a null is among them."""
+    """Return a hint for numbers of pandas, which have fractions where a null is among them."""
     names = {name.lower() for name in columns_in("keys", expression)}
     kinds = {field.name: field.type for field in day.schema if field.name.lower() in names}
     for name, kind in kinds.items():

@@ -53,7 +53,7 @@ ARRIVED = (  # columns of the rows that Spark gets
 
 
 def write_windows(engine: SparkEngine, facts: DayFacts) -> DayFacts:
-    """Writes the declared windows beside the run's files. Returns the facts that name them."""
+    """Write the declared windows beside the run's files. Returns the facts that name them."""
     if not facts.declared.windows or not facts.files:
         return facts
     folder = below(facts.folder, "windows")
@@ -104,7 +104,7 @@ class WindowedDay:
         columns: Sequence[str],
         folder: str,
     ) -> Self:
-        """Finds in tasks how the rows of these written files arrived.
+        """Find in tasks how the rows of these written files arrived.
 
         Args:
             engine: Runs the tasks.
@@ -157,7 +157,7 @@ class WindowedDay:
         return _fired(inside, window, self.declared.partition)
 
     def write_windowless(self, window: WindowFacts) -> list[tuple[str, int]]:
-        """Writes in tasks the rows without a window, after sessions. Returns files and rows."""
+        """Write in tasks the rows without a window, after sessions. Returns files and rows."""
         dropped = self._dropped_by_sessions(window) if window.kind == "session" else None
         folder, names = below(self.folder, window.name, "dropped"), self.columns.names
 
@@ -176,7 +176,7 @@ class WindowedDay:
         return self.engine.file_stage([one.file for one in self.arrivals])
 
     def _read_timed(self, window: WindowFacts) -> DataFrame:
-        """Reads the rows that have an event time, with the columns that a window needs."""
+        """Read the rows that have an event time, with the columns that a window needs."""
         sql = window.sql.lower()
         every = "*" in sql.replace("count(*)", "")  # for example in struct(*)
         keys = {name.lower() for name in window.key}
@@ -192,7 +192,7 @@ class WindowedDay:
         return self.engine.spark.range(0, count, 1, count).mapInArrow(read, types)
 
     def _write_frame(self, frame: DataFrame, folder: str) -> list[WrittenFile]:
-        """Writes the rows of a frame in tasks, in place of other files in the folder."""
+        """Write the rows of a frame in tasks, in place of other files in the folder."""
         files, names = TaskFiles.of(folder, frame.schema, ()), frame.columns
 
         def write(batches: Iterator[pa.RecordBatch], facts: Any) -> Any:
@@ -220,7 +220,7 @@ class WindowedDay:
         ).where(~F.col(DROPPED))
 
     def _dropped_by_sessions(self, window: WindowFacts) -> Numbers:
-        """Returns the rows that sessions dropped, by `name_rows`."""
+        """Return the rows that sessions dropped, by `name_rows`."""
         files = [file.place for file in files_in(self._folder_of_sessions(window))]
         found = self._stage.run(lambda file, _facts: find_dropped(file), files)
         return np.concatenate([np.zeros(0, np.int64), *found])
@@ -230,7 +230,7 @@ class WindowedDay:
 
 
 def _fixed(timed: DataFrame, window: WindowFacts) -> DataFrame:
-    """Returns each row once for every window that is open to it."""
+    """Return each row once for every window that is open to it."""
     size, every = (F.lit(number).cast("bigint") for number in (window.size_ms, window.every_ms))
     last = F.col(TIME) - F.pmod(F.col(TIME), every)
     starts = F.transform(
@@ -279,7 +279,7 @@ def _fired(inside: DataFrame, window: WindowFacts, partition: str) -> DataFrame:
 def aggregated(
     rows: DataFrame, window: WindowFacts, partition: str, more: Sequence[str] = ()
 ) -> DataFrame:
-    """Returns the declared aggregates of each window of some rows.
+    """Return the declared aggregates of each window of some rows.
 
     Args:
         rows: The rows, each with its window.

@@ -16,7 +16,7 @@ from jobs.task.rows.arrow_batches import BatchLayout
 
 
 def check_windows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout) -> None:
-    """Raises DeclarationError unless Spark can carry out the SQL of every window."""
+    """Raise DeclarationError unless Spark can carry out the SQL of every window."""
     windows = enrichment.facts().windows
     if not windows:
         return

@@ -37,7 +37,7 @@ class KeysOf:
 
 
 def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
-    """Returns the published days with a row of any of these keys, and those with a file of another
+    """Return the published days with a row of any of these keys, and those with a file of another
     program, which does not tell its keys.
     """
     files = files_of_days(enrichment)
@@ -45,7 +45,7 @@ def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
 
 
 def asks(file: str, keys: KeysOf) -> bool:
-    """Returns whether the file has a row of any of these keys."""
+    """Return whether the file has a row of any of these keys."""
     if not names_keys(file, keys.lookup):
         return False
     with pq.ParquetFile(parquet_source(file)) as opened:
@@ -62,7 +62,7 @@ def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
 
 
 def partly_deleted(enrichment: Enrichment) -> list[str]:
-    """Returns the published files with rows that another program deleted by a vector, so that a
+    """Return the published files with rows that another program deleted by a vector, so that a
     reader of the file alone still finds them.
     """
     opened = table_at(enrichment.output.path)
@@ -70,7 +70,7 @@ def partly_deleted(enrichment: Enrichment) -> list[str]:
 
 
 def runs_in_table(enrichment: Enrichment) -> tuple[set[tuple[str, str]], set[str]]:
-    """Returns day and run id of each published file, whose folder is named after the run; and the
+    """Return day and run id of each published file, whose folder is named after the run; and the
     days with a file that another program wrote, as OPTIMIZE does: no run's folder has it.
     """
     files = list(files_of_days(enrichment))
@@ -81,7 +81,7 @@ def runs_in_table(enrichment: Enrichment) -> tuple[set[tuple[str, str]], set[str
 
 
 def days_without_runs(enrichment: Enrichment) -> set[str]:
-    """Returns the days with a file that another program wrote."""
+    """Return the days with a file that another program wrote."""
     return runs_in_table(enrichment)[1]
 
 
@@ -90,7 +90,7 @@ def _has_run(file: str) -> bool:
 
 
 def asked(rows: pa.RecordBatch | pa.Table, keys: KeysOf) -> list[bool]:
-    """Returns whether each row has any of the keys: none, if the lookup was declared later."""
+    """Return whether each row has any of the keys: none, if the lookup was declared later."""
     name = schema.key(keys.lookup)
     if name not in rows.schema.names:
         return [False] * rows.num_rows
@@ -103,5 +103,5 @@ def asked(rows: pa.RecordBatch | pa.Table, keys: KeysOf) -> list[bool]:
 
 
 def names_keys(file: str, lookup: str) -> bool:
-    """Returns whether the file has keys of the lookup, which may be declared since."""
+    """Return whether the file has keys of the lookup, which may be declared since."""
     return schema.key(lookup) in pq.read_schema(parquet_source(file)).names

@@ -40,7 +40,7 @@ NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of
 def write(
     table: str, facts: DayFacts, files: Sequence[WrittenFile], *, again: bool = True
 ) -> Callable[[], object]:
-    """Adds these files of a run, if any, beside those of other runs.
+    """Add these files of a run, if any, beside those of other runs.
 
     Args:
         table: Path or URL of the table beside the published table.
@@ -92,7 +92,7 @@ def write(
 
 
 def remove(table: str, facts: DayFacts) -> DeltaTable | None:
-    """Removes the rows of this run. Returns the table, if it exists."""
+    """Remove the rows of this run. Returns the table, if it exists."""
     return _delete(opened(table), facts.declared.partition, facts.day, "=", facts.run_id)
 
 
@@ -103,7 +103,7 @@ def keep_only(table: str, facts: DayFacts) -> None:
 def keep_published(
     table: str, partition: str, published: Collection[tuple[str, str]], unknown: Collection[str]
 ) -> None:
-    """Removes all rows except those of these days and runs. Never call it during a publication.
+    """Remove all rows except those of these days and runs. Never call it during a publication.
 
     Args:
         table: The path or URL of the table.

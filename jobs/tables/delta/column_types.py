@@ -6,7 +6,7 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType
 
 
 def type_name(kind: Any) -> str:
-    """Returns Spark's name of a type, such as `array<string>`."""
+    """Return Spark's name of a type, such as `array<string>`."""
     match kind:
         case PrimitiveType():
             return str(kind.type)
@@ -21,7 +21,7 @@ def type_name(kind: Any) -> str:
 
 
 def extends(known: Any, wanted: Any) -> bool:
-    """Returns whether a column of type `known` becomes `wanted` only by new fields in structs."""
+    """Return whether a column of type `known` becomes `wanted` only by new fields in structs."""
     match known, wanted:
         case StructType(), StructType():
             fields = {field.name: field.type for field in wanted.fields}

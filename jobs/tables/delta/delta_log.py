@@ -34,14 +34,14 @@ _kept: ContextVar[dict[str, DeltaTable] | None] = ContextVar(
 
 
 def checkpoint_settings(table: str) -> dict[str, str]:
-    """Returns how often a new table writes a checkpoint. On a store each entry since the last
+    """Return how often a new table writes a checkpoint. On a store each entry since the last
     checkpoint costs other readers two requests.
     """
     return {"delta.checkpointInterval": str(ENTRIES)} if is_url(table) else {}
 
 
 def commit_hooks(table: str, over: DeltaTable | None) -> PostCommitHookProperties:
-    """Returns the hooks of a commit on top of this version.
+    """Return the hooks of a commit on top of this version.
 
     Delta would list the whole log after each commit, to delete old entries. It can delete none
     before a checkpoint, so it looks only then; on a store `vacuum` does.
@@ -51,26 +51,26 @@ def commit_hooks(table: str, over: DeltaTable | None) -> PostCommitHookPropertie
 
 
 def format_mark() -> Transaction:
-    """Returns the mark for the commit that makes a table. The log keeps the format as a
+    """Return the mark for the commit that makes a table. The log keeps the format as a
     transaction, which Delta reads with the table. A table without the mark is of format 1.
     """
     return Transaction(FORMAT_NAME, FORMAT)
 
 
 def saying_format(metadata: dict[str, str] | None = None) -> CommitProperties:
-    """Returns the properties of a commit that makes a table, with only the format mark, and this
+    """Return the properties of a commit that makes a table, with only the format mark, and this
     metadata.
     """
     return CommitProperties(custom_metadata=metadata, app_transactions=[format_mark()])
 
 
 def day_type(every: Every) -> PrimitiveType:
-    """Returns the type of the day's column: that of `jobs.declare.values.calendar.column_value`."""
+    """Return the type of the day's column: that of `jobs.declare.values.calendar.column_value`."""
     return PrimitiveType("date" if every == "day" else "string")
 
 
 def table_at(path: str) -> DeltaTable | None:
-    """Opens the current table at this path; returns None without a table.
+    """Open the current table at this path; return None without a table.
 
     Raises:
         TidegateError: Its log exists but cannot be read, so that a damaged table does not count as
@@ -86,7 +86,7 @@ def table_at(path: str) -> DeltaTable | None:
 
 
 def commit_on_top(table: DeltaTable | None, commit: Callable[[], Result]) -> Result:
-    """Commits on top of what others commit meanwhile; `table` is None if the commit creates it."""
+    """Commit on top of what others commit meanwhile; `table` is None if the commit creates it."""
     if table is None:
         return commit()
     for _ in range(COMMIT_TRIES - 1):
@@ -98,7 +98,7 @@ def commit_on_top(table: DeltaTable | None, commit: Callable[[], Result]) -> Res
 
 
 def opened(path: str) -> DeltaTable | None:
-    """Opens a table as `table_at` does, without a look at its format: that of the table beside."""
+    """Open a table as `table_at` does, without a look at its format: that of the table beside."""
     kept = _kept.get()
     if kept is None or is_url(path):
         return _read(path)
@@ -118,7 +118,7 @@ def opened(path: str) -> DeltaTable | None:
 
 @contextmanager
 def kept_open(tables: dict[str, DeltaTable]) -> Iterator[None]:
-    """Keeps the tables that the body opens, so that the next opening reads only new log entries.
+    """Keep the tables that the body opens, so that the next opening reads only new log entries.
 
     It works for tables on a disk, and for a body that is the only user of these objects. No other
     table may take the place of a kept table.
@@ -147,7 +147,7 @@ def _read(path: str) -> DeltaTable | None:
 
 @contextmanager
 def lasting(table: str) -> Iterator[None]:
-    """Syncs the body's commits to a table on exit: the entries of its log and their files. An
+    """Sync the body's commits to a table on exit: the entries of its log and their files. An
     object store needs no sync.
     """
     if is_url(table):
@@ -165,13 +165,13 @@ def lasting(table: str) -> Iterator[None]:
 
 
 def sync_log(table: str) -> None:
-    """Syncs all commits to a table on a disk, also those that a killed process left unsynced."""
+    """Sync all commits to a table on a disk, also those that a killed process left unsynced."""
     if not is_url(table):
         to_disk([*Path(table, LOG).glob("*.json"), Path(table, LOG)], Path(table))
 
 
 def to_disk(paths: Iterable[Path], root: Path) -> None:
-    """Syncs files or folders and the names of all folders from `root` down to them, each once."""
+    """Sync files or folders and the names of all folders from `root` down to them, each once."""
     synced: set[Path] = set()
     for path in paths:
         for folder in (path, *path.parents):
@@ -187,7 +187,7 @@ def _entry(table: str, version: int) -> Path:
 
 
 def _last_version(table: str) -> int:
-    """Returns the version by the names of log entries since its checkpoint; -1 without a table."""
+    """Return the version by the names of log entries since its checkpoint; -1 without a table."""
     try:
         version = int(
             json.loads(Path(table, LOG, "_last_checkpoint").read_text(encoding="utf-8"))["version"]
@@ -200,7 +200,7 @@ def _last_version(table: str) -> int:
 
 
 def _added(entry: Path) -> Iterator[Path]:
-    """Yields the files that a log entry adds to its table."""
+    """Yield the files that a log entry adds to its table."""
     for line in entry.read_bytes().splitlines():  # of a text, U+2028 would end a line too
         added = json.loads(line).get("add")
         if added is not None:

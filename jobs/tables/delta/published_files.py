@@ -34,7 +34,7 @@ def transaction_name(facts: DayFacts) -> str:
 
 
 def publication_mark(table: DeltaTable, facts: DayFacts) -> int:
-    """Returns a number that each publication of the day increases, 0 before the first.
+    """Return a number that each publication of the day increases, 0 before the first.
 
     The mark of a run is the version of the table that it published plus 1, so that the run need not
     know the mark before.
@@ -46,7 +46,7 @@ FilesByDay = dict[str, frozenset[PublishedFile]]
 
 
 def shown_state(published: DeltaTable) -> str:
-    """Returns the table and its version as a word that a re-created table does not repeat."""
+    """Return the table and its version as a word that a re-created table does not repeat."""
     return f"{published.metadata().id}@{published.version()}"
 
 
@@ -56,7 +56,7 @@ def changed_since(
     declared: DeclaredFacts,
     shown: Callable[[], Iterable[str]] = tuple,
 ) -> FilesByDay:
-    """Returns the files of each day that changed since a state: no files for a removed day.
+    """Return the files of each day that changed since a state: no files for a removed day.
 
     For the state of another table, as before this one was made anew, it returns all days, and each
     further day of `shown` as removed.
@@ -86,12 +86,12 @@ def days_of(published: DeltaTable, declared: DeclaredFacts) -> FilesByDay:
 
 
 def list_files(published: DeltaTable, declared: DeclaredFacts, day: str) -> list[str]:
-    """Returns the files of a day in a version of the table, in the order of their names."""
+    """Return the files of a day in a version of the table, in the order of their names."""
     return sorted(file.place for file in days_of(published, declared).get(day, ()))
 
 
 def facts_by_day(table: DeltaTable, partition: str, *names: str) -> Iterator[tuple[Any, ...]]:
-    """Returns the day of each file of a table, with these facts of the file by Delta's names.
+    """Return the day of each file of a table, with these facts of the file by Delta's names.
 
     Raises DeclarationError if the table is partitioned by another column.
     """
@@ -102,7 +102,7 @@ def facts_by_day(table: DeltaTable, partition: str, *names: str) -> Iterator[tup
 
 
 def require_partition(table: DeltaTable, partition: str) -> None:
-    """Raises DeclarationError unless the table is partitioned by this column of the input."""
+    """Raise DeclarationError unless the table is partitioned by this column of the input."""
     there = table.metadata().partition_columns
     if partition not in there:
         raise DeclarationError(

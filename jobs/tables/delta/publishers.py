@@ -16,7 +16,7 @@ WAIT = 3600.0  # s; a vacuum of a large table holds the lock for long
 
 @contextlib.contextmanager
 def alone_with(table: str) -> Iterator[None]:
-    """Waits until no other process publishes to this table; a crashed publisher does not count.
+    """Wait until no other process publishes to this table; a crashed publisher does not count.
 
     Delta refuses conflicting commits. The lock protects what Delta does not: publications of
     several commits (a table and its audit), and a table's first commit, which Delta accepts twice.

@@ -20,7 +20,7 @@ IDENTITY_COLUMNS = 6  # the writer version that brings them; the version 7 lists
 
 
 def broken_rules(table: DeltaTable) -> Iterator[str]:
-    """Yields each rule of a table that a run would break, with the cure."""
+    """Yield each rule of a table that a run would break, with the cure."""
     protocol, settings = table.protocol(), table.metadata().configuration
     features = set(protocol.writer_features or ()) - OBSERVED
     if protocol.min_writer_version == IDENTITY_COLUMNS:

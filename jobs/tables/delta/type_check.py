@@ -20,7 +20,7 @@ OpenTable = Callable[[], DeltaTable | None]
 
 
 def published_table(enrichment: Enrichment) -> OpenTable:
-    """Returns a function that opens the published table at its first call, and keeps it.
+    """Return a function that opens the published table at its first call, and keeps it.
 
     On a store, opening it costs requests.
     """
@@ -28,7 +28,7 @@ def published_table(enrichment: Enrichment) -> OpenTable:
 
 
 def check_types(enrichment: Enrichment, day: InputDay, published: OpenTable | None = None) -> None:
-    """Checks that Delta can store the columns of input and answers, that they keep the types of an
+    """Check that Delta can store the columns of input and answers, that they keep the types of an
     existing published table, and that a run observes its rules. Raises DeclarationError.
     """
     path = enrichment.output.path
@@ -47,7 +47,7 @@ def check_types(enrichment: Enrichment, day: InputDay, published: OpenTable | No
 
 
 def published_columns(published: OpenTable) -> pa.Schema | None:
-    """Returns the columns of the published table; None without a table, or if it cannot be read,
+    """Return the columns of the published table; None without a table, or if it cannot be read,
     which `check_types` reports.
     """
     try:
@@ -61,7 +61,7 @@ def published_columns(published: OpenTable) -> pa.Schema | None:
 
 
 def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
-    """Yields the columns that the lookups add to the published table."""
+    """Yield the columns that the lookups add to the published table."""
     kinds = {one.name: one.arrow_type for lookup in enrichment.lookups for one in lookup.columns}
     for column in enrichment.facts().published_answers():
         yield pa.field(column.name, kinds.get(column.name) or column.arrow_type)
@@ -139,7 +139,7 @@ def _wrong_input(day: InputDay, published: Mapping[str, Any], path: str) -> Iter
 
 
 def _hidden_times(day: InputDay, table: DeltaTable | None) -> Iterator[str]:
-    """Yields columns whose times without a zone only a map holds.
+    """Yield columns whose times without a zone only a map holds.
 
     deltalake overlooks those: it would commit a table without the feature `timestampNtz`, which no
     reader opens.

@@ -12,7 +12,7 @@ from jobs.storage.stored_files import ANSWER, error_text
 
 @contextlib.contextmanager
 def storing(table: str) -> Iterator[None]:
-    """Turns errors of the body, such as a full disk, into a TidegateError with the cure."""
+    """Turn errors of the body, such as a full disk, into a TidegateError with the cure."""
     try:
         yield
     except (OSError, DeltaError) as error:
@@ -24,7 +24,7 @@ def storing(table: str) -> Iterator[None]:
 
 
 def delta_errors(error: Exception) -> str:
-    """Returns the message of an error of Delta or its SQL in a line, without colours, traceback and
+    """Return the message of an error of Delta or its SQL in a line, without colours, traceback and
     the request to report it.
     """
     if ANSWER.search(str(error)):  # of an object store

@@ -35,12 +35,12 @@ class NewFile:
 
 
 def end_of_run(facts: DayFacts) -> int:
-    """Returns when the run's files were all written, in ms since the epoch."""
+    """Return when the run's files were all written, in ms since the epoch."""
     return round(dt.datetime.fromisoformat(facts.finished_at).timestamp() * 1000)
 
 
 def add_actions(files: Iterable[NewFile], partition: Mapping[str, str | None]) -> list[AddAction]:
-    """Returns the actions that add these files to a partition; a file without rows has none."""
+    """Return the actions that add these files to a partition; a file without rows has none."""
     return [
         AddAction(
             path=file.path,  # deltalake quotes it
@@ -56,7 +56,7 @@ def add_actions(files: Iterable[NewFile], partition: Mapping[str, str | None]) -
 
 
 def table_columns(columns: Iterable[pa.Field], facts: DayFacts, *more: Field) -> Schema:
-    """Returns these columns, then `more`, then the day's column. Each may be null."""
+    """Return these columns, then `more`, then the day's column. Each may be null."""
     fields = Schema.from_arrow(pa.schema([one.with_nullable(True) for one in columns])).fields
     kind = day_type("day" if is_day(facts.day) else "hour")
     return Schema([*fields, *more, Field(facts.declared.partition, kind)])
@@ -72,7 +72,7 @@ def create_table(
     name: str | None = None,
     settings: Mapping[str, str] = NO_SETTINGS,
 ) -> None:
-    """Creates a table with these files by a single commit. Raises DeltaError if it exists."""
+    """Create a table with these files by a single commit. Raises DeltaError if it exists."""
     create_table_with_add_actions(
         table, columns, [*actions], mode="error", partition_by=[*partition_by], name=name,
         configuration={**settings, **checkpoint_settings(table)}, commit_properties=properties,

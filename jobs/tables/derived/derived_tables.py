@@ -23,7 +23,7 @@ Rows = Callable[[], pa.Table | pa.RecordBatchReader]
 
 
 def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> None:
-    """Replaces the rows of the day in the table, in a single commit.
+    """Replace the rows of the day in the table, in a single commit.
 
     Args:
         target: Path of the table.
@@ -62,7 +62,7 @@ def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> N
 
 
 def made_at(target: str, column: str, day: str) -> dt.datetime | None:
-    """Returns when the table's rows of the day were made, or were found to be none; None if the
+    """Return when the table's rows of the day were made, or were found to be none; None if the
     table does not tell.
 
     Args:

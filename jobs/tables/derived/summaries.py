@@ -14,7 +14,7 @@ def table_of(enrichment: Enrichment, summary: Summary) -> str:
 
 
 def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
-    """Makes the summary of a published day, replacing an earlier summary. Returns its row count.
+    """Make the summary of a published day, replacing an earlier summary. Returns its row count.
 
     Raises TidegateError for failed SQL or a disk error.
     """
@@ -26,7 +26,7 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
 
 
 def is_made(enrichment: Enrichment, summary: Summary, record: DayRecord) -> bool:
-    """Returns whether the summary has rows that were made since this run was published."""
+    """Return whether the summary has rows that were made since this run was published."""
     table, day = table_of(enrichment, summary), record.facts.day
     assert record.published_at is not None  # it is published
     at = derived_tables.made_at(table, enrichment.input.partition, day)

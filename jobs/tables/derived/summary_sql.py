@@ -20,7 +20,7 @@ NEVER_A_DAY = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, p
 
 
 def rows_of(enrichment: Enrichment, summary: Summary, day: str) -> pa.Table:
-    """Returns the summary of a published day, with the day as its last column.
+    """Return the summary of a published day, with the day as its last column.
 
     Raises TidegateError if the SQL fails, or has a column of the day's name with another value.
     """
@@ -40,7 +40,7 @@ def rows_of(enrichment: Enrichment, summary: Summary, day: str) -> pa.Table:
 
 
 def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> None:
-    """Checks every summary's SQL against the published columns, and the types of its result.
+    """Check every summary's SQL against the published columns, and the types of its result.
 
     Skips a day whose types only Spark knows, and does nothing if no temporary file can be written.
     Raises DeclarationError.
@@ -69,7 +69,7 @@ def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> No
 def _check(
     empty: DeltaTable, enrichment: Enrichment, summary: Summary, day: str, folder: Path
 ) -> None:
-    """Raises any error of the query or of a table of its result. Computes no row, because SQL may
+    """Raise any error of the query or of a table of its result. Computes no row, because SQL may
     fail on no rows but not on data, such as a division by their number.
     """
     columns = pa.schema(_result(empty, enrichment, summary, day).schema)
@@ -86,7 +86,7 @@ def _check(
 def _result(
     source: DeltaTable, enrichment: Enrichment, summary: Summary, day: str
 ) -> pa.RecordBatchReader:
-    """Runs the query lazily, with the rows of the day under the enrichment's name."""
+    """Run the query lazily, with the rows of the day under the enrichment's name."""
     cast = "date " if is_day(day) else ""
     day_only = f"SELECT * FROM __all WHERE \"{enrichment.input.partition}\" = {cast}'{day}'"  # noqa: S608  # our names
     query = QueryBuilder().register("__all", source)
@@ -96,7 +96,7 @@ def _result(
 
 
 def _with_day(rows: pa.Table, enrichment: Enrichment, day: str) -> pa.Table:
-    """Adds the day's column. Raises ValueError if a column of its name has another value, or if the
+    """Add the day's column. Raises ValueError if a column of its name has another value, or if the
     result has no other column.
     """
     others = [

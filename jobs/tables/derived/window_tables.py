@@ -21,7 +21,7 @@ from jobs.tables.derived import derived_tables
 
 
 def table_of(enrichment: Enrichment, window: Window) -> str:
-    """Returns where the windows are published: beside the table that they are made from."""
+    """Return where the windows are published: beside the table that they are made from."""
     return beside(enrichment.output.path, window.name)
 
 
@@ -30,7 +30,7 @@ def dropped_table_path(enrichment: Enrichment, window: Window) -> str:
 
 
 def publish_windows(enrichment: Enrichment, window: Window, record: DayRecord) -> int:
-    """Publishes the windows of a published run to readers; first the rows in no window. Returns the
+    """Publish the windows of a published run to readers; first the rows in no window. Returns the
     number of rows in the table of windows.
 
     Raises TidegateError if that run made no windows, if its files are gone, or if the disk fails.

@@ -44,10 +44,10 @@ class Lease(Protocol):
         """The previous run of the day, if any."""
 
     def confirm(self) -> None:
-        """Checks that no other run has taken the day since. Raises PublishConflict otherwise."""
+        """Check that no other run has taken the day since. Raises PublishConflict otherwise."""
 
     def keep(self) -> None:
-        """Holds the day until this process and its children have ended, whatever the body does."""
+        """Hold the day until this process and its children have ended, whatever the body does."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class FileLease:
     before: str = ""
 
     def confirm(self) -> None:
-        """Checks that no other run has taken the day since. Raises PublishConflict otherwise, for
+        """Check that no other run has taken the day since. Raises PublishConflict otherwise, for
         example after a lost lock.
         """
         holder = _holder(self.path).get("run_id", "nobody")
@@ -69,12 +69,12 @@ class FileLease:
             )
 
     def keep(self) -> None:
-        """Does nothing: whatever is at work has the file open."""
+        """Do nothing: whatever is at work has the file open."""
 
 
 @contextlib.contextmanager
 def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator[Lease]:
-    """Holds the day while the body runs, and while a child with the inherited file lives.
+    """Hold the day while the body runs, and while a child with the inherited file lives.
 
     The lease works across machines that share a file system with locks, or an object store.
 
@@ -108,7 +108,7 @@ def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator
 
 
 def at_work(table: str) -> dict[str, str]:
-    """Returns the runs that hold a day now: run id -> day. Raises TidegateError."""
+    """Return the runs that hold a day now: run id -> day. Raises TidegateError."""
     if is_url(table):
         return store_leases.at_work(table)
     found = {}
@@ -126,7 +126,7 @@ def last_runs(table: str) -> dict[str, str]:
 
 
 def _paths(table: str) -> list[Path]:
-    """Returns all leases' files. Raises if the folder cannot be listed, which `glob` would hide."""
+    """Return all leases' files. Raises if the folder cannot be listed, which `glob` would hide."""
     folder = Path(table, FOLDER)
     with _reading(folder):
         return (
@@ -147,7 +147,7 @@ def _writing(table: str) -> Iterator[None]:
 
 
 def _sign(file: int, run_id: str) -> None:
-    """Writes the holder of the day into the lease, for later runs."""
+    """Write the holder of the day into the lease, for later runs."""
     os.ftruncate(file, 0)
     os.pwrite(file, json.dumps(_own(run_id)).encode(), 0)
 
@@ -199,7 +199,7 @@ def _read_owner_run(path: Path) -> str:
 
 
 def _holder(path: Path) -> dict[str, Any]:
-    """Returns the lease's content; empty while it is being written, and for foreign content."""
+    """Return the lease's content; empty while it is being written, and for foreign content."""
     with _reading(path):
         try:
             found = json.loads(path.read_text(encoding="utf-8"))

@@ -46,13 +46,13 @@ class StoreLease:
             ) from None
 
     def keep(self) -> None:
-        """Holds the day until this process has ended and the lease has expired."""
+        """Hold the day until this process has ended and the lease has expired."""
         self.lock.outlives_body = True
 
 
 @contextlib.contextmanager
 def leased(table: str, day: str, own: Mapping[str, Any], *, wait: float) -> Iterator[StoreLease]:
-    """Holds the day while the body runs.
+    """Hold the day while the body runs.
 
     Args:
         table: The URL of the published table.
@@ -84,21 +84,21 @@ def leased(table: str, day: str, own: Mapping[str, Any], *, wait: float) -> Iter
 
 
 def holder_named(holder: Mapping[str, Any]) -> str:
-    """Returns the holder of a lease in a sentence. Content of another program names nobody."""
+    """Return the holder of a lease in a sentence. Content of another program names nobody."""
     if not {"run_id", "pid", "host", "since"} <= holder.keys():
         return "another run"
     return one_line("run {run_id} (process {pid} on {host}, since {since})".format_map(holder))
 
 
 def unknown_run(day: str) -> str:
-    """Returns a distinct run id for a lease that names no run, so that its day counts as taken."""
+    """Return a distinct run id for a lease that names no run, so that its day counts as taken."""
     return f"unknown run of {day}"
 
 
 def at_work(
     table: str, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
 ) -> dict[str, str]:
-    """Returns the runs that may hold a day now: run id -> day. A killed run counts for EXPIRES +
+    """Return the runs that may hold a day now: run id -> day. A killed run counts for EXPIRES +
     SKEW s. Raises TidegateError if a lease cannot be read.
     """
     since = now() - dt.timedelta(seconds=EXPIRES + SKEW)
@@ -109,12 +109,12 @@ def at_work(
 
 
 def last_runs(table: str) -> dict[str, str]:
-    """Returns the current or last run of each day: day -> run id. Raises TidegateError."""
+    """Return the current or last run of each day: day -> run id. Raises TidegateError."""
     return {day: str(holder.get("run_id", "")) for day, holder in _leases(table)}
 
 
 def _leases(table: str, since: dt.datetime | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields day and content of each lease, or only of leases changed since then."""
+    """Yield day and content of each lease, or only of leases changed since then."""
     folder = below(table, FOLDER)
     try:
         for listed in objects.listed(folder):

@@ -22,7 +22,7 @@ def killed_runs(
     records: Sequence[DayRecord] = (),
     unwritten: Sequence[UnwrittenRun] = (),
 ) -> list[UnwrittenRun]:
-    """Returns the runs here that began, are not at work, and have no recorded end."""
+    """Return the runs here that began, are not at work, and have no recorded end."""
     unended = unended_runs(enrichment, table, records=records, unwritten=unwritten)
     return [run for run in unended if run.state == STATE]
 
@@ -35,7 +35,7 @@ def unended_runs(
     records: Sequence[DayRecord] = (),
     unwritten: Sequence[UnwrittenRun] = (),
 ) -> list[UnwrittenRun]:
-    """Returns the runs here without a recorded end: killed or at work.
+    """Return the runs here without a recorded end: killed or at work.
 
     Args:
         enrichment: The enrichment's name.
@@ -86,7 +86,7 @@ def _begun(enrichment: str, only: str | None, ended: Collection[str]) -> dict[st
 
 
 def with_costs(runs: Sequence[UnwrittenRun]) -> list[UnwrittenRun]:
-    """Returns the runs with their costs, for those that left a bill."""
+    """Return the runs with their costs, for those that left a bill."""
     return [replace(run, cost=_cost(run)) for run in runs]
 
 
@@ -96,7 +96,7 @@ def _cost(run: UnwrittenRun) -> str:
 
 
 def remove_files_of_killed(enrichment: str, table: str, lease: Lease) -> None:
-    """Removes the files of the day's previous run, if it was killed before it had a record, because
+    """Remove the files of the day's previous run, if it was killed before it had a record, because
     they may have personal values. Its processes have ended: the lease was free. Files that readers
     can see stay.
     """

@@ -19,7 +19,7 @@ from jobs.tables.records import run_records
 def last_published(
     enrichment: str, day: str, *, table: str = "", before: str = ""
 ) -> DayRecord | None:
-    """Returns the record of the run that readers see; a kill after the commit leaves it as written.
+    """Return the record of the run that readers see; a kill after the commit leaves it as written.
 
     Args:
         enrichment: Name of the enrichment.
@@ -49,7 +49,7 @@ def last_published(
 
 
 def was_published(table: str, facts: DayFacts, *, times: int = 1) -> bool:
-    """Returns whether the present table at this place had the day published so many times."""
+    """Return whether the present table at this place had the day published so many times."""
     delta = table_at(table)
     return delta is not None and publication_mark(delta, facts) >= times
 
@@ -63,7 +63,7 @@ class Publication:
 
 
 def publications(table: DeltaTable, *, of_batches: bool = False) -> dict[str, Publication]:
-    """Returns the commit of each run of a day, or of a batch, as far back as the log goes."""
+    """Return the commit of each run of a day, or of a batch, as far back as the log goes."""
     found: dict[str, Publication] = {}
     for entry in table.history():
         runs = (
@@ -77,7 +77,7 @@ def publications(table: DeltaTable, *, of_batches: bool = False) -> dict[str, Pu
 
 
 def _runs_seen(records: Iterable[DayRecord]) -> set[str]:
-    """Returns the runs of these records that readers see; the table may have moved."""
+    """Return the runs of these records that readers see; the table may have moved."""
     places = {
         (record.facts.declared.table, record.facts.declared.partition, record.facts.day)
         for record in records

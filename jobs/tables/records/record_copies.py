@@ -23,7 +23,7 @@ AT_ONCE = 8
 
 
 def save(table: str, folder: Path, record: Path, data: bytes) -> None:
-    """Writes a record below `folder`, and first its copy at the table's store, if the table is on
+    """Write a record below `folder`, and first its copy at the table's store, if the table is on
     one: after a kill between the two the local record is unchanged, and the copy is fetched. Raises
     TidegateError, and OSError.
     """
@@ -38,7 +38,7 @@ def save(table: str, folder: Path, record: Path, data: bytes) -> None:
 
 
 def read(table: str, folder: Path, record: Path) -> bytes | None:
-    """Reads a record, from the table's store if the table is on one; None without the record.
+    """Read a record, from the table's store if the table is on one; None without the record.
 
     Raises TidegateError, and OSError.
     """

@@ -42,7 +42,7 @@ FOLDER = "_bills"  # readers of tables ignore names that begin with _
 
 
 def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
-    """Starts a bill, if a lookup has a price and tasks share a disk with the driver.
+    """Start a bill, if a lookup has a price and tasks share a disk with the driver.
 
     Returns:
         Where the run's tasks count.
@@ -75,14 +75,14 @@ def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
 
 
 def end(bill: RunBill | None) -> None:
-    """Removes the bill of a run whose record is saved; first the file that names its folder."""
+    """Remove the bill of a run whose record is saved; first the file that names its folder."""
     if bill is not None:
         run_records.bill_file(bill.enrichment, bill.day, bill.run_id).unlink(missing_ok=True)
         shutil.rmtree(bill.folder, ignore_errors=True)
 
 
 def spent(bill: RunBill, service: str) -> int | None:
-    """Returns what a run spent at a service, in billionths, at the price of the day it began.
+    """Return what a run spent at a service, in billionths, at the price of the day it began.
 
     A request whose use is unknown, such as those in flight at a kill, counts as `at_most`. Returns
     None where that is not declared, where a coroutine reports what its calls used, and where the
@@ -115,7 +115,7 @@ def spent(bill: RunBill, service: str) -> int | None:
 
 
 def _sums(usage: Usage) -> Counter[str]:
-    """Returns the number of each unit over all days."""
+    """Return the number of each unit over all days."""
     found: Counter[str] = Counter()
     for (unit, _), many in usage.items():
         found[unit] += many
@@ -123,7 +123,7 @@ def _sums(usage: Usage) -> Counter[str]:
 
 
 def charges(bill: RunBill) -> Mapping[str, Billed]:
-    """Returns by lookup what the run was billed so far, for lookups with a charge."""
+    """Return by lookup what the run was billed so far, for lookups with a charge."""
     usage = metered(Path(bill.folder))
     return {
         lookup.name: billed(lookup, usage[lookup.name])
@@ -133,7 +133,7 @@ def charges(bill: RunBill) -> Mapping[str, Billed]:
 
 
 def charges_so_far(bill: RunBill | None) -> Mapping[str, Billed]:
-    """Returns what `charges` does, to be shown; nothing without a bill, or if it is unreadable."""
+    """Return what `charges` does, to be shown; nothing without a bill, or if it is unreadable."""
     try:
         return charges(bill) if bill else {}
     except (OSError, ValueError):
@@ -141,7 +141,7 @@ def charges_so_far(bill: RunBill | None) -> Mapping[str, Billed]:
 
 
 def cost_so_far(run_id: str, enrichment: str, day: str) -> str:
-    """Returns what a run at work was billed so far, as `1.20 USD`; empty without prices."""
+    """Return what a run at work was billed so far, as `1.20 USD`; empty without prices."""
     billed = charges_so_far(run_records.bill_of(run_id, enrichment, day)).values()
     return priced(sum_by_currency((one.currency, Decimal(one.cost)) for one in billed))
 
@@ -149,7 +149,7 @@ def cost_so_far(run_id: str, enrichment: str, day: str) -> str:
 def with_bill(
     figures: DayMetrics, meters: Meters | None, declared: tuple[LookupFacts, ...]
 ) -> DayMetrics:
-    """Returns the figures with all that the run was billed, also by task attempts that died.
+    """Return the figures with all that the run was billed, also by task attempts that died.
 
     No file has the requests of such attempts.
     """
@@ -173,7 +173,7 @@ def with_bill(
 def with_saved(
     figures: DayMetrics, declared: Sequence[LookupFacts], earlier: Callable[[], Iterable[DayRecord]]
 ) -> DayMetrics:
-    """Returns the figures with what stored answers saved, if only an answer shows what it costs.
+    """Return the figures with what stored answers saved, if only an answer shows what it costs.
 
     Each key then counts the mean cost of an answer in this run, or in the last run that paid for
     any.
@@ -209,7 +209,7 @@ def with_saved(
 
 
 def unknown_uses(figures: DayMetrics) -> tuple[str, ...]:
-    """Returns a sentence for each lookup whose calls did not all report what they used."""
+    """Return a sentence for each lookup whose calls did not all report what they used."""
     never = tuple(
         f"lookup {one.name}: no call reported {' or '.join(units)} (bill), so their cost is not "
         "in the bill"
@@ -228,7 +228,7 @@ def unknown_uses(figures: DayMetrics) -> tuple[str, ...]:
 
 
 def billed(lookup: LookupFacts, usage: Usage, lost: Mapping[str, int] = NOTHING) -> Billed:
-    """Returns the bill for these units of each day, counted from the epoch in UTC.
+    """Return the bill for these units of each day, counted from the epoch in UTC.
 
     Args:
         lookup: A lookup with prices.

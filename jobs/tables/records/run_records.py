@@ -32,7 +32,7 @@ _reported: set[Path] = set()  # torn records of which this process has warned
 
 
 def now(clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:
-    """Returns the current time as records have it: ISO 8601, UTC."""
+    """Return the current time as records have it: ISO 8601, UTC."""
     return clock().isoformat(timespec="milliseconds")
 
 
@@ -45,7 +45,7 @@ def progress_file(enrichment: str, day: str) -> Path:
 
 
 def read_progress(enrichment: str, day: str) -> dict[str, Any]:
-    """Returns the last event of a day's running run; empty without one."""
+    """Return the last event of a day's running run; empty without one."""
     with contextlib.suppress(OSError, ValueError):
         return dict(json.loads(progress_file(enrichment, day).read_text(encoding="utf-8")))
     return {}
@@ -56,7 +56,7 @@ def spark_log(enrichment: str, day: str, run_id: str) -> Path:
 
 
 def days(enrichment: str, *, changed_since: float | None = None) -> list[str]:
-    """Returns the days of which a run has ever begun here, in order.
+    """Return the days of which a run has ever begun here, in order.
 
     Args:
         enrichment: The enrichment's name.
@@ -76,7 +76,7 @@ def days(enrichment: str, *, changed_since: float | None = None) -> list[str]:
 
 
 def spark_logs(enrichment: str, day: str = "*") -> list[tuple[str, str, Path]]:
-    """Returns day, run and path of each log; an earlier version wrote `<run>.spark.log`."""
+    """Return day, run and path of each log; an earlier version wrote `<run>.spark.log`."""
     found = sorted((ROOT / enrichment).glob(f"{day}/*.log"))
     # the name of a partition, and so the id of its run, may have a dot
     return [(path.parent.name, path.stem.removesuffix(".spark"), path) for path in found]
@@ -87,7 +87,7 @@ def progress_files(enrichment: str) -> list[Path]:
 
 
 def any_run(enrichment: str) -> bool:
-    """Returns whether a run of any of its days has ever begun here."""
+    """Return whether a run of any of its days has ever begun here."""
     return (ROOT / enrichment).is_dir()
 
 
@@ -97,7 +97,7 @@ def record_path(record: DayRecord) -> Path:
 
 
 def save(record: DayRecord) -> DayRecord:
-    """Saves the record durably; once it is decided, at the table's store too."""
+    """Save the record durably; once it is decided, at the table's store too."""
     facts = record.facts
     table = facts.declared.table if record.state != "written" else ""
     record_copies.save(
@@ -112,13 +112,13 @@ def fetch(enrichment: str, table: str) -> None:
 
 
 def remove(enrichment: str, table: str, path: Path) -> None:
-    """Deletes a record, wherever it is. Raises TidegateError."""
+    """Delete a record, wherever it is. Raises TidegateError."""
     record_copies.remove(table, ROOT / enrichment, path)
     path.unlink(missing_ok=True)
 
 
 def remove_drafts(enrichment: str, before: float) -> None:
-    """Removes drafts of killed processes from before this time, in s: they may name rows."""
+    """Remove drafts of killed processes from before this time, in s: they may name rows."""
     for path in (ROOT / enrichment).rglob(f".*{durable.DRAFT}"):
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime <= before:
@@ -126,7 +126,7 @@ def remove_drafts(enrichment: str, before: float) -> None:
 
 
 def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
-    """Returns all records of an enrichment, or of a day of it, oldest first. A record whose
+    """Return all records of an enrichment, or of a day of it, oldest first. A record whose
     figures a later batch's record includes is left out.
     """
     found = [record for path in _files(enrichment, day) if (record := _record(path)) is not None]
@@ -157,7 +157,7 @@ def _ends(enrichment: str, day: str | None = None) -> Iterator[Path]:
 
 
 def _read(path: Path, kind: type[Record]) -> Record | None:
-    """Reads a record; None if it is torn or missing. Raises TidegateError if unreadable."""
+    """Read a record; None if it is torn or missing. Raises TidegateError if unreadable."""
     try:
         return kind.from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -176,7 +176,7 @@ def _read(path: Path, kind: type[Record]) -> Record | None:
 
 
 def _record(path: Path) -> DayRecord | None:
-    """Reads a record, with its files where they are now, also after the project was moved."""
+    """Read a record, with its files where they are now, also after the project was moved."""
     record = _read(path, DayRecord)
     return None if record is None else _located(record)
 
@@ -213,18 +213,18 @@ def latest(enrichment: str) -> list[DayRecord]:
 
 
 def hold_back(record: DayRecord, reason: str) -> DayRecord:
-    """Marks this run as held back; readers keep the previous version."""
+    """Mark this run as held back; readers keep the previous version."""
     return save(dataclasses.replace(record, state="held back", reason=reason))
 
 
 def save_unwritten(run: UnwrittenRun, table: str = "") -> None:
-    """Saves the end of a run without files, in place of an earlier record, also at the store."""
+    """Save the end of a run without files, in place of an earlier record, also at the store."""
     path = folder(run.enrichment, run.day) / f"{run.run_id}{UNWRITTEN}"
     record_copies.save(table, ROOT / run.enrichment, path, run.to_json().encode())
 
 
 def has_end(enrichment: str, day: str, run_id: str) -> bool:
-    """Returns whether the end of a run that published and held back nothing is recorded."""
+    """Return whether the end of a run that published and held back nothing is recorded."""
     return (folder(enrichment, day) / f"{run_id}{UNWRITTEN}").exists()
 
 
@@ -236,7 +236,7 @@ def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:
 
 
 def waiting(enrichment: str, day: str) -> UnwrittenRun | None:
-    """Returns the run since which the day waits; None if its last run did not wait."""
+    """Return the run since which the day waits; None if its last run did not wait."""
     found = unwritten(enrichment, day)
     if not found or found[-1].state != RunWaits.state:
         return None
@@ -250,13 +250,13 @@ def bill_file(enrichment: str, day: str, run_id: str) -> Path:
 
 
 def bill_of(run_id: str, enrichment: str = "*", day: str = "*") -> RunBill | None:
-    """Returns the bill of a run, by default of any enrichment and day; None if it is not here."""
+    """Return the bill of a run, by default of any enrichment and day; None if it is not here."""
     path = next(ROOT.glob(f"{enrichment}/{day}/{glob.escape(run_id)}{BILL}"), None)
     return None if path is None else _bill(path)
 
 
 def bills(enrichment: str, day: str = "*") -> list[RunBill]:
-    """Returns the bills of runs without a record: stopped, killed, or at work."""
+    """Return the bills of runs without a record: stopped, killed, or at work."""
     found = sorted((ROOT / enrichment).glob(f"{day}/*{BILL}"))
     paths = (path for path in found if path.name[0] != ".")
     read = (_bill(path) for path in paths if not path.with_suffix(".json").exists())

@@ -70,7 +70,7 @@ def show(declared: DeclaredFacts) -> None:
 
 
 def state_shown(declared: DeclaredFacts) -> str:
-    """Returns the state that the Iceberg table shows, or empty. Raises TidegateError."""
+    """Return the state that the Iceberg table shows, or empty. Raises TidegateError."""
     read = _named(declared, "be read", "Once it can be, run the same again.")
     with read, contextlib.suppress(NoSuchTableError):
         return str(
@@ -96,7 +96,7 @@ def forget_versions(
 
 
 def refuse_unfit(declared: DeclaredFacts, columns: pa.Schema) -> None:
-    """Checks before any call that Iceberg's readers can find the files, that the catalog answers,
+    """Check before any call that Iceberg's readers can find the files, that the catalog answers,
     and that its table, if it exists, can show the published columns. Raises DeclarationError.
     """
     where, name, folder = f"{declared.enrichment}: output", declared.iceberg, _root(declared.table)
@@ -175,7 +175,7 @@ def _commit(table: Table, declared: DeclaredFacts, published: DeltaTable) -> Non
 
 
 def _days_shown(table: Table, declared: DeclaredFacts) -> set[str]:
-    """Returns the days with a file of the published table, in this or an earlier life of it. Days
+    """Return the days with a file of the published table, in this or an earlier life of it. Days
     of other programs alone are not ours to remove.
     """
     root = _root(declared.table)
@@ -188,7 +188,7 @@ def _days_shown(table: Table, declared: DeclaredFacts) -> set[str]:
 
 
 def _add_columns(change: Transaction, columns: pa.Schema) -> None:
-    """Adds missing columns, and the names by which readers find columns in files without ids."""
+    """Add missing columns, and the names by which readers find columns in files without ids."""
     if change.table_metadata.name_mapping() is None:
         names = change.table_metadata.schema().name_mapping.model_dump_json()
         change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
@@ -197,7 +197,7 @@ def _add_columns(change: Transaction, columns: pa.Schema) -> None:
 
 
 def _give_audit_columns_ids(change: Transaction, files: Collection[PublishedFile]) -> None:
-    """Adds the files' audit columns to the schema and drops them again, so that they have ids:
+    """Add the files' audit columns to the schema and drop them again, so that they have ids:
     pyiceberg reads no file with a column that has none.
     """
     for file in {file.run: file for file in files}.values():  # the files of a run are alike
@@ -251,7 +251,7 @@ def _location(file: PublishedFile) -> str:
 
 
 def _data_file(file: PublishedFile, partition: Record) -> DataFile:
-    """Returns the file without column statistics, which would put values into the table's log."""
+    """Return the file without column statistics, which would put values into the table's log."""
     return DataFile.from_args(
         content=DataFileContent.DATA, file_path=_location(file), file_format=FileFormat.PARQUET,
         partition=partition, record_count=file.rows, file_size_in_bytes=file.size,
@@ -264,7 +264,7 @@ def _columns(published: DeltaTable) -> pa.Schema:
 
 @contextlib.contextmanager
 def _named(declared: DeclaredFacts, cannot: str, then: str) -> Iterator[None]:
-    """Turns any error into a TidegateError, because each catalog and store raises other errors.
+    """Turn any error into a TidegateError, because each catalog and store raises other errors.
 
     Args:
         declared: The declaration.

@@ -67,13 +67,13 @@ def show(declared: DeclaredFacts, *, sleep: Callable[[float], object] = time.sle
 
 
 def state_shown(declared: DeclaredFacts) -> str:
-    """Returns the state that the folders show; empty without a state. Raises OSError."""
+    """Return the state that the folders show; empty without a state. Raises OSError."""
     state = Path(declared.parquet, STATE)
     return state.read_text(encoding="utf-8") if durable.is_there(state) else ""
 
 
 def refuse_foreign(enrichment: Enrichment) -> None:
-    """Checks before any call that the folder is ours or empty. Raises DeclarationError."""
+    """Check before any call that the folder is ours or empty. Raises DeclarationError."""
     folder = Path(enrichment.output.parquet)
     if durable.is_there(folder / STATE) or not folder.is_dir():
         return
@@ -85,7 +85,7 @@ def refuse_foreign(enrichment: Enrichment) -> None:
 
 
 def _write(folder: Path, files: Iterable[PublishedFile], columns: pa.Schema) -> None:
-    """Writes a day's files. No two versions of a day share a name, so that no reader mixes them."""
+    """Write a day's files. No two versions of a day share a name, so that no reader mixes them."""
     durable.make_folder(folder)
     for number, file in enumerate(sorted(files, key=lambda file: file.place)):
         with pq.ParquetFile(parquet_source(file.place)) as opened:

@@ -11,7 +11,7 @@ from jobs.tables.delta.published_files import facts_by_day, publication_mark
 
 
 def lost_days(enrichment: Enrichment, records: Iterable[DayRecord]) -> Iterator[tuple[str, str]]:
-    """Yields each day of which readers of the table do not see the last published run, and why.
+    """Yield each day of which readers of the table do not see the last published run, and why.
 
     A day is not lost if a later publication emptied it, also one without a record: that is saved
     after the commit. Yields nothing for a table with other partitions than the input. Raises
@@ -40,7 +40,7 @@ def lost_days(enrichment: Enrichment, records: Iterable[DayRecord]) -> Iterator[
 
 
 def _empty_entries(table: str) -> set[int]:
-    """Returns versions whose log entry is empty, as after a power cut; a store writes whole
+    """Return versions whose log entry is empty, as after a power cut; a store writes whole
     objects.
     """
     if is_url(table):

@@ -18,7 +18,7 @@ from jobs.tables.shown import shown_as_parquet
 
 
 def show(declared: DeclaredFacts) -> None:
-    """Shows what is published. Call it under `alone_with`. Raises TidegateError."""
+    """Show what is published. Call it under `alone_with`. Raises TidegateError."""
     if declared.iceberg:
         from jobs.tables.shown.shown_as_iceberg import show as show_as_iceberg
 
@@ -28,14 +28,14 @@ def show(declared: DeclaredFacts) -> None:
 
 
 def catch_up(declared: DeclaredFacts) -> None:
-    """Shows what a crash after the commit left unshown. Raises TidegateError."""
+    """Show what a crash after the commit left unshown. Raises TidegateError."""
     if declared.iceberg or declared.parquet:
         with alone_with(declared.table):
             show(declared)
 
 
 def lagging(declared: DeclaredFacts) -> Iterator[str]:
-    """Yields a sentence with the cure for each place that lags behind. Raises TidegateError."""
+    """Yield a sentence with the cure for each place that lags behind. Raises TidegateError."""
     published = table_at(declared.table)
     if published is None:
         return
@@ -64,7 +64,7 @@ def forget_versions(declared: DeclaredFacts, older_than: timedelta) -> None:
 
 
 def check_shown(enrichment: Enrichment, day: InputDay) -> None:
-    """Checks before any call that the published columns can be shown. Raises DeclarationError."""
+    """Check before any call that the published columns can be shown. Raises DeclarationError."""
     if enrichment.output.parquet:
         shown_as_parquet.refuse_foreign(enrichment)
     if enrichment.output.iceberg:

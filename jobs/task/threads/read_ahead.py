@@ -77,7 +77,7 @@ class InputQueue:
         self._arrived = asyncio.Event()
 
     def put(self, item: pa.RecordBatch | BaseException | None) -> None:
-        """Called on the loop. None ends the input; an error ends it with the error."""
+        """Take an item, on the loop. None ends the input; an error ends it with the error."""
         self._items.append(item)
         self._arrived.set()
 

@@ -25,7 +25,7 @@ PLANNED = AssetCheckExecutionRecordStatus.PLANNED.value
 
 
 def check_specs(declared: Declared) -> list[dg.AssetCheckSpec]:
-    """Returns a spec per check of the catalogue; checks of severity error block."""
+    """Return a spec per check of the catalogue; checks of severity error block."""
     with warnings.catch_warnings():
         # Without its partition a check has the same state for all days, and a backfill overwrites
         # it day by day.
@@ -43,7 +43,7 @@ def check_specs(declared: Declared) -> list[dg.AssetCheckSpec]:
 
 
 def judged(declared: Declared, record: DayRecord) -> list[Verdict]:
-    """Returns the verdicts that are results: of each check that ran, and of a check that holds the
+    """Return the verdicts that are results: of each check that ran, and of a check that holds the
     day back because it did not run.
 
     Any other check has no result for the day: Dagster knows only passed and failed, and the check
@@ -59,7 +59,7 @@ def judged(declared: Declared, record: DayRecord) -> list[Verdict]:
 
 
 def outputs_of_checks(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
-    """Yields the outputs of a step with logged results: Dagster wants an output per check."""
+    """Yield the outputs of a step with logged results: Dagster wants an output per check."""
     for output in context.assets_def.check_specs_by_output_name:
         yield dg.Output(None, output_name=output)
 
@@ -67,7 +67,7 @@ def outputs_of_checks(context: dg.OpExecutionContext) -> Iterator[dg.Output[None
 def check_evaluations(
     instance: dg.DagsterInstance, declared: Declared, record: DayRecord, report: str
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yields the results of a day, for its last materialization."""
+    """Yield the results of a day, for its last materialization."""
     last = last_materialization(instance, declared, record.facts.day)
     # a result must name it to count in Dagster
     target = last and TargetMaterialization(
@@ -110,7 +110,7 @@ def withdraw_planned(
 def withdraw_results_without_run(
     instance: dg.DagsterInstance, declared: Declared, day: str
 ) -> None:
-    """Makes room for new results that belong to no run: Dagster keeps a single such result per
+    """Make room for new results that belong to no run: Dagster keeps a single such result per
     check and day, and refuses the next.
     """
     _delete(instance, declared, day, RUNLESS_RUN_ID)

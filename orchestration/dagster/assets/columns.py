@@ -27,7 +27,7 @@ def added(declared: Declared) -> list[tuple[str, str]]:
 
 
 def lineage(declared: Declared, input_columns: Sequence[str] = ()) -> dg.TableColumnLineage:
-    """Returns the lineage: an input column comes from itself; a column that a lookup adds comes
+    """Return the lineage: an input column comes from itself; a column that a lookup adds comes
     from the input columns that its keys read, also through earlier answers.
 
     Args:

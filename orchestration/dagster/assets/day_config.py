@@ -21,5 +21,5 @@ class DayConfig(dg.Config):
 
 
 def config_of_mode(declared: Declared, mode: Mode) -> dict[str, Any]:
-    """Returns the config of a run in this mode, as the launch form takes it."""
+    """Return the config of a run in this mode, as the launch form takes it."""
     return {"ops": {declared.key.to_python_identifier(): {"config": {"mode": mode.name}}}}

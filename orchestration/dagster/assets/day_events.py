@@ -31,7 +31,7 @@ class DayEvents:
         return report_url(self.declared.name, self.day)
 
     def links(self, *, report: bool = True) -> dict[str, dg.MetadataValue]:
-        """Returns links to the day's pages.
+        """Return links to the day's pages.
 
         Args:
             report: Whether the day has a report by the time that somebody follows the link.
@@ -45,7 +45,7 @@ class DayEvents:
     def observation(
         self, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None
     ) -> dg.AssetObservation:
-        """Returns an observation of the day's state.
+        """Return an observation of the day's state.
 
         Without it Dagster would show the last success: it shows no metadata of a failed step.
 
@@ -75,7 +75,7 @@ class DayEvents:
         )
 
     def _cause(self, state: str, reason: str) -> str:
-        """Returns equal text for days that fail for the same reason: each is alerted once."""
+        """Return equal text for days that fail for the same reason: each is alerted once."""
         services = [lookup.service_name for lookup in self.declared.enrichment.lookups]
         # if the service was down before the first call
         begins = reason.removeprefix(f"{self.declared.name}: service ")
@@ -88,7 +88,7 @@ class DayEvents:
     def report_record(
         self, record: DayRecord, reported: Mapping[str, Any]
     ) -> Iterator[dg.AssetObservation | dg.AssetMaterialization]:
-        """Yields the day's result, the input that was read, and the dead letters.
+        """Yield the day's result, the input that was read, and the dead letters.
 
         Args:
             record: The record of the run.
@@ -134,7 +134,7 @@ class DayEvents:
             )
 
     def published(self, record: DayRecord, reported: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the metadata of the day's materialization, with `reported`, its figures."""
+        """Return the metadata of the day's materialization, with `reported`, its figures."""
         return {
             "state": "published",
             "readers_see": metadata.readers_see(self.declared.facts, self.day),
@@ -145,7 +145,7 @@ class DayEvents:
 
 
 def data_version(record: DayRecord) -> dg.DataVersion:
-    """Returns a published day's data version; it changes with declaration and publication."""
+    """Return a published day's data version; it changes with declaration and publication."""
     return dg.DataVersion(f"{record.facts.declared.fingerprint}-{record.published_version}")
 
 

@@ -51,7 +51,7 @@ class StatusEvent:
 
 
 def latest_status(instance: DagsterInstance, declared: Declared, day: str) -> StatusEvent | None:
-    """Returns the day's last observation; None if no run reported any."""
+    """Return the day's last observation; None if no run reported any."""
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
     found = instance.fetch_observations(of_day, limit=1).records
     return _status_event(found[0], declared) if found else None
@@ -60,7 +60,7 @@ def latest_status(instance: DagsterInstance, declared: Declared, day: str) -> St
 def status_events(
     instance: DagsterInstance, declared: Declared, number: int
 ) -> Iterator[StatusEvent]:
-    """Yields all observations of any day after `number`, oldest first."""
+    """Yield all observations of any day after `number`, oldest first."""
     more = True
     while more:
         after = dg.AssetRecordsFilter(declared.key, after_storage_id=number)
@@ -72,13 +72,13 @@ def status_events(
 
 
 def last_number(instance: DagsterInstance, declared: Declared) -> int:
-    """Returns the number of the last observation of any day; 0 without any."""
+    """Return the number of the last observation of any day; 0 without any."""
     found = instance.fetch_observations(declared.key, limit=1).records
     return found[0].storage_id if found else 0
 
 
 def published_times(declared: Declared, day: str) -> list[dt.datetime]:
-    """Returns the times at which runs of Dagster or of a command published the day."""
+    """Return the times at which runs of Dagster or of a command published the day."""
     times = [
         time
         for record in run_records.load(declared.name, day)
@@ -89,12 +89,12 @@ def published_times(declared: Declared, day: str) -> list[dt.datetime]:
 
 
 def unfinished_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
-    """Returns the runs that wait or are at work for this day, alone or with other days."""
+    """Return the runs that wait or are at work for this day, alone or with other days."""
     return _runs(instance, declared, day, RunsFilter(statuses=UNFINISHED))
 
 
 def failed_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
-    """Returns the runs of this day that failed since the day began, the last first."""
+    """Return the runs of this day that failed since the day began, the last first."""
     since = day_begin(day, declared.enrichment.zone)
     return _runs(
         instance,
@@ -105,7 +105,7 @@ def failed_runs(instance: DagsterInstance, declared: Declared, day: str) -> list
 
 
 def days_of_run(declared: Declared, run: dg.DagsterRun) -> list[str]:
-    """Returns the days of a run of this enrichment: a single day, a range, or none."""
+    """Return the days of a run of this enrichment: a single day, a range, or none."""
     if run.tags.get(ENRICHMENT) != declared.name and declared.key not in (
         run.asset_selection or ()
     ):
@@ -120,7 +120,7 @@ def days_of_run(declared: Declared, run: dg.DagsterRun) -> list[str]:
 
 
 def list_tries(instance: DagsterInstance, run: dg.DagsterRun) -> set[str]:
-    """Returns the run and the earlier runs that it continues.
+    """Return the run and the earlier runs that it continues.
 
     Dagster's own retry continues a run, and so does a person who repeats it "from failure". A run
     that a person repeats as a whole continues none: its days may have a new declaration or input.

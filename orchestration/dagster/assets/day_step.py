@@ -88,7 +88,7 @@ class _DayStep:
         )
 
     def run(self) -> Iterator[Event]:
-        """Runs the days. Raises dagster.Failure if any is not published or not summarized."""
+        """Run the days. Raises dagster.Failure if any is not published or not summarized."""
         tally = self._reporter.tally
         try:
             yield from self._run_days()
@@ -131,7 +131,7 @@ class _DayStep:
                 yield from self._reporter.report(event)
 
     def _summarize_again(self, day: str) -> None:
-        """Makes windows and summaries of a day that an earlier try published, because that try may
+        """Make windows and summaries of a day that an earlier try published, because that try may
         have failed at them.
         """
         from jobs.tables.records.published_runs import last_published
@@ -154,7 +154,7 @@ class _DayStep:
             self._context.instance.add_run_tags(self._context.run_id, tags)
 
     def _end_early(self, state: str, reason: str, next_step: str = "") -> None:
-        """Reports of the running day, or of the next, why the run ended before it was through."""
+        """Report of the running day, or of the next, why the run ended before it was through."""
         if (unfinished := self._reporter.unfinished_day()) is None:
             return
         next_step = next_step or step_after(self._declared, unfinished.day, state)
@@ -171,7 +171,7 @@ class _DayStep:
 
 
 def interruption(context: dg.OpExecutionContext, declared: Declared) -> tuple[str, str, str]:
-    """Returns state, reason and next step of a run that was ended from outside: by a person, or by
+    """Return state, reason and next step of a run that was ended from outside: by a person, or by
     whatever killed its worker.
 
     Dagster restarts a killed run once, but not always a run of a backfill.

@@ -98,13 +98,13 @@ class DaysReporter:
         self._warn(result)
 
     def report_checks(self) -> None:
-        """Reports the checks of the running day, if they have run."""
+        """Report the checks of the running day, if they have run."""
         if self._judged is not None:
             self._log_checks(self._judged)
         self._judged = None
 
     def unfinished_day(self) -> DayStage | None:
-        """Returns the running day, or else the next; None after the last."""
+        """Return the running day, or else the next; None after the last."""
         following = (DayStage(day, self._run_id, "next") for day in self.tally.left)
         return self._running or next(following, None)
 

@@ -51,7 +51,7 @@ class DaysTally:
         return bool(self.red or self.unmade)
 
     def failure(self, links: Mapping[str, dg.MetadataValue]) -> dg.Failure:
-        """Returns the run's failure; only a crash is retried.
+        """Return the run's failure; only a crash is retried.
 
         Args:
             links: Links to the pages of the day, for a run of a single day.

@@ -43,7 +43,7 @@ AFTER_INPUT = (
 def day_asset(
     declared: Declared, **fields: Any
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Returns `dg.asset` with a partition per day, of which a backfill takes several per run.
+    """Return `dg.asset` with a partition per day, of which a backfill takes several per run.
 
     The backfill policy is the same for every asset of a job; otherwise Dagster makes a run per day.
     """
@@ -62,7 +62,7 @@ def day_asset(
 
 
 def raw_asset(declared: Declared) -> dg.AssetSpec:
-    """Returns the input, written by somebody else; each run observes the day it read."""
+    """Return the input, written by somebody else; each run observes the day it read."""
     enrichment = declared.enrichment
     kind = enrichment.input.format
     what = (
@@ -112,7 +112,7 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
 
 
 def _described(declared: Declared) -> str:
-    """Returns the description with links to the reports and the runbook.
+    """Return the description with links to the reports and the runbook.
 
     Dagster makes these links anew at each load, while links in events keep their first address.
     """
@@ -126,7 +126,7 @@ def _described(declared: Declared) -> str:
 
 
 def _freshness_policy(declared: Declared) -> dg.FreshnessPolicy | None:
-    """Returns Dagster's freshness policy, for its badges and alerts.
+    """Return Dagster's freshness policy, for its badges and alerts.
 
     It looks at the last materialization of any day, so a backfill of old days turns it green; only
     the check published_in_time looks at the day that is due. A table whose days have ended is never
@@ -140,7 +140,7 @@ def _freshness_policy(declared: Declared) -> dg.FreshnessPolicy | None:
 
 
 def dead_letters_asset(declared: Declared) -> dg.AssetSpec:
-    """Returns the asset of rows without an answer. Once the table exists, each run that publishes a
+    """Return the asset of rows without an answer. Once the table exists, each run that publishes a
     day materializes its part.
     """
     kept = {
@@ -217,7 +217,7 @@ def summary_asset(declared: Declared, summary: Summary) -> dg.AssetsDefinition:
 def _publish_days(
     context: dg.AssetExecutionContext, publish: Callable[[str], int]
 ) -> dg.MaterializeResult[None]:
-    """Publishes the days of the step one after the other; `publish` returns the rows of a day."""
+    """Publish the days of the step one after the other; `publish` returns the rows of a day."""
     for day in context.partition_keys:
         try:
             rows = publish(day)

@@ -18,7 +18,7 @@ ALWAYS = {"ok", "miss", "timeout", "error"}
 
 
 def runbook(declared: Declared) -> dict[str, dg.MetadataValue]:
-    """Returns the link to the declared runbook; empty without a runbook."""
+    """Return the link to the declared runbook; empty without a runbook."""
     url = declared.enrichment.runbook
     return {} if url is None else {"runbook": dg.MetadataValue.url(url)}
 
@@ -35,7 +35,7 @@ def shown(declared: Declared) -> dict[str, str]:
 def figures_metadata(
     record: DayRecord, latest: Sequence[DayRecord] | None = None
 ) -> dict[str, Any]:
-    """Returns what a person compares over the days: Dagster plots its numbers. The report has the
+    """Return what a person compares over the days: Dagster plots its numbers. The report has the
     rest.
 
     Args:
@@ -68,7 +68,7 @@ def figures_metadata(
 
 
 def checks_in_words(record: DayRecord) -> str:
-    """Returns text such as `14 passed, not run: input_day_complete`."""
+    """Return text such as `14 passed, not run: input_day_complete`."""
     passed = sum(verdict.status == "passed" for verdict in record.verdicts)
     others = {"failed": "red", "not_run": "not run"}
     named = [
@@ -80,7 +80,7 @@ def checks_in_words(record: DayRecord) -> str:
 
 
 def _declaration_changed(record: DayRecord, latest: Sequence[DayRecord] | None) -> str:
-    """Returns the fields that are declared differently from the run before, of whatever day; empty
+    """Return the fields that are declared differently from the run before, of whatever day; empty
     if none is.
     """
     known = run_records.latest(record.facts.declared.enrichment) if latest is None else latest
@@ -140,7 +140,7 @@ def published_metadata(declared: Declared, record: DayRecord) -> dict[str, Any]:
 
 
 def is_table(path: str) -> bool:
-    """Returns whether readers find a table at this path."""
+    """Return whether readers find a table at this path."""
     from jobs.tables.delta.delta_log import table_at
 
     try:
@@ -150,7 +150,7 @@ def is_table(path: str) -> bool:
 
 
 def readers_see(declared: DeclaredFacts, day: str) -> str:
-    """Returns what readers of the published table see of a day, in words."""
+    """Return what readers of the published table see of a day, in words."""
     from jobs.tables.delta.delta_log import table_at
 
     try:

@@ -82,7 +82,7 @@ class AlertCursor:
 
 
 def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorDefinition:
-    """Returns the sensor for all enrichments: a service that is down causes a single message,
+    """Return the sensor for all enrichments: a service that is down causes a single message,
     however many enrichments call it.
     """
 
@@ -121,7 +121,7 @@ def news(
     now: dt.datetime,
     unread: list[str],
 ) -> Iterator[Message]:
-    """Yields the messages to send; a message counts as sent when the next is requested.
+    """Yield the messages to send; a message counts as sent when the next is requested.
 
     Adds to `unread` what cannot be read.
     """
@@ -170,7 +170,7 @@ def _not_published(
 def _missed(
     instance: dg.DagsterInstance, declared: Declared, reported: AlertCursor, now: dt.datetime
 ) -> Iterator[Message]:
-    """Yields a message for a day past its deadline without a cause: the run is late or absent."""
+    """Yield a message for a day past its deadline without a cause: the run is late or absent."""
     day = day_due(declared.enrichment, now)
     if day is None or reported.missed.get(declared.name) == day:
         return

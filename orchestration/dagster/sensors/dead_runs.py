@@ -26,7 +26,7 @@ AT_WORK = [
 
 
 def identity(pid: int) -> str:
-    """Returns host, process and its start time, because process numbers are reused."""
+    """Return host, process and its start time, because process numbers are reused."""
     try:
         start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except OSError:
@@ -92,6 +92,6 @@ def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _is_inherited(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Returns whether the process tag is that of the run it retries: Dagster copies all tags."""
+    """Return whether the process tag is that of the run it retries: Dagster copies all tags."""
     before = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
     return before is not None and before.tags.get(STARTED_BY) == run.tags.get(STARTED_BY)

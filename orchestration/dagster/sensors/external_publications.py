@@ -51,7 +51,7 @@ class Publication:
 def tell_publications(
     instance: dg.DagsterInstance, declared: Declared, after: int
 ) -> tuple[list[str], int]:
-    """Reports the table's later versions to Dagster. Returns their days, and the last version.
+    """Report the table's later versions to Dagster. Returns their days, and the last version.
 
     Each version is reported once. A version that a run of Dagster published is skipped: that run
     reports it.
@@ -66,7 +66,7 @@ def tell_publications(
 def news(
     instance: dg.DagsterInstance, declared: Declared, after: int
 ) -> tuple[list[tuple[Publication, DayRecord]], int]:
-    """Returns the publications after this version that Dagster does not know, each day's last only;
+    """Return the publications after this version that Dagster does not know, each day's last only;
     and the last version covered.
 
     A running run reports its day itself, or still makes its summaries, so its publication waits. So
@@ -101,7 +101,7 @@ def news(
 
 
 def publications(path: str, after: int) -> tuple[list[Publication], int]:
-    """Returns the days published after this version, oldest first; and the last version."""
+    """Return the days published after this version, oldest first; and the last version."""
     from deltalake import DeltaTable
 
     from jobs.tables.delta.delta_log import table_at
@@ -141,7 +141,7 @@ def report(
     record: DayRecord,
     latest: Sequence[DayRecord],
 ) -> None:
-    """Reports what a run of Dagster would have reported; `latest` has the last record of each day.
+    """Report what a run of Dagster would have reported; `latest` has the last record of each day.
 
     The check results come last, because they name the materialization; if a look is killed before
     them, the next look reports them.
@@ -158,7 +158,7 @@ def report(
 def reported(
     declared: Declared, publication: Publication, record: DayRecord, latest: Sequence[DayRecord]
 ) -> Iterator[Event]:
-    """Yields the day's events except check results; `latest` has the last record of each day."""
+    """Yield the day's events except check results; `latest` has the last record of each day."""
     record = dataclasses.replace(  # a run that was killed after its commit did not save it
         record,
         state="published",
@@ -201,7 +201,7 @@ def _made_of_day(
 
 
 def _failed_later(record: DayRecord) -> bool:
-    """Returns whether the run failed after its commit, as where an Iceberg table cannot be written:
+    """Return whether the run failed after its commit, as where an Iceberg table cannot be written:
     its report says what to do.
     """
     if record.state == PUBLISHED:

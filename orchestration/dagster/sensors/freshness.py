@@ -17,7 +17,7 @@ from orchestration.dagster.sensors.unread import noting
 
 
 def freshness(declared: Declared, now: dt.datetime) -> dg.AssetCheckEvaluation:
-    """Evaluates the check; it passes, without metadata, if no day is due."""
+    """Evaluate the check; it passes, without metadata, if no day is due."""
     evaluation = partial(
         dg.AssetCheckEvaluation,
         declared.key,
@@ -78,7 +78,7 @@ def changed(
     now: dt.datetime,
     unread: list[str],
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yields changed evaluations of due days.
+    """Yield changed evaluations of due days.
 
     Updates the last sentences in `reported`, and adds to `unread` what cannot be read.
     """

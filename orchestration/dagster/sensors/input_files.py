@@ -75,7 +75,7 @@ class InputScan:
             self.seen |= {day: self._known[day]} if day in self._known else {}
 
     def _last_days(self) -> list[str]:
-        """Returns the watched names in declared order, then hours, then days; the last two newest
+        """Return the watched names in declared order, then hours, then days; the last two newest
         first.
         """
         ended = [yesterday(one.enrichment, self._now) for one in self._readers]
@@ -98,7 +98,7 @@ class InputScan:
         return found
 
     def _is_new(self, readers: Sequence[Declared], day: str, found: DayFiles) -> bool:
-        """Notes the files and requests runs; returns False, and does nothing, if the files are
+        """Note the files and request runs; return False, and do nothing, if the files are
         known, still young, or their day is at work.
         """
         settled = self._now.timestamp() - found.newest >= QUIET
@@ -140,7 +140,7 @@ class InputScan:
 
 
 def _last_begun(reader: Declared, day: str) -> tuple[float, str]:
-    """Returns when the day's last run began, also one that failed, and the version of its files."""
+    """Return when the day's last run began, also one that failed, and the version of its files."""
     runs: list[DayFacts | UnwrittenRun] = [*run_records.unwritten(reader.name, day)]
     runs += [record.facts for record in run_records.load(reader.name, day)]
     begun = [

@@ -39,7 +39,7 @@ class ReportsCursor:
 
 
 def reports_days(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorDefinition:
-    """Returns the sensor for all enrichments; an unreadable table does not stop the others."""
+    """Return the sensor for all enrichments; an unreadable table does not stop the others."""
 
     @dg.sensor(
         name=shared_name(all_declared, "reports_days"),

@@ -35,7 +35,7 @@ def tell_silent_ends(
     since: dt.datetime,
     unread: list[str],
 ) -> list[str]:
-    """Reports each day that a run left as running or unreported, and that no later run reports.
+    """Report each day that a run left as running or unreported, and that no later run reports.
 
     Returns the days, each with its enrichment. A day is reported once: afterwards it is no longer
     silent. Adds to `unread` what cannot be read.
@@ -99,7 +99,7 @@ def _is_started_again(run: dg.DagsterRun) -> bool:
 
 
 def _has_given_reason(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Returns whether a step of ours gave a reason for the end, such as a refused replay."""
+    """Return whether a step of ours gave a reason for the end, such as a refused replay."""
     failures = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE)
     return any(
         one.dagster_event and one.dagster_event.step_failure_data.user_failure_data
@@ -108,7 +108,7 @@ def _has_given_reason(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
 
 
 def _is_published_by(declared: Declared, day: str, run_id: str) -> bool:
-    """Returns whether this run published the day, which the sensor of publications reports."""
+    """Return whether this run published the day, which the sensor of publications reports."""
     try:
         found, _ = publications(declared.facts.table, NOTHING_YET)
     except TidegateError:  # a damaged table must not prevent the report
@@ -155,7 +155,7 @@ def _render(declared: Declared) -> None:
 
 
 def _why(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
-    """Returns Dagster's reason for the run's end, as a single line."""
+    """Return Dagster's reason for the run's end, as a single line."""
     failures = instance.all_logs(run.run_id, of_type=DagsterEventType.RUN_FAILURE)
     message = [
         one.dagster_event.message

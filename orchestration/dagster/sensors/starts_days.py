@@ -36,7 +36,7 @@ def utc_now() -> dt.datetime:
 def starts_days(
     all_declared: Sequence[Declared], jobs: Sequence[Job], now: Clock = utc_now
 ) -> dg.SensorDefinition:
-    """Returns the sensor for all enrichments. A day stopped by credentials or budget, cancelled or
+    """Return the sensor for all enrichments. A day stopped by credentials or budget, cancelled or
     held back, waits for a person. An input that an asset of the project writes is not scanned for
     files: Dagster tracks it.
     """
@@ -128,7 +128,7 @@ def _after(declared: Declared, status: StatusEvent) -> dg.RunRequest:
 def _waited(
     instance: dg.DagsterInstance, declared: Declared, now: dt.datetime
 ) -> Iterator[dg.RunRequest]:
-    """Yields the days whose jobs of vendors are over. Asks the vendors; the run reads the results.
+    """Yield the days whose jobs of vendors are over. Asks the vendors; the run reads the results.
 
     A vendor that takes no more jobs is left alone for a while, as a service that is down.
     """
@@ -162,7 +162,7 @@ def _refreshes(
 
 
 def _refreshed(all_declared: Sequence[Declared], run: dg.DagsterRun) -> Iterator[dg.RunRequest]:
-    """Yields the days that use the answers it has marked, each once."""
+    """Yield the days that use the answers it has marked, each once."""
     by_name = {one.name: one for one in all_declared}
     for enrichment, days in json.loads(run.tags.get(DAYS_TO_RUN, "{}")).items():
         declared = by_name.get(enrichment)

@@ -8,7 +8,7 @@ from jobs.errors import TidegateError
 
 @contextmanager
 def noting(unread: list[str], name: str) -> Iterator[None]:
-    """Notes a failed read of a table, so that it does not silence the tables after it."""
+    """Note a failed read of a table, so that it does not silence the tables after it."""
     try:
         yield
     except (OSError, TidegateError) as error:

@@ -24,7 +24,7 @@ def serve(
     others: Sequence[list[str]] = (),
     ports: Mapping[str, str] | None = None,
 ) -> int:
-    """Runs the report server, `others` and `dagster dev` until any of them ends or Ctrl-C; then
+    """Run the report server, `others` and `dagster dev` until any of them ends or Ctrl-C; then
     ends all.
 
     Nothing is started while a port is taken: dagster dev would go on without its page.

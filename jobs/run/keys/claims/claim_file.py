@@ -37,7 +37,7 @@ _NAME = re.compile(rf"{CLAIMS}/(\d+)-\d+-([0-9a-f]{{64}})")
 
 
 def find_shares(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Returns the share of each key. hashes: of the keys' texts."""
+    """Return the share of each key. hashes: of the keys' texts."""
     return (hashes >> np.uint64(56)).astype(np.int64)
 
 
@@ -67,13 +67,13 @@ class Claim:
 
 
 def claim_name(run_id: str, task: int, attempt: int, shares: Iterable[int]) -> str:
-    """Returns the name of a claim's file in the ledger's folder."""
+    """Return the name of a claim's file in the ledger's folder."""
     bits = sum(1 << share for share in shares)
     return f"{RUNS}/{run_id}/{CLAIMS}/{task}-{attempt}-{bits:064x}"
 
 
 def claimed_shares(name: str) -> set[int]:
-    """Returns the shares that a file of a run claims; none if it is not a claim.
+    """Return the shares that a file of a run claims; none if it is not a claim.
 
     Args:
         name: Relative to the run's folder.
@@ -84,5 +84,5 @@ def claimed_shares(name: str) -> set[int]:
 
 
 def is_of_task(name: str, task: int) -> bool:
-    """Returns whether a file of a run is a claim of one of its tasks."""
+    """Return whether a file of a run is a claim of one of its tasks."""
     return name.startswith(f"{CLAIMS}/{task}-")

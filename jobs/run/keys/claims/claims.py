@@ -53,7 +53,7 @@ class Claims:
         self._waits_since = clock()
 
     def take(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields the rows to call next, a share at a time, without keys that need no call."""
+        """Yield the rows to call next, a share at a time, without keys that need no call."""
         tables = list(batches)
         if not tables:
             return
@@ -94,7 +94,7 @@ class Claims:
         return TaskKeys(self._shared[one], rows, texts)
 
     def _delete_left_claims(self, keys: TaskKeys) -> None:
-        """Deletes the claims that earlier attempts of this task left."""
+        """Delete the claims that earlier attempts of this task left."""
         run = f"{RUNS}/{keys.shared.plan.run_id}"
         left = [name for name in keys.look() if is_of_task(name, self._task)]
         keys.folder.delete(*(f"{run}/{name}" for name in left))
@@ -107,7 +107,7 @@ class Claims:
         )
 
     def _with_more(self, group: Group, groups: deque[Group]) -> list[Group]:
-        """Returns the group and others of its lookup, removed from `groups`, for one claim."""
+        """Return the group and others of its lookup, removed from `groups`, for one claim."""
         one, share = group
         keys, together = self._keys[one], [group]
         count, enough = len(keys.free(share)), self._open.keys_together
@@ -153,7 +153,7 @@ class Claims:
     def _called_next(
         self, table: pa.Table, claim: Claim, groups: Sequence[Group]
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of the claimed keys that are pending, and waits for room."""
+        """Yield the rows of the claimed keys that are pending, and wait for room."""
         found = {group: self._keys[group[0]].pass_on(group[1]) for group in groups}
         found = {group: rows for group, rows in found.items() if len(rows)}
         if not found:
@@ -165,12 +165,12 @@ class Claims:
         self._open.wait_for_room()
 
     def finished(self, batch: pa.RecordBatch) -> None:
-        """Gives back the claims of which all rows have been stored."""
+        """Give back the claims of which all rows have been stored."""
         shares = find_shares(key_hashes(batch[self._text].to_pylist())).tolist()
         self._open.stored(zip(batch[self._place].to_pylist(), shares, strict=True))
 
     def _wait(self, waiting: set[int]) -> None:
-        """Waits for claims of this task, or other runs, and looks at their work again.
+        """Wait for claims of this task, or other runs, and look at their work again.
 
         waiting: the lookups with pending keys.
         """
@@ -194,7 +194,7 @@ class Claims:
                 )  # fmt: skip
 
     def end(self) -> None:
-        """Ends all waits, from any thread. Remaining claims expire, or go with the run's folder."""
+        """End all waits, from any thread. Remaining claims expire, or go with the run's folder."""
         self._open.end()
 
 

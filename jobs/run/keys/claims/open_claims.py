@@ -63,7 +63,7 @@ class OpenClaims:
             return group in self._open
 
     def add(self, claim: Claim, groups: Iterable[Group], rows: int) -> None:
-        """Keeps a claim until so many rows of these groups are stored."""
+        """Keep a claim until so many rows of these groups are stored."""
         with self._changed:
             self._open |= dict.fromkeys(groups, _Open(claim, rows))
             self._rows += rows
@@ -79,7 +79,7 @@ class OpenClaims:
             self._waits_for_room = False
 
     def wait_for_progress(self, seconds: float) -> bool:
-        """Waits until rows are stored, at most for so long. Returns whether some were."""
+        """Wait until rows are stored, at most for so long. Returns whether some were."""
         with self._changed:
             if not self._rows:
                 self._has_progressed = False
@@ -88,7 +88,7 @@ class OpenClaims:
         return has_progressed
 
     def stored(self, groups: Iterable[Group]) -> None:
-        """Notes that a row of each of these groups is stored. Deletes claims that have no more."""
+        """Note that a row of each of these groups is stored. Deletes claims that have no more."""
         through = []
         with self._changed:
             for group in groups:
@@ -129,7 +129,7 @@ class OpenClaims:
             _log.warning("%s", error)
 
     def end(self) -> None:
-        """Ends all waits. Remaining claims expire, or go with the run's folder."""
+        """End all waits. Remaining claims expire, or go with the run's folder."""
         with self._changed:
             self._has_ended = True
             self._changed.notify_all()

@@ -72,15 +72,15 @@ class TaskKeys:
         return bool(((self.shares == share) & self._pending).any())
 
     def is_claimed(self, share: int) -> bool:
-        """Returns whether another run claims this share."""
+        """Return whether another run claims this share."""
         return share in self._claimed
 
     def free(self, share: int) -> npt.NDArray[np.int64]:
-        """Returns the pending keys of this share that no list gives to another run."""
+        """Return the pending keys of this share that no list gives to another run."""
         return np.flatnonzero((self.shares == share) & self._pending & ~self._listed)
 
     def pass_on(self, share: int) -> npt.NDArray[np.int64]:
-        """Returns the rows of the free keys of this share, which are not pending any more."""
+        """Return the rows of the free keys of this share, which are not pending any more."""
         keys = self.free(share)
         self._pending[keys] = False
         return self.rows[keys]
@@ -115,7 +115,7 @@ class TaskKeys:
             self._listed |= self._lists[name]
 
     def find_answers(self) -> None:
-        """Reads the ledger: keys that need no call any more are not pending."""
+        """Read the ledger: keys that need no call any more are not pending."""
         known = known_answers(self._search, self.shared.lookup, self.shared.plan)["key"]
         self._pending &= ~pc.is_in(self._texts, value_set=known.combine_chunks()).to_numpy(
             zero_copy_only=False

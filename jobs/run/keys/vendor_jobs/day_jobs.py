@@ -55,13 +55,13 @@ class DayJobs:
         self._has_keys: dict[str, bool] = {}  # by token
 
     def intent(self, token: str) -> Intent:
-        """Returns the intent of a job. Raises LedgerError."""
+        """Return the intent of a job. Raises LedgerError."""
         if token not in self._intents:
             self._intents[token] = self.files.intent(token)
         return self._intents[token]
 
     def write_intent(self, token: str, intent: Intent) -> None:
-        """Stores that the day waits, for the run after a kill; then the intent of a new job with
+        """Store that the day waits, for the run after a kill; then the intent of a new job with
         keys of the day. Raises LedgerError.
         """
         if not self.files.waiting(self._day.enrichment, self._day.day):
@@ -70,31 +70,31 @@ class DayJobs:
         self._intents[token], self._has_keys[token] = intent, True
 
     def write_waiting(self, tokens: list[str], *, unsent: int) -> None:
-        """Stores which jobs the day waits for, and how many keys are not submitted."""
+        """Store which jobs the day waits for, and how many keys are not submitted."""
         facts = {"since": self.since, "tokens": tokens, "unsent": unsent}
         self.files.write_waiting(self._day.enrichment, self._day.day, facts)
 
     def has_keys(self, job: Job) -> bool:
-        """Returns whether the job has keys of the day."""
+        """Return whether the job has keys of the day."""
         if job.token not in self._has_keys:
             found = pc.is_in(self.intent(job.token).keys[KEY], value_set=self.texts)
             self._has_keys[job.token] = bool(pc.any(found).as_py())
         return self._has_keys[job.token]
 
     def open(self) -> list[Job]:
-        """Returns the open jobs of the lookup, of any day."""
+        """Return the open jobs of the lookup, of any day."""
         return [job for job in self.files.jobs(since=self._clock()) if job.is_open]
 
     def awaited(self) -> list[Job]:
-        """Returns the open jobs with keys of the day, without those that are lost."""
+        """Return the open jobs with keys of the day, without those that are lost."""
         return [job for job in self.open() if self.has_keys(job) and job.token not in self.lost]
 
     def _ended(self) -> list[Job]:
-        """Returns the jobs that ended since the day waits, and some that ended shortly before."""
+        """Return the jobs that ended since the day waits, and some that ended shortly before."""
         return [job for job in self.files.jobs(since=self.since - CLOCKS_DIFFER) if job.done]
 
     def done_of_day(self) -> list[Mapping[str, Any]]:
-        """Returns the facts of the jobs that the day submitted since it waits, and that ended."""
+        """Return the facts of the jobs that the day submitted since it waits, and that ended."""
         day = (self._day.enrichment, self._day.day)
         return [
             job.done
@@ -103,7 +103,7 @@ class DayJobs:
         ]
 
     def without_retries_left(self) -> pa.Array:
-        """Returns the keys that were sent as often as retries allow since the day waits."""
+        """Return the keys that were sent as often as retries allow since the day waits."""
         sent: Counter[str] = Counter()
         for job in self._ended():
             # a refused job answered nothing, and uses up no retry
@@ -115,23 +115,23 @@ class DayJobs:
 
     # -- other runs --------------------------------------------------------------------------------
     def runs_alive(self) -> set[str]:
-        """Returns the runs, this one included, that gave signs of life of late."""
+        """Return the runs, this one included, that gave signs of life of late."""
         folder = self.files.folder
         runs = by_run(folder, folder.files(RUNS))
         now = runs.get(self._run_id, {}).get(BEAT)
         return {run for run, names in runs.items() if BEAT in names and is_alive(names[BEAT], now)}
 
     def is_of_another(self, job: Job, alive: set[str]) -> bool:
-        """Returns whether another of the runs that are alive is about to submit the job."""
+        """Return whether another of the runs that are alive is about to submit the job."""
         run = self.intent(job.token).run_id
         return run != self._run_id and run in alive
 
     def is_late(self, job: Job) -> bool:
-        """Returns whether give_up has passed for the job."""
+        """Return whether give_up has passed for the job."""
         return self._clock() >= job.until(self.intent(job.token), self._lookup.give_up)
 
     def holds_slot(self, job: Job, alive: set[str]) -> bool:
-        """Returns whether an open job may run at the vendor. A lost job, and one whose results the
+        """Return whether an open job may run at the vendor. A lost job, and one whose results the
         class cannot read after give_up, stay open for their keys, and hold no slot.
 
         alive: The runs that are alive; needed only where nothing recovers a job.

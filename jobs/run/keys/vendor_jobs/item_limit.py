@@ -23,14 +23,14 @@ class ItemLimit:
         return cls(cap, 0.0 if cap is None else sum(cap.parts))
 
     def rest(self) -> CallCap | None:
-        """Returns what is left for calls. Jobs in doubt count as spent."""
+        """Return what is left for calls. Jobs in doubt count as spent."""
         whole = 0.0 if self.cap is None else sum(self.cap.parts)
         if self.cap is None or self.left >= whole:
             return self.cap
         return replace(self.cap, parts=tuple(part * self.left / whole for part in self.cap.parts))
 
     def take(self, items: int, place: int) -> int:
-        """Returns how many of these items of a lookup may be submitted, and spends them."""
+        """Return how many of these items of a lookup may be submitted, and spend them."""
         weight = 0.0 if self.cap is None else self.cap.weights[place]
         if not weight:
             return items
@@ -39,5 +39,5 @@ class ItemLimit:
         return items
 
     def give_back(self, items: int, place: int) -> None:
-        """Counts these items of a lookup, which the vendor did not take, as not spent."""
+        """Count these items of a lookup, which the vendor did not take, as not spent."""
         self.left += 0.0 if self.cap is None else items * self.cap.weights[place]

@@ -12,7 +12,7 @@ Facts = Mapping[str, Any]
 
 
 def bill_jobs(jobs: Iterable[Facts]) -> Billed | None:
-    """Returns the bill of these jobs; None if none has a price.
+    """Return the bill of these jobs; None if none has a price.
 
     Args:
         jobs: The facts of their done.json, or the most that open jobs may cost.
@@ -36,7 +36,7 @@ def bill_jobs(jobs: Iterable[Facts]) -> Billed | None:
 
 
 def with_job_bills(figures: DayMetrics, jobs: Mapping[str, Iterable[Facts]]) -> DayMetrics:
-    """Returns the figures with the day's jobs, and what they cost.
+    """Return the figures with the day's jobs, and what they cost.
 
     Args:
         figures: Of the day, which count no call for rows with an answer of a job.

@@ -51,13 +51,13 @@ class JobBudgets:
 
     @classmethod
     def of(cls, lookup: JobLookup, own: Sequence[tuple[str, Budget]]) -> Self:
-        """Returns the budgets of a lookup. own: those of its enrichment."""
+        """Return the budgets of a lookup. own: those of its enrichment."""
         return cls(
             lookup, [*(("", one) for one in lookup.budgets), *(own if lookup.prices else ())]
         )
 
     async def free(self, at: float) -> Free:
-        """Returns what a job may cost now."""
+        """Return what a job may cost now."""
         if not (amounts := self._amounts(at)):
             return Free()
 
@@ -69,7 +69,7 @@ class JobBudgets:
         return Free(parts, self._subject(name, at))
 
     def affordable(self, items: int, free: Free, at: float) -> int:
-        """Returns how many of these items a job may have that costs no more than this."""
+        """Return how many of these items a job may have that costs no more than this."""
         prices = in_force(self.lookup.prices, str(_day(at)))
         once = sum(parts_of(one) for one in prices if one.unit == "request")
         each = sum(
@@ -113,7 +113,7 @@ class JobBudgets:
             await settle_job(self.lookup, token, files.job(token).done)
 
     def _amounts(self, at: float) -> dict[str, int]:
-        """Returns the billionths of each budget of the period of a time, by its name."""
+        """Return the billionths of each budget of the period of a time, by its name."""
         return {budget.name(_day(at), of): budget.parts for of, budget in self.budgets}
 
     def _subject(self, name: str, at: float) -> str:
@@ -142,7 +142,7 @@ async def _settle_at(lookup: JobLookup, token: str, amount: int) -> None:
 
 
 def _jobs(book: LeaseBook, _now: float) -> list[str]:
-    """Returns the tokens of the jobs that count at their most."""
+    """Return the tokens of the jobs that count at their most."""
     return [owner.removeprefix(JOB) for owner in book.unsettled if owner.startswith(JOB)]
 
 

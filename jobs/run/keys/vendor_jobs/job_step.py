@@ -49,7 +49,7 @@ def settle_by_jobs(
     budgets: Sequence[tuple[str, Budget]] = (),
     clock: Callable[[], float] = time.time,
 ) -> Hits:
-    """Returns the keys of a day with the outcome of each; if jobs stay open, `waits` says so.
+    """Return the keys of a day with the outcome of each; if jobs stay open, `waits` says so.
 
     Args:
         rows: The keys.
@@ -111,7 +111,7 @@ class _JobStep:
         self._notes = self._submission.notes
 
     async def run(self) -> Hits:
-        """Stores the results of jobs that are over, and submits the keys that still need a job; the
+        """Store the results of jobs that are over, and submit the keys that still need a job; the
         day waits while jobs stay open.
         """
         self._waits.settled.append(self._files)
@@ -135,7 +135,7 @@ class _JobStep:
 
     # -- submitting --------------------------------------------------------------------------------
     async def _submit_rest(self) -> pa.Table:
-        """Submits the keys that neither an answer nor an open job covers, until the vendor takes no
+        """Submit the keys that neither an answer nor an open job covers, until the vendor takes no
         more. Returns the records of the other keys.
         """
         await self._budgets.settle_ended(self._files)
@@ -152,7 +152,7 @@ class _JobStep:
                 return self._keys.with_lost(records)
 
     def _write_intent(self) -> tuple[pa.Table, Job | None]:
-        """Returns the records, and a new job for keys that neither they nor an open job cover.
+        """Return the records, and a new job for keys that neither they nor an open job cover.
 
         Under the lock open jobs are listed before the ledger is searched: a job that ended in
         between has stored its answers.
@@ -169,7 +169,7 @@ class _JobStep:
         return records, job
 
     def _new_job(self) -> tuple[pa.Table, Job | None]:
-        """Writes the intent of a job of the keys that no record and no open job covers."""
+        """Write the intent of a job of the keys that no record and no open job covers."""
         # listed before the jobs: a run that has ended by then has stored the ids of its jobs
         alive = self._jobs.runs_alive() if self._lookup.recovery == "none" else set()
         all_open = self._jobs.open()
@@ -187,7 +187,7 @@ class _JobStep:
         return records, job
 
     def _within_cap(self, wanted: pa.Array, *, may_wait: bool) -> pa.Array:
-        """Returns as many keys as a job, the budgets and the cap of the run allow.
+        """Return as many keys as a job, the budgets and the cap of the run allow.
 
         may_wait: The run waits anyway, for jobs of this lookup or another, and need not stop.
         """
@@ -221,7 +221,7 @@ class _JobStep:
 
     # -- waiting -----------------------------------------------------------------------------------
     def _wait(self, look: Look, awaited: Sequence[Job], records: pa.Table) -> None:
-        """Records what the day waits for. records: of the keys that need no job."""
+        """Record what the day waits for. records: of the keys that need no job."""
         intents = [self._jobs.intent(job.token) for job in awaited]
         unsent = len(self._keys.unsent(records, intents))
         if unsent:

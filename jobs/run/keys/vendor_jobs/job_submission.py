@@ -40,7 +40,7 @@ class JobSubmission:
         self._lookup: JobLookup = watch.lookup
 
     async def open_at_vendor(self) -> list[Job]:
-        """Returns the open jobs of any day that the vendor has accepted. Those with keys of the day
+        """Return the open jobs of any day that the vendor has accepted. Those with keys of the day
         whose submission was interrupted are recovered first, where the vendor can tell.
 
         Raises DeclarationError if the vendor refuses one, AccessRefused if it denies access.
@@ -61,7 +61,7 @@ class JobSubmission:
         return found
 
     async def _recover(self, job: Job) -> Job | None:
-        """Returns the job with the vendor's id; None if the vendor has no such job, or cannot tell.
+        """Return the job with the vendor's id; None if the vendor has no such job, or cannot tell.
 
         After give_up a job that the vendor cannot tell of counts as lost. No token is submitted
         then, because vendors recognize tokens for a limited time.
@@ -91,7 +91,7 @@ class JobSubmission:
         return found
 
     async def submit(self, job: Job, *, in_doubt: bool = False) -> Job | None:
-        """Submits a job, once. Returns it as the vendor knows it; None if it may not.
+        """Submit a job, once. Returns it as the vendor knows it; None if it may not.
 
         in_doubt: An earlier submission was interrupted; the vendor may have the job.
 
@@ -119,7 +119,7 @@ class JobSubmission:
         return self._watch.store_id(job, found)
 
     async def _may_go(self, job: Job, intent: Intent, *, in_doubt: bool) -> bool:
-        """Returns whether a job is open and the budgets allow it; they then count its most."""
+        """Return whether a job is open and the budgets allow it; they then count its most."""
         try:
             short, is_new = await self._budgets.spend(job.token, intent)
         except StoreLost as lost:
@@ -176,6 +176,6 @@ class JobSubmission:
 
 
 def never_sent(job: Job, jobs: DayJobs, why: str, now: float) -> dict[str, Any]:
-    """Returns the facts of a job that ends before the vendor has it."""
+    """Return the facts of a job that ends before the vendor has it."""
     facts = describe(NEVER_SENT, job, jobs.intent(job.token), now)
     return {**facts, "why": why, "billed": 0}

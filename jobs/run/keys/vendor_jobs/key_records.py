@@ -41,7 +41,7 @@ class KeyRecords:
 
     # -- records -----------------------------------------------------------------------------------
     def settled(self) -> pa.Table:
-        """Returns the record of each key that needs no job, as rows find it.
+        """Return the record of each key that needs no job, as rows find it.
 
         What came since the day waits holds to its end, whatever its age.
         """
@@ -64,7 +64,7 @@ class KeyRecords:
         return found if pc.all(settles).as_py() else found.filter(settles)  # which copies it
 
     def with_lost(self, records: pa.Table) -> pa.Table:
-        """Returns the records, and one for each further key of a job that is lost."""
+        """Return the records, and one for each further key of a job that is lost."""
         lost = pa.concat_tables(
             [SCHEMA.empty_table(), *map(self._lost_records, sorted(self._jobs.lost))]
         )
@@ -84,7 +84,7 @@ class KeyRecords:
         return pa.table([keys, *(pa.repeat(value, count) for value in values)], schema=SCHEMA)
 
     def unsent(self, records: pa.Table, intents: Sequence[Intent]) -> pa.Array:
-        """Returns the keys that neither a record nor one of these intents covers."""
+        """Return the keys that neither a record nor one of these intents covers."""
         keys = self._jobs.texts
         for known in (records["key"], *(intent.keys[KEY] for intent in intents)):
             keys = keys.filter(pc.invert(pc.is_in(keys, value_set=one_chunk(known))))
@@ -92,7 +92,7 @@ class KeyRecords:
 
     # -- values ------------------------------------------------------------------------------------
     def values(self, texts: pa.Array | pa.ChunkedArray) -> pa.Table:
-        """Returns TEXT and the columns of the key, for each of these keys that the day has."""
+        """Return TEXT and the columns of the key, for each of these keys that the day has."""
         keys, wanted = self._hits.keys, self._hits.keys.wanted
         lines = wanted.filter(pc.is_in(wanted[TEXT], value_set=one_chunk(texts)))
         if isinstance(keys, DriverKeys):
@@ -103,7 +103,7 @@ class KeyRecords:
         return found.select([*self._hits.names, TEXT])
 
     def items(self, intent: Intent) -> Sequence[Item] | None:
-        """Returns the items of a job in order; None if this run does not know their keys."""
+        """Return the items of a job in order; None if this run does not know their keys."""
         keys = intent.keys
         if keys.num_columns == 1:  # personal keys
             known = self.values(keys[KEY])

@@ -30,13 +30,13 @@ class Waits:
     done: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
 
     def raise_if_any(self, cap_left: float | None = None) -> None:
-        """Raises RunWaits if jobs are open. cap_left: what the run left of its cap, if any."""
+        """Raise RunWaits if jobs are open. cap_left: what the run left of its cap, if any."""
         if self.sentences:
             raise RunWaits(" ".join((*self.sentences, GOES_ON)), cap_left)
 
     @contextlib.contextmanager
     def ended(self) -> Iterator[None]:
-        """Ends the waiting of the day with the body, which writes its rows.
+        """End the waiting of the day with the body, which writes its rows.
 
         If a row fails, the waiting ends too; after any other failure the day still waits.
         """
