@@ -75,9 +75,13 @@ def named_expectations(declared: DeclaredFacts) -> list[tuple[str, ExpectationFa
         name = "__".join([expectation.type, *allowed])[:LONGEST_NAME]
         numbered = (f"{name}_{number}" for number in itertools.count(2))
         # a column may end with a number, too
-        named[next(one for one in itertools.chain([name], numbered) if one not in named)] = (
-            expectation
-        )
+        named[
+            next(
+                candidate
+                for candidate in itertools.chain([name], numbered)
+                if candidate not in named
+            )
+        ] = expectation
     return list(named.items())
 
 

@@ -38,7 +38,7 @@ def find_broken(declared: DeclaredFacts, rows: DataFrame) -> list[str]:
     ]
     of_sql = {name for name, wanted in named_expectations(declared) if SQL & set(wanted.arguments)}
     made_up = rows.sparkSession.range(0, 2, 1, 1).select(*map(_made_up, types))
-    nulls = made_up.select(*(F.lit(None).cast(one.dataType).alias(one.name) for one in types))
+    nulls = made_up.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in types))
     with quiet():
         # Spark computes all in one pass: an expectation that fails may fail the others
         found = _failed(specs, made_up) and [

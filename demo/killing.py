@@ -15,14 +15,14 @@ def kill_tree(pid: int) -> int:
         top = psutil.Process(pid)
         top.suspend()
         tree.append(top)
-    while found := [child for one in tree for child in _children(one) if child not in tree]:
+    while found := [child for parent in tree for child in _children(parent) if child not in tree]:
         for child in found:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.suspend()
         tree += found
-    for one in tree:
+    for process in tree:
         with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
+            process.kill()
     psutil.wait_procs(tree, timeout=30)
     return len(tree)
 

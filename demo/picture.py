@@ -16,7 +16,7 @@ text { font: 15px system-ui, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; f
 def draw(tidegate: Tally, by_hand: Tally) -> str:
     """Return an SVG of two runs with the same crash: each key once, and keys asked again."""
     bars = {"Tidegate": tidegate, "hand-written gather": by_hand}
-    pixel = (WIDTH - LEFT - 150) / max(one.distinct_keys + one.asked_twice for one in bars.values())
+    pixel = (WIDTH - LEFT - 150) / max(bar.distinct_keys + bar.asked_twice for bar in bars.values())
     height = TOP + len(bars) * (BAR + GAP)
     lines = [
         line

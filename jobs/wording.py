@@ -21,7 +21,7 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 def requested(calls: int, jobs: int) -> str:
     """Return `8 calls`, `3 jobs` or `8 calls, 3 jobs`; `0 calls` without either."""
     both = ((calls, "call"), (jobs, "job"))
-    return ", ".join(counted(*one) for one in both if one[0]) or counted(0, "call")
+    return ", ".join(counted(*pair) for pair in both if pair[0]) or counted(0, "call")
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:

@@ -127,9 +127,9 @@ def _plain(text: str) -> str:
 def _type(kind: Any) -> str:  # noqa: PLR0911  # one for each kind of type
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return " | ".join(_type(one) for one in arguments)
+        return " | ".join(_type(argument) for argument in arguments)
     if origin is typing.Literal:
-        return " | ".join(repr(one).replace("'", '"') for one in arguments)
+        return " | ".join(repr(argument).replace("'", '"') for argument in arguments)
     if origin is collections.abc.Callable:
         return "function"
     if origin is tuple and Ellipsis not in arguments:

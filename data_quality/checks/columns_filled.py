@@ -93,7 +93,9 @@ class ColumnsFilled(LookupCheck):
         """
         if answers < FEWEST_VALUES or DayName.read(day.facts.day) is None:
             return False
-        paths = [one.column(self.lookup.name, column)[0] for _, one in self._published(day)]
+        paths = [
+            published.column(self.lookup.name, column)[0] for _, published in self._published(day)
+        ]
         return self._path(column) not in paths and None not in paths
 
     def _path(self, column: str) -> str:

@@ -93,7 +93,7 @@ def _contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
     called, no_source = rows.calls(lookup.name).counts > 0, rows.is_null(source)
     wrong = ~rows.one_of(status, *OUTCOMES) | rows.is_null(schema.attempts(lookup.name))
     for outcome, sources in SOURCES.items():
-        fits = rows.one_of(source, *(one for one in sources if one is not None))
+        fits = rows.one_of(source, *(source for source in sources if source is not None))
         wrong |= rows.one_of(status, outcome) & ~((fits | no_source) if None in sources else fits)
     from_call = rows.one_of(status, "ok", "miss") & rows.one_of(source, "call")
     own_failure = rows.one_of(status, "timeout", "error") & no_source

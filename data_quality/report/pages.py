@@ -191,7 +191,9 @@ def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
     read = [(day, DayName.read(day)) for day in days]
     groups = [("", [(day, day) for day, name in read if name is None])]
     named = [(day, name) for day, name in read if name is not None]
-    for (date, by_hours), members in itertools.groupby(named, key=lambda one: _group_day(one[1])):
+    for (date, by_hours), members in itertools.groupby(
+        named, key=lambda member: _group_day(member[1])
+    ):
         labelled = [(day, name.hour[1:3] or str(name.date.day)) for day, name in members]
         fits = len(labelled) > 2
         form = ("%d %b" if fits else "%d") if by_hours else ("%b %Y" if fits else "%b")
@@ -231,8 +233,8 @@ def checked(record: DayRecord) -> str:
     if passed == count:
         return "The check passed" if count == 1 else f"All {count} checks passed"
     stops = sum(verdict.holds_back for verdict in verdicts)
-    warnings = sum(one.status == "failed" and not one.holds_back for one in verdicts)
-    idle = sum(one.status == "not_run" and not one.holds_back for one in verdicts)
+    warnings = sum(verdict.status == "failed" and not verdict.holds_back for verdict in verdicts)
+    idle = sum(verdict.status == "not_run" and not verdict.holds_back for verdict in verdicts)
     parts = [
         (stops, "holds this day back" if stops == 1 else "hold this day back"),
         (warnings, "warns" if warnings == 1 else "warn"),
@@ -255,7 +257,7 @@ def readers_see(days: list[Day], place: int) -> str:
         if day.is_published:
             return f"{day.day}{version}, complete"
         return f"{day.day}{version}, of the run that started {minute(day.shown.facts.started_at)}"
-    others = [one.day for one in days if one.shown is not None]
+    others = [other.day for other in days if other.shown is not None]
     return f"nothing of {day.day}" + (f"; the last published day is {others[-1]}" if others else "")
 
 

@@ -214,10 +214,10 @@ def _between(groups: pa.Table, between: Between) -> pa.Table:
 
 def divide_places(parts: Sequence[StoredGroups]) -> list[Between]:
     """Return ranges of places, each with about PLACES_AT_ONCE places of these parts at most."""
-    lowest = np.unique(np.concatenate([np.zeros(0, np.uint64), *(one.sketch for one in parts)]))
+    lowest = np.unique(np.concatenate([np.zeros(0, np.uint64), *(part.sketch for part in parts)]))
     count = len(lowest)
     # the k-th lowest of n numbers that are spread evenly is at about k/n of their range
-    if count >= SKETCHED and any(len(one.sketch) == SKETCHED for one in parts):
+    if count >= SKETCHED and any(len(part.sketch) == SKETCHED for part in parts):
         count = math.ceil(SKETCHED * 2**64 / (int(lowest[SKETCHED - 1]) + 1))
     ranges = max(1, math.ceil(count / PLACES_AT_ONCE))
-    return [(one * 2**64 // ranges, (one + 1) * 2**64 // ranges) for one in range(ranges)]
+    return [(number * 2**64 // ranges, (number + 1) * 2**64 // ranges) for number in range(ranges)]

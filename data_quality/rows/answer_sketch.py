@@ -151,7 +151,7 @@ def largest_change(now: Sketch, before: Sequence[Sketch], tolerated: float) -> C
         tolerated: The largest difference of a share.
     """
     found = [_largest(_null_shares, now, before, tolerated)]
-    days = [one for one in before if one["points"]]
+    days = [sketch for sketch in before if sketch["points"]]
     if now["points"] and len(days) > RECENT:
         found.append(_unless_moving(_text_shares, now, days, tolerated))
         by_value = (_point_shares, _moved_shares) if "start" in now else (_point_shares,)
@@ -173,7 +173,7 @@ def _unless_moving(
     if change is None or change.excess <= 0:
         return change
     recent = [_largest(shares, before[-k], before[:-k], tolerated) for k in range(1, RECENT + 1)]
-    changed = sum(one is not None and one.excess > 0 for one in recent)
+    changed = sum(drift is not None and drift.excess > 0 for drift in recent)
     return None if 2 * changed > RECENT else change
 
 
@@ -184,7 +184,9 @@ def _largest(
     if not len(today):
         return None
     part = 0 if shares is _null_shares else 1  # the other shares are of the answers with a value
-    of, *sizes = (max(1, one["answers"] * (1 - part * one["null"])) for one in (now, *before))
+    of, *sizes = (
+        max(1, sketch["answers"] * (1 - part * sketch["null"])) for sketch in (now, *before)
+    )
     usual, middle = earlier.mean(axis=0), (today + earlier.mean(axis=0)) / 2
     explained = usual * (1 - usual) * np.mean(1 / np.array(sizes))
     spread = np.maximum(0, earlier.var(axis=0) - explained)
@@ -194,13 +196,15 @@ def _largest(
 
 
 def _null_shares(now: Sketch, before: Sequence[Sketch]) -> Shares:
-    earlier = np.array([[one["null"]] for one in before])
+    earlier = np.array([[sketch["null"]] for sketch in before])
     return lambda _: "are null", np.array([now["null"]]), earlier
 
 
 def _text_shares(now: Sketch, before: Sequence[Sketch]) -> Shares:
-    texts = [*dict.fromkeys(text for one in (now, *before) for text in one["texts"])]
-    today, *earlier = ([one["texts"].get(text, 0.0) for text in texts] for one in (now, *before))
+    texts = [*dict.fromkeys(text for sketch in (now, *before) for text in sketch["texts"])]
+    today, *earlier = (
+        [sketch["texts"].get(text, 0.0) for text in texts] for sketch in (now, *before)
+    )
     return lambda at: f"are {texts[at]!r}", np.array(today), np.array(earlier)
 
 

@@ -128,7 +128,10 @@ class RunOutput:
         ordered = sorted(files, key=_in_order_of_writing)
         footers = [read_footer(file) for file in ordered]
         columns, unlike = unified(
-            {file: one.schema.to_arrow_schema() for file, one in zip(ordered, footers, strict=True)}
+            {
+                file: footer.schema.to_arrow_schema()
+                for file, footer in zip(ordered, footers, strict=True)
+            }
         )
         alike = [name for name in columns.names if name not in unlike]
         written = {

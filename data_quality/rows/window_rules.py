@@ -116,7 +116,9 @@ def _firings(arrived: Arrived, window: WindowFacts) -> Windows:
     once for each row after that.
     """
     contents: dict[tuple[int, int], list[int]] = {}
-    for row, start in zip(*(one.tolist() for one in _in_windows(arrived, window)), strict=True):
+    for row, start in zip(
+        *(column.tolist() for column in _in_windows(arrived, window)), strict=True
+    ):
         contents.setdefault((int(arrived.keys[row]), start), []).append(row)
     found = Windows()
     for (_, start), rows in contents.items():
@@ -166,24 +168,24 @@ class SessionsOfKey:
         """Add a row of this key; return false if the row is dropped."""
         gap = self._window.size_ms
         self.advance(watermark)
-        near = [one for one in self._open if one.start <= time + gap and time <= one.end]
+        near = [other for other in self._open if other.start <= time + gap and time <= other.end]
         start, end = (
-            min([time, *(one.start for one in near)]),
-            max([time + gap, *(one.end for one in near)]),
+            min([time, *(other.start for other in near)]),
+            max([time + gap, *(other.end for other in near)]),
         )
         if end - 1 + self._window.lateness_ms <= watermark:
             return False
         session = _Session(
-            start, end, row, 1 + sum(one.rows for one in near), is_due=end - 1 > watermark
+            start, end, row, 1 + sum(other.rows for other in near), is_due=end - 1 > watermark
         )
-        self._open = [*(one for one in self._open if one not in near), session]
+        self._open = [*(other for other in self._open if other not in near), session]
         if not session.is_due:
             self._fire(session, FIRED_LATE)
         return True
 
     def advance(self, watermark: float) -> None:
         """Fire and close the sessions that this watermark has passed."""
-        for session in sorted(self._open, key=lambda one: one.end):
+        for session in sorted(self._open, key=lambda session: session.end):
             if session.end - 1 > watermark:
                 return
             if session.is_due:

@@ -291,4 +291,4 @@ def earlier() -> dict[str, int]:
 
 def counted() -> dict[str, RequestCounts]:
     """Return the counts by lookup, to be sent to the driver."""
-    return {name: replace(one, billing=None) for name, one in _task().by_lookup.items()}
+    return {name: replace(counter, billing=None) for name, counter in _task().by_lookup.items()}

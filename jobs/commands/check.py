@@ -65,7 +65,7 @@ def check_package(
             modules[module] = declared_in(module)
         except DeclarationError as error:
             yield module, str(error).removeprefix(f"{module} "), Finding.WRONG
-    declared = [one.enrichment for found in modules.values() for one in found]
+    declared = [discovered.enrichment for found in modules.values() for discovered in found]
     for candidate in chain.from_iterable(modules.values()):
         if not any(candidate.enrichment is other.enrichment for other in checked):
             message = find_conflict(candidate, checked)

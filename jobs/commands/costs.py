@@ -63,7 +63,7 @@ class MonthlyCosts:
     def totals(self) -> dict[str, Decimal]:
         """Return the cost of the month by currency."""
         billed = (charge.billed for charge in self.charges)
-        return sum_by_currency((one.currency, Decimal(one.cost)) for one in billed)
+        return sum_by_currency((bill.currency, Decimal(bill.cost)) for bill in billed)
 
     def by_lookup(self) -> list[Charge]:
         """Return a charge for each lookup: the sum of its charges of the month."""
@@ -74,13 +74,14 @@ class MonthlyCosts:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(FOCUS)
-        lines = [(one, part) for one in self.charges for part in one.billed.parts]
-        for one, part in lines:
+        lines = [(charge, part) for charge in self.charges for part in charge.billed.parts]
+        for charge, part in lines:
             writer.writerow(
                 (
-                    _instant(self.first), _instant(self.end), _instant(one.day),
-                    _instant(one.day + dt.timedelta(days=1)), "Usage", one.service, one.enrichment,
-                    f"lookup {one.lookup}", part.units, part.unit, part.cost, one.billed.currency,
+                    _instant(self.first), _instant(self.end), _instant(charge.day),
+                    _instant(charge.day + dt.timedelta(days=1)), "Usage", charge.service,
+                    charge.enrichment, f"lookup {charge.lookup}", part.units, part.unit, part.cost,
+                    charge.billed.currency,
                 )
             )  # fmt: skip
         return text.getvalue()
@@ -171,9 +172,11 @@ def _with_jobs(
         return {}
     place = absolute(ledger)
     return {
-        (enrichment, place, one.name): _JobsOf(enrichment, place, one.name, one.service, one.prices)
-        for one in lookups
-        if one.kind == JobLookup.kind
+        (enrichment, place, lookup.name): _JobsOf(
+            enrichment, place, lookup.name, lookup.service, lookup.prices
+        )
+        for lookup in lookups
+        if lookup.kind == JobLookup.kind
     }
 
 

@@ -44,16 +44,17 @@ def without_ledger(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -
     return [
         enrichment
         for _, enrichment in enrichments
-        if enrichment.ledger is None and any(one.name == lookup for one in enrichment.lookups)
+        if enrichment.ledger is None
+        and any(declared.name == lookup for declared in enrichment.lookups)
     ]
 
 
 def named(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -> list[Kept]:
     """Return the folders of the lookup of this name. Raises DeclarationError without any."""
     kept = kept_by(enrichments)
-    found = [one for one in kept if one.lookup.name == lookup]
+    found = [ledger for ledger in kept if ledger.lookup.name == lookup]
     if not found:
-        names = sorted({one.lookup.name for one in kept})
+        names = sorted({ledger.lookup.name for ledger in kept})
         there = f"There are: {', '.join(names)}." if names else "No enrichment has a ledger."
         close = did_you_mean(lookup, names)
         raise DeclarationError(f"no lookup with a ledger is named {lookup!r}.{close} {there}")

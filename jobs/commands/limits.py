@@ -61,7 +61,9 @@ def holders_and_pauses(url: str) -> tuple[list[Holder], list[Pause]]:
         for service, book in books.items()
         if (pause := book.pause(now)) is not None
     ]
-    return [one for service, book in books.items() for one in _holders(service, book, now)], pauses
+    return [
+        holder for service, book in books.items() for holder in _holders(service, book, now)
+    ], pauses
 
 
 def _holders(service: str, book: LeaseBook, now: float) -> Iterator[Holder]:

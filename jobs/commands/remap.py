@@ -116,7 +116,8 @@ def explain_lost_answers(published: Sequence[str], now: DayRecord) -> str:
 def _first_with(run: DayRecord, outcomes: Sequence[str]) -> str | None:
     """Return the first lookup at which rows of a run have one of the outcomes."""
     return next(
-        (one.name for one in run.figures.lookups if any(map(one.outcomes.get, outcomes))), None
+        (lookup.name for lookup in run.figures.lookups if any(map(lookup.outcomes.get, outcomes))),
+        None,
     )
 
 

@@ -44,10 +44,10 @@ def with_lookups_read(lookups: Sequence[Lookup], place: int) -> list[Lookup]:
     wanted, new = set[int](), {place}
     while new:
         wanted |= new
-        choices = {lookups[one].choice for one in new} - {None}
-        new = {one for one, lookup in enumerate(lookups) if lookup.choice in choices}
-        new = new.union(*(lookups_below(lookups, one) for one in wanted)) - wanted
-    return [lookups[one] for one in sorted(wanted)]
+        choices = {lookups[place].choice for place in new} - {None}
+        new = {place for place, lookup in enumerate(lookups) if lookup.choice in choices}
+        new = new.union(*(lookups_below(lookups, place) for place in wanted)) - wanted
+    return [lookups[place] for place in sorted(wanted)]
 
 
 def places_read(lookups: Sequence[Lookup]) -> frozenset[int]:

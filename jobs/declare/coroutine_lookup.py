@@ -257,7 +257,7 @@ class CoroutineLookup(Lookup):
             ) from error
         statuses: tuple[Any, ...] = tuple(self.throttled_when)
         object.__setattr__(self, "throttled_when", statuses)
-        conditions = [one for one in statuses if isinstance(one, str)]
+        conditions = [status for status in statuses if isinstance(status, str)]
         if conditions:
             raise DeclarationError(
                 f"throttled_when: {conditions[0]!r} is not a status. The function itself must read "
@@ -322,15 +322,15 @@ class CoroutineLookup(Lookup):
         module, name = self.function.__module__, self.function.__qualname__
         if module != "__main__" and _found(sys.modules.get(module), name) is self:
             return declared, (module, name)
-        declared_fields = {one.name: getattr(self, one.name) for one in fields(self)}
+        declared_fields = {field.name: getattr(self, field.name) for field in fields(self)}
         # cloudpickle takes the function with its code
         return _restored, (type(self), declared_fields)
 
 
 def _names(code: CodeType, name: str) -> bool:
     """Return whether code, or a function in it, has this attribute or variable."""
-    inner = (one for one in code.co_consts if isinstance(one, CodeType))
-    return name in code.co_names or any(_names(one, name) for one in inner)
+    inner = (const for const in code.co_consts if isinstance(const, CodeType))
+    return name in code.co_names or any(_names(nested, name) for nested in inner)
 
 
 def declared(module: str, name: str) -> CoroutineLookup:

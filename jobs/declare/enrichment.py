@@ -406,7 +406,11 @@ class Enrichment:
     @property
     def choices(self) -> tuple[ChoiceFacts, ...]:
         """The waterfalls, whose vendors are among the lookups."""
-        found = {one.choice.name: one.choice for one in self.lookups if one.choice is not None}
+        found = {
+            lookup.choice.name: lookup.choice
+            for lookup in self.lookups
+            if lookup.choice is not None
+        }
         return tuple(found.values())
 
     @property

@@ -237,7 +237,7 @@ class HttpLookup(Lookup):
         return {SCHEMA}
 
     def _check_batch(self, batch: Batch) -> None:
-        statuses = [one for one in self.miss_when if isinstance(one, int)]
+        statuses = [status for status in self.miss_when if isinstance(status, int)]
         if statuses and self.miss_when != STATUSES_OF_A_MISS:
             raise DeclarationError(
                 f"miss_when holds {statuses[0]}; in a batch a status is about the whole request, "

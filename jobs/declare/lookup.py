@@ -217,7 +217,7 @@ class Lookup:
     def as_written(self) -> Lookup:
         """The lookup with the keys and the condition that the user wrote, for texts to users."""
         written: Sequence[Lookup] = getattr(self.source, "of", [self.source or self])
-        return next(one for one in written if one.name == self.name)
+        return next(vendor for vendor in written if vendor.name == self.name)
 
     @property
     def key_sql(self) -> dict[str, str]:
@@ -258,7 +258,9 @@ class Lookup:
         """The columns of an answer as a run writes them: a waterfall's vendor has its own."""
         if self.choice is None:
             return self.columns
-        return tuple(replace(one, name=self._written_name(one.name)) for one in self.columns)
+        return tuple(
+            replace(column, name=self._written_name(column.name)) for column in self.columns
+        )
 
     def answer_path(self, column: str) -> str:
         """Return where an answer has the value of a column: a JSON path, else a name.
@@ -388,7 +390,8 @@ class Lookup:
             service=self.service_name,
             returns=tuple((column.name, column.spark_type) for column in self.written),
             paths=tuple(
-                (self._written_name(one.name), self.answer_path(one.name)) for one in self.columns
+                (self._written_name(column.name), self.answer_path(column.name))
+                for column in self.columns
             ),
             choice="" if self.choice is None else self.choice.name,
             timeout=self.timeout,

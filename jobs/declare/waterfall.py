@@ -102,7 +102,7 @@ class Waterfall:
         """Return the condition that the answer of a vendor, which has one, is accepted."""
         if self.accept is None:
             return "true"
-        names = {one.name.lower(): f"{vendor.name}_{one.name}" for one in vendor.columns}
+        names = {column.name.lower(): f"{vendor.name}_{column.name}" for column in vendor.columns}
         return f"coalesce(({renamed(self.accept, names)}), false)"
 
     def _leaves_open(self, vendor: Lookup) -> str:
@@ -139,7 +139,7 @@ def read_choices(lookups: Sequence[Lookup | Waterfall]) -> Sequence[Lookup]:
     a waterfall is returned unchanged.
     """
     if not isinstance(lookups, list | tuple) or not any(
-        isinstance(one, Waterfall) for one in lookups
+        isinstance(lookup, Waterfall) for lookup in lookups
     ):
         return lookups  # type: ignore[return-value]  # checked afterwards
     found: list[Lookup] = []
@@ -171,12 +171,12 @@ def with_variant(lookups: Sequence[Lookup], variant: Lookup) -> list[Lookup | Wa
     for lookup in lookups:
         written = lookup.source or lookup
         if isinstance(written, Waterfall) and lookup.name == variant.name:
-            before = [*takewhile(lambda one: one.name != variant.name, written.of)]
+            before = [*takewhile(lambda vendor: vendor.name != variant.name, written.of)]
             written = replace(written, of=[*before, variant]) if before else variant
         elif lookup.name == variant.name:
             written = variant
-        if all(one is not written for one in found):
-            found = [one for one in found if one is not lookup.source] + [written]
+        if all(other is not written for other in found):
+            found = [other for other in found if other is not lookup.source] + [written]
         if lookup.name == variant.name:
             return found
     raise AssertionError(variant.name)

@@ -106,8 +106,8 @@ class InputDay:
         """Path, size and time of each file; without the time of a copy, which is its last use."""
         found = map(stored_files.StoredFile.at, self.files)
         return tuple(
-            (one.place, one.size, 0 if self.copied or is_copy(one.place) else one.changed_ns)
-            for one in found
+            (file.place, file.size, 0 if self.copied or is_copy(file.place) else file.changed_ns)
+            for file in found
         )
 
     @property
@@ -383,8 +383,12 @@ def _copies_with_types(
     """
     copies = {}
     for file, of_file in by_file.items():
-        untyped = [one for one in of_file if one.untyped]
-        wrong = [one for one in untyped if needs_types(one.kind, columns[one.name.lower()].kind)]
+        untyped = [column for column in of_file if column.untyped]
+        wrong = [
+            column
+            for column in untyped
+            if needs_types(column.kind, columns[column.name.lower()].kind)
+        ]
         if wrong:
             copies[file] = _with_types(file, wrong, of_file, columns, folder)
     return copies
@@ -405,8 +409,8 @@ def _with_types(
             f"in {typed.file}."
         )
     refuse_old_dates([file])
-    types = {one.name: columns[one.name.lower()].kind for one in wrong}
-    return typed_copy(file, types, folder, {one.name: one.kind for one in of_file})
+    types = {column.name: columns[column.name.lower()].kind for column in wrong}
+    return typed_copy(file, types, folder, {column.name: column.kind for column in of_file})
 
 
 def _unlike(footers: Iterable[pq.FileMetaData], columns: Sequence[InputColumn]) -> str:

@@ -100,7 +100,7 @@ class DeltaInput:
         if self._is_whole:
             name = only_name(self.every)
             return [name] if name and self.table.file_uris() else []
-        days = (str(one[self.partition]) for one in self.table.partitions())
+        days = (str(partition[self.partition]) for partition in self.table.partitions())
         return sorted(day for day in days if is_day(day, self.every))
 
     def rows_of_no_day(self) -> dict[str, int]:

@@ -105,7 +105,7 @@ class FileRows:
             }
             row, numbers = part.row, range(*part.groups)
             # a writer that is given no rows leaves an empty row group
-            for number in (one for one in numbers if file.metadata.row_group(one).num_rows):
+            for number in (group for group in numbers if file.metadata.row_group(group).num_rows):
                 at_once = self._rows_at_once(file, number, wanted, pages)
                 for batch in file.iter_batches(
                     at_once, row_groups=[number], columns=list(wanted), use_threads=False

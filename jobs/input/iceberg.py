@@ -204,7 +204,7 @@ class IcebergInput:
         begin = day_begin(day, "UTC")  # as Iceberg's transforms of times
         end = begin + dt.timedelta(**{f"{self.every}s": 1})
         zone = "+00:00" if isinstance(column.field_type, TimestamptzType) else ""
-        first, after = (literal(f"{one:%Y-%m-%dT%H:00:00}{zone}") for one in (begin, end))
+        first, after = (literal(f"{moment:%Y-%m-%dT%H:00:00}{zone}") for moment in (begin, end))
         return And(GreaterThanOrEqual(term=term, value=first), LessThan(term=term, value=after))
 
     def _planned(self, wanted: BooleanExpression | None = None) -> list[FileScanTask]:
@@ -230,7 +230,8 @@ class IcebergInput:
         A file whose snapshot has expired is left out.
         """
         snapshots = {
-            one.snapshot_id: one.timestamp_ms * 1_000_000 for one in self.table.snapshots()
+            snapshot.snapshot_id: snapshot.timestamp_ms * 1_000_000
+            for snapshot in self.table.snapshots()
         }
         return {
             entry.data_file.file_path: snapshots[entry.snapshot_id]

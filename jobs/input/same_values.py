@@ -24,7 +24,7 @@ def changes_values(field: Any) -> bool:
         return any(map(changes_values, field))
     if not isinstance(field, dict):
         return False
-    inner = [one for name, one in field.items() if name != "metadata"]
+    inner = [value for name, value in field.items() if name != "metadata"]
     return bool(CHANGING & set(field.get("metadata", ()))) or changes_values(inner)
 
 

@@ -31,8 +31,8 @@ WORDS = ["outcome", "run_id"]  # columns with few distinct words
 # the schema for reading files: SCHEMA takes a fifth longer
 ENCODED = pa.schema(
     [
-        one.with_type(pa.dictionary(pa.int32(), one.type)) if one.name in WORDS else one
-        for one in SCHEMA
+        field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in WORDS else field
+        for field in SCHEMA
     ]
 )
 

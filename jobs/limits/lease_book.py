@@ -182,9 +182,9 @@ class LeaseBook:
         """Return the seconds until the leases of silent owners with some of these limits end."""
         silent = (owner for owner in self._owners.values() if now > owner.seen + SILENT_AFTER)
         ends = (
-            one.expires - now
-            for one in silent
-            if any(one.parts[name].held for name in lacks if name in one.parts)
+            holder.expires - now
+            for holder in silent
+            if any(holder.parts[name].held for name in lacks if name in holder.parts)
         )
         return max(ends, default=0.0)
 
@@ -317,10 +317,10 @@ class LeaseBook:
     def _give(self, owner: str, name: str) -> Share:
         amount = self.amount(name, owner)
         parts = self._list_parts(name)
-        least = max(one.least for one in parts)
-        targets = useful_shares(amount, [one.wants for one in parts], least)
-        for one, target in zip(parts, targets, strict=True):
-            one.target = target
+        least = max(part.least for part in parts)
+        targets = useful_shares(amount, [part.wants for part in parts], least)
+        for part, target in zip(parts, targets, strict=True):
+            part.target = target
         part = self._owners[owner].parts[name]
         free = amount - self.held(name)
         given = max(0, min(part.target - part.held, free))

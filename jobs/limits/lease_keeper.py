@@ -121,8 +121,8 @@ class LeaseKeeper:
                 known = self.holder.shares if has_lease else {}
                 free = {name: known.get(name, NOTHING).free for name in claims}
                 shares = {
-                    name: replace(one, free=one.free + free[name])
-                    for name, one in answer.shares.items()
+                    name: replace(given, free=given.free + free[name])
+                    for name, given in answer.shares.items()
                 }
                 answer = replace(answer, shares=shares)
             if self._adaptive is not None:

@@ -29,24 +29,26 @@ class ServiceLimits:
     @property
     def budgets(self) -> tuple[str, ...]:
         """The names of the limits of money."""
-        return tuple(name for name, one in self.reserved.items() if one.budget)
+        return tuple(name for name, limit in self.reserved.items() if limit.budget)
 
     def only(self, names: Collection[str]) -> "ServiceLimits":
         """Return some of the limits, which bind no call in another way."""
         limits = {name: limit for name, limit in self.limits.items() if name in names}
-        reserved = {name: one for name, one in self.reserved.items() if name in names}
+        reserved = {name: limit for name, limit in self.reserved.items() if name in names}
         return ServiceLimits(self.service, limits, 0.0, reserved)
 
     def strictest(self, other: "ServiceLimits") -> "ServiceLimits":
         """Return the limits that hold for calls of both, and for their longest call."""
         limits, reserved = {**self.limits}, {**self.reserved}
         for name, limit in other.limits.items():
-            limits[name] = min(limit, limits.get(name, limit), key=lambda one: one.amount)
+            limits[name] = min(
+                limit, limits.get(name, limit), key=lambda candidate: candidate.amount
+            )
         for name, budget in other.reserved.items():
             reserved[name] = max(
                 budget, reserved.get(name, budget), key=lambda budget: budget.reserve_per_call
             )
-        begins = [one for one in (self.at_least, other.at_least) if one is not None]
+        begins = [begin for begin in (self.at_least, other.at_least) if begin is not None]
         return replace(
             self, limits=limits, reserved=reserved, at_least=min(begins, default=None),
             longest_call=max(self.longest_call, other.longest_call),

@@ -105,7 +105,7 @@ def _files(name: str) -> tuple[Path, list[PurePath]]:
         return origin.parent, [PurePath(origin.name)]
     folder, paths = origin.parent.parent, []
     for inner, folders, names in os.walk(origin.parent):  # os.walk follows no link
-        folders[:] = [one for one in folders if one != "__pycache__"]
-        files = (Path(inner, one) for one in names)
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        files = (Path(inner, name) for name in names)
         paths += [PurePath(file.relative_to(folder)) for file in files if file.is_file()]
     return folder, sorted(paths)

@@ -45,28 +45,28 @@ def add_requests(
 def _with_requests(
     facts: LookupFacts, lookup: LookupMetrics, reported: list[tuple[int, RequestCounts]]
 ) -> LookupMetrics:
-    counts = [one for _, one in reported]
+    counts = [count for _, count in reported]
     most: dict[int, int] = {}
-    for task, one in reported:
-        most[task] = max(one.most_at_once, most.get(task, 0))
+    for task, count in reported:
+        most[task] = max(count.most_at_once, most.get(task, 0))
     requests = RequestMetrics(
-        sent=sum(one.sent.total() for one in counts),
+        sent=sum(count.sent.total() for count in counts),
         # a request for a single key is a retry when the row's attempt is not its first
-        retried=sum(one.repeated for one in counts)
+        retried=sum(count.repeated for count in counts)
         + (lookup.retried if facts.batch_size == 1 else 0),
-        throttled=sum(one.throttled for one in counts),
-        answered=sum(one.answered for one in counts),
-        items=sum(one.items.total() for one in counts),
+        throttled=sum(count.throttled for count in counts),
+        answered=sum(count.answered for count in counts),
+        items=sum(count.items.total() for count in counts),
         most_at_once=tuple(most.get(task, 0) for task in range(max(most) + 1)),
-        in_doubt=sum(one.in_doubt for one in counts),
-        unknown_use=sum(one.unknown_use for one in counts),
-        repaired=sum(one.repaired for one in counts),
+        in_doubt=sum(count.in_doubt for count in counts),
+        unknown_use=sum(count.unknown_use for count in counts),
+        repaired=sum(count.repaired for count in counts),
     )
     known = replace(lookup, requests=requests, billed=_billed(facts, lookup, requests, counts))
     if facts.batch_size == 1:
         return known
     # a key's attempt includes its wait for other keys, so that the time of attempts gives no limit
-    return replace(known, limit_s=sum(one.seconds for one in counts) / facts.max_concurrency)
+    return replace(known, limit_s=sum(count.seconds for count in counts) / facts.max_concurrency)
 
 
 def _billed(
@@ -74,8 +74,8 @@ def _billed(
 ) -> Billed | None:
     if lookup.billed is None:
         return None
-    usage = sum((one.usage() for one in counts), Counter())
-    lost = sum((one.lost for one in counts), Counter()) | Counter(
+    usage = sum((count.usage() for count in counts), Counter())
+    lost = sum((count.lost for count in counts), Counter()) | Counter(
         item=max(0, requests.items - lookup.answered),
         request=max(0, requests.sent - requests.answered),
     )

@@ -120,7 +120,7 @@ class StoredAnswers:
             return pa.concat_tables(
                 [
                     stored.filter(pc.invert(is_replaced)),
-                    mapped.nothing(numbers, [instead[one] for one in numbers], by_run),
+                    mapped.nothing(numbers, [instead[number] for number in numbers], by_run),
                     mapped.nothing(missing, status, [None] * len(status)),
                 ]
             )

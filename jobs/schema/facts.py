@@ -71,7 +71,7 @@ def _restorer(hint: Any) -> Restorer | None:
     None for a type that JSON has. Made once for each type, as it is called for each value.
     """
     if isinstance(hint, types.UnionType):
-        inner = _restorer(next(one for one in typing.get_args(hint) if one is not type(None)))
+        inner = _restorer(next(arg for arg in typing.get_args(hint) if arg is not type(None)))
         return inner and (lambda value: None if value is None else inner(value))
     if isinstance(hint, type) and issubclass(hint, Facts):
         return hint.from_dict

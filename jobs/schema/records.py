@@ -112,7 +112,9 @@ class ChoiceFacts(Facts):
         """Return Spark SQL over the vendors' columns, by column, that later lookups may read."""
         statuses = [f"{vendor}_status" for vendor in self.vendors]
         answered = [f"{status} IN ('ok', 'fallback')" for status in statuses]
-        failed = [f"{one} IN ('timeout', 'error', 'unknown', 'not_asked')" for one in statuses]
+        failed = [
+            f"{status} IN ('timeout', 'error', 'unknown', 'not_asked')" for status in statuses
+        ]
         pairs = list(zip(answered, self.accepted, strict=True))
         accepts = [f"({one} AND {accepted})" for one, accepted in pairs]
         backwards = range(len(statuses) - 1, -1, -1)
@@ -133,7 +135,7 @@ class ChoiceFacts(Facts):
             f"WHEN {statuses[place]} <> 'skipped' THEN {statuses[place]}" for place in backwards
         ]
         found[self.status] = chosen(statuses, statuses, f"{' '.join(asked)} ELSE 'skipped'")
-        found[self.vendor] = chosen([f"'{one}'" for one in self.vendors], none, "")
+        found[self.vendor] = chosen([f"'{vendor}'" for vendor in self.vendors], none, "")
         return found
 
 
@@ -206,7 +208,7 @@ class DeclaredFacts(Facts):
 
     def find_choice(self, lookup: LookupFacts) -> ChoiceFacts | None:
         """Return the waterfall of which a lookup is a vendor."""
-        return next((one for one in self.choices if one.name == lookup.choice), None)
+        return next((choice for choice in self.choices if choice.name == lookup.choice), None)
 
     def published_answers(self) -> list[Column]:
         """Return the columns that readers see beside the input's: those of each lookup, and of each
@@ -451,7 +453,7 @@ class DayMetrics(Facts):
     def cost(self) -> dict[str, Decimal]:
         """What its lookups were billed, by currency; empty if no price is declared."""
         billed = (lookup.billed for lookup in self.lookups if lookup.billed is not None)
-        costs = sum_by_currency((one.currency, Decimal(one.cost)) for one in billed)
+        costs = sum_by_currency((bill.currency, Decimal(bill.cost)) for bill in billed)
         return dict(sorted(costs.items()))
 
 
@@ -515,9 +517,9 @@ class DayRecord(Facts):
         """
         wanted = {lookup.name: lookup.dead_letters for lookup in self.facts.declared.lookups}
         return sum(
-            one.outcomes.get(outcome, 0)
-            for one in self.figures.lookups
-            for outcome in wanted.get(one.name, ())
+            lookup.outcomes.get(outcome, 0)
+            for lookup in self.figures.lookups
+            for outcome in wanted.get(lookup.name, ())
         )
 
 

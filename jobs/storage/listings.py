@@ -22,7 +22,7 @@ def list_below(folder: str) -> list[tuple[str, float]]:
         OSError: A folder cannot be read, which must not count as empty.
     """
     if is_url(folder):
-        return [(one.name, one.changed.timestamp()) for one in objects.listed(folder)]
+        return [(listed.name, listed.changed.timestamp()) for listed in objects.listed(folder)]
     found = []
     for path in _paths_below(Path(folder)):
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile

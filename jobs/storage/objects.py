@@ -219,14 +219,14 @@ def listed(folder: str) -> list[ListedObject]:
     with _as_os_errors():
         try:
             found = [
-                ListedObject(one["path"][start:], one["last_modified"], one["e_tag"] or "")
+                ListedObject(entry["path"][start:], entry["last_modified"], entry["e_tag"] or "")
                 for page in store.list(prefix)
-                for one in page
-                if len(one["path"]) > start  # an empty name marks the folder itself
+                for entry in page
+                if len(entry["path"]) > start  # an empty name marks the folder itself
             ]
         except InvalidPathError:
             found = [*_listed_by_arrow(folder)]
-    return sorted(found, key=lambda one: one.name)
+    return sorted(found, key=lambda listed: listed.name)
 
 
 def _listed_by_arrow(folder: str) -> Iterator[ListedObject]:

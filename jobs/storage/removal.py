@@ -22,7 +22,9 @@ def remove_others(folder: str, *, kept: Container[str]) -> None:
     with contextlib.suppress(OSError):
         if is_url(folder):
             names = [
-                one.name for one in objects.listed(folder) if below(folder, one.name) not in kept
+                listed.name
+                for listed in objects.listed(folder)
+                if below(folder, listed.name) not in kept
             ]
             if names:
                 objects.delete(folder, names)

@@ -224,7 +224,10 @@ def _properties(
     table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch
 ) -> CommitProperties:
     # so that no run of a day overwrites the batch unnoticed
-    days = [(transaction_name(one.facts), publication_mark(table, one.facts)) for one in records]
+    days = [
+        (transaction_name(record.facts), publication_mark(table, record.facts))
+        for record in records
+    ]
     return CommitProperties(
         custom_metadata={
             "tidegate.batch": str(batch.number),

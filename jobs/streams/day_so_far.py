@@ -22,10 +22,11 @@ def can_sum_bills(before: DayMetrics, now: DayMetrics) -> bool:
 
     Prices and lookups may be declared anew between two batches.
     """
-    bills = {one.name: one.billed for one in now.lookups}
+    bills = {lookup.name: lookup.billed for lookup in now.lookups}
     return all(
-        one.billed is None or (one.name in bills and _priced_alike(one.billed, bills[one.name]))
-        for one in before.lookups
+        lookup.billed is None
+        or (lookup.name in bills and _priced_alike(lookup.billed, bills[lookup.name]))
+        for lookup in before.lookups
     )
 
 
@@ -43,10 +44,11 @@ def run_plus_batch(run: DayRecord, now: DayMetrics) -> DayMetrics:
     """
     uncalled = tuple(
         LookupMetrics(
-            one.name, one.outcomes, 0, 0, 0.0, 0.0, None, None,
-            from_ledger=one.from_ledger, shared=one.shared, oldest_answer_at=one.oldest_answer_at,
+            lookup.name, lookup.outcomes, 0, 0, 0.0, 0.0, None, None,
+            from_ledger=lookup.from_ledger, shared=lookup.shared,
+            oldest_answer_at=lookup.oldest_answer_at,
         )
-        for one in run.figures.lookups
+        for lookup in run.figures.lookups
     )  # fmt: skip
     return add_batch(replace(run.figures, rows_out=run.rows_published, lookups=uncalled), now)
 
@@ -55,10 +57,10 @@ def add_batch(before: DayMetrics, now: DayMetrics) -> DayMetrics:
     """Return the sums of a day's batches so far and another one, which gives what has no sum, such
     as latencies. A lookup that is no longer declared keeps its figures.
     """
-    known = {one.name: one for one in before.lookups}
+    known = {lookup.name: lookup for lookup in before.lookups}
     sums = {
-        one.name: _add_lookup(known[one.name], one) if one.name in known else one
-        for one in now.lookups
+        lookup.name: _add_lookup(known[lookup.name], lookup) if lookup.name in known else lookup
+        for lookup in now.lookups
     }
     return replace(
         now,

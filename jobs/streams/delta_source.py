@@ -89,7 +89,7 @@ class _DeltaBatch:
             with naming(self.enrichment.name):
                 return self.table.days()
         return sorted(
-            {day for one in self._after(self.before) for day in (*one.added, *one.removed)}
+            {day for change in self._after(self.before) for day in (*change.added, *change.removed)}
         )
 
     def new_files(self, day: str) -> Sequence[Path]:
@@ -112,7 +112,7 @@ class _DeltaBatch:
             if number not in self.read:
                 with naming(self.enrichment.name):
                     self.read[number] = commit(self.table, number)
-        return [self.read[one] for one in versions]
+        return [self.read[version] for version in versions]
 
     def _published_version(self, day: str) -> int:
         """Return the input version that the day's published rows come from. A run of the day may
@@ -129,7 +129,7 @@ class _DeltaBatch:
 
     def _added(self, changes: Sequence[Commit], day: str) -> list[Path]:
         """Return added files. Raises DeclarationError for removed rows that may not be skipped."""
-        removing = next((one.version for one in changes if day in one.removed), None)
+        removing = next((change.version for change in changes if day in change.removed), None)
         if removing is not None and not self.enrichment.input.skip_change_commits:
             name, table = self.enrichment.name, self.table
             # a run reads the last version, which may have the day's rows again
@@ -144,7 +144,10 @@ class _DeltaBatch:
                 f"only adds rows; {cure} declare Input(skip_change_commits=True)."
             )
         return [
-            file for one in changes if day not in one.removed for file in one.added.get(day, ())
+            file
+            for change in changes
+            if day not in change.removed
+            for file in change.added.get(day, ())
         ]
 
     def _require_there(self, files: Sequence[Path], day: str) -> None:

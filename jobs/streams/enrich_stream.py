@@ -125,7 +125,8 @@ class Stream:
             state = self._state
             self._write(
                 query=query_id(self._checkpoint), batches=state.batches + 1, last_batch=number,
-                rows=state.rows + sum(one.rows for one in done), rows_late=state.rows_late + late,
+                rows=state.rows + sum(batch.rows for batch in done),
+                rows_late=state.rows_late + late,
                 last=(*state.last, *done)[-max(SHOWN, len(done)):],
             )  # fmt: skip
 

@@ -36,7 +36,7 @@ class BatchDone(Facts):
             batch, record.facts.day, record.facts.run_id,
             rows=record.figures.rows_out,
             calls=record.figures.calls,
-            from_ledger=sum(one.from_ledger for one in record.figures.lookups),
+            from_ledger=sum(lookup.from_ledger for lookup in record.figures.lookups),
             dead_letters=record.dead_letters,
             version=record.published_version,
             warnings=record.warnings,

@@ -78,8 +78,10 @@ def deliver(facts: DayFacts) -> DayFacts:
         return tuple(_place(file, table, root) for file in files)
 
     windows = (
-        dataclasses.replace(one, files=places(one.files), dropped_files=places(one.dropped_files))
-        for one in facts.windows
+        dataclasses.replace(
+            window, files=places(window.files), dropped_files=places(window.dropped_files)
+        )
+        for window in facts.windows
     )
     folder = below(table, *Path(facts.folder).relative_to(root).parts)
     return dataclasses.replace(

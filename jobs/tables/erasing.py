@@ -83,7 +83,7 @@ def _copy_others(
     """
 
     def others(rows: pa.RecordBatch) -> pa.Array:
-        return pa.array([not one for one in asked(rows, keys)], pa.bool_())
+        return pa.array([not is_asked for is_asked in asked(rows, keys)], pa.bool_())
 
     files, kept, gone = [], 0, 0
     for number, source in enumerate(sorted(sources)):
@@ -103,7 +103,7 @@ def _without_calls(lookup: LookupMetrics, files: Iterable[str]) -> LookupMetrics
     for file in files:
         for column in pq.ParquetFile(file).read([schema.status(lookup.name)]).columns:
             counts += Counter(
-                {one["values"]: one["counts"] for one in column.value_counts().to_pylist()}
+                {count["values"]: count["counts"] for count in column.value_counts().to_pylist()}
             )
     outcomes = {outcome: counts[outcome] for outcome in lookup.outcomes}
     return LookupMetrics(

@@ -140,7 +140,7 @@ def beside(facts: DayFacts) -> tuple[str, str]:
 
 def published_columns(facts: DayFacts) -> list[str]:
     """Return the published columns, without the partition column."""
-    return [*facts.input_columns, *(one.name for one in facts.declared.published_answers())]
+    return [*facts.input_columns, *(answer.name for answer in facts.declared.published_answers())]
 
 
 def first_day(record: DayRecord) -> int:

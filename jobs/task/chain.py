@@ -138,10 +138,12 @@ class Chain:
         """Return the calls in flight, without those that wait for a lease."""
         leases = {lease for lease in self.leases if lease is not None}
         unleased = (
-            one for one, lease in zip(self.operators, self.leases, strict=True) if lease is None
+            operator
+            for operator, lease in zip(self.operators, self.leases, strict=True)
+            if lease is None
         )
         return sum(lease.running for lease in leases) + sum(
-            one.statistics().running for one in unleased
+            operator.statistics().running for operator in unleased
         )
 
     def started(self) -> list[int]:

@@ -115,8 +115,8 @@ class PartitionRun:
         self._progress = TaskProgress(partition, attempt, unit=plan.unit)
         ledgers = plan.ledgers or (None,) * len(plan.lookups)
         self._ledgers = [
-            None if one is None else TaskLedger(one, partition, attempt, self.now_us)
-            for one in ledgers
+            None if ledger is None else TaskLedger(ledger, partition, attempt, self.now_us)
+            for ledger in ledgers
         ]
         elements = RowElements(plan.lookups, plan.mode)
         self._input = RowInput(plan, self._ledgers, elements, self._limits)
@@ -130,9 +130,9 @@ class PartitionRun:
         self._is_abandoned = self._all_written = False
         self._unfinished: list[str] = []  # functions that did not end after the last row
         limits = {
-            one.name: one.timeout
-            for one in plan.lookups
-            if isinstance(one, AsyncFunctionLookup | CoroutineLookup)
+            lookup.name: lookup.timeout
+            for lookup in plan.lookups
+            if isinstance(lookup, AsyncFunctionLookup | CoroutineLookup)
         }
         self._watch = LoopWatch(limits, self._abandon_loop) if limits else None
         self._stopped: Exception | None = None  # the driver's error; replaces the task's
@@ -354,8 +354,8 @@ class PartitionRun:
                     output.flush(last=True)  # written while connections prove quiet
                     self._all_written = True
                     self._unfinished += await chained.finish(self._plan.lookups)
-                    for one in until_the_end:
-                        one.cancel()
+                    for task_beside in until_the_end:
+                        task_beside.cancel()
             except BaseException:
                 await self._take_last_answers(chained)
                 raise

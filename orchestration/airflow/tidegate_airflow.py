@@ -608,9 +608,9 @@ def _named_day(context: Any) -> str:
 
 def _worst(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the result that decides how the task ends; None if all days are published."""
-    red = [one for one in results if one["state"] != "published"]
+    red = [result for result in results if result["state"] != "published"]
     ranks = {state: rank for rank, state in enumerate(MILD)}
-    return max(red, key=lambda one: ranks.get(one["state"], len(MILD)), default=None)
+    return max(red, key=lambda result: ranks.get(result["state"], len(MILD)), default=None)
 
 
 def _tables(enrichment: Mapping[str, Any]) -> list[Asset]:

@@ -29,12 +29,15 @@ def manifest(package: str, found: Sequence[Discovered]) -> dict[str, Any]:
         "python": sys.executable,
         "package": package,
         "again_after_s": AGAIN_AFTER.total_seconds(),
-        "enrichments": [_entry(one) for one in sorted(found, key=lambda one: one.enrichment.name)],
+        "enrichments": [
+            _entry(discovered)
+            for discovered in sorted(found, key=lambda discovered: discovered.enrichment.name)
+        ],
     }
 
 
-def _entry(one: Discovered) -> dict[str, Any]:
-    enrichment = one.enrichment
+def _entry(discovered: Discovered) -> dict[str, Any]:
+    enrichment = discovered.enrichment
     tables = {table.what: _address(table.path) for table in enrichment.tables()}
     looks = [
         lookup.poll_every.total_seconds()
@@ -44,7 +47,7 @@ def _entry(one: Discovered) -> dict[str, Any]:
     has_dead_letters = any(lookup.dead_letters for lookup in enrichment.facts().lookups)
     return {
         "name": enrichment.name,
-        "reference": one.reference,
+        "reference": discovered.reference,
         "description": enrichment.description,
         "owners": list(enrichment.owners),
         "runbook": enrichment.runbook,

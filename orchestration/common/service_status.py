@@ -53,19 +53,19 @@ class ServiceStatus(Facts):
 
     def total(self, figure: str) -> float:
         """Return the sum of a figure over the lookups."""
-        whole: float = sum(getattr(one, figure) for one in self.lookups)
+        whole: float = sum(getattr(lookup, figure) for lookup in self.lookups)
         return whole
 
     @property
     def cost(self) -> dict[str, float]:
         """What the runs at work were billed, by currency."""
-        return sum_by_currency(pair for one in self.lookups for pair in one.cost.items())
+        return sum_by_currency(pair for lookup in self.lookups for pair in lookup.cost.items())
 
     @property
     def left_s(self) -> float | None:
         """Seconds until the last run is done; None if a run does not know it."""
-        left = [one.left_s for one in self.lookups]
-        known = [one for one in left if one is not None]
+        left = [lookup.left_s for lookup in self.lookups]
+        known = [value for value in left if value is not None]
         return max(known) if known and len(known) == len(left) else None
 
 
@@ -83,7 +83,7 @@ def declared(package: str) -> list[Enrichment]:
 
     Raises DeclarationError if there is no such package.
     """
-    return [one.enrichment for one in discover_loadable(package)]
+    return [discovered.enrichment for discovered in discover_loadable(package)]
 
 
 def read_services(enrichments: Sequence[Enrichment], now: dt.datetime) -> Services:
@@ -94,7 +94,7 @@ def read_services(enrichments: Sequence[Enrichment], now: dt.datetime) -> Servic
             holders, pauses = holders_and_pauses(url)
     except TidegateError as lost:
         error = str(lost)
-    working = [one for enrichment in enrichments for one in _at_work(enrichment, now)]
+    working = [lookup for enrichment in enrichments for lookup in _at_work(enrichment, now)]
     asked = {
         " ".join(lookup.service_key): lookup.service_name
         for enrichment in enrichments
@@ -106,14 +106,14 @@ def read_services(enrichments: Sequence[Enrichment], now: dt.datetime) -> Servic
         identity: next(
             (asked[key] for key in asked if f"{identity} at ".startswith(f"{key} at ")), identity
         )
-        for identity in {one.service for one in holders} | {one.service for one in pauses}
+        for identity in {holder.service for holder in holders} | {pause.service for pause in pauses}
     }
     services = (
         ServiceStatus(
             service,
-            tuple(one for one in working if one.service == service),
-            tuple(one for one in holders if names[one.service] == service),
-            tuple(one for one in pauses if names[one.service] == service),
+            tuple(lookup for lookup in working if lookup.service == service),
+            tuple(holder for holder in holders if names[holder.service] == service),
+            tuple(pause for pause in pauses if names[pause.service] == service),
         )
         for service in sorted({*asked.values(), *names.values()})
     )

@@ -51,7 +51,9 @@ def serve_together(
         processes += [start(command, {**os.environ, **environment}, grace) for command in commands]
         while all(process.poll() is None for process in processes):
             time.sleep(0.5)
-        ended = next(number for number, one in enumerate(processes) if one.poll() is not None)
+        ended = next(
+            number for number, process in enumerate(processes) if process.poll() is not None
+        )
         print(f"All ends, because this has ended: {shlex.join(commands[ended])}", file=sys.stderr)
     except KeyboardInterrupt:
         return 0

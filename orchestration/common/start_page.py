@@ -88,11 +88,11 @@ def _figures(tables: Sequence[TableStatus]) -> list[tuple[str, str]]:
 
 
 def _sum(work: Iterable[Work], name: str) -> int:
-    return sum(getattr(one, name) for one in work)
+    return sum(getattr(day, name) for day in work)
 
 
 def _costs(work: Iterable[Work]) -> str:
-    return priced(add_costs(*(one.cost for one in work))) or "–"
+    return priced(add_costs(*(day.cost for day in work))) or "–"
 
 
 def _wrong(table: TableStatus, reports: Path) -> dict[str, Any]:

@@ -81,8 +81,8 @@ def describe_letters(enrichment: Enrichment, query: Mapping[str, str]) -> dict[s
     return {
         "day": day or "",
         "where": where,
-        "count": sum(len(one.rows) for one in found),
-        "removed": [(one.day, one.removed) for one in found if one.removed],
+        "count": sum(len(letters.rows) for letters in found),
+        "removed": [(letters.day, letters.removed) for letters in found if letters.removed],
         "groups": [_group(enrichment, group) for group in group_letters(enrichment, found)],
     }
 
@@ -142,7 +142,9 @@ class TablePages:
                 enrichments = declared(self._declarations.package)
             except DeclarationError as wrong:
                 status, enrichments, error = Status(now.isoformat(), ()), [], str(wrong)
-        services = {lookup.service_name for one in enrichments for lookup in one.lookups}
+        services = {
+            lookup.service_name for enrichment in enrichments for lookup in enrichment.lookups
+        }
         values = describe(status, now, self._reports, error, sorted(services))
         return render_page("tables.html", values)
 

@@ -163,13 +163,14 @@ def read_table(enrichment: Enrichment, count: int, now: dt.datetime) -> TableSta
 
 def _work(runs: RecentRuns, since: dt.datetime) -> Work:
     begin = since.isoformat()
-    known = {one.facts.run_id: one for one in (*runs.records, *runs.others)}
+    known = {record.facts.run_id: record for record in (*runs.records, *runs.others)}
     records = [
-        one
-        for one in known.values()
-        if one.facts.started_at >= begin and not one.facts.run_id.startswith(run_records.FORGET)
+        record
+        for record in known.values()
+        if record.facts.started_at >= begin
+        and not record.facts.run_id.startswith(run_records.FORGET)
     ]
-    before = [figures(known[one.counts_too]) for one in records if one.counts_too in known]
+    before = [figures(known[record.counts_too]) for record in records if record.counts_too in known]
     bills = [bill for bill in runs.bills if bill.started_at >= begin]
     counts = [figures(record) for record in records]
     unrecorded = [charge for bill in bills for charge in charges_so_far(bill).values()]

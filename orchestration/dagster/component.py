@@ -93,7 +93,9 @@ class Enrichment(dg.Component):
         """Build the definitions of all enrichments for the first file, because they share alerts
         and jobs.
         """
-        files = sorted(one.file for one in context.component_tree.get_all_components(Enrichment))
+        files = sorted(
+            component.file for component in context.component_tree.get_all_components(Enrichment)
+        )
         if self.file != files[0]:
             return dg.Definitions()
         found = [Discovered(f"{file}:attributes", from_yaml(file)) for file in files]

@@ -144,7 +144,7 @@ def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
 
 def declared_as(all_declared: Sequence[Declared], name: str) -> Declared:
     """Return the enrichment of this name. Raises dagster.Failure with the known names."""
-    by_name = {one.name: one for one in all_declared}
+    by_name = {declared.name: declared for declared in all_declared}
     if name not in by_name:
         raise dg.Failure(
             f"no enrichment is called {name!r}. There are: {', '.join(by_name)}.",
@@ -169,7 +169,8 @@ def declared_together(found: Sequence[Discovered], names: Names | None = None) -
     """Return these enrichments by name. Raises DeclarationError as `enrichments_in`."""
     refuse_conflicts(found)
     all_declared = sorted(
-        (Declared(*one, names=names or Names()) for one in found), key=lambda one: one.name
+        (Declared(*discovered, names=names or Names()) for discovered in found),
+        key=lambda declared: declared.name,
     )
     known: dict[dg.AssetKey, Declared] = {}
     for declared in all_declared:

@@ -51,7 +51,9 @@ def build_definitions(
     return dg.Definitions(
         assets=assets,
         asset_checks=[
-            freshness_check(one) for one in all_declared if one.enrichment.publish_by is not None
+            freshness_check(declared)
+            for declared in all_declared
+            if declared.enrichment.publish_by is not None
         ],
         jobs=[*jobs, stream_job(all_declared), *maintenance_jobs(all_declared)],
         schedules=schedules,

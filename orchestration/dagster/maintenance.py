@@ -100,7 +100,7 @@ def _mark_answers(
     say = context.log.info
     run: dict[str, list[str]] = {}
     for kept in ledgers.named(
-        [(one.reference, one.enrichment) for one in all_declared], config.lookup
+        [(declared.reference, declared.enrichment) for declared in all_declared], config.lookup
     ):
         matched = refresh.find(
             kept,

@@ -18,8 +18,8 @@ NIGHT_FIRST = {"dagster/priority": "10"}  # before days of a backfill, which hav
 def day_job(declared: Declared) -> Job:
     enrichment = declared.enrichment
     beside = [
-        *(one.name for one in enrichment.windows),
-        *(one.name for one in enrichment.summaries),
+        *(window.name for window in enrichment.windows),
+        *(summary.name for summary in enrichment.summaries),
     ]
     assets: dg.AssetSelection = dg.AssetSelection.assets(
         declared.key, *map(declared.beside, beside)

@@ -34,11 +34,11 @@ def _run(options: argparse.Namespace) -> int:
 
     costs = list_costs(options.month, options.enrichment)
     lines = [HEADINGS] + [
-        (one.service, one.enrichment, one.lookup,
-         ", ".join(counted(part.units, part.unit) for part in one.billed.parts),
-         money(Decimal(one.billed.cost), one.billed.currency),
-         money(Decimal(one.billed.saved), one.billed.currency))
-        for one in costs.by_lookup()
+        (charge.service, charge.enrichment, charge.lookup,
+         ", ".join(counted(part.units, part.unit) for part in charge.billed.parts),
+         money(Decimal(charge.billed.cost), charge.billed.currency),
+         money(Decimal(charge.billed.saved), charge.billed.currency))
+        for charge in costs.by_lookup()
     ]  # fmt: skip
     for line in aligned(lines) if costs.charges else ():
         print(line)

@@ -127,7 +127,9 @@ def waiting_for_jobs(
             yield from waiting
             return
         days = [result.day for result in waiting]
-        cap_left |= {one.day: one.cap_left for one in waiting if one.cap_left is not None}
+        cap_left |= {
+            result.day: result.cap_left for result in waiting if result.cap_left is not None
+        }
         options = replace(options, cap_left=cap_left)
         sleep(pause)
         pause = min(PAUSE_GROWS * pause, longest)

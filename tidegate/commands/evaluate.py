@@ -100,25 +100,26 @@ def evaluation_lines(found: Evaluation, against: str | None) -> Iterator[str]:
     """Yield the lines of an evaluation: a table of the variants, and rows that differ."""
     labels = f", labels of {against}" if against else ""
     yield f"{found.enrichment}  {found.day}  {counted(found.rows, 'row')}{labels}"
-    outcomes = dict.fromkeys(name for one in found.variants for name in one.outcomes)
-    lines = [("", *(one.name for one in found.variants))]
+    outcomes = dict.fromkeys(name for variant in found.variants for name in variant.outcomes)
+    lines = [("", *(variant.name for variant in found.variants))]
     lines += [
-        (name, *(f"{one.outcomes.get(name, 0):,}" for one in found.variants)) for name in outcomes
+        (name, *(f"{variant.outcomes.get(name, 0):,}" for variant in found.variants))
+        for name in outcomes
     ]
-    for column in dict.fromkeys(name for one in found.variants for name in one.as_labelled):
+    for column in dict.fromkeys(name for variant in found.variants for name in variant.as_labelled):
         lines.append(
             (f"{column} as labelled",
-             *(_share(one.as_labelled[column], found.rows) for one in found.variants))
+             *(_share(variant.as_labelled[column], found.rows) for variant in found.variants))
         )  # fmt: skip
     if against:
         lines.append(
             ("all as labelled",
-             *(_share(one.all_as_labelled or 0, found.rows) for one in found.variants))
+             *(_share(variant.all_as_labelled or 0, found.rows) for variant in found.variants))
         )  # fmt: skip
     lines += [
-        ("calls", *(f"{one.calls:,}" for one in found.variants)),
-        ("paid now", *(one.paid for one in found.variants)),
-        ("cost of 1,000", *(one.cost_of_1000 for one in found.variants)),
+        ("calls", *(f"{variant.calls:,}" for variant in found.variants)),
+        ("paid now", *(variant.paid for variant in found.variants)),
+        ("cost of 1,000", *(variant.cost_of_1000 for variant in found.variants)),
         ("latency p50, p99", *(map(_latency, found.variants))),
     ]
     yield from aligned([line for line in lines if any(line[1:])], right=range(1, 3))
@@ -140,8 +141,8 @@ def _share(part: int, rows: int) -> str:
     return f"{100 * part / rows:.1f} %"
 
 
-def _latency(one: Variant) -> str:
-    return "" if one.p50_ms is None else f"{one.p50_ms:,.0f}, {one.p99_ms:,.0f} ms"
+def _latency(variant: Variant) -> str:
+    return "" if variant.p50_ms is None else f"{variant.p50_ms:,.0f}, {variant.p99_ms:,.0f} ms"
 
 
 def _differing(row: dict[str, Any]) -> str:

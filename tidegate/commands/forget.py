@@ -42,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
     keys = (
         forgotten_keys.read(lookup, options.key_file)
         if options.key_file
-        else [_key(lookup, one) for one in given]
+        else [_key(lookup, text) for text in given]
     )
     _say(forget.forget(kept, keys, DayQuality(), declared=declared))
     return RIGHT

@@ -51,8 +51,8 @@ def _run(options: argparse.Namespace) -> int:
         )
     if not folder.is_dir() and os.path.lexists(folder):
         raise DeclarationError(f"{folder} is no folder; name one that is empty, or none.")
-    there = [one.name for one in folder.iterdir()] if folder.exists() else []
-    if any(one.startswith(UNFINISHED) for one in there):
+    there = [path.name for path in folder.iterdir()] if folder.exists() else []
+    if any(name.startswith(UNFINISHED) for name in there):
         raise DeclarationError(
             f"{folder} has a part of a project, of an init that was killed or is at work. Delete "
             "all that is in it, then repeat this command."

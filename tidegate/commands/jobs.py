@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace) -> int:
             found = [work.find_job(options.package, options.token).facts()]
         case _:
             jobs = work.find_jobs(options.package, are_open=not options.all)
-            found = sorted((job.facts() for job in jobs), key=lambda one: (one.at, one.token))
+            found = sorted((job.facts() for job in jobs), key=lambda job: (job.at, job.token))
     if options.json:
         print_json(work.Jobs(tuple(found)))
     elif options.action == "show":
@@ -59,9 +59,9 @@ def _run(options: argparse.Namespace) -> int:
         )
     else:
         lines = [
-            (one.token, one.lookup, f"{one.enrichment} {one.day}", one.at, f"{one.items:,}",
-             one.state, "" if one.cost is None else f"{one.cost} {one.currency}")
-            for one in found
+            (job.token, job.lookup, f"{job.enrichment} {job.day}", job.at, f"{job.items:,}",
+             job.state, "" if job.cost is None else f"{job.cost} {job.currency}")
+            for job in found
         ]  # fmt: skip
         for line in aligned([HEADINGS, *lines]):
             print(line)

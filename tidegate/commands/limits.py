@@ -37,13 +37,13 @@ def _run(options: argparse.Namespace) -> int:
         return RIGHT
     lines = [HEADINGS] + [
         (
-            one.service,
-            one.limit_shown,
-            one.run,
-            *(one.shown(amount) for amount in (one.holds, one.due, one.wants)),
-            "spent" if one.expires_in is None else f"{one.expires_in:.0f} s",
+            holder.service,
+            holder.limit_shown,
+            holder.run,
+            *(holder.shown(amount) for amount in (holder.holds, holder.due, holder.wants)),
+            "spent" if holder.expires_in is None else f"{holder.expires_in:.0f} s",
         )
-        for one in holders
+        for holder in holders
     ]
     for line in aligned(lines):
         print(line)

@@ -54,17 +54,18 @@ class Listed(Facts):
 
 def describe(found: Discovered) -> Declared:
     """Return what users see of a declaration, without secrets and addresses of services."""
-    one = found.enrichment
+    enrichment = found.enrichment
     return Declared(
-        one.name, found.reference, one.description, tuple(one.owners), one.runbook,
-        one.facts().input_path, one.output.path, one.facts().ledger, one.schedule,
-        one.publish_by, one.zone, one.start, tuple(one.pii),
+        enrichment.name, found.reference, enrichment.description, tuple(enrichment.owners),
+        enrichment.runbook, enrichment.facts().input_path, enrichment.output.path,
+        enrichment.facts().ledger, enrichment.schedule, enrichment.publish_by, enrichment.zone,
+        enrichment.start, tuple(enrichment.pii),
         tuple(
             DeclaredLookup(
                 lookup.name, lookup.kind, lookup.service_name, dict(lookup.keys), lookup.returns,
                 lookup.timeout, lookup.when or "",
             )
-            for lookup in (one.as_written for one in one.lookups)
+            for lookup in (lookup.as_written for lookup in enrichment.lookups)
         ),
     )  # fmt: skip
 
@@ -75,11 +76,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    found = [describe(one) for one in discover(options.package)]
+    found = [describe(discovered) for discovered in discover(options.package)]
     lines = [
-        (one.enrichment, one.reference.partition(":")[0],
-         listed([lookup.lookup for lookup in one.lookups], 3), one.schedule or "", one.table)
-        for one in found
+        (description.enrichment, description.reference.partition(":")[0],
+         listed([lookup.lookup for lookup in description.lookups], 3), description.schedule or "",
+         description.table)
+        for description in found
     ]  # fmt: skip
     nothing = f"{options.package} has no Enrichment."
     shown = aligned([HEADINGS, *lines]) if lines else [nothing]

@@ -69,10 +69,10 @@ def _run(options: argparse.Namespace) -> int:
         refresh.expire(kept, matched)
         days = {reference: days for reference, _, days in matched.days}
 
-        def run_one(one: Discovered, days: Mapping[str, Sequence[str]] = days) -> int:
-            run = pipeline(one.reference, one.enrichment, options)
+        def run_one(discovered: Discovered, days: Mapping[str, Sequence[str]] = days) -> int:
+            run = pipeline(discovered.reference, discovered.enrichment, options)
             options_of_run = DayOptions(refresh.OPTIONS, until_red=True)
-            in_turn = refresh.input_first(one.enrichment, days[one.reference])
+            in_turn = refresh.input_first(discovered.enrichment, days[discovered.reference])
             return tell_as_asked(options, run, run.run(in_turn, options_of_run))
 
         found = [Discovered(reference, enrichment) for reference, enrichment, _ in matched.days]

@@ -42,8 +42,11 @@ def _run(options: argparse.Namespace) -> int:
         require_end(enrichment, first, "--from")
         require_end(enrichment, last or first, "--to")
 
-    def run_one(one: Discovered) -> int:
-        name, days = one.enrichment.name, remap.published_days(one.enrichment, first, last)
+    def run_one(discovered: Discovered) -> int:
+        name, days = (
+            discovered.enrichment.name,
+            remap.published_days(discovered.enrichment, first, last),
+        )
         if not days:
             nothing = f"no row from {first} to {last or 'now'} is published: nothing to do."
             print(f"{name}: {nothing}", file=words(options))
@@ -51,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
                 tell_unchanged(name, first, nothing)
             return RIGHT
         print(f"{name}: {counted(len(days), 'day')}", file=words(options), flush=True)
-        run = pipeline(one.reference, one.enrichment, options)
+        run = pipeline(discovered.reference, discovered.enrichment, options)
         return tell_as_asked(options, run, remap.remap(run, days))
 
     return run_each(options, found, run_one)
@@ -60,10 +63,10 @@ def _run(options: argparse.Namespace) -> int:
 def _named(options: argparse.Namespace) -> list[Discovered]:
     declared = discover(options.package)
     found = [
-        one
-        for one in declared
-        if options.name == one.enrichment.name
-        or options.name in {lookup.name for lookup in one.enrichment.lookups}
+        discovered
+        for discovered in declared
+        if options.name == discovered.enrichment.name
+        or options.name in {lookup.name for lookup in discovered.enrichment.lookups}
     ]
     if not found:
         names = {enrichment.name for _, enrichment in declared}

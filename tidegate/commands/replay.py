@@ -73,13 +73,13 @@ def _run_chosen(
 ) -> int:
     chosen = choose_letters(pipeline.enrichment, options.where, day)
     if options.json and not options.do:
-        priced = tuple(one for of_day in chosen for one in of_day.priced)
-        removed = sum(one.removed for one in chosen)
+        priced = tuple(price for of_day in chosen for price in of_day.priced)
+        removed = sum(day.removed for day in chosen)
         print_json(Price(pipeline.enrichment.name, options.where, priced, removed))
         return RIGHT
     for line in _lines(chosen):
         print(line, file=words(options), flush=True)
-    days = [one for one in chosen if one.keys]
+    days = [day for day in chosen if day.keys]
     if not days and options.json:
         return tell_unchanged(pipeline.enrichment.name, day, NOTHING)
     if not days or not options.do:

@@ -57,9 +57,9 @@ def _run_all(options: argparse.Namespace) -> int:
     for declared in found:
         given_days(options, declared.enrichment)  # refuses a wrong day before the first run
 
-    def run_one(one: Discovered) -> int:
-        print(one.enrichment.name, file=words(options), flush=True)
-        return _run_one(argparse.Namespace(**vars(options) | {"enrichment": one.reference}))
+    def run_one(discovered: Discovered) -> int:
+        print(discovered.enrichment.name, file=words(options), flush=True)
+        return _run_one(argparse.Namespace(**vars(options) | {"enrichment": discovered.reference}))
 
     return run_each(options, found, run_one) if found else WRONG
 

@@ -29,7 +29,7 @@ def run_each(
     Raises:
         DeclarationError: Enrichments read each other's tables in a circle.
     """
-    enrichments = [one.enrichment for one in found]
+    enrichments = [discovered.enrichment for discovered in found]
     failed, status = set[str](), RIGHT
     for declared in upstream_first(found):
         name, upstream = declared.enrichment.name, find_upstream(declared.enrichment, enrichments)

@@ -78,10 +78,10 @@ def _lines(found: Status, *, each_day: bool) -> Iterator[str]:
 
 
 def _work(span: str, work: Sequence[Work]) -> Iterator[str]:
-    if runs := sum(one.runs for one in work):
-        rows, calls = sum(one.rows for one in work), sum(one.calls for one in work)
+    if runs := sum(day.runs for day in work):
+        rows, calls = sum(day.rows for day in work), sum(day.calls for day in work)
         done = (counted(rows, "row"), counted(calls, "call")) if rows or calls else ()
-        figures = (counted(runs, "run"), *done, priced(add_costs(*(one.cost for one in work))))
+        figures = (counted(runs, "run"), *done, priced(add_costs(*(day.cost for day in work))))
         yield f"Runs of {span}: {', '.join(text for text in figures if text)}."
 
 

@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
     day = given_or_last_day(options, enrichment)
     rows = first_rows(preflight(enrichment, day), options.rows)
     of_level = levels(enrichment.lookups)
-    is_late = {one.name: of_level[place] > 0 for place, one in enumerate(enrichment.lookups)}
+    is_late = {lookup.name: of_level[place] > 0 for place, lookup in enumerate(enrichment.lookups)}
     if options.lookup and is_late[options.lookup]:
         raise DeclarationError(
             f"lookup {options.lookup} reads answers of other lookups, which must be asked first. "
@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
     evaluate = partial(evaluate_keys, enrichment, tell=_tell, show_personal=options.show_personal)
     # before the first call
     at_once = [lookup for lookup in lookups if not is_late[lookup.name]]
-    keys = dict(zip([one.name for one in at_once], evaluate(at_once, rows), strict=True))
+    keys = dict(zip([lookup.name for lookup in at_once], evaluate(at_once, rows), strict=True))
     right = True
     for lookup in lookups:
         if is_late[lookup.name]:

@@ -133,7 +133,7 @@ class ItemRequests:
         given = [id_text(self._position.value(answer)) for answer in answers]
         if sorted(given, key=str) != sorted(items.ids):
             shown = one_line(
-                self._masked(", ".join("none" if one is None else one for one in given)), SHOWN
+                self._masked(", ".join("none" if key is None else key for key in given)), SHOWN
             )
             raise Unclear(
                 f"the answers have the positions {shown or 'of no item'} (batch.position); "

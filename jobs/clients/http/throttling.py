@@ -15,10 +15,10 @@ LIMITS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         ("X-RateLimit-Remaining", "RateLimit-Remaining", "X-Rate-Limit-Remaining"),
         ("X-RateLimit-Reset", "RateLimit-Reset", "X-Rate-Limit-Reset"),
     ),
-    *(((f"x-ratelimit-remaining-{one}",), (f"x-ratelimit-reset-{one}",)) for one in PARTS),
+    *(((f"x-ratelimit-remaining-{part}",), (f"x-ratelimit-reset-{part}",)) for part in PARTS),
     *(
-        ((f"anthropic-ratelimit-{one}-remaining",), (f"anthropic-ratelimit-{one}-reset",))
-        for one in PARTS
+        ((f"anthropic-ratelimit-{part}-remaining",), (f"anthropic-ratelimit-{part}-reset",))
+        for part in PARTS
     ),
 )
 # of the header RateLimit, in the forms of two IETF drafts: `"a";r=0;t=30`, and
@@ -60,7 +60,7 @@ def until_reset(
     """Return the seconds until all used-up limits are reset; None if no header tells any."""
     if "limit" not in "".join(headers).lower():  # most answers have no such header
         return None
-    return max((one for one in _resets(headers, now) if one is not None), default=None)
+    return max((reset for reset in _resets(headers, now) if reset is not None), default=None)
 
 
 def _resets(headers: Mapping[str, str], now: Now) -> list[float | None]:

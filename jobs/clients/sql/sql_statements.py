@@ -191,7 +191,7 @@ def quoted_table(lookup: SqlLookup, quote: Callable[[str], str]) -> str:
 def plain(value: Any) -> Any:
     """Return a driver's value as an answer's value. Raises ValueError for an unsupported type."""
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [plain(element) for element in value]
     if value is None or isinstance(value, PLAIN):
         return value
     if isinstance(value, TEXT):

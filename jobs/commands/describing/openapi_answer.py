@@ -90,7 +90,7 @@ class Answer:
 
     @property
     def _is_below_a_key(self) -> bool:
-        return any(one["in"] == "path" for one in self.keys.values())
+        return any(key["in"] == "path" for key in self.keys.values())
 
     def more(self) -> list[str]:
         """Return the conditions under which a list has pages that are not asked.
@@ -100,7 +100,7 @@ class Answer:
         """
         if self.array is None or self.pages or not self.all_items:
             return []
-        parameters = {plain_name(one["name"]) for one in self.operation.parameters}
+        parameters = {plain_name(parameter["name"]) for parameter in self.operation.parameters}
         places = sorted(parameters & (PLACE_PARAMETERS | PAGE_PARAMETERS))
         found = []
         for name, column in self._paging() if self.array != "$" else ():
@@ -130,14 +130,14 @@ class Answer:
         properties = self.operation.answer.get("properties", {}) if self.array is None else {}
         if len(self.keys) != 1:
             return {}
-        ((key, one),) = self.keys.items()
+        ((key, parameter),) = self.keys.items()
         # `id` is the asked object's, unless the path goes on to another
-        is_last = self.operation.path.rstrip("/").endswith(f"{{{one['name']}}}")
+        is_last = self.operation.path.rstrip("/").endswith(f"{{{parameter['name']}}}")
         named = [name for name in properties if plain_name(name) == key and key != "id"]
         if is_last and (key == "id" or key.endswith("_id") or f"{key}s" == self.name):
             named += ["id"] if "id" in properties else []
-        asked = schema_type(self.document.merged(one.get("schema", {})))
-        for name in named if one["in"] == "path" else ():
+        asked = schema_type(self.document.merged(parameter.get("schema", {})))
+        for name in named if parameter["in"] == "path" else ():
             if schema_type(self.document.merged(properties[name])) == asked:
                 return {key: child("$", name)}
         return {}
@@ -171,7 +171,10 @@ class Answer:
             return None
         if self.array == "$":
             return self._pages_by_link() if self._is_below_a_key else None
-        parameters = {plain_name(one["name"]): one["name"] for one in self.operation.parameters}
+        parameters = {
+            plain_name(parameter["name"]): parameter["name"]
+            for parameter in self.operation.parameters
+        }
         taking = next(
             (parameters[name] for name in sorted(PAGE_PARAMETERS & set(parameters))), None
         )
@@ -201,7 +204,7 @@ class Answer:
         """Return the fields of pages of which each begins after the last item of the one before."""
         paging = dict(self._paging())
         taking = next((parameters[name] for name in AFTER if name in parameters), None)
-        more = next((one.path for name, one in paging.items() if name in MORE_PAGES), None)
+        more = next((field.path for name, field in paging.items() if name in MORE_PAGES), None)
         if taking is None or more is None:
             return None
         last = f"{self.array}[-1].id" if "id" in self._items().get("properties", {}) else None

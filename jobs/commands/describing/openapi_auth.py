@@ -40,7 +40,9 @@ def auth_of(
         if kind in ("http", "oauth2", "openIdConnect"):
             return f"Bearer(Env({quoted(prefix + '_TOKEN')}))", _unset(f"{prefix}_TOKEN")
     if ways and all(ways):
-        kinds = ", ".join(f"{one.get('type')} {one.get('in', '')}".rstrip() for one in chain(*ways))
+        kinds = ", ".join(
+            f"{scheme.get('type')} {scheme.get('in', '')}".rstrip() for scheme in chain(*ways)
+        )
         raise DeclarationError(
             f"{operation.name}: its auth ({kinds}) is none that a lookup has. Choose another with "
             "--operation, or write a coroutine that sends it."

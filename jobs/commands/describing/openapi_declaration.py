@@ -104,7 +104,7 @@ def _describe(document: OpenApi, chosen: str | None) -> Described:
 class _Declaration:
     def __init__(self, document: OpenApi, operation: Operation) -> None:
         self.document, self.operation = document, operation
-        static = [one for one in operation.path.split("/") if one and "{" not in one]
+        static = [part for part in operation.path.split("/") if part and "{" not in part]
         name = plain_name(static[-1]) if static else ""
         name = name if re.match("[a-z]", name) else "answer"
         self.name = f"{name}_lookup" if keyword.iskeyword(name) else name
@@ -114,7 +114,7 @@ class _Declaration:
         if self.prefix.partition("_")[0] in READ_BY_OTHERS:
             self.prefix = f"SERVICE_{self.prefix}"
         self.keys = self._named_keys()
-        self.types = {key: self._key_type(one) for key, one in self.keys.items()}
+        self.types = {key: self._key_type(parameter) for key, parameter in self.keys.items()}
         self.answer = Answer(document, operation, self.name, self.keys)
         if not self.answer.columns:
             raise DeclarationError(
@@ -137,7 +137,9 @@ class _Declaration:
     def describe(self, others: list[str]) -> Described:
         auth, variables = auth_of(self.document, self.operation, self.prefix)
         url = absolute(self.document, self.document.address)
-        row = {key: self._example(one, self.types[key]) for key, one in self.keys.items()}
+        row = {
+            key: self._example(parameter, self.types[key]) for key, parameter in self.keys.items()
+        }
         return Described(
             self.name,
             "".join(f"{line}\n" for line in self._lines(auth)),
@@ -200,7 +202,11 @@ class _Declaration:
         if self.answer.left_out:
             text = f"also in an answer: {', '.join(map(quoted, self.answer.left_out))}"
             yield from (f"    # {line}" for line in textwrap.wrap(text, 94))
-        paths = {one.name: one.path for one in self.answer.columns if one.path != f"$.{one.name}"}
+        paths = {
+            column.name: column.path
+            for column in self.answer.columns
+            if column.path != f"$.{column.name}"
+        }
         if paths:
             yield from self._table("paths", paths)
         if sure := [column.name for column in self.answer.columns if column.sure][:1]:
@@ -232,21 +238,27 @@ class _Declaration:
 
     def _request(self) -> str:
         path, query = self.operation.path, []
-        for key, one in self.keys.items():
-            if one["in"] == "path":
-                path = path.replace(f"{{{one['name']}}}", f"{{{key}}}")
-            elif one["in"] == "query":
-                query.append(f"{name_in_query(one)}={{{key}}}")
+        for key, parameter in self.keys.items():
+            if parameter["in"] == "path":
+                path = path.replace(f"{{{parameter['name']}}}", f"{{{key}}}")
+            elif parameter["in"] == "query":
+                query.append(f"{name_in_query(parameter)}={{{key}}}")
         query += [
-            f"{name_in_query(one)}={in_query(find_constant(one))}"
-            for one in self.operation.parameters
-            if one["in"] == "query" and one.get("required") and find_constant(one) is not None
+            f"{name_in_query(parameter)}={in_query(find_constant(parameter))}"
+            for parameter in self.operation.parameters
+            if parameter["in"] == "query"
+            and parameter.get("required")
+            and find_constant(parameter) is not None
         ]
         return f"{self.operation.method} {path}{'?' if query else ''}{'&'.join(query)}"
 
     def _body(self) -> dict[str, str]:
         """Return the body's fields as code: its keys, and those that are the same for each."""
-        of_keys = {one["name"]: key for key, one in self.keys.items() if one["in"] == "body"}
+        of_keys = {
+            parameter["name"]: key
+            for key, parameter in self.keys.items()
+            if parameter["in"] == "body"
+        }
         fields = {}
         for parameter in self.operation.parameters:
             if parameter["in"] == "body" and (
@@ -260,13 +272,15 @@ class _Declaration:
 
     def _headers(self) -> dict[str, str]:
         needed = [
-            one
-            for one in self.operation.parameters
-            if one["in"] == "header" and one.get("required")
+            parameter
+            for parameter in self.operation.parameters
+            if parameter["in"] == "header" and parameter.get("required")
         ]
         known = {
-            one["name"]: one.get("example") if (value := find_constant(one)) is None else value
-            for one in needed
+            parameter["name"]: parameter.get("example")
+            if (value := find_constant(parameter)) is None
+            else value
+            for parameter in needed
         }
         return {
             name: as_text(value)
@@ -292,7 +306,7 @@ class _Declaration:
             *schema.get("enum", ()),
             EXAMPLES.get(column_type(schema, schema_type(schema)), parameter["name"]),
         ]
-        value = next(one for one in given if one is not None)
+        value = next(example for example in given if example is not None)
         if kind == "STRING":
             return as_text(value)
         try:

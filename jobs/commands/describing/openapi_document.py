@@ -44,9 +44,17 @@ class Operation:
     @property
     def asked_for(self) -> list[Mapping[str, Any]]:
         """The parameters that become keys: required ones of path and query, else the first."""
-        sent = [one for one in self.parameters if one["in"] in ("path", "query", "body")]
-        required = [one for one in sent if one.get("required") and find_constant(one) is None]
-        return required or [one for one in sent if find_constant(one) is None][:1]
+        sent = [
+            parameter
+            for parameter in self.parameters
+            if parameter["in"] in ("path", "query", "body")
+        ]
+        required = [
+            parameter
+            for parameter in sent
+            if parameter.get("required") and find_constant(parameter) is None
+        ]
+        return required or [parameter for parameter in sent if find_constant(parameter) is None][:1]
 
 
 class OpenApi:
@@ -113,7 +121,7 @@ class OpenApi:
             for method in ("get", "post"):
                 operation = self._operation(method.upper(), path, item.get(method), item)
                 asked = operation.asked_for if operation else []
-                in_path = {one["name"] for one in asked if one["in"] == "path"}
+                in_path = {parameter["name"] for parameter in asked if parameter["in"] == "path"}
                 if operation and asked and in_path == set(re.findall(r"\{([^}]*)\}", path)):
                     yield operation
 
@@ -126,14 +134,17 @@ class OpenApi:
         if answer is None or body is None or declared.get("deprecated"):
             return None
         both = [*declared.get("parameters", ()), *item.get("parameters", ())]
-        found = {(one["name"], one["in"]): one for one in map(self.resolve, reversed(both))}
+        found = {
+            (parameter["name"], parameter["in"]): parameter
+            for parameter in map(self.resolve, reversed(both))
+        }
         parameters = [*reversed(found.values()), *body]
         return Operation(method, path, declared, parameters, answer, has_link)
 
     def _body(self, declared: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
         """Return the fields of a JSON body; None for a body that no row of plain values fills."""
         given = self.resolve(declared.get("requestBody", {})).get("content", {})
-        schemas = [one.get("schema", {}) for kind, one in given.items() if "json" in kind]
+        schemas = [media.get("schema", {}) for kind, media in given.items() if "json" in kind]
         whole = self.merged(schemas[0]) if schemas else {}
         found: list[Mapping[str, Any]] = []
         for name, value in whole.get("properties", {}).items():
@@ -151,7 +162,7 @@ class OpenApi:
         asked = operation.asked_for
         return (
             operation.method != "GET",
-            not any(one["in"] == "path" for one in asked),
+            not any(parameter["in"] == "path" for parameter in asked),
             "properties" not in operation.answer,
             len(asked),
         )
@@ -176,8 +187,8 @@ class OpenApi:
             name: value for name, value in schema.items() if name not in ("allOf", "properties")
         }
         properties = dict(schema.get("properties", {}))
-        choices = [one for kind in ("oneOf", "anyOf") for one in schema.get(kind, ())]
-        real = [one for one in choices if self.resolve(one).get("type") != "null"]
+        choices = [choice for kind in ("oneOf", "anyOf") for choice in schema.get(kind, ())]
+        real = [choice for choice in choices if self.resolve(choice).get("type") != "null"]
         for part in [*schema.get("allOf", ()), *real[:1]]:
             known = self.merged(part)
             properties = known.pop("properties", {}) | properties

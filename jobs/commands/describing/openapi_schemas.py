@@ -17,12 +17,12 @@ def child(path: str, name: str) -> str:
 
 def schema_type(schema: Mapping[str, Any]) -> str:
     kind = schema.get("type", "")
-    return next((one for one in kind if one != "null"), "") if isinstance(kind, list) else kind
+    return next((name for name in kind if name != "null"), "") if isinstance(kind, list) else kind
 
 
 def may_be_null(schema: Mapping[str, Any]) -> bool:
     choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
-    nulls = [one for one in choices if one.get("type") == "null"]
+    nulls = [choice for choice in choices if choice.get("type") == "null"]
     return bool(schema.get("nullable") or "null" in schema.get("type", "") or nulls)
 
 

@@ -41,7 +41,7 @@ def in_query(value: Any) -> str:
 def in_template(value: Any) -> str:
     """Return the code of a JSON value that a body has as it stands."""
     if isinstance(value, dict):
-        fields = (f"{in_template(name)}: {in_template(one)}" for name, one in value.items())
+        fields = (f"{in_template(name)}: {in_template(inner)}" for name, inner in value.items())
         return f"{{{', '.join(fields)}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(in_template, value))}]"

@@ -56,7 +56,7 @@ def find_versions(
     if table is None or not published:
         raise DeclarationError(f"{enrichment.name}: {day} is not published: nothing to compare.")
     to = _find(enrichment, table, day, last or str(published[-1]), "--to")
-    before = [one for one in published if to.version is None or one < to.version]
+    before = [version for version in published if to.version is None or version < to.version]
     if first is None and not before:
         raise DeclarationError(
             f"{enrichment.name}: {day} was published once, as version {published[0]}; name another "
@@ -91,9 +91,9 @@ def _find(
     if named.isdigit() and len(named) < DIGITS:
         return _read_version(enrichment, table, day, int(named), option)
     records = run_records.load(enrichment.name, day)
-    found = [one for one in records if one.facts.run_id.startswith(named)]
+    found = [record for record in records if record.facts.run_id.startswith(named)]
     if len(found) != 1:
-        runs = [one.facts.run_id for one in records]
+        runs = [record.facts.run_id for record in records]
         raise DeclarationError(
             f"{option} {named}: it must be a version of the table, or begin the id of one run of "
             f"{day} that wrote files. They are: {listed(runs, 10) or 'none'}."

@@ -215,7 +215,11 @@ class _ComparedRows:
 
     def __init__(self, enrichment: Enrichment, before: DayVersion, after: DayVersion) -> None:
         self.hidden = enrichment.personal_columns.union(  # also of lookups that are gone
-            *(one.record.facts.declared.personal for one in (before, after) if one.record)
+            *(
+                version.record.facts.declared.personal
+                for version in (before, after)
+                if version.record
+            )
         )
         self.before, self.after = _Rows(before), _Rows(after)
         self.columns = [name for name in self.after.names if name in self.before]
@@ -317,7 +321,11 @@ def _side(enrichment: Enrichment, version: DayVersion, rows: _Rows) -> Side:
         run_id=version.run_id,
         rows=rows.count,
         outcomes={lookup: dict(counts) for lookup, counts in outcomes.items()},
-        checks={} if record is None else {one.check: one.status for one in record.verdicts},
+        checks={}
+        if record is None
+        else {verdict.check: verdict.status for verdict in record.verdicts},
         calls=None if record is None else record.figures.calls,
-        cost={} if record is None else {one: f"{it:f}" for one, it in record.figures.cost.items()},
+        cost={}
+        if record is None
+        else {currency: f"{it:f}" for currency, it in record.figures.cost.items()},
     )

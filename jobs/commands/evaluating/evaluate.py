@@ -102,8 +102,8 @@ def evaluate(
     for candidate in declared:
         check_rows(rows, candidate)
     sides = [
-        _ask(one, name, variant, rows, report)
-        for one, (name, variant) in zip(declared, variants, strict=True)
+        _ask(changed, name, variant, rows, report)
+        for changed, (name, variant) in zip(declared, variants, strict=True)
     ]
     of_both = [{column.name for column in variant.columns} for _, variant in variants]
     columns = tuple(
@@ -159,7 +159,8 @@ class _Side:
         """Return outcome and answer of each row."""
         rows, lookup = self.asked.rows, self.lookup
         written = {
-            one.name: own.name for one, own in zip(lookup.columns, lookup.written, strict=True)
+            column.name: own.name
+            for column, own in zip(lookup.columns, lookup.written, strict=True)
         }
         names = (schema.status(lookup.name), *(written[name] for name in columns))
         return list(zip(*[readable_values(rows[name]) for name in names], strict=True))
@@ -220,10 +221,10 @@ class _Side:
 def _declared_with(enrichment: Enrichment, variant: Lookup) -> Enrichment:
     """Return the enrichment with the variant, and of other lookups only those that it reads."""
     declared = replace(enrichment, lookups=with_variant(enrichment.lookups, variant), budget=())
-    place = [one.name for one in declared.lookups].index(variant.name)
+    place = [lookup.name for lookup in declared.lookups].index(variant.name)
     lookups = with_lookups_read(declared.lookups, place)
     # a budget is refused where nothing has a price
-    budget = enrichment.budget if any(one.prices for one in lookups) else ()
+    budget = enrichment.budget if any(lookup.prices for lookup in lookups) else ()
     return replace(declared, lookups=lookups, budget=budget)
 
 
@@ -237,7 +238,7 @@ def _ask(
     audit = [column(variant.name) for column in (
         schema.status, schema.attempts, schema.latency_ms, schema.key,
     )]  # fmt: skip
-    (lookup,) = (one for one in declared.lookups if one.name == variant.name)
+    (lookup,) = (candidate for candidate in declared.lookups if candidate.name == variant.name)
     if lookup.choice is not None:  # readers do not see a vendor's columns
         audit += [column.name for column in lookup.written]
     asked = ask_rows(rows, declared, audit, lambda event: report(name, event))

@@ -142,9 +142,13 @@ def explain(
 def _chosen(enrichment: Enrichment, column: str | None) -> Sequence[Lookup]:
     if column is None:
         return enrichment.lookups
-    found = [one for one in enrichment.lookups if column.lower() in map(str.lower, _columns(one))]
+    found = [
+        lookup
+        for lookup in enrichment.lookups
+        if column.lower() in map(str.lower, _columns(lookup))
+    ]
     if not found:
-        made = [name for one in enrichment.lookups for name, _ in one.facts().returns]
+        made = [name for lookup in enrichment.lookups for name, _ in lookup.facts().returns]
         raise DeclarationError(
             f"--column {column}: no lookup of {enrichment.name} makes it."
             f"{did_you_mean(column, made)} They make: "
@@ -186,7 +190,7 @@ def _explained(
         lookup=name,
         kind=lookup.kind,
         service=lookup.service_name,
-        columns={one: shown_json(row.get(one)) if shows else HIDDEN for one in columns},
+        columns={column: shown_json(row.get(column)) if shows else HIDDEN for column in columns},
         outcome=row.get(schema.status(name)),
         source=source,
         error=row.get(schema.error(name)) if shows else None,
@@ -226,7 +230,7 @@ def _find_answer(
     if text is None:  # without a call, the file has null keys
         return None, NO_KEY if lookup.when is None else NOT_ASKED
     is_replaced = False
-    earlier = (one for one in versions(folder) if one.fingerprint != folder.fingerprint)
+    earlier = (version for version in versions(folder) if version.fingerprint != folder.fingerprint)
     for version in chain([folder], earlier):
         records = records_of(version, [text]).to_pylist()
         answers = [record for record in records if record["outcome"] in ANSWERS]
@@ -263,7 +267,7 @@ def _others(
 ) -> tuple[int, list[dict[str, Any]]]:
     """Return how many other rows of the day have the row's answer, and the first of them."""
     identity = [*enrichment.input.row_id] or list(schema.SOURCE_IDENTITY)
-    own = [name for one in identity if (name := row.column(one)) is not None]
+    own = [name for column in identity if (name := row.column(column)) is not None]
     at = row.get(schema.published_answered_at(lookup.name))
     is_hidden, count, rows = enrichment.has_personal_key(lookup), 0, list[dict[str, Any]]()
     if text is None or at is None:

@@ -68,14 +68,16 @@ def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None)
         newest = f"the newest day with rows is {max(days)}" if days else "no day has rows"
         raise DeclarationError(f"{enrichment.name}: no row of {day} is published; {newest}.")
     searched = [day] if day is not None else sorted(days, reverse=True)
-    _require_columns(enrichment, (file for one in searched for file in days[one]), wanted)
-    for one in searched:
-        found = [(file, row) for file in days[one] for row in _places(file, wanted)]
+    _require_columns(
+        enrichment, (file for candidate in searched for file in days[candidate]), wanted
+    )
+    for candidate in searched:
+        found = [(file, row) for file in days[candidate] for row in _places(file, wanted)]
         if len(found) > 1:
             row_id = listed(enrichment.input.row_id) or schema.SOURCE_ROW
             raise DeclarationError(
-                f"--row {_shown(wanted)}: {len(found):,} rows of {one} have these values; name one "
-                f"row, by {row_id}."
+                f"--row {_shown(wanted)}: {len(found):,} rows of {candidate} have these values; "
+                f"name one row, by {row_id}."
             )
         if found:
             file, place = found[0]
@@ -83,7 +85,7 @@ def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None)
             for name, number in zip(PLACE[1:], place[1:], strict=True):
                 is_row &= pc.equal(pc.field(name), pc.scalar(number))
             (values,) = readable_rows(_read(file, is_row, None))
-            return PublishedRow(one, file, tuple(days[one]), values)
+            return PublishedRow(candidate, file, tuple(days[candidate]), values)
     where = day or counted(len(days), "published day")
     raise DeclarationError(f"--row {_shown(wanted)}: no row of {where} has these values.")
 
@@ -130,7 +132,7 @@ def _require_columns(
         if own and name.lower() not in own:
             audit = (schema.audit_columns(lookup.name) for lookup in enrichment.lookups)
             of_run = {*schema.ROW_COLUMNS}.union(*audit)
-            shown = [one for one in own.values() if one not in of_run]
+            shown = [column for column in own.values() if column not in of_run]
             raise DeclarationError(
                 f"--row {name}={text}: {enrichment.name} has no column {name!r}."
                 f"{did_you_mean(name, own.values())} It has: {listed(shown, 20)}."
@@ -150,8 +152,8 @@ def _places(file: str, wanted: Mapping[str, str]) -> Iterator[tuple[int, ...]]:
             return
         chosen.append(pc.equal(pc.field(field.name), _typed(name, text, field.type)))
     filters = chosen[0]
-    for one in chosen[1:]:
-        filters &= one
+    for condition in chosen[1:]:
+        filters &= condition
     if PLACE[0] not in read_schema(file).names:
         if _read(file, filters, [field.name for field in fields.values()][:1]).num_rows:
             raise DeclarationError(

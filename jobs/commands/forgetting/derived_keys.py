@@ -61,7 +61,7 @@ def forget_derived(
             erased = keys if is_reader else replace(keys, texts=())
             texts = texts - _of_rows(enrichment, erased, kept.lookup, forgotten=False)
         if texts:
-            files += sum(forget(one, texts).files for one in {folder, *versions(folder)})
+            files += sum(forget(version, texts).files for version in {folder, *versions(folder)})
     return files
 
 
@@ -74,7 +74,7 @@ def _dependents(enrichment: Enrichment, name: str) -> list[Lookup]:
         before = enrichment.lookups[:place]
         below = lookups_below([*before, replace(lookup, when=None)], place)
         names = {before[other].name for other in below}
-        names |= {one.name for one in before if one.choice == lookup.choice is not None}
+        names |= {earlier.name for earlier in before if earlier.choice == lookup.choice is not None}
         if name in names:
             found.append(lookup)
     return found
@@ -110,7 +110,7 @@ def _texts(made: pa.Array, lookup: Lookup) -> set[str]:
 
 def _of_answers(enrichment: Enrichment, keys: KeysOf) -> dict[str, set[str]]:
     """Return by lookup the keys that the stored answers to forgotten keys make, at any level."""
-    first = next(one for one in enrichment.lookups if one.name == keys.lookup)
+    first = next(lookup for lookup in enrichment.lookups if lookup.name == keys.lookup)
     rows = [answer for _, answer in _stored(enrichment, first, keys.texts)]
     fields = _fields(first)
     found = {}

@@ -232,12 +232,12 @@ def _forget_rows(
         for summary in enrichment.summaries:
             summarize(enrichment, summary, day)
     delete_what_crashes_left(enrichment)
-    removed = [one.removed for one in vacuum(enrichment, older_than=KEEP_NOTHING)]
+    removed = [vacuumed.removed for vacuumed in vacuum(enrichment, older_than=KEEP_NOTHING)]
     render_report(quality, enrichment.name, enrichment.output.path)
     run_records.remove(enrichment.name, enrichment.output.path, _unfinished_days_file(enrichment))
-    old = sum(one.old for one in removed)
+    old = sum(count.old for count in removed)
     return Table(
-        enrichment.name, rows, tuple(days), old, sum(one.runs for one in removed), cleaned, logs
+        enrichment.name, rows, tuple(days), old, sum(count.runs for count in removed), cleaned, logs
     )
 
 

@@ -75,7 +75,8 @@ def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) ->
         if not asked.may_be_named(record.facts.day, record.facts.run_id):
             continue
         verdicts = tuple(
-            dataclasses.replace(one, evidence=(), sentence=FORGOTTEN) for one in record.verdicts
+            dataclasses.replace(verdict, evidence=(), sentence=FORGOTTEN)
+            for verdict in record.verdicts
         )
         new = dataclasses.replace(record, verdicts=verdicts, reason=record.reason and FORGOTTEN)
         if new != record:

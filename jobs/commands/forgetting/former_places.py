@@ -20,12 +20,12 @@ def former_places(lookup: str, readers: Iterable[Enrichment]) -> tuple[str, ...]
         lookup: Its name.
         readers: The enrichments that have it now; their places are left out.
     """
-    declared = {place for one in readers for _, place in _places(one.facts(), lookup)}
+    declared = {place for reader in readers for _, place in _places(reader.facts(), lookup)}
     found: dict[str, str] = {}
     for folder in sorted(run_records.ROOT.glob("*/")):
         for record in run_records.load(folder.name):
             facts = record.facts.declared
-            if any(one.name == lookup for one in facts.lookups):
+            if any(former.name == lookup for former in facts.lookups):
                 found |= {place: what for what, place in _places(facts, lookup)}
     return tuple(
         f"the {what} {place}"

@@ -165,8 +165,8 @@ class _Run:
         usage = metered(Path(self.meters.folder))
         priced = [lookup for lookup in self.enrichment.facts().lookups if lookup.prices]
         return {
-            one.name: Decimal(run_bills.billed(one, usage.get(one.name, Counter())).cost)
-            for one in priced
+            lookup.name: Decimal(run_bills.billed(lookup, usage.get(lookup.name, Counter())).cost)
+            for lookup in priced
         }
 
 

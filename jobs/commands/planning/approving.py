@@ -65,11 +65,11 @@ def price_plan(
     asked = []
     if where:
         for chosen in choose_letters(enrichment, where, day):
-            asked += [(one.lookup, one.calls, one.cost) for one in chosen.priced]
+            asked += [(price.lookup, price.calls, price.cost) for price in chosen.priced]
     else:
         asked += [
-            (one.name, one.calls + one.unknown, one.cost_at_most or one.cost)
-            for one in plan(enrichment, [day]).lookups
+            (lookup.name, lookup.calls + lookup.unknown, lookup.cost_at_most or lookup.cost)
+            for lookup in plan(enrichment, [day]).lookups
         ]
     if max_cost is None:
         price = _price(enrichment, asked)

@@ -56,7 +56,7 @@ def first_rows(day: InputDay, count: int) -> pa.Table:
     found: list[pa.RecordBatch] = []
     for batch in row_batches(day, count):
         found.append(batch)
-        if sum(one.num_rows for one in found) >= count:
+        if sum(batch.num_rows for batch in found) >= count:
             break
     return pa.Table.from_batches(found, day.schema).slice(0, count)
 

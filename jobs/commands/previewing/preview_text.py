@@ -125,7 +125,7 @@ def summary(lookup: Lookup, rows: Iterable[PreviewRow]) -> str:
     doubt = "; is the address right, and the request?" if outcomes.keys() == {"miss"} else ""
     answers = [row.answer for row in rows if row.status == "ok"]
     names = answers[0] if answers else ()
-    if empty := [name for name in names if all(one[name] is None for one in answers)]:
+    if empty := [name for name in names if all(answer[name] is None for answer in answers)]:
         doubt = f"; null in every answer: {', '.join(empty)}; is the path right?"
     pages = lookup.pages if isinstance(lookup, HttpLookup) else None
     requests = [len(row.exchanges or ()) for row in rows if row.status == "ok"]

@@ -44,8 +44,8 @@ class Condition:
         with self._tables:
             self._tables.execute("DELETE FROM answer")
             self._tables.execute("DELETE FROM stored")
-            self._insert("answer", len(self._columns), [self._mapped(one) for one in answers])
-            self._insert("stored", len(STORED), [_stored(one) for one in answers])
+            self._insert("answer", len(self._columns), [self._mapped(answer) for answer in answers])
+            self._insert("stored", len(STORED), [_stored(answer) for answer in answers])
         try:
             true = {number for (number,) in self._tables.execute(self._query)}
         except (sqlite3.Error, sqlite3.Warning) as error:
@@ -81,10 +81,10 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _stored(one: StoredAnswer) -> tuple[Any, ...]:
-    at = dt.datetime.fromtimestamp(one.answered_at / 1e6, dt.UTC)
-    response = None if one.response is None else one.response.decode()
-    return one.key, one.outcome, response, f"{at:%Y-%m-%d %H:%M:%S}", one.run_id
+def _stored(answer: StoredAnswer) -> tuple[Any, ...]:
+    at = dt.datetime.fromtimestamp(answer.answered_at / 1e6, dt.UTC)
+    response = None if answer.response is None else answer.response.decode()
+    return answer.key, answer.outcome, response, f"{at:%Y-%m-%d %H:%M:%S}", answer.run_id
 
 
 def _plain(value: Any) -> Any:

@@ -75,7 +75,7 @@ def find_dead_letters(
     """
     name, output = enrichment.name, enrichment.output.path
     run_records.fetch(name, output)
-    records = [one for one in run_records.load(name, day) if one.state != "written"]
+    records = [record for record in run_records.load(name, day) if record.state != "written"]
     last = {record.facts.day: record for record in records}
     if day is not None and not last:
         raise DeclarationError(
@@ -83,7 +83,9 @@ def find_dead_letters(
         )
     found = []
     # rows of several batches of a stream have letters of several runs
-    has_letters = any(one.state != "held back" and one.dead_letters for one in last.values())
+    has_letters = any(
+        record.state != "held back" and record.dead_letters for record in last.values()
+    )
     published, unknown = runs_in_table(enrichment) if has_letters else (set(), set())
     for of, record in last.items():
         rows: list[dict[str, Any]] = []
@@ -114,7 +116,7 @@ def reason(letter: Mapping[str, Any]) -> str:
     status = http_status(error)
     text = error[len(status) :]
     parts = json.loads(letter["_key"]) if letter["_key"] else []
-    for part in sorted((one for one in parts if isinstance(one, str)), key=len, reverse=True):
+    for part in sorted((part for part in parts if isinstance(part, str)), key=len, reverse=True):
         text = text.replace(part, "<key>") if len(part) >= SHORTEST else text
     return status + WITH_DIGIT.sub("#", text)
 
@@ -173,11 +175,13 @@ def shown_letter(enrichment: Enrichment, letter: Mapping[str, Any]) -> dict[str,
 
 def _stored_answer(enrichment: Enrichment, letter: Mapping[str, Any]) -> str | None:
     """Return the newest raw answer that the ledger has for the key of a letter."""
-    lookup = next((one for one in enrichment.lookups if one.name == letter["_lookup"]), None)
+    lookup = next(
+        (declared for declared in enrichment.lookups if declared.name == letter["_lookup"]), None
+    )
     folder = None if lookup is None else declared_folder(enrichment, lookup)
     if lookup is None or folder is None or not letter["_key"]:
         return None
     if _is_personal(enrichment, letter):
         return None
     records = records_of(folder, [letter["_key"]]).to_pylist()
-    return next((one["response"] for one in reversed(records) if one["response"]), None)
+    return next((record["response"] for record in reversed(records) if record["response"]), None)

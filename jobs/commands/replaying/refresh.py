@@ -96,7 +96,7 @@ def _candidates(folder: LedgerFolder, condition: Condition, since: int, until: i
     """Return the keys with any record of this time that meets the condition."""
 
     def read(there: Contents) -> set[str]:
-        tables = (_between(_keep_outcomes(one), since, until) for one in _tables(folder, there))
+        tables = (_between(_keep_outcomes(table), since, until) for table in _tables(folder, there))
         slices = (
             table.slice(start, ROWS_AT_ONCE)
             for table in tables
@@ -124,11 +124,13 @@ def _keys_that_meet(condition: Condition, records: pa.Table) -> list[str]:
     with another outcome, because a mark has no answer that could be wrong.
     """
     answers = as_answers(records)
-    met = [one for one, true in zip(answers, condition.holds_for(answers), strict=True) if true]
-    marks = [one for one in met if one.outcome == MARK]
-    anyway = condition.holds_for([one._replace(outcome="") for one in marks])  # type: ignore[arg-type]
-    useless = {one for one, true in zip(marks, anyway, strict=True) if true}
-    return [one.key for one in met if one not in useless]
+    met = [
+        answer for answer, true in zip(answers, condition.holds_for(answers), strict=True) if true
+    ]
+    marks = [mark for mark in met if mark.outcome == MARK]
+    anyway = condition.holds_for([mark._replace(outcome="") for mark in marks])  # type: ignore[arg-type]
+    useless = {mark for mark, true in zip(marks, anyway, strict=True) if true}
+    return [mark.key for mark in met if mark not in useless]
 
 
 def _tables(folder: LedgerFolder, there: Contents) -> Iterator[pa.Table]:

@@ -143,19 +143,19 @@ def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
 
 def _asked_otherwise(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> str:
     """Return a clause if the lookup is new since the run, or has other keys; else empty."""
-    if all(one.name != lookup.name for one in run.facts.declared.lookups):
+    if all(declared.name != lookup.name for declared in run.facts.declared.lookups):
         return "it is new since then"
     before, now = run.facts.declared.fields, enrichment.facts().fields
     made_of = [f"lookups.{lookup.name}.keys.{part}" for part in lookup.keys]
-    changed = any(before.get(one, now.get(one)) != now.get(one) for one in made_of)
+    changed = any(before.get(name, now.get(name)) != now.get(name) for name in made_of)
     condition = f"lookups.{lookup.name}.when"
     if changed or before.get(condition) != now.get(condition):
         return "its keys have changed since then"
     lookups = list(enrichment.lookups)
-    names = [one.name for one in lookups]
+    names = [declared.name for declared in lookups]
     for place in lookups_read(lookups, names.index(lookup.name)):
         below = [f"lookups.{names[place]}.{field}" for field in MAPPING]
-        if any(_under(one, before) != _under(one, now) for one in below):
+        if any(_under(name, before) != _under(name, now) for name in below):
             return f"its keys are made of answers of {names[place]}, which are mapped otherwise now"
     return ""
 
@@ -232,9 +232,10 @@ def failed_answers(
             yield (
                 kept,
                 [
-                    one.key
-                    for one in stored
-                    if _makes_a_letter(one, kept.lookup, caller) and not asked_again.includes(one)
+                    answer.key
+                    for answer in stored
+                    if _makes_a_letter(answer, kept.lookup, caller)
+                    and not asked_again.includes(answer)
                 ],
             )
 

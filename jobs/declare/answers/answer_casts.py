@@ -75,7 +75,7 @@ def cast_to(kind: pa.DataType) -> Cast:
     if pa.types.is_list(kind):
         return _list_cast(cast_to(kind.value_type))
     if pa.types.is_struct(kind):
-        return _struct_cast({one.name: cast_to(one.type) for one in kind})
+        return _struct_cast({field.name: cast_to(field.type) for field in kind})
     return _SIMPLE[kind]
 
 

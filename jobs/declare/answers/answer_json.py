@@ -113,7 +113,7 @@ def _written(answer: Any) -> bytes:
             else:
                 inner += (_Written(comma), item)
         left.append((_Written([closing]), level))
-        left.extend((one, level + 1) for one in reversed(inner))
+        left.extend((element, level + 1) for element in reversed(inner))
     return bytes(text)
 
 

@@ -23,16 +23,20 @@ class Conditions:
         """Raise DeclarationError for a value that is neither a status nor a condition."""
         self.statuses: set[int] = set()
         self._filters = []
-        for one in declared:
-            if isinstance(one, str):
-                self._filters.append(_filter(where, one))
-            elif isinstance(one, bool) or not isinstance(one, int) or not 100 <= one <= 599:
+        for condition in declared:
+            if isinstance(condition, str):
+                self._filters.append(_filter(where, condition))
+            elif (
+                isinstance(condition, bool)
+                or not isinstance(condition, int)
+                or not 100 <= condition <= 599
+            ):
                 raise DeclarationError(
-                    f"{where}: {one!r} is neither an HTTP status nor a condition; write 404, or "
-                    "\"$.status == 'NONE'\"."
+                    f"{where}: {condition!r} is neither an HTTP status nor a condition; write 404, "
+                    "or \"$.status == 'NONE'\"."
                 )
             else:
-                self.statuses.add(one)
+                self.statuses.add(condition)
         self.read_answers = bool(self._filters)
 
     def hold_for(self, answer: Any) -> bool:
@@ -54,7 +58,7 @@ def _filter(where: str, text: str) -> FilterExpression:
         path = STRICT.compile(f"$[?{text}]")
     except NOT_COMPILED as error:
         raise DeclarationError(f"{where}: {text!r} is not a condition; {cure}") from error
-    match [one for segment in getattr(path, "segments", ()) for one in segment.selectors]:
+    match [selector for segment in getattr(path, "segments", ()) for selector in segment.selectors]:
         case [Filter(expression=expression)]:
             return expression
     raise DeclarationError(f"{where}: {text!r} is more than one condition; {cure}")

@@ -48,7 +48,7 @@ class UsageReader:
         has_number = not self._paths
         for unit, terms in self._paths.items():
             try:
-                numbers = [_number(answer, one) for one in terms]
+                numbers = [_number(answer, term) for term in terms]
             except (TypeError, ValueError, LookupError):
                 return None
             first, *less = (number or 0 for number in numbers)
@@ -95,7 +95,7 @@ def _terms(name: str, text: str) -> list[tuple[str | int, ...]]:
         raise DeclarationError(
             f"{where}: {text!r} may match several values; name one, such as $.usage.total_tokens."
         )
-    return [tuple(one) for one in steps if one is not None]
+    return [tuple(step) for step in steps if step is not None]
 
 
 def _number(answer: Any, steps: tuple[str | int, ...]) -> int | None:

@@ -84,7 +84,9 @@ def _reason(error: Exception | SystemExit) -> str:
 
 def discover(package: str) -> list[Discovered]:
     """Return every enrichment of a package in its modules' order. Raises DeclarationError."""
-    return _once(one for module in list_modules(package) for one in declared_in(module))
+    return _once(
+        discovered for module in list_modules(package) for discovered in declared_in(module)
+    )
 
 
 def discover_named(package: str, name: str) -> Discovered:
@@ -99,26 +101,26 @@ def discover_named(package: str, name: str) -> Discovered:
     """
     if ":" in name:
         return Discovered(name, load(name))
-    every = [one for module in list_modules(package) for one in declared_in(module)]
-    found = _once(one for one in every if name in one.names)
+    every = [discovered for module in list_modules(package) for discovered in declared_in(module)]
+    found = _once(discovered for discovered in every if name in discovered.names)
     # the enrichment's name takes precedence over the name of a file or a variable
-    found = [one for one in found if one.enrichment.name == name] or found
+    found = [discovered for discovered in found if discovered.enrichment.name == name] or found
     if len(found) == 1:
         return found[0]
     if found:
-        references = ", ".join(sorted(one.reference for one in found))
+        references = ", ".join(sorted(discovered.reference for discovered in found))
         raise DeclarationError(f"{name!r} names several enrichments; write one of: {references}.")
-    known = ", ".join(sorted({one.enrichment.name for one in every}))
+    known = ", ".join(sorted({discovered.enrichment.name for discovered in every}))
     there = f"There are: {known}." if known else f"{package} has none."
-    close = did_you_mean(name, (known for one in every for known in one.names))
+    close = did_you_mean(name, (known for discovered in every for known in discovered.names))
     raise DeclarationError(f"no enrichment is named {name!r}.{close} {there}")
 
 
-def beside(one: Discovered) -> list[Discovered]:
+def beside(discovered: Discovered) -> list[Discovered]:
     """Return the other enrichments of its package, without modules that cannot be loaded."""
-    package = one.reference.partition(":")[0].rpartition(".")[0]
+    package = discovered.reference.partition(":")[0].rpartition(".")[0]
     loaded = discover_loadable(package) if package else ()
-    return [other for other in loaded if other.enrichment is not one.enrichment]
+    return [other for other in loaded if other.enrichment is not discovered.enrichment]
 
 
 def discover_loadable(package: str) -> list[Discovered]:

@@ -42,18 +42,20 @@ def read_enrichment(plain: Mapping[str, Any]) -> Enrichment:
 
 
 def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a branch per kind of value
-    members = [one for one in union_members(kind) if one is not types.NoneType]
-    if value is None or any(value in typing.get_args(one) for one in members if _is_literal(one)):
+    members = [member for member in union_members(kind) if member is not types.NoneType]
+    if value is None or any(
+        value in typing.get_args(member) for member in members if _is_literal(member)
+    ):
         return value
     if Env in members and isinstance(value, Mapping) and set(value) == {"env"}:
         return Env(value["env"])
     if kind is Lookup:
         return _read_lookup(value, where)
-    classes = [one for one in members if _is_declared_class(one)]
+    classes = [member for member in members if _is_declared_class(member)]
     if classes and isinstance(value, Mapping):
         if len(classes) == 1:
             return _made(value, classes[0], where)
-        named = {_key(one): one for one in classes}
+        named = {_key(member): member for member in classes}
         name, inner = _only(value, named, where)
         return _made(inner, named[name], f"{where}.{name}")
     if dt.timedelta in members:
@@ -65,8 +67,8 @@ def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a
         return _seconds(value, where) if OF_SECONDS.search(where) else _share(value, where)
     if str in members and isinstance(value, dt.date):
         return value.isoformat()  # YAML reads 2026-12-01 as a date
-    for one in members:
-        origin, arguments = typing.get_origin(one), typing.get_args(one)
+    for member in members:
+        origin, arguments = typing.get_origin(member), typing.get_args(member)
         if origin is Mapping and isinstance(value, Mapping):
             return {
                 name: _read(inner, arguments[1], f"{where}.{name}") for name, inner in value.items()
@@ -86,7 +88,9 @@ def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a
 def _read_lookup(value: Any, where: str) -> Lookup:
     if not isinstance(value, Mapping):
         raise DeclarationError(f"{where} is {value!r}; it must be {{name: ..., http: {{...}}}}.")
-    name, inner = _only({key: one for key, one in value.items() if key != "name"}, LOOKUPS, where)
+    name, inner = _only(
+        {key: member for key, member in value.items() if key != "name"}, LOOKUPS, where
+    )
     if "name" in value and "name" in inner:
         raise DeclarationError(
             f"{where}: name is {value['name']!r}, and {name}.name {inner['name']!r}; leave one out."

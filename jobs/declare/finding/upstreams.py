@@ -46,8 +46,12 @@ def find_downstream(
     """Return the enrichments that read these tables, or tables made of them; without themselves."""
     found = list(published)
     for upstream in found:  # which grows meanwhile
-        known = {one.name for one in found}
-        found += [one for one in others if one.name not in known and find_upstream(one, [upstream])]
+        known = {enrichment.name for enrichment in found}
+        found += [
+            other
+            for other in others
+            if other.name not in known and find_upstream(other, [upstream])
+        ]
     return found[len(published) :]
 
 
@@ -57,10 +61,10 @@ def upstream_first(found: Sequence[Discovered]) -> list[Discovered]:
     Raises:
         DeclarationError: Enrichments read each other's tables in a circle.
     """
-    enrichments = [one.enrichment for one in found]
+    enrichments = [discovered.enrichment for discovered in found]
     order = graphlib.TopologicalSorter[int]()
-    for number, one in enumerate(enrichments):
-        upstream = find_upstream(one, enrichments)
+    for number, enrichment in enumerate(enrichments):
+        upstream = find_upstream(enrichment, enrichments)
         order.add(number, *(n for n, other in enumerate(enrichments) if other is upstream))
     try:
         return [found[number] for number in order.static_order()]

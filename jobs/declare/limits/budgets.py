@@ -95,7 +95,7 @@ def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]
                 f"{where}: budget: {budget.amount!r} is not in the currency of its prices, "
                 f"{facts[0].currency}; give it in that currency."
             )
-        open_ended = [one.unit for one in facts if one.unit not in SENT and one.at_most is None]
+        open_ended = [fact.unit for fact in facts if fact.unit not in SENT and fact.at_most is None]
         if open_ended and budget.at_most is None:
             raise DeclarationError(
                 f"{where}: budget: only an answer reports how many {open_ended[0]}s a call cost; "

@@ -44,7 +44,7 @@ def _cells(lookup: Lookup) -> tuple[str, ...]:
     answers = ", ".join(column.name for column in lookup.columns)
     limits = [
         f"{lookup.concurrency:,} in flight",
-        *(f"{one.amount:,} {one.of} per {one.per}" for one in lookup.rates),
+        *(f"{rate.amount:,} {rate.of} per {rate.per}" for rate in lookup.rates),
     ]
     limits += [f"{budget.amount} per {budget.per}" for budget in lookup.budgets]
     cells = (lookup.name, _address(lookup), keys, answers, ", ".join(limits), _price(lookup))
@@ -64,8 +64,8 @@ def _address(lookup: Lookup) -> str:
 
 def _price(lookup: Lookup) -> str:
     return ", ".join(
-        price_text([one])
-        + (f" of {one.model}" if one.model else "")
-        + (f" from {one.since}" if one.since else "")
-        for one in lookup.prices
+        price_text([price])
+        + (f" of {price.model}" if price.model else "")
+        + (f" from {price.since}" if price.since else "")
+        for price in lookup.prices
     )

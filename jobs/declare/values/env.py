@@ -44,7 +44,7 @@ def variables_in(declared: Any) -> Iterator[Env]:
 
 def read_from(variables: Iterable[Env]) -> str:
     """Return a sentence, after a space, with the variables of a secret; empty without any."""
-    names = ", ".join(dict.fromkeys(one.name for one in variables))
+    names = ", ".join(dict.fromkeys(variable.name for variable in variables))
     return f" Its secrets are read from {names}, in the environment or .env." if names else ""
 
 

@@ -112,10 +112,10 @@ class Price:
 def check_prices(where: str, prices: Sequence[Price]) -> None:
     """Raise DeclarationError for prices with an ambiguous day or currency."""
     facts = [price.facts for price in prices]
-    if len({one.currency for one in facts}) > 1:
+    if len({fact.currency for fact in facts}) > 1:
         raise DeclarationError(f"{where}: prices: all must be in one currency.")
-    begins = [(one.unit, one.model, one.since) for one in facts]
-    twice = next((one for one in begins if begins.count(one) > 1), None)
+    begins = [(fact.unit, fact.model, fact.since) for fact in facts]
+    twice = next((begin for begin in begins if begins.count(begin) > 1), None)
     if twice is not None:
         raise DeclarationError(
             f"{where}: prices: two per {twice[0]} begin on the same day; each needs a different "
@@ -138,9 +138,10 @@ def in_force(prices: Sequence[PriceFacts], day: str) -> tuple[PriceFacts, ...]:
 
 def price_text(prices: Sequence[PriceFacts]) -> str:
     """Return prices as `0.0040 USD per item`; empty without a price."""
+    units = (f"{price.per:,} {price.unit}s" if price.per > 1 else price.unit for price in prices)
     return ", ".join(
-        f"{one.amount} {one.currency} per {f'{one.per:,} {one.unit}s' if one.per > 1 else one.unit}"
-        for one in prices
+        f"{price.amount} {price.currency} per {unit}"
+        for price, unit in zip(prices, units, strict=True)
     )
 
 
@@ -156,7 +157,9 @@ def reported_units(prices: Sequence[PriceFacts]) -> tuple[str, ...]:
 
 def cost_of(prices: Sequence[PriceFacts], units: Mapping[str, int]) -> Decimal:
     """Return what these units cost at the prices in force."""
-    return sum((Decimal(one.amount) * units.get(one.unit, 0) / one.per for one in prices), _NOTHING)
+    return sum(
+        (Decimal(price.amount) * units.get(price.unit, 0) / price.per for price in prices), _NOTHING
+    )
 
 
 _NOTHING = Decimal(0)

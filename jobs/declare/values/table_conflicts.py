@@ -98,8 +98,8 @@ def find_own_conflict(input_path: str, tables: Sequence[TablePath], parquet: str
 
 def refuse_conflicts(found: Sequence[tuple[str, Writer]]) -> None:
     """Raise DeclarationError if an enrichment (`module:name`, itself) cannot run beside others."""
-    for number, one in enumerate(found):
-        if message := find_conflict(one, found[:number]):
+    for number, writer in enumerate(found):
+        if message := find_conflict(writer, found[:number]):
             raise DeclarationError(message)
 
 
@@ -136,10 +136,10 @@ def find_conflict(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]])
     return ""
 
 
-def _written(one: Writer) -> list[TablePath]:
+def _written(writer: Writer) -> list[TablePath]:
     return [
-        *one.tables(),
-        *([TablePath(one.output.parquet, PARQUET)] if one.output.parquet else []),
+        *writer.tables(),
+        *([TablePath(writer.output.parquet, PARQUET)] if writer.output.parquet else []),
     ]
 
 

@@ -107,13 +107,13 @@ def union_members(kind: Any) -> tuple[Any, ...]:
 def _misfit(where: str, value: Any, kind: Any) -> Misfit | None:
     """Return the innermost part that does not fit, or None."""
     if len(members := union_members(kind)) > 1:
-        found = [_misfit(where, value, one) for one in members]
-        inner = [one for one in found if one is not None and one[0] != where]
+        found = [_misfit(where, value, member) for member in members]
+        inner = [misfit for misfit in found if misfit is not None and misfit[0] != where]
         return None if None in found else (*inner, (where, value, kind))[0]
     if not _has_type(value, kind):
         return where, value, kind
     parts = (_misfit(*part) for part in _parts(where, value, kind))
-    return next((one for one in parts if one is not None), None)
+    return next((part for part in parts if part is not None), None)
 
 
 def _has_type(value: Any, kind: Any) -> bool:
@@ -143,12 +143,12 @@ def _is_long(kind: Any) -> bool:
 def _parts(where: str, value: Any, kind: Any) -> Iterator[tuple[str, Any, Any]]:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Mapping:
-        for name, one in value.items():
+        for name, element in value.items():
             yield f"{where}: a name", name, arguments[0]
-            yield f"{where}[{name!r}]", one, arguments[1]
+            yield f"{where}[{name!r}]", element, arguments[1]
     elif origin in (Sequence, tuple):
-        for number, one in enumerate(value):
-            yield f"{where}[{number}]", one, arguments[0 if _is_long(kind) else number]
+        for number, element in enumerate(value):
+            yield f"{where}[{number}]", element, arguments[0 if _is_long(kind) else number]
 
 
 def _names(kind: Any) -> list[str]:
@@ -169,7 +169,7 @@ def _example(name: str, value: Any, kind: Any) -> str:
             if not isinstance(form, list):
                 return repr(form).removeprefix("datetime.")
             return "[...]" if _is_unshown(value) else f"[{value!r}]"
-    words = (name, *(one.rpartition(" ")[2] for one in _names(kind)))
+    words = (name, *(word.rpartition(" ")[2] for word in _names(kind)))
     return next((EXAMPLES[word] for word in words if word in EXAMPLES), "")
 
 

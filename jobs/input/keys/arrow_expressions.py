@@ -164,7 +164,7 @@ class _Compiler:
         values: Values = ColumnValues(self._columns[column].name, self._columns[column].type)
         for field in fields:
             kind = values.kind
-            names = [one.name.lower() for one in kind] if pa.types.is_struct(kind) else []
+            names = [field.name.lower() for field in kind] if pa.types.is_struct(kind) else []
             if names.count(field) != 1:
                 raise _NeedsSparkError(repr(node))
             number = names.index(field)
@@ -332,7 +332,10 @@ class _Compiler:
     def _in(self, node: exp.In) -> Values:
         if not node.expressions or set(node.args) - {"this", "expressions"}:
             raise _NeedsSparkError(repr(node))
-        value, others = self.compile(node.this), [self.compile(one) for one in node.expressions]
+        value, others = (
+            self.compile(node.this),
+            [self.compile(expression) for expression in node.expressions],
+        )
         kind = _widest([value.kind, *(other.kind for other in others)])
         operands = [_widened(operand, kind) for operand in (value, *others)]
         return _apply(is_in, pa.bool_(), operands)

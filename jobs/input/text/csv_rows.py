@@ -257,7 +257,9 @@ def _table(
         except WrongValueError as wrong:
             value = given[wrong.row].as_py().decode("utf-8", "backslashreplace")
             raise TextFault(expected(column), rows.line(wrong.row), column.name, value) from None
-    return pa.table(cast, schema=pa.schema([(one.name, one.arrow_type) for one in columns]))
+    return pa.table(
+        cast, schema=pa.schema([(column.name, column.arrow_type) for column in columns])
+    )
 
 
 def _parse(text: bytes, places: Sequence[int], width: int) -> pa.Table:

@@ -221,10 +221,13 @@ def sweep(folder: LedgerFolder, grace: timedelta | None, now_us: int) -> int:
     needed = (
         [newest]
         if grace_us is None
-        else [newest, *(one for one in whole[1:] if now_us - ends[one.name] < grace_us)]
+        else [
+            newest,
+            *(generation for generation in whole[1:] if now_us - ends[generation.name] < grace_us),
+        ]
     )
-    names = {f"{one.name}/{COMPLETE}" for one in needed} | {
-        file.name for one in needed for file in one.files
+    names = {f"{generation.name}/{COMPLETE}" for generation in needed} | {
+        file.name for generation in needed for file in generation.files
     }
     useless = [name for name in files if name not in names and _is_garbage(name, newest.number)]
     useless.sort(key=lambda name: not name.endswith(f"/{COMPLETE}"))  # complete.json goes first

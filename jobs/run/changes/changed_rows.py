@@ -170,7 +170,9 @@ def compare(
 
 def _nothing_done(before: DayMetrics) -> DayMetrics:
     none: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
-    lookups = (LookupMetrics(one.name, none, 0, 0, 0.0, 0.0, None, None) for one in before.lookups)
+    lookups = (
+        LookupMetrics(lookup.name, none, 0, 0, 0.0, 0.0, None, None) for lookup in before.lookups
+    )
     return DayMetrics(0, 0, 0, tuple(lookups))
 
 

@@ -104,9 +104,11 @@ class CallShares:
         """Return the free calls for an attempt, up to its fair share of what all could have."""
         parts = [*self._working.values()]
         together = (
-            self._free[lookup] + kept + sum(one.has[lookup] for one in parts if one is not part)
+            self._free[lookup]
+            + kept
+            + sum(other.has[lookup] for other in parts if other is not part)
         )
-        fair = fair_shares(together, [one.wants[lookup] for one in parts])[parts.index(part)]
+        fair = fair_shares(together, [other.wants[lookup] for other in parts])[parts.index(part)]
         return max(0, min(fair - kept, self._free[lookup]))
 
     def end(self, attempt: str, at: int) -> None:

@@ -195,11 +195,13 @@ class LinkServer(Generic[Sender]):
         if connected and self._clock() - self._looked >= LOOK_EVERY:
             self._looked = self._clock()
             late = [
-                one for one in self._unaccepted if one.accepted_at <= self._looked - HELLO_WITHIN
+                connection
+                for connection in self._unaccepted
+                if connection.accepted_at <= self._looked - HELLO_WITHIN
             ]
             for connection in [
                 *late,
-                *(one for one in self._ending if one.ends_by <= self._looked),
+                *(connection for connection in self._ending if connection.ends_by <= self._looked),
             ]:
                 self.close(connection)
             self._on_look()

@@ -256,9 +256,10 @@ def leased_limits(
         service: _read_service_limits(asking, budgets, over_runs, today)
         for service, asking in by_service.items()
         if any(
-            one.rates or one.adaptive or one.budgets or (budgets and one.prices) for one in asking
+            lookup.rates or lookup.adaptive or lookup.budgets or (budgets and lookup.prices)
+            for lookup in asking
         )
-        or (over_runs and (is_named or all(one.longest_call is not None for one in asking)))
+        or (over_runs and (is_named or all(lookup.longest_call is not None for lookup in asking)))
     }
     if not limits:
         return ()
@@ -299,8 +300,8 @@ def _read_service_limits(
         rate.name: Reserved({(rate.unit, None): Fraction(1)}, rate.reserve_per_call)
         for rate in first.rates
     }
-    prices = [(in_force(one.prices, today.isoformat()), one.batch_size) for one in lookups]
-    each = {(one.unit, one.model): parts_of(one) for found, _ in prices for one in found}
+    prices = [(in_force(lookup.prices, today.isoformat()), lookup.batch_size) for lookup in lookups]
+    each = {(price.unit, price.model): parts_of(price) for found, _ in prices for price in found}
     most = max(most_parts(found, items) for found, items in prices)
     alone = max(most_parts(found, 1) for found, _ in prices)
     for enrichment, budget in budgets if each else ():  # otherwise no price is in force yet
@@ -346,7 +347,7 @@ def build_keepers(
         RunStopped: The store cannot be reached.
     """
     # each service once, however many lookups call it, because a run's end releases it once
-    declared = {one.service: one for one in limits if one is not None}.values()
+    declared = {limit.service: limit for limit in limits if limit is not None}.values()
     if not declared:
         return {}
     return (

@@ -58,7 +58,7 @@ def forecast_cost(
     Raises:
         LedgerError: The ledger cannot be read.
     """
-    others = [one for one in versions(folder) if one.fingerprint != folder.fingerprint]
+    others = [version for version in versions(folder) if version.fingerprint != folder.fingerprint]
     for sampled in (folder, *others):
         lengths, costs = _read_sample(sampled, UsageReader(lookup.bill), prices)
         if len(costs) >= FEWEST:

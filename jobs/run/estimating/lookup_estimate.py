@@ -85,10 +85,10 @@ def _oldest_days(answers: pa.Table, now_us: int) -> float | None:
 
 
 def _later_price(lookup: Lookup, today: str) -> str:
-    later = [(one.since, one) for one in lookup.prices if one.since and one.since > today]
+    later = [(price.since, price) for price in lookup.prices if price.since and price.since > today]
     if not later:
         return ""
-    since, price = min(later, key=lambda one: one[0])
+    since, price = min(later, key=lambda pair: pair[0])
     return f"{price_text([price])} from {since}"
 
 

@@ -79,7 +79,7 @@ def forecast_rungs(
     """
     forecast = _Forecast(enrichment, days, plans, now_us)
     found = map(forecast.of, enrichment.choices)
-    return tuple(one for one in found if one is not None)
+    return tuple(rung for rung in found if rung is not None)
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,14 @@ class _Forecast:
             return None
         rows = sum(day.rows for day in self.days)
         rungs, cost = _expect(vendors, rows)
-        currencies = {price.currency for one in vendors for price in one.lookup.prices}
+        currencies = {price.currency for vendor in vendors for price in vendor.lookup.prices}
         estimated = WaterfallEstimate(
             choice.name, rungs, currencies.pop() if len(currencies) == 1 else ""
         )
         if cost is None or not estimated.currency or len(vendors) > MOST_ORDERED:
             return estimated
         priced = [(_expect(order, rows)[1] or cost, order) for order in permutations(vendors)]
-        least, order = min(priced, key=lambda one: one[0])
+        least, order = min(priced, key=lambda pair: pair[0])
         if least >= cost * Decimal("0.99"):
             return estimated
         names = tuple(vendor.lookup.name for vendor in order)
@@ -159,7 +159,7 @@ class _Forecast:
             texts = pa.concat_arrays(
                 [
                     pa.array([], pa.string()),
-                    *(key_texts(one, parts, hidden=hidden) for one in batches),
+                    *(key_texts(batch, parts, hidden=hidden) for batch in batches),
                 ]
             )
             found.append(texts.take(pa.array(np.cumsum(has_key) - 1, mask=~has_key)))
@@ -175,7 +175,7 @@ def _accepts(lookup: Lookup, accepted: str, answers: pa.Table) -> dict[str, bool
         with suppress(ValueError, TypeError, LookupError, AttributeError):
             columns = None if response is None else caller.columns(load(response.encode()))
         rows.append(columns)
-    written = [(one.name, one.arrow_type) for one in lookup.written]
+    written = [(column.name, column.arrow_type) for column in lookup.written]
     table = pa.table(
         [
             pa.array([None if row is None else row[n] for row in rows], kind)

@@ -128,8 +128,8 @@ def task_column(parts: Parts) -> Column:
     row = F.struct(F.col(SOURCE_FILE).alias("file"), F.col(SOURCE_ROW).alias("row"))
     firsts = [task[0] for task in parts[1:]]
     bounds = [
-        F.struct(F.lit(one.url).alias("file"), F.lit(one.row).cast("bigint").alias("row"))
-        for one in firsts
+        F.struct(F.lit(first.url).alias("file"), F.lit(first.row).cast("bigint").alias("row"))
+        for first in firsts
     ]
     later = [(row >= bound).cast("int") for bound in bounds]
     return functools.reduce(operator.add, later, F.lit(0))

@@ -44,11 +44,11 @@ def without_old_errors(
         return answers, nothing
     judge = client_for(lookup, 1)  # it is never opened, and only maps answers
     is_old = [
-        one.outcome == "ok"
+        answer.outcome == "ok"
         # an answer of a clock ahead of this one is too old for 0 too
-        and (longest == 0 or now_us - one.answered_at >= longest)
-        and _is_error(judge, one)
-        for one in as_answers(answers)
+        and (longest == 0 or now_us - answer.answered_at >= longest)
+        and _is_error(judge, answer)
+        for answer in as_answers(answers)
     ]
     old = pa.array(is_old, pa.bool_())
     return answers.filter(pc.invert(old)), answers["key"].filter(old).combine_chunks()

@@ -97,12 +97,12 @@ def prefetch_keys(
     places = sorted(first)
     hits = {place: first[place].hits for place in places}
     in_ledgers = {
-        place: SharedLookup(one.plan, one.lookup, one.seen)
-        for place, one in hits.items()
-        if one.plan is not None
+        place: SharedLookup(hit.plan, hit.lookup, hit.seen)
+        for place, hit in hits.items()
+        if hit.plan is not None
     }
     run = functools.partial(run_prefetch, SharedKeys(in_ledgers, alone, seed))
-    is_here = here and all(isinstance(one.keys, DriverKeys) for one in hits.values())
+    is_here = here and all(isinstance(hit.keys, DriverKeys) for hit in hits.values())
     types, asked = _types(first), list[pa.Table]()
     left = dict(first)
     while left and len(asked) < PASSES:
@@ -134,12 +134,12 @@ def _with_answers(
 ) -> PartitionPlan:
     """Return the plan for the rows, with files of what was called and indexes of the rest."""
     ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
-    for place, one in hits.items():
+    for place, hit in hits.items():
         called = _called(asked, plan.lookups[place], place)
         path = below(scratch, f"asked-{place}.arrow")
-        files[place] = _written(called, plan.lookups[place], one, path)
-        if one.plan is not None:
-            ledgers[place] = with_index(one.plan, rows_without(one.answers, "key", called[TEXT]))
+        files[place] = _written(called, plan.lookups[place], hit, path)
+        if hit.plan is not None:
+            ledgers[place] = with_index(hit.plan, rows_without(hit.answers, "key", called[TEXT]))
     return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files))
 
 
@@ -151,12 +151,14 @@ def _open_again(
     would call for them.
     """
     found = {}
-    for place, one in first.items():
+    for place, asked_first in first.items():
         if hits[place].plan is not None:
-            keys = rows_without(one.keys, TEXT, asked[TEXT].filter(pc.equal(asked[PLACE], place)))
+            keys = rows_without(
+                asked_first.keys, TEXT, asked[TEXT].filter(pc.equal(asked[PLACE], place))
+            )
             keys = rows_without(keys, TEXT, hits[place].answers["key"])
             if keys.num_rows:
-                found[place] = replace(one, keys=keys)
+                found[place] = replace(asked_first, keys=keys)
     return found
 
 
@@ -203,12 +205,12 @@ def _types(first: Mapping[int, First]) -> StructType:
     columns, which are null for the others.
     """
     names = {
-        name: one.hits.keys.types[name].dataType
-        for one in first.values()
-        for name in one.hits.names
+        name: asked.hits.keys.types[name].dataType
+        for asked in first.values()
+        for name in asked.hits.names
     }
-    one = next(iter(first.values())).hits.keys.types
-    types = {name: one[name].dataType for name in (TEXT, *schema.SOURCE_IDENTITY)}
+    of_any = next(iter(first.values())).hits.keys.types
+    types = {name: of_any[name].dataType for name in (TEXT, *schema.SOURCE_IDENTITY)}
     types |= {PLACE: IntegerType()} | names
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
@@ -218,9 +220,9 @@ def _table(first: Mapping[int, First], types: StructType) -> pa.Table:
     keys of a slow one the others would wait.
     """
     tables = []
-    for place, one in first.items():
-        assert isinstance(one.hits.keys, DriverKeys)
-        table = one.hits.keys.table(one.keys)
+    for place, asked in first.items():
+        assert isinstance(asked.hits.keys, DriverKeys)
+        table = asked.hits.keys.table(asked.keys)
         tables.append(table.append_column(PLACE, pa.array([place] * table.num_rows, pa.int32())))
     nothing = arrow_schema(types).empty_table()
     spread = np.concatenate([np.linspace(0, 1, len(table)) for table in tables])
@@ -237,8 +239,8 @@ def _frame(first: Mapping[int, First], types: StructType, *, tasks: int) -> Data
     count in the same task's share.
     """
     frames = []
-    for place, one in first.items():
-        keys = one.hits.keys.frame(one.keys)  # possibly with others that need no call
+    for place, asked in first.items():
+        keys = asked.hits.keys.frame(asked.keys)  # possibly with others that need no call
         columns = [
             F.col(name)
             if name in keys.columns
@@ -290,8 +292,8 @@ def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: str) -> AskedFile 
         .cast(pa.int64()),
     }
     answers = {
-        f"{ANSWER}{number}": own[one.name].cast(one.arrow_type)
-        for number, one in enumerate(lookup.written)
+        f"{ANSWER}{number}": own[column.name].cast(column.arrow_type)
+        for number, column in enumerate(lookup.written)
     }
     write_keyed(path, pa.table(columns | answers))
     return AskedFile(path, hidden=hits.plan is not None and hits.plan.hidden)

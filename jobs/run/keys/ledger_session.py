@@ -141,7 +141,7 @@ class _Preparation:
         self._there = [_begin(plan, place) for place in range(len(plan.lookups))]
         # a run that sees another run at any ledger keeps no key of any lookup to itself, so that no
         # two runs ever wait for each other's keys
-        self._alone = not any(one.others for one in self._there)
+        self._alone = not any(content.others for content in self._there)
         self._prefetch = partial(
             prefetch_keys, engine=engine_for(prepared), here=here, alone=self._alone, seed=seed,
             scratch=scratch, sent=sent,
@@ -174,7 +174,7 @@ class _Preparation:
         plan = _with_looks(replace(plan, cap=limit.rest()), self._looks, own)
         first = {place: look.first for place, look in own.items() if look.first is not None}
         if first:
-            self._asking(sum(one.keys.num_rows for one in first.values()))
+            self._asking(sum(asked.keys.num_rows for asked in first.values()))
             for group in _groups(first, plan):
                 plan = self._prefetched(plan, group, certain=are_read)
             self._asking(None)
@@ -307,7 +307,7 @@ def _groups(first: Mapping[int, First], plan: PartitionPlan) -> Iterator[dict[in
     so that an outage is known to be its own.
     """
     alone = [place for place in first if plan.lookups[place].spills_outage]
-    together = {place: one for place, one in first.items() if place not in alone}
+    together = {place: asked for place, asked in first.items() if place not in alone}
     yield from [together] if together else []
     for place in alone:
         yield {place: first[place]}

@@ -176,7 +176,9 @@ def _hashes(keys: pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _by_value(column: pa.Array) -> Counter[Any]:
-    return Counter({one["values"]: one["counts"] for one in column.value_counts().to_pylist()})
+    return Counter(
+        {count["values"]: count["counts"] for count in column.value_counts().to_pylist()}
+    )
 
 
 def _figures(lookup: LookupFacts, files: list[_LookupCounts]) -> LookupMetrics:
@@ -277,7 +279,7 @@ def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
         for lookup, ledger in zip(plan.lookups, plan.ledgers, strict=True)
         if ledger
     }
-    lookups = tuple(replace(one, stored=stored[one.name]) for one in counted.lookups)
+    lookups = tuple(replace(lookup, stored=stored[lookup.name]) for lookup in counted.lookups)
     return replace(counted, lookups=lookups)
 
 

@@ -109,7 +109,7 @@ def cap_on_cost(
         (part,) * tasks,
         tuple(float(weight / largest) for weight in weights),
         tuple(
-            {one.unit: float(cost_of([one], {one.unit: 1}) / largest) for one in of}
+            {price.unit: float(cost_of([price], {price.unit: 1}) / largest) for price in of}
             for of in settled
         ),
     )
@@ -124,7 +124,9 @@ def _most_of_attempt(lookup: Lookup, prices: Sequence[PriceFacts], most: str) ->
     units: dict[str, int] = {"item": 1, "request": 1}
     reported = [price for price in prices if price.unit not in SENT]
     open_ended = [price.unit for price in reported if price.at_most is None]
-    declared = [read_money(one.at_most, "") for one in lookup.budgets if one.at_most is not None]
+    declared = [
+        read_money(budget.at_most, "") for budget in lookup.budgets if budget.at_most is not None
+    ]
     if open_ended and declared:
         return min(money.amount for money in declared)
     if open_ended:

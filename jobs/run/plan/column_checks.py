@@ -99,7 +99,7 @@ def _answers_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator
                     f"{_rename(lookup, column)}"
                 )
     for choice in enrichment.choices:
-        for column in (one.name for one in choice.published()):
+        for column in (published.name for published in choice.published()):
             if column.lower() in known:
                 yield f"waterfall {choice.name}: {column!r} exists in the input. Rename it there."
 

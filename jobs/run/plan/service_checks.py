@@ -70,7 +70,11 @@ async def _check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Sch
 
 
 def _key_types(lookup: Lookup, columns: pa.Schema | None) -> dict[str, str | None]:
-    known = {} if columns is None else {one.name.lower(): spark_type(one.type) for one in columns}
+    known = (
+        {}
+        if columns is None
+        else {column.name.lower(): spark_type(column.type) for column in columns}
+    )
     return {name: key_type(expression, known) for name, expression in lookup.keys.items()}
 
 

@@ -20,7 +20,7 @@ from jobs.storage.parquet_files import rows_by_number
 from jobs.storage.urls import is_url
 from jobs.task.rows.arrow_batches import BatchLayout
 
-CALENDARS = tuple(f"spark.sql.parquet.{one}RebaseModeInRead" for one in ("datetime", "int96"))
+CALENDARS = tuple(f"spark.sql.parquet.{kind}RebaseModeInRead" for kind in ("datetime", "int96"))
 
 
 def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFrame:

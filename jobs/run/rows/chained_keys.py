@@ -27,7 +27,7 @@ def key_expressions(enrichment: Enrichment, layout: BatchLayout, place: int) -> 
     wanted = layout.wanted[place] if layout.wanted else None
     if wanted is not None:
         failed = ", ".join(f"'{outcome}'" for outcome in (*FAILED, "not_asked"))
-        below = [published_status(lookups[one].name) for one in lookups_below(lookups, place)]
+        below = [published_status(lookups[lower].name) for lower in lookups_below(lookups, place)]
         conditions = [f"coalesce(({lookups[place].when or 'true'}), false)"]
         conditions += [f"{status} NOT IN ({failed})" for status in below]
         found[wanted] = " AND ".join(conditions)

@@ -20,7 +20,7 @@ def compile_choices(enrichment: Enrichment) -> tuple[Choice, ...]:
     for facts in enrichment.choices:
         accepts = []
         for vendor, text in zip(facts.vendors, facts.accepted, strict=True):
-            written = [(one.name, one.arrow_type) for one in lookups[vendor].written]
+            written = [(column.name, column.arrow_type) for column in lookups[vendor].written]
             values = arrow_expression(text, pa.schema(written))
             if values is None:
                 raise DeclarationError(

@@ -71,7 +71,7 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
     for place in range(len(enrichment.lookups)):
         if made := layout.made(place):
             # for their types: tasks make the values
-            kinds = {name: from_arrow_type(one.kind) for name, one in made.items()}
+            kinds = {name: from_arrow_type(column.kind) for name, column in made.items()}
             columns |= {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
             continue
         expressions = key_expressions(enrichment, layout, place)

@@ -127,7 +127,7 @@ class WindowedDay:
             lambda file, _facts: find_runs(file, event_time), written
         )
         found = arrivals(written, runs, input_files, event_time, bound)
-        rows, untimed = sum(one.rows for one in runs), sum(one.untimed for one in runs)
+        rows, untimed = sum(run.rows for run in runs), sum(run.untimed for run in runs)
         return cls(engine, types, declared, found, rows, untimed, folder)
 
     @property
@@ -165,15 +165,16 @@ class WindowedDay:
             return write_windowless(part[0], names, window, part[1], dropped)
 
         parts = [
-            (one, below(folder, f"part-{place}.parquet")) for place, one in enumerate(self.arrivals)
+            (arrival, below(folder, f"part-{place}.parquet"))
+            for place, arrival in enumerate(self.arrivals)
         ]
-        listed = [one for one in self._stage.run(write, parts) if one is not None]
+        listed = [written for written in self._stage.run(write, parts) if written is not None]
         remove_others(folder, kept=[place for place, _ in listed])  # of an interrupted `forget`
         return listed
 
     @property
     def _stage(self) -> Stage:
-        return self.engine.file_stage([one.file for one in self.arrivals])
+        return self.engine.file_stage([arrival.file for arrival in self.arrivals])
 
     def _read_timed(self, window: WindowFacts) -> DataFrame:
         """Read the rows that have an event time, with the columns that a window needs."""

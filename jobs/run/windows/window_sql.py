@@ -21,7 +21,7 @@ def check_windows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayo
     if not windows:
         return
     written = written_schema(prepared.schema, layout)
-    answers = {one.name for one in enrichment.facts().published_answers()}
+    answers = {answer.name for answer in enrichment.facts().published_answers()}
     published = {*layout.carried, *answers} - {*schema.SOURCE_IDENTITY}
     fields = [field for field in written.fields if field.name in published]
     wrong = [

@@ -84,7 +84,9 @@ def _keep(number: int, sources: Sequence[Source], folder: str) -> list[WrittenFi
         copy_file(source, place)
         return [WrittenFile(place, StoredFile.at(place).size, len(chosen))]
     found: list[WrittenFile] = []
-    for columns, of_columns in itertools.groupby(sources, key=lambda one: read_schema(one[0])):
+    for columns, of_columns in itertools.groupby(
+        sources, key=lambda source: read_schema(source[0])
+    ):
         place = below(folder, NAME.format(number, len(found)))
         with new_file(place) as target:
             with _writer(target, columns) as writer:

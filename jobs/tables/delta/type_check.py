@@ -62,7 +62,9 @@ def published_columns(published: OpenTable) -> pa.Schema | None:
 
 def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
     """Yield the columns that the lookups add to the published table."""
-    kinds = {one.name: one.arrow_type for lookup in enrichment.lookups for one in lookup.columns}
+    kinds = {
+        column.name: column.arrow_type for lookup in enrichment.lookups for column in lookup.columns
+    }
     for column in enrichment.facts().published_answers():
         yield pa.field(column.name, kinds.get(column.name) or column.arrow_type)
 
@@ -162,4 +164,6 @@ def _holds_local_times(kind: pa.DataType, *, in_maps: bool) -> bool:
     if pa.types.is_map(kind) and not in_maps:
         return False
     inner = (kind.field(number).type for number in range(kind.num_fields))
-    return bool(kind == LOCAL) or any(_holds_local_times(one, in_maps=in_maps) for one in inner)
+    return bool(kind == LOCAL) or any(
+        _holds_local_times(nested, in_maps=in_maps) for nested in inner
+    )

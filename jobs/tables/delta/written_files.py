@@ -57,7 +57,7 @@ def add_actions(files: Iterable[NewFile], partition: Mapping[str, str | None]) -
 
 def table_columns(columns: Iterable[pa.Field], facts: DayFacts, *more: Field) -> Schema:
     """Return these columns, then `more`, then the day's column. Each may be null."""
-    fields = Schema.from_arrow(pa.schema([one.with_nullable(True) for one in columns])).fields
+    fields = Schema.from_arrow(pa.schema([column.with_nullable(True) for column in columns])).fields
     kind = day_type("day" if is_day(facts.day) else "hour")
     return Schema([*fields, *more, Field(facts.declared.partition, kind)])
 

@@ -76,5 +76,5 @@ def made_at(target: str, column: str, day: str) -> dt.datetime | None:
     files = facts_by_day(table, column, "modification_time")
     times = [at for of, at in files if of == day]
     if not times:  # no file tells of no rows, but the commit that found none
-        times = [one["timestamp"] for one in table.history() if one.get(DAY) == day]
+        times = [commit["timestamp"] for commit in table.history() if commit.get(DAY) == day]
     return dt.datetime.fromtimestamp(max(times) / 1e3, dt.UTC) if times else None

@@ -41,7 +41,7 @@ def publish_windows(enrichment: Enrichment, window: Window, record: DayRecord) -
         f"Remap the day, which calls nobody: `tidegate remap {enrichment.name} --from {day} "
         f"--to {day}`."
     )
-    made = next((one for one in facts.windows if one.name == window.name), None)
+    made = next((declared for declared in facts.windows if declared.name == window.name), None)
     if made is None and facts.files:
         raise TidegateError(
             f"{enrichment.name}: the published run of {day} made no windows {window.name}. {again}"

@@ -92,7 +92,7 @@ def with_costs(runs: Sequence[UnwrittenRun]) -> list[UnwrittenRun]:
 
 def _cost(run: UnwrittenRun) -> str:
     charges = run_bills.charges_so_far(run_records.bill_of(run.run_id, run.enrichment, run.day))
-    return ", ".join(f"{one.cost} {one.currency}" for one in charges.values())
+    return ", ".join(f"{charge.cost} {charge.currency}" for charge in charges.values())
 
 
 def remove_files_of_killed(enrichment: str, table: str, lease: Lease) -> None:

@@ -37,7 +37,9 @@ def last_published(
     if table and records and not was_published(table, records[0].facts):
         return None
     seen = _runs_seen(records)
-    published = [one for one in records if one.state == "published" or one.facts.run_id in seen]
+    published = [
+        record for record in records if record.state == "published" or record.facts.run_id in seen
+    ]
 
     def order(record: DayRecord) -> tuple[bool, str, int, str]:
         # times come after the files: clocks of hosts differ, and the versions of a table that was

@@ -56,10 +56,10 @@ def fetch(table: str, folder: Path) -> None:
     known = _known(folder)
     with _at_store(table), ThreadPoolExecutor(AT_ONCE) as pool:
         new = {
-            one.name: one.etag
-            for one in objects.listed(below(table, FOLDER))
-            if RECORD.fullmatch(one.name)
-            if known.get(one.name) != one.etag or not (folder / one.name).exists()
+            copy.name: copy.etag
+            for copy in objects.listed(below(table, FOLDER))
+            if RECORD.fullmatch(copy.name)
+            if known.get(copy.name) != copy.etag or not (folder / copy.name).exists()
         }
         contents = pool.map(lambda name: objects.read(below(table, FOLDER, name)), new)
         for name, found in zip(new, contents, strict=True):

@@ -143,7 +143,7 @@ def charges_so_far(bill: RunBill | None) -> Mapping[str, Billed]:
 def cost_so_far(run_id: str, enrichment: str, day: str) -> str:
     """Return what a run at work was billed so far, as `1.20 USD`; empty without prices."""
     billed = charges_so_far(run_records.bill_of(run_id, enrichment, day)).values()
-    return priced(sum_by_currency((one.currency, Decimal(one.cost)) for one in billed))
+    return priced(sum_by_currency((bill.currency, Decimal(bill.cost)) for bill in billed))
 
 
 def with_bill(
@@ -161,9 +161,9 @@ def with_bill(
         known = found.billed
         if known is not None and lookup.prices:
             used = usage.get(lookup.name, Counter())
-            units, before = _sums(used), {one.unit: one for one in known.parts}
+            units, before = _sums(used), {part.unit: part for part in known.parts}
             lost = {
-                unit: one.lost + max(0, units[unit] - one.units) for unit, one in before.items()
+                unit: part.lost + max(0, units[unit] - part.units) for unit, part in before.items()
             }
             known = replace(billed(lookup, used, lost), saved=known.saved)
         lookups.append(replace(found, billed=known))
@@ -187,16 +187,16 @@ def with_saved(
     for place, (lookup, found) in enumerate(zip(declared, figures.lookups, strict=True)):
         if found.billed is not None and found.keys_from_ledger and reported_units(lookup.prices):
             before = (
-                one
-                for record in sorted(earlier(), key=lambda one: one.order, reverse=True)
-                for one in record.figures.lookups
-                if one.name == lookup.name
+                figures
+                for record in sorted(earlier(), key=lambda record: record.order, reverse=True)
+                for figures in record.figures.lookups
+                if figures.name == lookup.name
             )
             paid = next(
                 (
-                    one
-                    for one in (found, *before)
-                    if one.billed and one.billed.units and one.answered
+                    candidate
+                    for candidate in (found, *before)
+                    if candidate.billed and candidate.billed.units and candidate.answered
                 ),
                 None,
             )
@@ -211,19 +211,20 @@ def with_saved(
 def unknown_uses(figures: DayMetrics) -> tuple[str, ...]:
     """Return a sentence for each lookup whose calls did not all report what they used."""
     never = tuple(
-        f"lookup {one.name}: no call reported {' or '.join(units)} (bill), so their cost is not "
+        f"lookup {lookup.name}: no call reported {' or '.join(units)} (bill), so their cost is not "
         "in the bill"
-        for one in figures.lookups
-        if one.billed is not None and one.answered > one.outcomes.get("miss", 0)  # it may be free
-        if (units := [part.unit for part in one.billed.parts if part.unit not in SENT])
-        if not any(part.units for part in one.billed.parts if part.unit in units)
+        for lookup in figures.lookups
+        if lookup.billed is not None
+        and lookup.answered > lookup.outcomes.get("miss", 0)  # it may be free
+        if (units := [part.unit for part in lookup.billed.parts if part.unit not in SENT])
+        if not any(part.units for part in lookup.billed.parts if part.unit in units)
     )
     return never + tuple(
-        f"lookup {one.name}: {one.requests.unknown_use:,} of "
-        f"{counted(one.requests.sent, 'request')} did not report what they used (bill); their cost "
-        "is not in the bill"
-        for one in figures.lookups
-        if one.requests is not None and one.requests.unknown_use
+        f"lookup {lookup.name}: {lookup.requests.unknown_use:,} of "
+        f"{counted(lookup.requests.sent, 'request')} did not report what they used (bill); their "
+        "cost is not in the bill"
+        for lookup in figures.lookups
+        if lookup.requests is not None and lookup.requests.unknown_use
     )
 
 
@@ -236,7 +237,7 @@ def billed(lookup: LookupFacts, usage: Usage, lost: Mapping[str, int] = NOTHING)
         lost: By unit, the number without an answer.
     """
     parts = [_billed_unit(lookup, unit, usage, lost) for unit in priced_units(lookup.prices)]
-    cost = sum((Decimal(one.cost) for one in parts[1:]), Decimal(parts[0].cost))
+    cost = sum((Decimal(part.cost) for part in parts[1:]), Decimal(parts[0].cost))
     return Billed(
         parts[0].units, parts[0].lost, parts[0].unit, f"{cost:f}", lookup.prices[0].currency,
         by_unit=tuple(parts) if len(parts) > 1 else (),

@@ -196,8 +196,10 @@ def _located(record: DayRecord) -> DayRecord:
         return tuple(file.replace(facts.folder, folder, 1) for file in files)
 
     windows = tuple(
-        dataclasses.replace(one, files=moved(one.files), dropped_files=moved(one.dropped_files))
-        for one in facts.windows
+        dataclasses.replace(
+            window, files=moved(window.files), dropped_files=moved(window.dropped_files)
+        )
+        for window in facts.windows
     )
     files, kept = moved(facts.files), moved(facts.kept_files)
     there = dataclasses.replace(facts, folder=folder, files=files, kept_files=kept, windows=windows)
@@ -241,7 +243,7 @@ def waiting(enrichment: str, day: str) -> UnwrittenRun | None:
     if not found or found[-1].state != RunWaits.state:
         return None
     last = found[-1]
-    is_over = any(one.facts.started_at > last.started_at for one in load(enrichment, day))
+    is_over = any(record.facts.started_at > last.started_at for record in load(enrichment, day))
     return None if is_over else last
 
 

@@ -21,13 +21,13 @@ class WindowLimits:
 
     def __init__(self, limits: ServiceLimits, holder: LeaseHolder) -> None:
         self.uses = {
-            name: WindowUse(limits.limits[name].window, one.each, one.reserve_per_call)
-            for name, one in limits.reserved.items()
+            name: WindowUse(limits.limits[name].window, limit.each, limit.reserve_per_call)
+            for name, limit in limits.reserved.items()
         }
         self._holder, self._budgets = holder, limits.budgets
         self._first = {
-            name: 0 if one.budget else limits.limits[name].amount // FIRST
-            for name, one in limits.reserved.items()
+            name: 0 if limit.budget else limits.limits[name].amount // FIRST
+            for name, limit in limits.reserved.items()
         }
 
     def have_room(self, now: float) -> bool:
@@ -85,7 +85,9 @@ class SpentBudgets:
     """
 
     def __init__(self, limits: ServiceLimits) -> None:
-        self._budgets = {name: one.budget for name, one in limits.reserved.items() if one.budget}
+        self._budgets = {
+            name: limit.budget for name, limit in limits.reserved.items() if limit.budget
+        }
         self._since: float | None = None
         self.used_up = ""
 

@@ -216,8 +216,8 @@ def _gathered(finished: Sequence[Row | KnownRows]) -> tuple[_Columns, list[Row],
 def _columns(batches: Sequence[InputBatch]) -> _Columns:
     """Concatenate the columns of these batches."""
     if len(batches) == 1:
-        (one,) = batches
-        return _Columns(one.carried, one.sequence, one.segments, one.late, one.known)
+        (batch,) = batches
+        return _Columns(batch.carried, batch.sequence, batch.segments, batch.late, batch.known)
     return _Columns(
         pa.Table.from_batches([batch.carried for batch in batches]),
         np.concatenate([batch.sequence for batch in batches]),
@@ -233,13 +233,13 @@ def _columns(batches: Sequence[InputBatch]) -> _Columns:
 def _known(
     batches: Sequence[InputBatch], outcomes: Sequence[pa.RecordBatch | None]
 ) -> pa.Table | None:
-    kinds = [one.schema for one in outcomes if one is not None]
+    kinds = [outcome.schema for outcome in outcomes if outcome is not None]
     if not kinds:
         return None
     return pa.Table.from_batches(
         [
-            _no_outcomes(batch.carried.num_rows, kinds[0]) if one is None else one
-            for batch, one in zip(batches, outcomes, strict=True)
+            _no_outcomes(batch.carried.num_rows, kinds[0]) if outcome is None else outcome
+            for batch, outcome in zip(batches, outcomes, strict=True)
         ]
     )
 

@@ -106,7 +106,7 @@ class LedgerHits:
 
     def _map(self, lines: np.ndarray) -> None:
         stored = self._index.answers(lines)
-        known = [self._reply(one) for one in stored]
+        known = [self._reply(answer) for answer in stored]
         counts = [reply is not None for reply in known]
         replies = [reply for reply in known if reply is not None]
         places = np.full(len(lines), ABSENT)
@@ -137,15 +137,15 @@ class LedgerHits:
 
     def _build_columns(self, replies: Sequence[Reply]) -> pa.RecordBatch:
         nothing = (None,) * len(self._answers)
-        values = zip(*[one.answer or nothing for one in replies], strict=True)
+        values = zip(*[reply.answer or nothing for reply in replies], strict=True)
         arrays = [
-            pa.array([one.outcome for one in replies], pa.string()),
-            pa.array([one.answered_at for one in replies], pa.int64()).cast(TIMESTAMP),
+            pa.array([reply.outcome for reply in replies], pa.string()),
+            pa.array([reply.answered_at for reply in replies], pa.int64()).cast(TIMESTAMP),
             pa.array(
-                [None if one.outcome == "unknown" else "ledger" for one in replies], pa.string()
+                [None if reply.outcome == "unknown" else "ledger" for reply in replies], pa.string()
             ),
             pa.array(
-                [one.error if one.outcome in FAILED else None for one in replies], pa.string()
+                [reply.error if reply.outcome in FAILED else None for reply in replies], pa.string()
             ),
             *(
                 pa.array(column, answer.arrow_type)

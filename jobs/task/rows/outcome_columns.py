@@ -44,26 +44,26 @@ def build_outcomes(
     states: Sequence[LookupState], answers: Sequence[AnswerColumn]
 ) -> pa.RecordBatch:
     """Return the outcomes of called rows, in order; states is not empty."""
-    attempts = [one.attempts for one in states]
+    attempts = [state.attempts for state in states]
     starts, ends, throttled = (
         zip(*flat, strict=True) if (flat := list(chain.from_iterable(attempts))) else ((), (), ())
     )
     offsets = offsets_from(np.fromiter(map(len, attempts), np.int32, len(states)))
     # in Python: beside calls, each of Arrow's functions costs as much as 500 rows here
     lasted = [
-        (one.finished - one.attempts[0][0]) / 1e3 if one.attempts and one.finished else None
-        for one in states
+        (state.finished - state.attempts[0][0]) / 1e3 if state.attempts and state.finished else None
+        for state in states
     ]
-    paused = [one.paused * 1e3 if one.attempts else None for one in states]
-    errors = [one.error for one in states]
+    paused = [state.paused * 1e3 if state.attempts else None for state in states]
+    errors = [state.error for state in states]
     if any(errors):
-        errors = [one.error if one.status in schema.FAILED else None for one in states]
+        errors = [state.error if state.status in schema.FAILED else None for state in states]
     nothing = (None,) * len(answers)
-    values = zip(*[one.answer or nothing for one in states], strict=True)
+    values = zip(*[state.answer or nothing for state in states], strict=True)
     arrays = [
-        few_texts([one.status for one in states]),
-        pa.array([one.answered_at for one in states], TIMESTAMP),
-        few_texts([one.source for one in states]),
+        few_texts([state.status for state in states]),
+        pa.array([state.answered_at for state in states], TIMESTAMP),
+        few_texts([state.source for state in states]),
         list_attempts(
             offsets,
             [

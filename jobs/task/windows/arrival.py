@@ -109,18 +109,18 @@ def arrivals(
     """
     numbers = {file: number for number, file in enumerate(input_files)}
     places = [
-        np.array([numbers[path_from_spark(uri)] for uri in one.files], np.int64) for one in runs
+        np.array([numbers[path_from_spark(uri)] for uri in run.files], np.int64) for run in runs
     ]
     nothing = np.zeros(0, np.int64)
     place = np.concatenate(
-        [*(of[one.codes] for of, one in zip(places, runs, strict=True)), nothing]
+        [*(of[run.codes] for of, run in zip(places, runs, strict=True)), nothing]
     )
-    firsts = np.concatenate([*(one.firsts for one in runs), nothing])
-    latest = np.concatenate([*(one.latest for one in runs), nothing])
+    firsts = np.concatenate([*(run.firsts for run in runs), nothing])
+    latest = np.concatenate([*(run.latest for run in runs), nothing])
     order = np.lexsort([firsts, place])
     before = np.empty_like(latest)
     before[order] = np.maximum.accumulate(np.append(NEVER, latest[order]))[:-1]
-    ends = np.cumsum([len(one.codes) for one in runs])[:-1]
+    ends = np.cumsum([len(run.codes) for run in runs])[:-1]
     return [
         Arrival(file, event_time, bound_ms, of, part)
         for file, of, part in zip(written, places, np.split(before, ends), strict=True)

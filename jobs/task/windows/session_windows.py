@@ -61,14 +61,18 @@ class SessionWindows:
         """Take a row that arrived under this watermark. Returns False when it is dropped."""
         self._advance(watermark)
         window = OpenWindow(time, time + self._gap, [row])
-        touched = [one for one in self._open if one.start <= window.end and one.end >= window.start]
+        touched = [
+            open_window
+            for open_window in self._open
+            if open_window.start <= window.end and open_window.end >= window.start
+        ]
         for neighbour in touched:
             self._open.remove(neighbour)
             window.start, window.end = (
                 min(window.start, neighbour.start),
                 max(window.end, neighbour.end),
             )
-        window.rows = [*(number for one in touched for number in one.rows), row]
+        window.rows = [*(number for open_window in touched for number in open_window.rows), row]
         if window.end - 1 + self._lateness <= watermark:
             return False
         self._open.append(window)
@@ -81,7 +85,7 @@ class SessionWindows:
         self._advance(FOR_EVER)
 
     def _advance(self, watermark: int) -> None:
-        for window in sorted(self._open, key=lambda one: one.end):
+        for window in sorted(self._open, key=lambda open_window: open_window.end):
             if not window.fired and window.end - 1 <= watermark:
                 self._fire(window, ON_TIME)
             if window.end - 1 + self._lateness <= watermark:
@@ -138,19 +142,19 @@ class SessionsOfKey:
 
 
 def _with_firings(rows: pa.Table, firings: list[Firing]) -> pa.Table:
-    counts = np.array([len(one.rows) for one in firings], np.int64)
-    taken = np.array([row for one in firings for row in one.rows], np.int64)
+    counts = np.array([len(firing.rows) for firing in firings], np.int64)
+    taken = np.array([row for firing in firings for row in firing.rows], np.int64)
 
     def per_row(values: Iterator[Any], kind: pa.DataType) -> pa.Array:
         return pa.array(values, kind).take(pa.array(np.repeat(np.arange(len(firings)), counts)))
 
     table = rows.take(pa.array(taken))
     added = (
-        per_row((one.start for one in firings), pa.int64()),
-        per_row((one.end for one in firings), pa.int64()),
-        per_row((one.fired for one in firings), pa.string()),
-        per_row((one.pane for one in firings), pa.int32()),
-        per_row((one.pane < 0 for one in firings), pa.bool_()),
+        per_row((firing.start for firing in firings), pa.int64()),
+        per_row((firing.end for firing in firings), pa.int64()),
+        per_row((firing.fired for firing in firings), pa.string()),
+        per_row((firing.pane for firing in firings), pa.int32()),
+        per_row((firing.pane < 0 for firing in firings), pa.bool_()),
     )
     for (name, _), column in zip(SessionsOfKey.ADDED, added, strict=True):
         table = table.append_column(name, column)

@@ -54,8 +54,10 @@ def judged(declared: Declared, record: DayRecord) -> list[Verdict]:
         Verdict(check.name, "not_run", check.severity, "Not run.")
         for check in catalogue.checks(declared.facts)
     )
-    declared_ones = (verdicts.get(one.check, one) for one in absent)
-    return [one for one in declared_ones if one.status != "not_run" or one.holds_back]
+    declared_ones = (verdicts.get(spec.check, spec) for spec in absent)
+    return [
+        verdict for verdict in declared_ones if verdict.status != "not_run" or verdict.holds_back
+    ]
 
 
 def outputs_of_checks(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:

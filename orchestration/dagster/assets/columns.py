@@ -23,7 +23,9 @@ def described(declared: Declared, types: Iterable[tuple[str, str]]) -> dg.TableS
 
 
 def added(declared: Declared) -> list[tuple[str, str]]:
-    return [(one.name, one.kind) for one in declared.enrichment.facts().published_answers()]
+    return [
+        (answer.name, answer.kind) for answer in declared.enrichment.facts().published_answers()
+    ]
 
 
 def lineage(declared: Declared, input_columns: Sequence[str] = ()) -> dg.TableColumnLineage:
@@ -42,7 +44,7 @@ def lineage(declared: Declared, input_columns: Sequence[str] = ()) -> dg.TableCo
         keys = sorted({source for name in asked for source in sources.get(name, [name])})
         sources |= dict.fromkeys(written_columns(lookup), keys)
     for choice in declared.enrichment.choices:
-        of_vendors = {one for vendor in choice.vendors for one in sources[f"{vendor}_status"]}
+        of_vendors = {source for vendor in choice.vendors for source in sources[f"{vendor}_status"]}
         sources |= {column.name: sorted(of_vendors) for column in choice.published()}
     shown = {*input_columns, *(name for name, _ in added(declared))}
     return dg.TableColumnLineage(

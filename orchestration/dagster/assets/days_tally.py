@@ -70,7 +70,7 @@ class DaysTally:
         left, red = self.left, list(self.red.items())
         if left or self.crashed:  # the day that ended the run early comes first
             red = red[-1:] + red[:-1]
-        named = " ".join(f"{day}: {one.reason.rstrip('.')}." for day, one in red[:NAMED])
+        named = " ".join(f"{day}: {end.reason.rstrip('.')}." for day, end in red[:NAMED])
         more = f" {len(red) - NAMED} more." if len(red) > NAMED else ""
         unpublished = f" Not published: {named}{more}" if red else ""
         unit = name_unit(self.days)

@@ -84,8 +84,8 @@ def _declaration_changed(record: DayRecord, latest: Sequence[DayRecord] | None) 
     if none is.
     """
     known = run_records.latest(record.facts.declared.enrichment) if latest is None else latest
-    earlier = [one for one in known if one.facts.started_at < record.facts.started_at]
-    before = max(earlier, key=lambda one: one.facts.started_at, default=None)
+    earlier = [other for other in known if other.facts.started_at < record.facts.started_at]
+    before = max(earlier, key=lambda other: other.facts.started_at, default=None)
     if before is None:
         return ""
     old, new = before.facts.declared, record.facts.declared

@@ -73,7 +73,7 @@ class AlertCursor:
         values = json.loads(text)
         return cls(
             values["read"],
-            {cause: Open(**one) for cause, one in values["open"].items()},
+            {cause: Open(**alarm) for cause, alarm in values["open"].items()},
             values["missed"],
         )
 
@@ -174,7 +174,7 @@ def _missed(
     day = day_due(declared.enrichment, now)
     if day is None or reported.missed.get(declared.name) == day:
         return
-    at_work = any([declared.name, day] in one.days for one in reported.open.values())
+    at_work = any([declared.name, day] in alarm.days for alarm in reported.open.values())
     until = deadline(declared.enrichment, day)
     if not published_times(declared, day) and not at_work and until is not None:
         cause = f"{declared.name} {day} late"
@@ -192,16 +192,16 @@ def _missed(
 
 
 def _over(cause: str, by_name: dict[str, Declared], reported: AlertCursor) -> Iterator[Message]:
-    one = reported.open[cause]
-    days = [(by_name[name], day) for name, day in one.days if name in by_name]
+    alarm = reported.open[cause]
+    days = [(by_name[name], day) for name, day in alarm.days if name in by_name]
     published = [max(published_times(declared, day), default=None) for declared, day in days]
-    since = dt.datetime.fromisoformat(one.since)
+    since = dt.datetime.fromisoformat(alarm.since)
     if any(at is None or at < since for at in published):
         return
     if days:
         at, declared, day = max(
             ((at, *pair) for at, pair in zip(published, days, strict=True) if at),
-            key=lambda one: one[0],
+            key=lambda pair: pair[0],
         )
         what = day if len(days) == 1 else f"{day}, the last of {len(days)} days of one cause,"
         late = _after_deadline(declared, day, at)

@@ -77,26 +77,26 @@ def news(
     if len(found) > AT_ONCE:
         # all days of this version are reported: a commit of a stream may publish several
         last = found[AT_ONCE - 1].version
-        found = [one for one in found if one.version <= last]
+        found = [publication for publication in found if publication.version <= last]
     busy = set(at_work(declared.facts.table)) if found else set()
     wait = [
-        one
-        for one in found
-        if one.run_id in busy
-        or _own_is_unfinished(instance, one.run_id)
-        or unfinished_runs(instance, declared, one.day)
+        publication
+        for publication in found
+        if publication.run_id in busy
+        or _own_is_unfinished(instance, publication.run_id)
+        or unfinished_runs(instance, declared, publication.day)
     ]
-    until = min((one.version for one in wait), default=last + 1) - 1
-    days = {one.day: one for one in found if one not in wait}
+    until = min((publication.version for publication in wait), default=last + 1) - 1
+    days = {publication.day: publication for publication in found if publication not in wait}
     with_records = [
-        (one, run_records.of_run(declared.name, one.day, one.run_id)) for one in days.values()
+        (day, run_records.of_run(declared.name, day.day, day.run_id)) for day in days.values()
     ]
     return [
-        (one, record)
-        for one, record in with_records
+        (publication, record)
+        for publication, record in with_records
         if record is not None
         and not _failed_later(record)
-        and not _is_reported(instance, declared, one, record)
+        and not _is_reported(instance, declared, publication, record)
     ], until
 
 
@@ -185,14 +185,19 @@ def _made_of_day(
 
     enrichment, day = declared.enrichment, publication.day
     tables = {
-        one.name: (window_tables.table_of(enrichment, one), INPUT_DAY) for one in enrichment.windows
+        window.name: (window_tables.table_of(enrichment, window), INPUT_DAY)
+        for window in enrichment.windows
     }
     tables |= {
-        one.name: (summaries.table_of(enrichment, one), enrichment.input.partition)
-        for one in enrichment.summaries
+        summary.name: (summaries.table_of(enrichment, summary), enrichment.input.partition)
+        for summary in enrichment.summaries
     }
-    many = {one.name: one.windows for one in record.facts.windows}
-    empty = [one.name for one in enrichment.windows if not many.get(one.name, record.facts.files)]
+    many = {window.name: window.windows for window in record.facts.windows}
+    empty = [
+        window.name
+        for window in enrichment.windows
+        if not many.get(window.name, record.facts.files)
+    ]
     for name, (table, column) in tables.items():
         made = derived_tables.made_at(table, column, day)
         # a day without windows leaves no trace in their table
@@ -226,7 +231,7 @@ def _is_reported(
     known = instance.event_log_storage.get_asset_check_partition_info(
         keys, partition_keys=[publication.day]
     )
-    return names == {one.check_key.name for one in known if one.is_current}
+    return names == {check.check_key.name for check in known if check.is_current}
 
 
 def _reported_version(instance: dg.DagsterInstance, declared: Declared, day: str) -> int:

@@ -36,8 +36,8 @@ def find_day_files(declared: Declared, day: str) -> DayFiles | None:
         return None
     return DayFiles(
         len(found),
-        sum(one.size for one in found),
-        max(one.changed_ns for one in found) / 1e9,
+        sum(file.size for file in found),
+        max(file.changed_ns for file in found) / 1e9,
         version_of(found),
     )
 
@@ -67,7 +67,7 @@ class InputScan:
 
     def at_days(self) -> None:
         for day in self._last_days():
-            readers = [one for one in self._readers if one.days.has_partition_key(day)]
+            readers = [reader for reader in self._readers if reader.days.has_partition_key(day)]
             found = find_day_files(readers[0], day) if readers else None
             if found is None or self._is_new(readers, day, found):
                 continue
@@ -78,19 +78,19 @@ class InputScan:
         """Return the watched names in declared order, then hours, then days; the last two newest
         first.
         """
-        ended = [yesterday(one.enrichment, self._now) for one in self._readers]
+        ended = [yesterday(reader.enrichment, self._now) for reader in self._readers]
         by_name = [
-            one.enrichment.input.every
-            for one in self._readers
-            if not isinstance(one.enrichment.input.every, str)
+            reader.enrichment.input.every
+            for reader in self._readers
+            if not isinstance(reader.enrichment.input.every, str)
         ]
         found = list(dict.fromkeys(name for names in by_name for name in names))
-        if hour := max((one for one in ended if is_day(one, "hour")), default=None):
+        if hour := max((day for day in ended if is_day(day, "hour")), default=None):
             begin = day_begin(hour, "UTC")
             found += hours_between(
                 begin - dt.timedelta(hours=HOURS - 1), begin + dt.timedelta(hours=1)
             )[::-1]
-        if day := max((one for one in ended if is_day(one)), default=None):
+        if day := max((ended_day for ended_day in ended if is_day(ended_day)), default=None):
             found += [
                 (dt.date.fromisoformat(day) - dt.timedelta(days=back)).isoformat()
                 for back in range(DAYS)
@@ -102,7 +102,7 @@ class InputScan:
         known, still young, or their day is at work.
         """
         settled = self._now.timestamp() - found.newest >= QUIET
-        at_work = any(unfinished_runs(self._instance, one, day) for one in readers)
+        at_work = any(unfinished_runs(self._instance, reader, day) for reader in readers)
         if self._known.get(day) == found.version or not settled or at_work:
             return False
         self.seen[day] = found.version
@@ -147,4 +147,4 @@ def _last_begun(reader: Declared, day: str) -> tuple[float, str]:
         (dt.datetime.fromisoformat(run.started_at).timestamp(), run.files_version) for run in runs
     ]
     # without a version: runs of older versions, and runs that ended before they looked at the files
-    return max([one for one in begun if one[1]] or begun, default=(0.0, ""))
+    return max([pair for pair in begun if pair[1]] or begun, default=(0.0, ""))

@@ -102,8 +102,8 @@ def _has_given_reason(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Return whether a step of ours gave a reason for the end, such as a refused replay."""
     failures = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE)
     return any(
-        one.dagster_event and one.dagster_event.step_failure_data.user_failure_data
-        for one in failures
+        failure.dagster_event and failure.dagster_event.step_failure_data.user_failure_data
+        for failure in failures
     )
 
 
@@ -113,7 +113,7 @@ def _is_published_by(declared: Declared, day: str, run_id: str) -> bool:
         found, _ = publications(declared.facts.table, NOTHING_YET)
     except TidegateError:  # a damaged table must not prevent the report
         return False
-    return any(one.day == day and one.run_id.startswith(run_id) for one in found)
+    return any(run.day == day and run.run_id.startswith(run_id) for run in found)
 
 
 def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, day: str) -> None:
@@ -158,9 +158,9 @@ def _why(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
     """Return Dagster's reason for the run's end, as a single line."""
     failures = instance.all_logs(run.run_id, of_type=DagsterEventType.RUN_FAILURE)
     message = [
-        one.dagster_event.message
-        for one in failures
-        if one.dagster_event and one.dagster_event.message
+        failure.dagster_event.message
+        for failure in failures
+        if failure.dagster_event and failure.dagster_event.message
     ]
     lines = [
         line

@@ -163,7 +163,7 @@ def _refreshes(
 
 def _refreshed(all_declared: Sequence[Declared], run: dg.DagsterRun) -> Iterator[dg.RunRequest]:
     """Yield the days that use the answers it has marked, each once."""
-    by_name = {one.name: one for one in all_declared}
+    by_name = {declared.name: declared for declared in all_declared}
     for enrichment, days in json.loads(run.tags.get(DAYS_TO_RUN, "{}")).items():
         declared = by_name.get(enrichment)
         for day in days:

@@ -49,7 +49,9 @@ class Claims:
         self._dice = random.Random(seed * 1009 + task)  # only an order, not a secret
         self._open = OpenClaims(len(shared), clock)
         self._keys: dict[int, TaskKeys] = {}
-        self._pause = self._first_pause = min(one.plan.flush_seconds for one in shared.values())
+        self._pause = self._first_pause = min(
+            shared_keys.plan.flush_seconds for shared_keys in shared.values()
+        )
         self._waits_since = clock()
 
     def take(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -58,12 +60,12 @@ class Claims:
         if not tables:
             return
         table = pa.Table.from_batches(tables).combine_chunks()
-        self._keys = {one: self._select_keys(one, table) for one in self._shared}
+        self._keys = {place: self._select_keys(place, table) for place in self._shared}
         for keys in self._keys.values():
             self._delete_left_claims(keys)
         groups = deque(
-            (one, int(share))
-            for one, keys in self._keys.items()
+            (place, int(share))
+            for place, keys in self._keys.items()
             for share in np.unique(keys.shares)
         )
         self._dice.shuffle(groups)
@@ -86,12 +88,12 @@ class Claims:
             # other runs work on all the rest: wait for their answers or their death
             if put_off >= len(groups):
                 put_off = 0
-                self._wait({one for one, _ in groups})
+                self._wait({place for place, _ in groups})
 
-    def _select_keys(self, one: int, table: pa.Table) -> TaskKeys:
-        rows = np.flatnonzero(table[self._place].to_numpy() == one)
+    def _select_keys(self, place: int, table: pa.Table) -> TaskKeys:
+        rows = np.flatnonzero(table[self._place].to_numpy() == place)
         texts = table[self._text].combine_chunks().take(pa.array(rows))
-        return TaskKeys(self._shared[one], rows, texts)
+        return TaskKeys(self._shared[place], rows, texts)
 
     def _delete_left_claims(self, keys: TaskKeys) -> None:
         """Delete the claims that earlier attempts of this task left."""
@@ -100,18 +102,18 @@ class Claims:
         keys.folder.delete(*(f"{run}/{name}" for name in left))
 
     def _may_claim(self, group: Group) -> bool:
-        one, share = group
-        keys = self._keys[one]
+        place, share = group
+        keys = self._keys[place]
         return (
             not self._open.has(group) and not keys.is_claimed(share) and len(keys.free(share)) > 0
         )
 
     def _with_more(self, group: Group, groups: deque[Group]) -> list[Group]:
         """Return the group and others of its lookup, removed from `groups`, for one claim."""
-        one, share = group
-        keys, together = self._keys[one], [group]
+        place, share = group
+        keys, together = self._keys[place], [group]
         count, enough = len(keys.free(share)), self._open.keys_together
-        for other in [other for other in groups if other[0] == one] if count < enough else ():
+        for other in [other for other in groups if other[0] == place] if count < enough else ():
             if self._may_claim(other):
                 groups.remove(other)
                 together.append(other)
@@ -176,21 +178,21 @@ class Claims:
         """
         has_progressed = self._open.wait_for_progress(self._pause * self._dice.uniform(0.5, 1.5))
         self._pause = self._first_pause if has_progressed else min(2 * self._pause, LONGEST_PAUSE)
-        for one in waiting:
-            self._keys[one].look()
-            if self._keys[one].waits_for_lists:
-                self._keys[one].find_answers()
+        for place in waiting:
+            self._keys[place].look()
+            if self._keys[place].waits_for_lists:
+                self._keys[place].find_answers()
         now = self._clock()
         if has_progressed:
             self._waits_since = now
         elif now - self._waits_since >= SAY_EVERY:
             self._waits_since = now
-            for one in waiting:
-                plan = self._keys[one].shared.plan
+            for place in waiting:
+                plan = self._keys[place].shared.plan
                 _log.warning(
                     "lookup %s: task %s of run %s waits for other runs, which ask %d of its keys",
                     plan.lookup, f"{self._task}-{self._attempt}", plan.run_id,
-                    self._keys[one].count_pending,
+                    self._keys[place].count_pending,
                 )  # fmt: skip
 
     def end(self) -> None:

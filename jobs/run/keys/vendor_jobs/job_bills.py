@@ -43,15 +43,15 @@ def with_job_bills(figures: DayMetrics, jobs: Mapping[str, Iterable[Facts]]) -> 
         jobs: Lookup -> the facts of its jobs.
     """
 
-    def with_bill(one: LookupMetrics) -> LookupMetrics:
-        own = [*jobs.get(one.name, ())]
-        one = replace(one, jobs=sum(job["state"] != NEVER_SENT for job in own))
+    def with_bill(figures: LookupMetrics) -> LookupMetrics:
+        own = [*jobs.get(figures.name, ())]
+        figures = replace(figures, jobs=sum(job["state"] != NEVER_SENT for job in own))
         found = bill_jobs(own)
-        if found is None or one.billed is None:
-            return one
-        keys = one.keys_from_ledger
+        if found is None or figures.billed is None:
+            return figures
+        keys = figures.keys_from_ledger
         stored = max(0, keys - sum(job.get("answered", 0) for job in own))
-        saved = Decimal(one.billed.saved) * stored / keys if keys else Decimal(0)
-        return replace(one, billed=replace(found, saved=f"{saved.normalize():f}"))
+        saved = Decimal(figures.billed.saved) * stored / keys if keys else Decimal(0)
+        return replace(figures, billed=replace(found, saved=f"{saved.normalize():f}"))
 
     return replace(figures, lookups=tuple(map(with_bill, figures.lookups)))

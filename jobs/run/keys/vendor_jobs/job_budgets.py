@@ -53,7 +53,7 @@ class JobBudgets:
     def of(cls, lookup: JobLookup, own: Sequence[tuple[str, Budget]]) -> Self:
         """Return the budgets of a lookup. own: those of its enrichment."""
         return cls(
-            lookup, [*(("", one) for one in lookup.budgets), *(own if lookup.prices else ())]
+            lookup, [*(("", budget) for budget in lookup.budgets), *(own if lookup.prices else ())]
         )
 
     async def free(self, at: float) -> Free:
@@ -71,11 +71,11 @@ class JobBudgets:
     def affordable(self, items: int, free: Free, at: float) -> int:
         """Return how many of these items a job may have that costs no more than this."""
         prices = in_force(self.lookup.prices, str(_day(at)))
-        once = sum(parts_of(one) for one in prices if one.unit == "request")
+        once = sum(parts_of(price) for price in prices if price.unit == "request")
         each = sum(
-            parts_of(one) * (1 if one.unit == "item" else one.at_most or 0)
-            for one in prices
-            if one.unit != "request"
+            parts_of(price) * (1 if price.unit == "item" else price.at_most or 0)
+            for price in prices
+            if price.unit != "request"
         )
         if free.parts == math.inf or once > free.parts:
             return items if free.parts == math.inf else 0
@@ -117,7 +117,7 @@ class JobBudgets:
         return {budget.name(_day(at), of): budget.parts for of, budget in self.budgets}
 
     def _subject(self, name: str, at: float) -> str:
-        of, budget = next(one for one in self.budgets if one[1].name(_day(at), one[0]) == name)
+        of, budget = next(pair for pair in self.budgets if pair[1].name(_day(at), pair[0]) == name)
         whose = of or self.lookup.service_name
         return f"the budget of {whose}, {budget.amount} per {budget.per},"
 

@@ -39,8 +39,10 @@ def cost(
     prices = in_force(declared, f"{dt.datetime.fromtimestamp(intent.at, dt.UTC):%F}")
     if not prices:
         return {"billed": units["item"]}
-    used = {one.unit: units.get(one.unit, (one.at_most or 0) * units["item"]) for one in prices}
-    costs = {one.unit: f"{cost_of([one], used):f}" for one in prices}
+    used = {
+        price.unit: units.get(price.unit, (price.at_most or 0) * units["item"]) for price in prices
+    }
+    costs = {price.unit: f"{cost_of([price], used):f}" for price in prices}
     return {
         "billed": units["item"], "units": used, "costs": costs,
         "cost": f"{cost_of(prices, used):f}", "currency": prices[0].currency,
