@@ -25,13 +25,11 @@ def read_ddl(ddl: str, where: str = "returns") -> tuple[AnswerColumn, ...]:
     """
     cure = 'Write Spark DDL, as in "temp_c DOUBLE, visibility_m INT".'
     try:
-        struct = exp.DataType.build(f"STRUCT<{ddl}>", dialect="spark")
-    except sqlglot.errors.SqlglotError as error:
-        raise DeclarationError(f"{where}: cannot read {ddl!r}. {cure}") from error
-    columns = struct.expressions
-    if not columns or not all(
-        isinstance(column, exp.ColumnDef) and column.args.get("kind") for column in columns
-    ):
+        # DataType.build would leave out what follows the first column that it cannot read
+        columns = sqlglot.parse_one(f"STRUCT<{ddl}\n>", read="spark", into=exp.DataType).expressions
+    except sqlglot.errors.SqlglotError:
+        columns = []
+    if not columns or not all(column.args.get("kind") for column in columns):
         raise DeclarationError(
             f"{where}: cannot read {ddl!r}: every column needs a name and a type of Spark. {cure}"
         )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as exp
+from sqlglot.tokens import TokenType
 
 from jobs.errors import DeclarationError
 
@@ -13,7 +14,10 @@ def columns_in(where: str, expression: str) -> set[str]:
     """Return the columns that a Spark SQL expression reads. Raises DeclarationError."""
     try:
         tree = sqlglot.parse_one(expression, read="spark")
-    except sqlglot.errors.SqlglotError as error:
+        kinds = [token.token_type for token in sqlglot.tokenize(expression, read="spark")]
+        if kinds.count(TokenType.L_PAREN) != kinds.count(TokenType.R_PAREN):
+            raise ValueError("sqlglot reads `trim(a` as `trim(a)`")
+    except (sqlglot.errors.SqlglotError, ValueError) as error:
         raise DeclarationError(
             f"{where}: cannot read {expression!r} as a Spark SQL expression."
         ) from error

@@ -326,6 +326,10 @@ WRONG_LOOKUPS = {
     "an endless time limit": ({"timeout": float("inf")}, "timeout is inf s"),
     "no key": ({"keys": {}, "request": "GET /v1"}, "keys is empty"),
     "a key that is no SQL": ({"keys": {"q": "trim(("}}, "keys.q: cannot read 'trim(('"),
+    "a key without its last parenthesis": (
+        {"keys": {"q": "trim(address"}},
+        "keys.q: cannot read 'trim(address'",
+    ),
     "a key that is a query": ({"keys": {"q": "SELECT address"}}, "not one Spark SQL expression"),
     "a key with an alias": ({"keys": {"q": "address AS a"}}, "not one Spark SQL expression"),
     "a key of many rows": (

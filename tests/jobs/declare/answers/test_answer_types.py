@@ -76,7 +76,7 @@ driver_values = (
 def test_what_no_run_would_check_is_refused_in_ddl(ddl, message):
     with pytest.raises(DeclarationError, match=message):
         read_ddl(ddl)
-    assert read_ddl("a INT COMMENT 'in C', b VARCHAR")[1].spark_type == "STRING"
+    assert read_ddl("a INT COMMENT 'in C', b VARCHAR -- of 3")[1].spark_type == "STRING"
 
 
 class Grade(enum.Enum):
@@ -128,6 +128,9 @@ def test_fields_of_a_struct_may_have_any_name_that_ddl_can_write():
     [
         ("temp_c DUBBLE", "DUBBLE"),
         ("temp_c", "every column needs a name and a type"),
+        ("a STRING, b INTT", "cannot read 'a STRING, b INTT'"),
+        ("a INT b STRING", "cannot read 'a INT b STRING'"),
+        ("a STRUCT<b: INT", "cannot read 'a STRUCT<b: INT'"),
         ("", "cannot read"),
         ("a INT; DROP TABLE x", "cannot read"),
         ("a INT, A STRING", "names a column twice; rename one of them"),
