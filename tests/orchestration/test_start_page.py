@@ -163,7 +163,7 @@ def test_a_changed_declaration_is_read_without_a_new_start(towns):
     Path("declared/more.py").write_text(text.replace('"towns"', '"more_towns"'))
     assert "more_towns" in start.make("/", {})[1]
     Path("declared/more.py").write_text("import missing_module")
-    assert "declared.more cannot be loaded: ModuleNotFoundError" in start.make("/", {})[1]
+    assert "declared.more cannot be loaded: line 1: ModuleNotFoundError" in start.make("/", {})[1]
     Path("declared/more.py").unlink()
     assert "declared.more" not in start.make("/", {})[1]
 

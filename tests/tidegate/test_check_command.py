@@ -165,7 +165,7 @@ def test_everything_is_checked_whatever_is_wrong_before(declare, capsys):
     assert main(["check", "--package", declare("moods")]) == 2
     broken, misspelt, moods = capsys.readouterr().out.splitlines()
     assert broken.endswith(
-        "WRONG   cannot be loaded: ModuleNotFoundError: No module named 'nothing_like_this'"
+        "WRONG   cannot be loaded: line 1: ModuleNotFoundError: No module named 'nothing_like_this'"
     )
     assert "no column 'orgin' in data/raw/flights. Did you mean 'origin'?" in misspelt
     assert " right " in moods
@@ -398,6 +398,16 @@ def test_a_mistyped_field_is_answered_with_the_closest_one_and_its_line(declare,
     assert main(["check", "--package", declare("mistyped", text=text)]) == 2
     message = "cannot be loaded: line 3: Input has no field 'row_ids'. Did you mean 'row_id'?"
     assert message in capsys.readouterr().out
+
+
+def test_a_wrong_value_is_named_with_the_file_and_the_line_that_declares_it(declare, capsys):
+    wrong = "from tidegate import Tolerance\n\nof_all = Tolerance(error=5)\n"
+    package = declare("shared", text=wrong)
+    declare("reading", text=f"from {package}.shared import of_all\n")
+    assert main(["check", "--package", package]) == 2
+    reading, shared = capsys.readouterr().out.splitlines()
+    assert f"loaded: {package}.shared, line 3: tolerance: error is 5; it is a share" in reading
+    assert "cannot be loaded: line 3: tolerance: error is 5; it is a share of rows" in shared
 
 
 def test_a_package_that_is_not_there_or_declares_nothing_is_wrong(declare, capsys):

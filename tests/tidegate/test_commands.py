@@ -77,8 +77,17 @@ def test_what_a_declaration_prints_is_not_among_the_objects_for_programs(package
 def test_a_file_that_ends_the_program_as_it_is_loaded_is_named(package, tmp_path, capsys):
     declared = package(orders="orders")
     (tmp_path / declared / "once.py").write_text("raise SystemExit(0)")
-    assert main(["status", "orders", "--package", declared]) == 2
-    assert f"{declared}.once cannot be loaded: SystemExit: 0" in capsys.readouterr().err
+    assert main(["status", "others", "--package", declared]) == 2
+    assert f"{declared}.once cannot be loaded: line 1: SystemExit: 0" in capsys.readouterr().err
+
+
+def test_a_broken_file_does_not_hinder_the_enrichments_of_other_files(package, tmp_path):
+    declared = package(orders="rated")
+    (tmp_path / declared / "broken.py").write_text("1 / 0")
+    for name in ("rated", "orders"):
+        assert named(parsed("of", name, "--package", declared))[0] == f"{declared}.orders:X"
+    with pytest.raises(DeclarationError, match=r"broken cannot be loaded: line 1: ZeroDivision"):
+        named(parsed("of", "X", "--package", declared))  # broken.py may name its enrichment X
 
 
 def test_an_unknown_enrichment_is_reported_with_those_that_there_are():

@@ -55,7 +55,7 @@ def declared_in(module: str) -> list[Discovered]:
     try:
         loaded = _imported(module)
     except (Exception, SystemExit) as error:
-        raise DeclarationError(f"{module} cannot be loaded: {_reason(error)}") from error
+        raise DeclarationError(f"{module} cannot be loaded: {_reason(module, error)}") from error
     return [
         Discovered(f"{module}:{key}", value)
         for key, value in vars(loaded).items()
@@ -69,17 +69,26 @@ def _imported(module: str) -> ModuleType:
         return importlib.import_module(module)
 
 
-def _reason(error: Exception | SystemExit) -> str:
-    """Return why a module cannot be loaded. For an unknown field it names the closest one."""
+def _reason(module: str, error: Exception | SystemExit) -> str:
+    """Return why a module cannot be loaded, and at which line of its package.
+
+    For an unknown field it names the closest one.
+    """
+    package, place, names = module.partition(".")[0], "", {}
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_globals.get("__name__", "")
+        if file.partition(".")[0] == package:
+            names, place = frame.f_globals, f"line {line}: "
+            if file != module:
+                place = f"{file}, {place}"
     if isinstance(error, TidegateError):
-        return str(error)
+        return f"{place}{error}"
     unknown = UNKNOWN_FIELD.fullmatch(str(error)) if isinstance(error, TypeError) else None
     if unknown is not None:
         name, field = unknown.groups()
-        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-        fields = getattr(frame.f_globals.get(name), "__dataclass_fields__", {})
-        return f"line {line}: {name} has no field {field!r}.{did_you_mean(field, fields)}"
-    return described(error)
+        fields = getattr(names.get(name), "__dataclass_fields__", {})
+        return f"{place}{name} has no field {field!r}.{did_you_mean(field, fields)}"
+    return f"{place}{described(error)}"
 
 
 def discover(package: str) -> list[Discovered]:
@@ -101,15 +110,19 @@ def discover_named(package: str, name: str) -> Discovered:
     """
     if ":" in name:
         return Discovered(name, load(name))
-    every = [discovered for module in list_modules(package) for discovered in declared_in(module)]
+    every, faults = _load_all(package)
     found = _once(discovered for discovered in every if name in discovered.names)
     # the enrichment's name takes precedence over the name of a file or a variable
     found = [discovered for discovered in found if discovered.enrichment.name == name] or found
+    if faults:  # a module that cannot be loaded may name its enrichment as this variable
+        found = [discovered for discovered in found if name in discovered.names[:2]]
     if len(found) == 1:
         return found[0]
     if found:
         references = ", ".join(sorted(discovered.reference for discovered in found))
         raise DeclarationError(f"{name!r} names several enrichments; write one of: {references}.")
+    if faults:
+        raise faults[0]
     known = ", ".join(sorted({discovered.enrichment.name for discovered in every}))
     there = f"There are: {known}." if known else f"{package} has none."
     close = did_you_mean(name, (known for discovered in every for known in discovered.names))
@@ -128,11 +141,19 @@ def discover_loadable(package: str) -> list[Discovered]:
 
     Raises DeclarationError if there is no such package.
     """
+    return _once(_load_all(package)[0])
+
+
+def _load_all(package: str) -> tuple[list[Discovered], list[DeclarationError]]:
+    """Return what a package's modules declare, and the faults of those that cannot be loaded."""
     found: list[Discovered] = []
+    faults: list[DeclarationError] = []
     for module in list_modules(package):
-        with contextlib.suppress(DeclarationError):
+        try:
             found += declared_in(module)
-    return _once(found)
+        except DeclarationError as error:
+            faults.append(error)
+    return found, faults
 
 
 def _once(discovered: Iterable[Discovered]) -> list[Discovered]:

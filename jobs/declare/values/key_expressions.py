@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from jobs.errors import DeclarationError
 
@@ -14,13 +14,16 @@ def columns_in(where: str, expression: str) -> set[str]:
     """Return the columns that a Spark SQL expression reads. Raises DeclarationError."""
     try:
         tree = sqlglot.parse_one(expression, read="spark")
-        kinds = [token.token_type for token in sqlglot.tokenize(expression, read="spark")]
-        if kinds.count(TokenType.L_PAREN) != kinds.count(TokenType.R_PAREN):
-            raise ValueError("sqlglot reads `trim(a` as `trim(a)`")
-    except (sqlglot.errors.SqlglotError, ValueError) as error:
+    except sqlglot.errors.SqlglotError as error:
         raise DeclarationError(
             f"{where}: cannot read {expression!r} as a Spark SQL expression."
         ) from error
+    kinds = [token.token_type for token in sqlglot.tokenize(expression, read="spark")]
+    if kinds.count(TokenType.L_PAREN) != kinds.count(TokenType.R_PAREN):  # as in `trim(a`
+        raise DeclarationError(
+            f"{where}: cannot read {expression!r} as a Spark SQL expression: a parenthesis is "
+            "missing."
+        )
     if not isinstance(tree, exp.Expression) or isinstance(
         tree, exp.Alias | exp.Query | exp.Command | exp.Block
     ):
