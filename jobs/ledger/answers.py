@@ -1,7 +1,7 @@
 """A record of the ledger: an event of a key at a time."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -59,7 +59,11 @@ class StoredAnswer(NamedTuple):
 
 
 def as_table(answers: Sequence[StoredAnswer]) -> pa.Table:
-    columns = zip(*answers, strict=True) if answers else ((),) * len(SCHEMA)
+    return columns_table(zip(*answers, strict=True) if answers else ((),) * len(SCHEMA))
+
+
+def columns_table(columns: Iterable[Sequence[Any]]) -> pa.Table:
+    """Return a table of columns in the order of SCHEMA; a response is UTF-8 bytes, text or None."""
     return pa.table(
         [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)],
         schema=SCHEMA,

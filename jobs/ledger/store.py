@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, WORDS, StoredAnswer, as_table
-from jobs.ledger.journal import JOURNAL, Journal, read_journal
+from jobs.ledger.journal import JOURNAL, JOURNAL_FORMAT, Journal, read_journal
 from jobs.ledger.ledger_files import LedgerFiles
 from jobs.storage.stored_files import error_text
 
@@ -84,7 +84,7 @@ class LedgerFolder(LedgerFiles):
             return None
         return Journal(
             Path(f"{self.path}/{PARTS}/{run_id}/{name}{JOURNAL}"),
-            {FORMAT_KEY: str(FORMAT).encode()},
+            {FORMAT_KEY: str(JOURNAL_FORMAT).encode()},
         )
 
     def parts(self, run_id: str | None = None, prefix: str = "") -> list[str]:
@@ -148,7 +148,8 @@ class LedgerFolder(LedgerFiles):
         name = f"{PARTS}/{part}"
         if part.endswith(JOURNAL):
             rows = read_journal(
-                self.read_bytes(name), lambda metadata: self._require_format(name, metadata)
+                self.read_bytes(name),
+                lambda metadata: self._require_format(name, metadata, JOURNAL_FORMAT),
             )
             return rows.cast(schema)
         data = self.read_bytes(name)
@@ -196,17 +197,19 @@ class LedgerFolder(LedgerFiles):
         self, name: str, source: pa.NativeFile, encoded: Iterable[int] = ()
     ) -> pq.ParquetFile:
         file = pq.ParquetFile(source, read_dictionary=encoded, page_checksum_verification=True)
-        self._require_format(name, file.metadata.metadata)
+        self._require_format(name, file.metadata.metadata, FORMAT)
         return file
 
-    def _require_format(self, name: str, metadata: Mapping[bytes, bytes] | None) -> None:
+    def _require_format(
+        self, name: str, metadata: Mapping[bytes, bytes] | None, newest: int
+    ) -> None:
         written = (metadata or {}).get(FORMAT_KEY)
         if written is None or not written.isdigit():
             raise Foreign("not a Tidegate ledger file")
-        if int(written) > FORMAT:
+        if int(written) > newest:
             raise LedgerError(
                 f"ledger {self.root!r}: {name} has format {int(written)}, and this Tidegate reads "
-                f"up to {FORMAT}: upgrade it, or give it a ledger of its own."
+                f"up to {newest}: upgrade it, or give it a ledger of its own."
             )
 
     def warn(self, name: str, error: Exception) -> None:

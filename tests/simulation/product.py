@@ -5,7 +5,7 @@ import logging
 import sys
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ import jobs.run.rows.keyed_rows
 import jobs.run.settling
 import jobs.storage.stored_files
 import jobs.task.output_files
+from jobs.ledger.answers import columns_table
 from jobs.ledger.journal import Journal
 from jobs.ledger.store import LedgerFolder
 from jobs.limits.store_url import limits_url, open_store
@@ -107,10 +108,11 @@ def _watch() -> None:
         scheduler().rules.stored(self.lookup, answers)
         return part
 
-    def watched_append(self: Journal, records: pa.Table) -> None:
+    def watched_append(self: Journal, columns: Sequence[Sequence[Any]]) -> None:
+        records = columns_table(columns)
         lookup = str(self._path).removeprefix(f"{ROOT}ledger/").split("/")[0]
         scheduler().rules.are_stored_now(lookup, records)
-        append(self, records)
+        append(self, columns)
         scheduler().rules.stored(lookup, records)
 
     def watched_rows(

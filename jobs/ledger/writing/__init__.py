@@ -1,1 +1,1 @@
-"""Writes of a task's answers: a buffer of records, and the thread that stores them."""
+"""The thread that stores the answers of a task."""

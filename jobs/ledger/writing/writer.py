@@ -4,17 +4,16 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-
-import pyarrow as pa
+from typing import Any
 
 from jobs.declare.lookup import Key
 from jobs.errors import LedgerError
-from jobs.ledger.answers import StoredOutcome
+from jobs.ledger.answers import SCHEMA, StoredOutcome, columns_table
 from jobs.ledger.journal import Journal
+from jobs.ledger.keys import texts_in_bulk
 from jobs.ledger.store import LedgerFolder
-from jobs.ledger.writing.record_buffer import RecordBuffer
 
 _log = logging.getLogger("tidegate.ledger")
 
@@ -68,7 +67,7 @@ class LedgerWriter:
         # an answer is pending, or none will come: until then an idle thread sleeps
         self._came = threading.Event()
         self._stored_more = threading.Condition(self._lock)
-        self._pending = RecordBuffer()
+        self._pending: list[tuple[Key, StoredOutcome, bytes | None, int]] = []
         self._taken = 0  # answers enqueued so far
         self._converted = 0  # those that the thread took from `pending`
         self._full_at = flush_rows  # the ticket at which a part is full
@@ -76,9 +75,7 @@ class LedgerWriter:
         self._wanted = 0  # a caller waits for the answers up to this number
         # of the next part; only the thread uses them
         self._parts = 0
-        self._tables: list[pa.Table] = []
-        self._count = 0
-        self._has_marks = False
+        self._columns: list[list[Any]]
         self._journal: Journal | None = None
         self._writes_journals = True
         self._failure: LedgerError | None = None
@@ -103,7 +100,7 @@ class LedgerWriter:
                 raise self._failure
             if self._taken == self._converted:  # the first since the thread took the others
                 self._came.set()
-            self._pending.append(key, outcome, response, answered_at)
+            self._pending.append((key, outcome, response, answered_at))
             self._taken = ticket = self._taken + 1
             if ticket == self._full_at:
                 self._wake.set()
@@ -152,7 +149,7 @@ class LedgerWriter:
         with self._failing():
             self._begin_part(0)
         while not self._closing:
-            if not (self._count or self._came.is_set()):
+            if not (self._columns[0] or self._came.is_set()):
                 self._came.wait()
                 began = self._clock()
             due = began + self._flush_seconds
@@ -175,30 +172,31 @@ class LedgerWriter:
                 return
             if self._pending and self._journal is not None:
                 with self._failing():
-                    table = self._take_pending()
-                    self._append(table)
+                    columns = self._take_pending()
+                    self._append(columns)
 
-    def _append(self, table: pa.Table) -> None:
+    def _append(self, columns: Sequence[Sequence[Any]]) -> None:
         assert self._journal is not None
         try:
-            self._journal.append(table)
+            self._journal.append(columns)
         # a part that cannot be written ends the run; a journal is only for a kill
         except OSError as error:
             _log.warning("ledger %r: no journal: %s", self._folder.root, error)
             self._journal, self._writes_journals = None, False
             self.hurry(self._taken)  # a full disk is known before more calls are made
 
-    def _take_pending(self) -> pa.Table:
-        """Return the pending answers, which belong to the next part from now on."""
+    def _take_pending(self) -> Sequence[Sequence[Any]]:
+        """Return the columns of the pending answers, which belong to the next part from now on."""
         with self._lock:
-            records, self._pending = self._pending, RecordBuffer()
+            records, self._pending = self._pending, []
             self._came.clear()
             self._converted = self._taken
-        table = records.table(self._run_id, hidden=self._hidden)
-        self._count += len(records)
-        self._has_marks |= records.has_marks
-        self._tables.append(table)
-        return table
+        keys, *others = zip(*records, strict=True)
+        texts = texts_in_bulk(keys, hidden=self._hidden)
+        columns = (texts, *others, [self._run_id] * len(texts))
+        for column, values in zip(self._columns, columns, strict=True):
+            column.extend(values)
+        return columns
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -219,24 +217,25 @@ class LedgerWriter:
     def _write_pending(self) -> None:
         with self._lock:
             self._full_at = self._taken + self._flush_rows
-        if not self._pending and not self._count:
+        if not self._pending and not self._columns[0]:
             return
         name = f"{self._prefix}-{self._parts:05d}"
         with self._failing():
-            self._take_pending()
+            if self._pending:
+                self._take_pending()
             # a lost mark would repeat a call that must not be repeated; lost answers are only paid
             # again
-            self._folder.write_part(
-                self._run_id, name, pa.concat_tables(self._tables), lasting=self._has_marks
-            )
+            has_marks = "asked" in self._columns[1]
+            table = columns_table(self._columns)
+            self._folder.write_part(self._run_id, name, table, lasting=has_marks)
             if self._journal is not None:
                 self._journal.remove()
             with self._lock:
-                self._stored += self._count
+                self._stored += len(table)
                 self._stored_more.notify_all()
             self._begin_part(self._parts + 1)
 
     def _begin_part(self, number: int) -> None:
-        self._parts, self._count, self._has_marks, self._tables = number, 0, False, []
+        self._parts, self._columns = number, [[] for _ in SCHEMA]
         name = f"{self._prefix}-{number:05d}"
         self._journal = self._folder.journal(self._run_id, name) if self._writes_journals else None

@@ -4,23 +4,26 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.errors import LedgerError
-from jobs.ledger.answers import StoredAnswer, as_answers, as_table
+from jobs.ledger.answers import OUTCOMES, StoredAnswer, as_answers
 from jobs.ledger.changes.compaction import Compacted, compact
 from jobs.ledger.changes.erasure import forget
 from jobs.ledger.generations import contents
-from jobs.ledger.journal import Journal
+from jobs.ledger.journal import JOURNAL_FORMAT, Journal
 from jobs.ledger.scan import KeySet, matches
-from jobs.ledger.store import FORMAT, FORMAT_KEY, LedgerFolder
+from jobs.ledger.store import FORMAT_KEY, LedgerFolder
 from jobs.ledger.writing.writer import LedgerWriter
 
 NEVER = 3600.0  # s
-GOLDEN = Path(__file__).parent / "golden" / "journal_1"
+GOLDEN = Path(__file__).parent / "golden"
 ANSWERS = [
     StoredAnswer('["JFK",1]', "ok", b'{"temp_c":3.9}', 1, "run-1"),
     StoredAnswer('["LGA",1]', "miss", None, 2, "run-1"),
@@ -28,11 +31,15 @@ ANSWERS = [
 ]
 
 
+def columns(answers):
+    return tuple(zip(*answers, strict=True))
+
+
 def write(folder, answers, name="0-0-00000"):
     """A journal that a killed process left, an answer at a time. Returns its path."""
     journal = folder.journal("run-1", name)
     for one in answers:
-        journal.append(as_table([one]))
+        journal.append(columns([one]))
     return Path(folder.path) / "parts" / "run-1" / f"{name}.journal"
 
 
@@ -66,23 +73,41 @@ def test_a_journal_that_was_cut_anywhere_has_the_records_before_the_cut(folder):
 
 def test_a_journal_of_a_newer_format_stops_and_a_foreign_one_is_skipped(folder, caplog):
     path = Path(folder.path, "parts", "run-1", "0-0-00000.journal")
-    Journal(path, {FORMAT_KEY: str(FORMAT + 1).encode()}).append(as_table(ANSWERS))
+    Journal(path, {FORMAT_KEY: str(JOURNAL_FORMAT + 1).encode()}).append(columns(ANSWERS))
     with pytest.raises(
         LedgerError,
         match=(
-            r"0-0-00000.journal has format 2, and this Tidegate "
-            r"reads up to 1: upgrade"
+            r"0-0-00000.journal has format 3, and this Tidegate "
+            r"reads up to 2: upgrade"
         ),
     ):
         folder.read(folder.parts())
-    Journal(path, {}).append(as_table(ANSWERS))
+    Journal(path, {}).append(columns(ANSWERS))
     assert not len(folder.read(folder.parts()))
     assert "not a Tidegate ledger file" in caplog.text
 
 
-def test_a_journal_of_format_1_is_read():
-    folder = LedgerFolder(str(GOLDEN), "weather", "0123456789abcdef")
+@pytest.mark.parametrize("golden", ["journal_1", "journal_2"])
+def test_a_journal_of_formats_1_and_2_is_read(golden):
+    folder = LedgerFolder(str(GOLDEN / golden), "weather", "0123456789abcdef")
     assert as_answers(folder.read(folder.parts())) == ANSWERS
+
+
+@given(
+    answers=st.lists(
+        st.builds(
+            StoredAnswer,
+            st.text(), st.sampled_from(OUTCOMES), st.none() | st.text().map(str.encode),
+            st.integers(-(1 << 63), (1 << 63) - 1), st.text(),
+        ),
+        min_size=1,
+    )
+)  # fmt: skip
+def test_a_journal_has_the_records_digit_for_digit(answers):
+    with tempfile.TemporaryDirectory() as root:
+        folder = LedgerFolder(root, "weather", "f")
+        folder.journal("run-1", "0-0-00000").append(columns(answers))
+        assert as_answers(folder.read(folder.parts())) == answers
 
 
 def test_answers_are_found_in_the_part_that_replaced_their_journal_after_the_listing(folder):
@@ -122,9 +147,9 @@ def test_compaction_takes_a_journal_in(folder):
 
 def test_answers_that_are_appended_to_a_journal_after_a_compaction_are_found_after_a_kill(folder):
     journal = folder.journal("run-1", "0-0-00000")
-    journal.append(as_table(ANSWERS[:1]))
+    journal.append(columns(ANSWERS[:1]))
     assert compact(folder) == Compacted()
-    journal.append(as_table(ANSWERS[1:]))
+    journal.append(columns(ANSWERS[1:]))
     there = contents(folder)
     assert as_answers(folder.read(there.parts)) == ANSWERS
 

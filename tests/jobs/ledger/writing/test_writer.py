@@ -217,6 +217,6 @@ def test_a_key_that_has_no_text_is_said_and_not_stored(folder):
 def test_an_answer_that_is_not_text_is_reported_and_not_stored(folder):
     one = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
     one.put((1,), "ok", b"\xff", 1)
-    with pytest.raises(LedgerError, match=r"cannot be stored: .*UTF8"):
+    with pytest.raises(LedgerError, match=r"cannot be stored: .*utf8"):
         one.close()
     assert folder.parts() == []

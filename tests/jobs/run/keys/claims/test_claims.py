@@ -24,7 +24,7 @@ from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.services import Service
 from jobs.errors import LedgerError
-from jobs.ledger.answers import StoredAnswer, as_table
+from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import Search, Seen
@@ -429,7 +429,7 @@ def test_what_voids_or_settles_a_record_of_a_dead_runs_journal_counts_in_the_pre
     now, folder = time.time_ns() // 1000, open_folder(one)
     outcome = {"expired": "ok", "error": "asked"}[later]
     old = StoredAnswer("[7]", outcome, b"1" if outcome == "ok" else None, now - 10, "one")
-    folder.journal(run_of_keys("one"), "0-0-x-00000").append(as_table([old]))
+    folder.journal(run_of_keys("one"), "0-0-x-00000").append(tuple(zip(old, strict=True)))
     if later == "expired":
         mark_expired(folder, ["[7]"])
     else:
