@@ -132,7 +132,9 @@ def main() -> None:
     TRACES.write_text(
         "".join(f"{json.dumps(one | seen)}\n" for one, seen in zip(wanted, traces, strict=True))
     )
-    print(f"{TRACES}: {len(traces)} traces, {sum(len(one['firings']) for one in traces)} firings")
+    print(
+        f"{TRACES}: {len(traces)} traces, {sum(len(trace['firings']) for trace in traces)} firings"
+    )
 
 
 if __name__ == "__main__":

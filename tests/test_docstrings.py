@@ -48,4 +48,6 @@ def _parameters(value):
 @pytest.mark.parametrize(("name", "value"), [pytest.param(*one, id=one[0]) for one in documented()])
 def test_a_public_name_describes_each_of_its_arguments(name, value):
     described = inspect.getdoc(value).partition("\nArgs:\n")[2]
-    assert [one for one in _parameters(value) if f"    {one}: " not in described] == []
+    assert [
+        parameter for parameter in _parameters(value) if f"    {parameter}: " not in described
+    ] == []

@@ -121,7 +121,7 @@ def test_ci_calls_the_commands_of_the_readme():
         *re.findall("^make [a-z]+", block, re.MULTILINE),
         *re.findall("`(make [a-z]+)`", block),
     }
-    assert {one for one in commands if one in called} == {"make check", "make test"}
+    assert {command for command in commands if command in called} == {"make check", "make test"}
     assert commands - {"make check", "make test"} == {"make demo"}, "what make proof runs"
 
 
@@ -160,7 +160,7 @@ def reads_of_blocks():
         words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                page, *more = [ast.unparse(one).strip("\"'") for one in node.args] or [""]
+                page, *more = [ast.unparse(arg).strip("\"'") for arg in node.args] or [""]
                 is_one = node.func.id == "blocks"
                 if is_one or node.func.id == "all_blocks":
                     language = more.pop(0) if is_one else None

@@ -45,8 +45,8 @@ def spoken_for(lookup, keys):
     folder = LedgerFolder(towns.ledger.path, lookup.name, request_fingerprint(lookup))
     wanted = pa.array([key_text(key, hidden=False) for key in keys], pa.string())
     return {
-        one.key: (one.outcome, one.response)
-        for one in as_answers(select(folder, wanted, now_us=1 << 60, ttl=FOR_EVER).answers)
+        answer.key: (answer.outcome, answer.response)
+        for answer in as_answers(select(folder, wanted, now_us=1 << 60, ttl=FOR_EVER).answers)
     }
 
 

@@ -301,8 +301,8 @@ def with_requirements(names):
             found.append(name)
             needs = [Requirement(text) for text in metadata.requires(name) or ()]
             waiting += [
-                one.name.lower()
-                for one in needs
-                if one.marker is None or one.marker.evaluate({"extra": ""})
+                need.name.lower()
+                for need in needs
+                if need.marker is None or need.marker.evaluate({"extra": ""})
             ]
     return found

@@ -285,9 +285,9 @@ def run(enrichment, run_id, rules=None):
         "__retries_held",
     )  # two busy cores: the clock is not on trial here
     found = {
-        one.check: one.sentence
-        for one in record.verdicts
-        if one.holds_back and not one.check.endswith(slow)
+        verdict.check: verdict.sentence
+        for verdict in record.verdicts
+        if verdict.holds_back and not verdict.check.endswith(slow)
     }
     assert found == {}, found  # the sentences say which rows
     return record

@@ -336,8 +336,8 @@ def one_call_too_many_in_flight(day: Day, place: str) -> Planted:
             for one in of
         ]
         begun, ended = (
-            sorted(one["start"] for one in attempts),
-            sorted(one["end"] for one in attempts),
+            sorted(attempt["start"] for attempt in attempts),
+            sorted(attempt["end"] for attempt in attempts),
         )
         for number in range(share, len(calls)):
             start, _, at = calls[number]

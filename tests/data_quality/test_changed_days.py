@@ -164,7 +164,8 @@ def test_an_answer_that_is_not_the_stored_one_of_its_key_is_found(here, service,
         kept = {"rated": (lookup, plan)}
         stored = StoredAnswers(kept, record.facts.run_id, record.facts.started_at)
         found = {
-            one.check: one for one in check(spark, record.facts, record.figures, stored).verdicts
+            verdict.check: verdict
+            for verdict in check(spark, record.facts, record.figures, stored).verdicts
         }
         return found["rated__answers_match"]
 

@@ -270,7 +270,7 @@ def test_a_day_without_rows_that_had_rows_is_a_warning_also_without_earlier_days
 
     def judged():
         verdicts = judge_day(WrittenDay.of_run(spark, facts)).verdicts
-        return next(one for one in verdicts if one.check == "input_day_complete")
+        return next(verdict for verdict in verdicts if verdict.check == "input_day_complete")
 
     assert judged().status == "not_run"
     keep(DAY, rows=200, misses=0)
@@ -293,7 +293,8 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_reported(spark,
     }
     counted = {"weather": answered["weather"] - 2, "plane": answered["plane"] + 1}
     figures = replace(
-        figures, lookups=tuple(replace(one, stored=counted[one.name]) for one in figures.lookups)
+        figures,
+        lookups=tuple(replace(lookup, stored=counted[lookup.name]) for lookup in figures.lookups),
     )
     found = judge(spark, facts, figures)
     weather, plane = found["weather__calls_reconciled"], found["plane__calls_reconciled"]
@@ -312,14 +313,16 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_reported(spark,
     kept = {"stored": 10**6}
     figures = replace(
         figures,
-        lookups=tuple(replace(one, requests=sent[one.name], **kept) for one in figures.lookups),
+        lookups=tuple(
+            replace(lookup, requests=sent[lookup.name], **kept) for lookup in figures.lookups
+        ),
     )
     found = judge(spark, facts, figures)
     assert found["plane__calls_reconciled"].sentence == (
         f"1 of {answered['plane']} answers that came by call have no request; "
         f"9 requests with {answered['plane'] - 1} keys"
     )
-    again = tuple(replace(one, rows_called=120, keys_called=115) for one in figures.lookups)
+    again = tuple(replace(lookup, rows_called=120, keys_called=115) for lookup in figures.lookups)
     paid_twice = judge(spark, facts, replace(figures, lookups=again))["weather__calls_reconciled"]
     assert (paid_twice.status, paid_twice.sentence) == (
         "failed",

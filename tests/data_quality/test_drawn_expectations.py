@@ -162,7 +162,7 @@ def draw_of_rows(draw):
 
     def judge(rows):
         values = [row[arguments["column"]] for row in rows if applies(row)]
-        some = values if "null" in type_ else [one for one in values if one is not None]
+        some = values if "null" in type_ else [value for value in values if value is not None]
         counts = Counter(map(place, some))
         wrong = sum(not meets(one, counts) for one in some)
         return not some or (len(some) - wrong) / len(some) >= mostly, wrong
@@ -179,10 +179,12 @@ def draw_of_columns(draw):
     def judge(rows):
         every = [tuple(row[name] for name in names) for row in rows]
         missing = all if is_all else any
-        some = [values for values in every if not missing(one is None for one in values)]
+        some = [values for values in every if not missing(value is None for value in values)]
         counts = Counter(some)
         wrong = sum(
-            sum(one or 0 for one in values) != total["sum_total"] if total else counts[values] > 1
+            sum(value or 0 for value in values) != total["sum_total"]
+            if total
+            else counts[values] > 1
             for values in some
         )
         return wrong == 0, wrong

@@ -103,7 +103,7 @@ def test_ranges_of_places_have_about_as_many_places_as_are_wanted(monkeypatch):
         for first, end in ranges
     ]
     assert (sum(counts), max(counts) < 12_000) == (200_000, True)
-    assert len(divide_places([replace(one, sketch=one.sketch[:3]) for one in parts[:1]])) == 1
+    assert len(divide_places([replace(part, sketch=part.sketch[:3]) for part in parts[:1]])) == 1
 
 
 def test_parts_with_the_same_keys_are_merged_in_the_memory_of_a_few(monkeypatch):

@@ -50,7 +50,8 @@ def test_days_of_columns_of_every_type_raise_no_alarm_whatever_is_done_with_thei
         http = next(lookup for lookup in enrichment.lookups if lookup.name == "rated")
         mapped = replace(http, returns=f"{http.returns}, twice DOUBLE", paths={"twice": "$.rate"})
         enrichment = replace(
-            enrichment, lookups=[mapped if one is http else one for one in enrichment.lookups]
+            enrichment,
+            lookups=[mapped if lookup is http else lookup for lookup in enrichment.lookups],
         )
     if what == "refresh":
         for folder in folders(enrichment):

@@ -154,7 +154,7 @@ def test_a_day_run_again_keeps_the_figures_of_each_run_and_the_trace_of_a_crash(
     )
     made = record(dt.date(2013, 1, 1))
     free = replace(
-        made.figures, lookups=tuple(replace(one, calls=0) for one in made.figures.lookups)
+        made.figures, lookups=tuple(replace(lookup, calls=0) for lookup in made.figures.lookups)
     )
     runs = [
         run_again(made, 1, published_version=1),
@@ -168,7 +168,7 @@ def test_a_day_run_again_keeps_the_figures_of_each_run_and_the_trace_of_a_crash(
         "run-1",
         "killed",
     ]
-    calls = sum(one.calls for one in made.figures.lookups)
+    calls = sum(lookup.calls for lookup in made.figures.lookups)
     assert 'data-label="dead letters" class="number">0</td>' in lines[0]
     assert f'data-label="calls" class="number">{calls:,}</td>' in lines[1]
     assert f'data-label="calls" class="number">{calls:,}</td>' not in lines[0]
@@ -178,7 +178,7 @@ def test_a_day_run_again_keeps_the_figures_of_each_run_and_the_trace_of_a_crash(
 def billed(made: DayRecord, calls: int, cost: str) -> DayRecord:
     first, *others = made.figures.lookups
     first = replace(first, calls=calls, billed=Billed(calls, 0, "item", cost, "USD"))
-    others = [replace(one, calls=0) for one in others]
+    others = [replace(other, calls=0) for other in others]
     return replace(made, figures=replace(made.figures, lookups=(first, *others)))
 
 
@@ -448,7 +448,8 @@ def test_on_a_telephone_the_pages_are_read_without_scrolling_sideways_however_lo
     long = "rating_of_the_customer_in_the_european_union_with_fallbacks"
     made = record(dt.date(2013, 1, 1), red=True)
     lookups = tuple(
-        replace(one, name=long) if one.name == "weather" else one for one in made.figures.lookups
+        replace(lookup, name=long) if lookup.name == "weather" else lookup
+        for lookup in made.figures.lookups
     )
     verdicts = (
         replace(DOUBLED, check=f"{long}__errors_tolerated", sentence=f"as it says {'x' * 500}"),

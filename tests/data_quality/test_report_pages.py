@@ -142,7 +142,7 @@ def test_the_labels_of_the_percentiles_lie_on_no_bar_and_not_on_each_other(
 ):
     made = record(dt.date(2013, 1, 1))
     lookups = tuple(
-        replace(one, latency_p50_ms=p50, latency_p99_ms=p99) for one in made.figures.lookups
+        replace(lookup, latency_p50_ms=p50, latency_p99_ms=p99) for lookup in made.figures.lookups
     )
     render(
         "flights_enriched",
@@ -158,8 +158,8 @@ def test_the_labels_of_the_percentiles_lie_on_no_bar_and_not_on_each_other(
     assert not any(overlap(label, bar) for label in labels for bar in bars)
     (chart,) = boxes(page, ".chart:has(.annotation-text)")
     assert all(
-        chart["x"] <= one["x"] and one["x"] + one["width"] <= chart["x"] + chart["width"]
-        for one in labels
+        chart["x"] <= label["x"] and label["x"] + label["width"] <= chart["x"] + chart["width"]
+        for label in labels
     )
 
 
@@ -173,13 +173,13 @@ def test_the_dates_under_a_chart_are_level_and_none_lies_on_another(
         ticks = chart.locator(".xtick text").all()
         assert ticks
         assert all(
-            "rotate(0" in one.get_attribute("transform")
-            or "rotate" not in one.get_attribute("transform")
-            for one in ticks
+            "rotate(0" in tick.get_attribute("transform")
+            or "rotate" not in tick.get_attribute("transform")
+            for tick in ticks
         )
         assert not any(
             overlap(*pair)
-            for pair in itertools.combinations([one.bounding_box() for one in ticks], 2)
+            for pair in itertools.combinations([tick.bounding_box() for tick in ticks], 2)
         )
 
 

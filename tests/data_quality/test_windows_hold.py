@@ -40,7 +40,7 @@ def finding(
     """What the check says of these rows when their files of windows hold `windows`."""
     source = str(folder / "in.parquet")
     keys, times = zip(*rows, strict=True)
-    at = pa.array([moment(one) for one in times], pa.timestamp("us", "UTC"))
+    at = pa.array([moment(time_) for time_ in times], pa.timestamp("us", "UTC"))
     given = pa.table({key.title(): pa.array(keys, key_type or pa.string()), "at": at})
     pq.write_table(given, source)
     written = given.append_column(schema.SOURCE_FILE, pa.array([f"file:{source}"] * len(rows)))

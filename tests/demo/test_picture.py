@@ -16,9 +16,9 @@ def test_bars_are_as_long_as_the_requests_and_named_by_their_number():
     tidegate, by_hand = tally(1_500, 20), tally(1_500, 700)
     root = ET.fromstring(draw(tidegate, by_hand))
     bars = [one for one in root if one.get("class") in ("once", "again")]
-    widths = [float(one.get("width")) for one in bars]
+    widths = [float(bar.get("width")) for bar in bars]
     assert [round(width / widths[0] * 1_500) for width in widths] == [1_500, 20, 1_500, 700]
-    assert all(LEFT <= float(one.get("x")) <= WIDTH for one in bars)
+    assert all(LEFT <= float(bar.get("x")) <= WIDTH for bar in bars)
     texts = [one.text for one in root if one.tag.endswith("text")]
     assert [text for text in texts if "again" in text][1:] == ["+ 20 again", "+ 700 again"]
     assert texts.count("1,500 keys") == 2

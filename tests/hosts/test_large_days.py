@@ -38,7 +38,7 @@ class DriverMemory(threading.Thread):
             try:
                 (command,) = self._process.children()
                 driver = (
-                    sum(one.memory_info().rss for one in command.children(recursive=True)) / 1e6
+                    sum(child.memory_info().rss for child in command.children(recursive=True)) / 1e6
                 )
                 whole = driver + command.memory_info().rss / 1e6
             except (psutil.NoSuchProcess, ValueError):
@@ -64,7 +64,9 @@ def seconds_of_stages(lab, run, name):
     while run.poll() is None:
         said = lab.log(name)
         found |= {
-            one: time.monotonic() - began for one in STAGES if one in said and one not in found
+            stage: time.monotonic() - began
+            for stage in STAGES
+            if stage in said and stage not in found
         }
         time.sleep(0.5)
     return found

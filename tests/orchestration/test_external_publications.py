@@ -55,8 +55,10 @@ class Sensor:
             dg.AssetKey("by_town"),
         ):
             for fetch in (self.instance.fetch_materializations, self.instance.fetch_observations):
-                for one in fetch(key, limit=1000).records:
-                    found[one.storage_id] = one.asset_materialization or one.asset_observation
+                for record in fetch(key, limit=1000).records:
+                    found[record.storage_id] = (
+                        record.asset_materialization or record.asset_observation
+                    )
         return dict(sorted(found.items()))
 
     def checks(self, status: str) -> dict[str, set[str]]:
@@ -118,9 +120,9 @@ def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_l
     summarize(towns.enrichment, towns.enrichment.summaries[0], DAY)
     events = sensor.look()
     (reported,) = (
-        one
-        for one in events
-        if isinstance(one, dg.AssetMaterialization) and one.asset_key.path == ["towns"]
+        event
+        for event in events
+        if isinstance(event, dg.AssetMaterialization) and event.asset_key.path == ["towns"]
     )
     assert reported.partition == DAY
     values = {key: value.value for key, value in reported.metadata.items()}
@@ -131,7 +133,7 @@ def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_l
     )
     assert (values["state"], values["dagster/row_count"]) == ("published", 5)
     assert values["checks"] == "1 passed, not run: input_day_complete"
-    (letters,) = (one for one in events if one.asset_key == sensor.declared.dead_letters_key)
+    (letters,) = (event for event in events if event.asset_key == sensor.declared.dead_letters_key)
     assert letters.metadata["dagster/row_count"].value == 1
     for asset in (sensor.declared.key, sensor.declared.dead_letters_key, dg.AssetKey("by_town")):
         assert sensor.materialized(asset) == {DAY}

@@ -43,7 +43,9 @@ class Sensor:
 
     def look(self, now: dt.datetime = NOW) -> list[tuple[str, str]]:
         """The runs that are asked for: job and day."""
-        sensor = starts_days(self.readers, [day_job(one) for one in self.readers], lambda: now)
+        sensor = starts_days(
+            self.readers, [day_job(reader) for reader in self.readers], lambda: now
+        )
         definitions = build_definitions(self.readers, SparkProgram())
         context = dg.build_sensor_context(
             instance=self.instance, cursor=self.cursor, definitions=definitions
@@ -51,7 +53,7 @@ class Sensor:
         result = sensor(context)
         self.cursor, self.events = result.cursor, result.asset_events
         # Dagster starts a single run for each key
-        new = [one for one in result.run_requests if one.run_key not in self.keys]
+        new = [request for request in result.run_requests if request.run_key not in self.keys]
         self.keys |= {request.run_key for request in new}
         return [(request.job_name, request.partition_key) for request in new]
 

@@ -158,7 +158,7 @@ def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_
     )
     assert replay in step_after("weather__errors_tolerated")
     assert "replay" not in step_after("weather__errors_tolerated", ledger=None)
-    without_letters = [dataclasses.replace(one, on_timeout="null") for one in flights.lookups]
+    without_letters = [dataclasses.replace(lookup, on_timeout="null") for lookup in flights.lookups]
     assert "replay" not in step_after("weather__errors_tolerated", lookups=without_letters)
 
 

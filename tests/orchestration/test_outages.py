@@ -166,7 +166,10 @@ def test_the_days_whose_answers_were_refreshed_are_asked_for_once_and_in_their_m
             dg.build_sensor_context(instance=instance, cursor=cursor, definitions=definitions)
         )
         cursor = result.cursor
-        asked += [(one.job_name, one.partition_key, one.run_config) for one in result.run_requests]
+        asked += [
+            (request.job_name, request.partition_key, request.run_config)
+            for request in result.run_requests
+        ]
     refreshed = config_of_mode(DECLARED, Mode.refreshed)
     assert asked == [(DECLARED.job_name, day, refreshed) for day in ("2026-11-02", DAY)]
     assert run.run_id in cursor
@@ -177,7 +180,7 @@ def test_refreshed_answers_of_an_enrichment_that_is_gone_keep_no_other_day_waiti
     sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: dt.datetime.now(dt.UTC))
     definitions = build_definitions([DECLARED], SparkProgram())
     result = sensor(dg.build_sensor_context(instance=instance, definitions=definitions))
-    assert [one.job_name for one in result.run_requests] == [DECLARED.job_name]
+    assert [request.job_name for request in result.run_requests] == [DECLARED.job_name]
 
 
 def test_a_refreshed_day_before_the_first_partition_keeps_no_other_day_waiting(instance):
@@ -190,7 +193,7 @@ def test_a_refreshed_day_before_the_first_partition_keeps_no_other_day_waiting(i
             definitions=definitions,
         )
     )
-    assert [one.partition_key for one in data.run_requests] == [DAY]
+    assert [request.partition_key for request in data.run_requests] == [DAY]
 
 
 # -- told

@@ -437,7 +437,10 @@ def test_several_days_are_published_one_by_one_from_one_spark_and_a_bad_one_is_n
     assert reason.startswith("2 of 3 days published. Not published: 2013-01-11: ")
     assert "duplicated" in reason
     assert (
-        sorted(f"{one['date']}" for one in DeltaTable(f"data/published/{KEY}").partitions()) == good
+        sorted(
+            f"{partition['date']}" for partition in DeltaTable(f"data/published/{KEY}").partitions()
+        )
+        == good
     )
     assert materialized(dagster_project, run) == {KEY: good, "delays_by_weather": good}
     assert states(dagster_project, run) == {
@@ -455,7 +458,9 @@ def test_several_days_are_published_one_by_one_from_one_spark_and_a_bad_one_is_n
     }
     evaluations = dagster_project.events(run.run_id, DagsterEventType.ASSET_CHECK_EVALUATION)
     red = {
-        (one.partition, one.check_name) for one in evaluations if not one.passed and one.blocking
+        (evaluation.partition, evaluation.check_name)
+        for evaluation in evaluations
+        if not evaluation.passed and evaluation.blocking
     }
     assert {day for day, _ in red} == {DAYS[1]}
     assert (DAYS[1], "every_row_once") in red

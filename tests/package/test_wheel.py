@@ -207,7 +207,10 @@ def bound(tree):
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             yield from (
-                name.id for one in targets for name in ast.walk(one) if isinstance(name, ast.Name)
+                name.id
+                for target in targets
+                for name in ast.walk(target)
+                if isinstance(name, ast.Name)
             )
 
 

@@ -88,9 +88,9 @@ class Commands:
             if not busy and len(self._facts.runs) == runs:  # it does not cover runs at work
                 # one that was killed meanwhile leaves the file that it was writing (docs/ledger.md)
                 compacts = any(
-                    one.name == "compact"
-                    and (not one.has_ended or (one.was_cut and one.died_at >= began))
-                    for one in scheduler().processes
+                    process.name == "compact"
+                    and (not process.has_ended or (process.was_cut and process.died_at >= began))
+                    for process in scheduler().processes
                 )
                 check_forgotten(self._disk, act.lookup, keys, is_compacting=compacts)
             for key in keys:
@@ -99,7 +99,8 @@ class Commands:
     def _is_busy(self) -> bool:
         """Whether a run is at work, or a worker that outlived its run."""
         return any(
-            not one.has_ended and one.name.startswith("run") for one in scheduler().processes
+            not process.has_ended and process.name.startswith("run")
+            for process in scheduler().processes
         )
 
     def _some_keys(self, act: Act) -> list[str]:

@@ -85,26 +85,29 @@ def plan_of(night: Night, run_id: str, act: Act, bill: RunBill) -> PartitionPlan
     keeps_all = act.does in ("remap", "replay")  # answers of any age count
     return PartitionPlan(
         lookups=lookups,
-        shares=tuple(_shares(one.concurrency, night.tasks) for one in lookups),
+        shares=tuple(_shares(lookup.concurrency, night.tasks) for lookup in lookups),
         mode=night.mode,
         layout=_layout(lookups, night),
         progress=None,
         ledgers=tuple(
             LedgerPlan(
-                LEDGER, one.name, FINGERPRINTS[one.name], run_id,
-                FOR_EVER if keeps_all else one.ttl, night.flush_rows, night.flush_seconds,
-                idempotent=one.repeatable,
+                LEDGER, lookup.name, FINGERPRINTS[lookup.name], run_id,
+                FOR_EVER if keeps_all else lookup.ttl, night.flush_rows, night.flush_seconds,
+                idempotent=lookup.repeatable,
             )
-            for one in lookups
+            for lookup in lookups
         ),
         may_call=act.does != "remap",
         cap=_cap(night, act, lookups),
-        meters=Meters(bill.folder, {one.name: [one.prices[0].unit] for one in bill.lookups}, run_id, bill.started_at),
+        meters=Meters(
+            bill.folder, {lookup.name: [lookup.prices[0].unit] for lookup in bill.lookups}, run_id,
+            bill.started_at,
+        ),
     )  # fmt: skip
 
 
 def _cap(night: Night, act: Act, lookups: Sequence[Lookup]) -> CallCap | None:
-    if not act.cap or not any(one.prices for one in lookups):
+    if not act.cap or not any(lookup.prices for lookup in lookups):
         return None
     return cap_on_cost(lookups, f"{act.cap / 100:.2f} USD", night.tasks, clock.utc_now)
 
@@ -114,22 +117,22 @@ def _shares(total: int, tasks: int) -> tuple[int, ...]:
 
 
 def _layout(lookups: Sequence[Lookup], night: Night) -> BatchLayout:
-    letters = (LETTERS[one.name] for one in lookups)
+    letters = (LETTERS[lookup.name] for lookup in lookups)
     chained = tuple(
-        {KEYS[one.name]: _chained_key(one, night.chain[one.name])}
-        if one.name in night.chain
+        {KEYS[lookup.name]: _chained_key(lookup, night.chain[lookup.name])}
+        if lookup.name in night.chain
         else {}
-        for one in lookups
+        for lookup in lookups
     )
     return BatchLayout(
         carried=("id", *letters, schema.SOURCE_FILE, schema.SOURCE_ROW),
-        keys=tuple((KEYS[one.name],) for one in lookups),
+        keys=tuple((KEYS[lookup.name],) for lookup in lookups),
         order_key=(),
         event_time=None,
         max_out_of_orderness_ms=0,
-        lookups=tuple(one.name for one in lookups),
-        answers=tuple(one.written for one in lookups),
-        key_names=tuple(tuple(one.keys) for one in lookups),
+        lookups=tuple(lookup.name for lookup in lookups),
+        answers=tuple(lookup.written for lookup in lookups),
+        key_names=tuple(tuple(lookup.keys) for lookup in lookups),
         chained=chained if night.chain else (),
     )
 

@@ -48,7 +48,7 @@ def _is_unfinished_part_of_a_run(storage: Storage, path: str, data: bytes) -> bo
         path.endswith(".draft") or (path.endswith(".parquet") and not _is_whole(data))
     ):
         return False
-    return any(one.startswith(f"{folder}/runs/{run}/") for one in storage.files)
+    return any(file.startswith(f"{folder}/runs/{run}/") for file in storage.files)
 
 
 def _is_whole(data: bytes) -> bool:

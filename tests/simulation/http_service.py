@@ -74,7 +74,8 @@ class MemoryTransport(asyncio.Transport):
             head, _, rest = self._sent.partition(_END)
             line, *fields = head.decode().split("\r\n")
             headers = {
-                name.lower(): value for name, _, value in (one.partition(": ") for one in fields)
+                name.lower(): value
+                for name, _, value in (field.partition(": ") for field in fields)
             }
             size = int(headers.get("content-length", 0))
             if len(rest) < size:

@@ -193,7 +193,7 @@ class LimitRules:
         kept: Counter[tuple[str, str]] = Counter()
         for service, book in limits_store.books(file).items():
             names = {row["limit"] for row in book.rows(0.0) if row["limit"].startswith(MONEY)}
-            lookup = next(one for one in UNITS if f"{one}r" in service)
+            lookup = next(unit for unit in UNITS if f"{unit}r" in service)
             for name in names:
                 kept[lookup, name.rpartition(" on ")[2]] += book.held(name)
         for (lookup, day), cents in self.spent.items():
@@ -238,9 +238,9 @@ class LimitRules:
                         or (is_stored(lookup, one.key[:1]) and one.key[:1] not in counted)
                     )
                 ]
-                keys = {one.key[:1] for one in charges}
+                keys = {charge.key[:1] for charge in charges}
                 if unit == "token":
-                    cost += sum(one.tokens for one in charges)
+                    cost += sum(charge.tokens for charge in charges)
                 else:
                     cost += took[worker, lookup] if worker.has_delivered else len(keys)
                 # a request that repeats an earlier one by its idempotency key is counted, not charged
@@ -254,7 +254,7 @@ class LimitRules:
         at a kill.
         """
         counted: Mapping[str, Usage] = metered(folder)
-        cut = sum(one.was_cut for one in workers)
+        cut = sum(worker.was_cut for worker in workers)
         for lookup in self._night.lookups:
             unit = self._unit(lookup)
             if unit is None:

@@ -65,7 +65,7 @@ class Repeats:
         if (
             charge.lookup == "score"
             or not charge.arrived
-            or any(self._vendor.faults.struck[one] for one in FILE_ERRORS)
+            or any(self._vendor.faults.struck[error] for error in FILE_ERRORS)
         ):
             return False
         within = (

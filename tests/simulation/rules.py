@@ -235,7 +235,9 @@ class Rules:
         for lookup in self._night.lookups:
             received = sum(self._vendor.received[worker, lookup] for worker in workers)
             sent = sum(
-                one.requests[lookup].sent.total() for one in results if lookup in one.requests
+                result.requests[lookup].sent.total()
+                for result in results
+                if lookup in result.requests
             )
             if sent != received:
                 scheduler().fail(

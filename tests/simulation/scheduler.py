@@ -275,7 +275,9 @@ class Scheduler(Chronicle):
         """End all threads. Called by the root, at the very end."""
         self.stop()
         while any(
-            thread.state is not State.DONE for one in self.processes[1:] for thread in one.threads
+            thread.state is not State.DONE
+            for process in self.processes[1:]
+            for thread in process.threads
         ):
             if not self._runnable:
                 raise AssertionError(f"threads that cannot end:\n{self.describe()}")

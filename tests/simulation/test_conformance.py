@@ -145,7 +145,7 @@ class SimulatedFiles:
         (self.root / path).unlink()
 
     def list(self, path, *_):
-        return [one.rpartition("/")[2] for one in self.disk.children(self._at(path))]
+        return [child.rpartition("/")[2] for child in self.disk.children(self._at(path))]
 
     def mkdir(self, path, *_):
         (self.root / path).mkdir(parents=len(path) > 2)

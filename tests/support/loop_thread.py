@@ -57,7 +57,7 @@ async def stop_accepting(servers):
     open that begins after its server was closed.
     """
     loop = asyncio.get_running_loop()
-    for listening in (one for server in servers for one in server.sockets):
+    for listening in (socket for server in servers for socket in server.sockets):
         loop.remove_reader(listening.fileno())
     await turns_of_the_loop()
 

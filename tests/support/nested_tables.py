@@ -30,7 +30,7 @@ def draw_kind(draw, depth=0, leaves=LEAVES):
     form = draw.choice(["leaf", "list", "struct", "map"]) if depth < 3 else "leaf"
     if form == "leaf":
         # pyarrow does not write views in lists
-        return draw.choice([one for one in leaves if depth == 0 or "view" not in str(one)])
+        return draw.choice([leave for leave in leaves if depth == 0 or "view" not in str(leave)])
     if form == "list":
         lists = LISTS[:1] if leaves is OF_SPARK else LISTS
         return draw.choice(lists)(draw_kind(draw, depth + 1, leaves))

@@ -8,5 +8,5 @@ def first_of(variants, count=1):
     variants = [*variants]
     return [
         *variants[:count],
-        *(pytest.param(one, marks=pytest.mark.proof) for one in variants[count:]),
+        *(pytest.param(variant, marks=pytest.mark.proof) for variant in variants[count:]),
     ]

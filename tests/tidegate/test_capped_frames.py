@@ -182,7 +182,7 @@ def draw_lookups(draws: random.Random) -> list[list[Drawn]]:
 def declared(chain: list[list[Drawn]], url: str) -> Enrichment:
     """Declare the chain."""
     lookups = [
-        Waterfall(name=f"w{level}", of=[one.declare(url) for one in vendors])
+        Waterfall(name=f"w{level}", of=[vendor.declare(url) for vendor in vendors])
         if vendors[1:]
         else vendors[0].declare(url)
         for level, vendors in enumerate(chain)

@@ -349,7 +349,7 @@ def mangled(dice, answers):
     )
     if way.startswith("from one"):
         answers = [answer | {"index": answer["index"] + 1} for answer in answers]
-        return [one for one in answers if way == "from one" or one["index"] < len(answers)]
+        return [answer for answer in answers if way == "from one" or answer["index"] < len(answers)]
     if way in ("text", "float"):
         return [
             answer | {"index": (str if way == "text" else float)(answer["index"])}

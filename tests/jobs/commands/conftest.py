@@ -177,7 +177,7 @@ def as_written(numbers, statuses):
             schema.latency_ms("weather"): pa.array([1.5] * count, pa.float64()),
             schema.paused_ms("weather"): pa.array([0.0] * count, pa.float64()),
             schema.error("weather"): pa.array(
-                [None if one == "ok" else "it broke" for one in statuses], pa.string()
+                [None if status == "ok" else "it broke" for status in statuses], pa.string()
             ),
             schema.key("weather"): pa.array([{"town": f"town-{number}"} for number in numbers]),
         }

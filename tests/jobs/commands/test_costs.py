@@ -161,12 +161,12 @@ def test_the_csv_has_a_line_per_day_and_lookup_in_columns_of_focus(tmp_path):
     lines = list(csv.DictReader(io.StringIO((tmp_path / "focus.csv").read_text())))
     assert tuple(lines[0]) == FOCUS
     assert [
-        (one["ChargePeriodStart"], one["BilledCost"], one["ConsumedQuantity"]) for one in lines
+        (line["ChargePeriodStart"], line["BilledCost"], line["ConsumedQuantity"]) for line in lines
     ] == [
         ("2026-11-03T00:00:00Z", "0.5000", "20"),
         ("2026-11-04T00:00:00Z", "0.4000", "10"),
     ]
-    assert {(one["BillingPeriodStart"], one["BillingPeriodEnd"]) for one in lines} == {
+    assert {(line["BillingPeriodStart"], line["BillingPeriodEnd"]) for line in lines} == {
         ("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
     }
 

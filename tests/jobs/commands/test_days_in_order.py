@@ -74,7 +74,7 @@ def test_a_day_calls_when_the_one_before_is_decided_and_is_compared_with_all_bef
 
     nights.check = check
     outcomes = nights.run()
-    assert [(one.day, one.state) for one in outcomes] == [
+    assert [(outcome.day, outcome.state) for outcome in outcomes] == [
         (FIRST, "published"), (SECOND, "held back"), (THIRD, "published"),
     ]  # fmt: skip
     assert [outcomes[0].record.published_version, outcomes[2].record.published_version] == [0, 1]
@@ -103,7 +103,10 @@ def test_a_day_whose_checks_break_off_is_the_last_and_its_answers_are_kept(night
 
     nights.check = check
     outcomes = nights.run()
-    assert [(one.day, one.state) for one in outcomes] == [(FIRST, "published"), (SECOND, "failed")]
+    assert [(outcome.day, outcome.state) for outcome in outcomes] == [
+        (FIRST, "published"),
+        (SECOND, "failed"),
+    ]
     assert outcomes[1].reason.startswith("RuntimeError: no memory")
     nights.check = lambda _day: None
     assert [(one.day, one.state) for one in nights.run()] == [(day, "published") for day in DAYS]

@@ -67,10 +67,10 @@ def test_versions_differ_as_a_model_says_and_the_same_each_time(towns, monkeypat
     for column in found.columns:
         place = {"temp_c": 0, "weather_status": 1}[column.column]
         assert len(column.examples) == min(EXAMPLES, column.cells)
-        for one in column.examples:
-            number = one["row"]["number"]
+        for example in column.examples:
+            number = example["row"]["number"]
             olds = str(before[number][place]), str(after[number][place])
-            assert (str(one["from"]), str(one["to"])) == olds
+            assert (str(example["from"]), str(example["to"])) == olds
     for side, rows in ((found.before, before), (found.after, after)):
         assert side.outcomes["weather"] == Counter(status for _, status in rows.values())
     assert diff(towns.enrichment, DAY, "0", "1").to_json() == found.to_json()
@@ -111,9 +111,11 @@ def test_a_new_column_is_named_and_personal_values_are_not_shown(towns):
     run_records.hold_back(second, "for a test")
     found = diff(towns.enrichment, DAY, "0", "second")
     assert found.new_columns == ("sky",)
-    changes = {one.column: one for one in found.columns}
+    changes = {column.column: column for column in found.columns}
     assert changes["town"].cells == 2
-    assert {one[side] for one in changes["town"].examples for side in ("from", "to")} == {"***"}
+    assert {example[side] for example in changes["town"].examples for side in ("from", "to")} == {
+        "***"
+    }
     assert changes["weather_status"].cells == 1
 
 
@@ -177,7 +179,7 @@ def test_rows_of_other_types_and_repeated_ids_are_compared_by_their_values(towns
     assert (found.added, found.removed) == ((ids[1] - ids[0]).total(), (ids[0] - ids[1]).total())
     assert found.unchanged == equal
     assert found.changed == (ids[0] & ids[1]).total() - equal
-    assert [one.cells for one in found.columns] == [found.changed] * bool(found.changed)
+    assert [column.cells for column in found.columns] == [found.changed] * bool(found.changed)
     for one in (example for column in found.columns for example in column.examples):
         assert one["from"] != one["to"]
     for version in (old, new):

@@ -75,7 +75,9 @@ def test_an_answer_that_does_not_fit_is_asked_for_once_more_and_no_other(vendor)
         else:  # each retry failed
             assert status == "error", vendor.said[review]
             assert vendor.said[review][-1][0] == "error"
-    repaired = {one["messages"][-1]["content"].partition(ASKED_AGAIN)[0] for one in vendor.repairs}
+    repaired = {
+        repair["messages"][-1]["content"].partition(ASKED_AGAIN)[0] for repair in vendor.repairs
+    }
     assert repaired == {review for review, kinds in answered.items() if kinds[:1] == ["misfit"]}
     assert len(repaired) > 15
     assert max(map(len, answered.values())) == 2

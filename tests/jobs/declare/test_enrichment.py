@@ -739,7 +739,7 @@ def test_a_summary_is_part_of_the_declaration():
 def test_a_slash_at_the_end_of_a_tables_path_changes_no_place_that_is_written_to(path):
     declared = enrichment(output=Output(path=f"{path}/"))
     assert declared == enrichment(output=Output(path=path))
-    assert audit.table_of(declared.facts().table) in [one.path for one in declared.tables()]
+    assert audit.table_of(declared.facts().table) in [table.path for table in declared.tables()]
 
 
 def test_a_secret_in_a_ledgers_url_is_refused_without_showing_it():

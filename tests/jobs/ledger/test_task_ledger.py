@@ -41,5 +41,7 @@ def test_an_answer_in_doubt_speaks_for_no_key_and_one_that_came_after_it_does():
         line("b", "expired", 1), line("a", "ok", 3), line("d", "expired", 5), line("e", "asked", 1),
         line("e", "ok", 2), line("e", "expired", 3), line("e", "asked", 4),
     ]  # fmt: skip
-    last = {one.key: one.outcome for one in as_answers(effective_records(as_table(stored)))}
+    last = {
+        answer.key: answer.outcome for answer in as_answers(effective_records(as_table(stored)))
+    }
     assert last == {"a": "ok", "c": "ok", "e": "asked"}

@@ -136,7 +136,7 @@ class CallingTask:
                     return
                 self.starting += 1
                 self.works.append(self.loop.create_task(self.call()))
-                self.works = self.works[:1] + [one for one in self.works[1:] if not one.done()]
+                self.works = self.works[:1] + [work for work in self.works[1:] if not work.done()]
 
     async def call(self):
         self.starting -= 1

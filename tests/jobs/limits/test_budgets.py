@@ -326,7 +326,7 @@ def test_what_is_spent_of_a_budget_is_json_for_programs_and_never_ends(capsys):
     assert main(["limits", "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     holders = [one for service in found["services"] for one in service["holders"]]
-    (spent,) = [one for one in holders if "USD" in one["limit"]]
+    (spent,) = [holder for holder in holders if "USD" in holder["limit"]]
     assert (spent["run"], spent["expires_in"]) == ("ended runs", None)
     assert main(["limits"]) == 0
     assert " inf " not in capsys.readouterr().out

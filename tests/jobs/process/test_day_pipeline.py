@@ -156,21 +156,21 @@ def run_days(towns, days, *, red=(), options=None):
 
 def test_a_red_day_leaves_the_others_unless_the_first_red_day_is_to_be_the_last(towns):
     outcomes = run_days(towns, DAYS, red=[DAYS[1]])
-    assert [one.state for one in outcomes] == ["published", "held back", "published"]
-    assert len({one.run_id for one in outcomes}) == 3
+    assert [outcome.state for outcome in outcomes] == ["published", "held back", "published"]
+    assert len({outcome.run_id for outcome in outcomes}) == 3
     outcomes = run_days(towns, DAYS, red=[DAYS[1]], options=DayOptions(until_red=True))
-    assert [one.state for one in outcomes] == ["published", "held back"]
+    assert [outcome.state for outcome in outcomes] == ["published", "held back"]
 
 
 def test_a_day_that_another_run_has_is_the_last_where_the_first_red_day_is(towns):
     with leased(TABLE, DAYS[1], "theirs"):
         outcomes = run_days(towns, DAYS, options=DayOptions(until_red=True))
-        assert [(one.day, one.state) for one in outcomes] == [
+        assert [(outcome.day, outcome.state) for outcome in outcomes] == [
             (DAYS[0], "published"),
             (DAYS[1], "not started"),
         ]
         outcomes = run_days(towns, DAYS)
-    assert [(one.day, one.state) for one in outcomes] == [
+    assert [(outcome.day, outcome.state) for outcome in outcomes] == [
         (DAYS[1], "not started"), (DAYS[0], "published"), (DAYS[2], "published"),
     ]  # fmt: skip
 
@@ -184,7 +184,7 @@ def test_a_day_that_cannot_be_written_has_failed_with_the_reason_and_leaves_the_
 
     events = open_pipeline(towns, script).run(DAYS)
     outcomes = [event for event in events if isinstance(event, DayResult)]
-    assert [one.state for one in outcomes] == ["published", "failed", "published"]
+    assert [outcome.state for outcome in outcomes] == ["published", "failed", "published"]
     assert not outcomes[1].crashed
     assert outcomes[1].reason.startswith(f"output: {TABLE} or a table beside it cannot be written:")
     (ended,) = run_records.unwritten("towns", DAYS[1])
@@ -198,8 +198,8 @@ def test_a_summary_that_cannot_be_made_is_named_and_the_days_are_published(towns
         'number FROM towns")])'
     )
     outcomes = run_days(towns, DAYS[:2])
-    assert [one.state for one in outcomes] == ["published", "published"]
-    assert [name for one in outcomes for name, _ in one.unmade] == ["none", "none"]
+    assert [outcome.state for outcome in outcomes] == ["published", "published"]
+    assert [name for outcome in outcomes for name, _ in outcome.unmade] == ["none", "none"]
     assert tell("towns", outcomes) == 1
     warning = f"{DAYS[0]}  warning     towns: summary none of {DAYS[0]} is not made: "
     assert warning in capsys.readouterr().out

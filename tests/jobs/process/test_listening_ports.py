@@ -92,11 +92,18 @@ def listening(mark):
     found = []
     for process in processes_of(mark):
         with contextlib.suppress(psutil.Error):
-            for one in process.net_connections("inet"):
-                kind = "udp" if one.type == socket.SOCK_DGRAM else "tcp"
-                if not one.raddr and (kind == "udp" or one.status == psutil.CONN_LISTEN):
+            for connection in process.net_connections("inet"):
+                kind = "udp" if connection.type == socket.SOCK_DGRAM else "tcp"
+                if not connection.raddr and (
+                    kind == "udp" or connection.status == psutil.CONN_LISTEN
+                ):
                     found.append(
-                        (process.name(), kind, one.laddr.ip.removeprefix("::ffff:"), one.laddr.port)
+                        (
+                            process.name(),
+                            kind,
+                            connection.laddr.ip.removeprefix("::ffff:"),
+                            connection.laddr.port,
+                        )
                     )
     return found
 
@@ -209,4 +216,4 @@ def test_a_run_listens_on_loopback_only_and_ends_as_if_nothing_had_been_thrown_a
     kept = [path for path in Path.cwd().rglob("*") if path.is_file() and path.name != "secret"]
     assert any(path.is_relative_to(Path("events").absolute()) for path in kept)
     assert [path for path in kept if secret.encode() in path.read_bytes()] == []
-    assert not any(secret in one for one in words)
+    assert not any(secret in word for word in words)

@@ -94,7 +94,7 @@ class Project:
         times = pa.array([1_000_000 * number for number in numbers], pa.timestamp("us", "UTC"))
         rows = {
             "number": pa.array(numbers, pa.int64()),
-            "town": [f"town-{one}" for one in numbers],
+            "town": [f"town-{number}" for number in numbers],
             "at": times,
         }
         pq.write_table(pa.table(rows), folder / f".{name}")
@@ -148,7 +148,9 @@ def test_each_pass_publishes_what_is_new_judged_as_a_day_in_one_commit_of_the_qu
         "input_day_complete", "by_minute__windows_hold", "weather__columns_filled",
     )  # fmt: skip
     of_day = [
-        one for one in day.check(spark, facts, figures).verdicts if one.check not in of_whole_days
+        verdict
+        for verdict in day.check(spark, facts, figures).verdicts
+        if verdict.check not in of_whole_days
     ]
     assert [*batch.check(spark, facts, figures).verdicts] == of_day
     assert not any(verdict.holds_back for verdict in first[0].verdicts)
@@ -308,7 +310,7 @@ def test_the_commits_of_a_delta_table_are_batches_and_its_days_run_brings_what_a
 
     def put(*numbers, date=DAY):
         times = pa.array([1_000_000 * number for number in numbers], pa.timestamp("us", "UTC"))
-        town, days = [f"town-{one}" for one in numbers], [date] * len(numbers)
+        town, days = [f"town-{number}" for number in numbers], [date] * len(numbers)
         rows = pa.table({"number": numbers, "town": town, "at": times, "date": days})
         write_deltalake("lake", rows, partition_by=["date"], mode="append")
 

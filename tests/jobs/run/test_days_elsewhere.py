@@ -136,14 +136,14 @@ def beside_rows(table, name, without=()):
     ]
     found = DeltaTable(f"{table}__{name}").to_pyarrow_table()
     return (
-        found.drop_columns([one for one in columns if one in found.column_names])
+        found.drop_columns([column for column in columns if column in found.column_names])
         .sort_by("n")
         .to_pylist()
     )
 
 
 def statuses(record):
-    return {one.check: one.status for one in record.verdicts}
+    return {verdict.check: verdict.status for verdict in record.verdicts}
 
 
 def files_of_runs(tmp_path):
@@ -255,7 +255,7 @@ def test_a_changed_row_is_named_by_a_check_in_a_task(place, spark, service, monk
         objects.upload(Path(path), file)
 
     record = run_day(declare(service, place), DAY, "r1", checks=CHECKS, report=change_once_written)
-    red = {one.check: one for one in record.verdicts if one.status == "failed"}
+    red = {verdict.check: verdict for verdict in record.verdicts if verdict.status == "failed"}
     assert set(red) >= {"input_unchanged"}
     assert red["input_unchanged"].evidence[0]["differs"] == "town"
     assert red["input_unchanged"].unexpected_count == 1
@@ -268,7 +268,7 @@ def test_the_users_expectations_are_evaluated_over_files_on_the_store(place, spa
         Expectation("expect_column_values_to_be_between", column="n", min_value=0, max_value=150)
     ]
     record = run_day(declare(service, place, expectations=expected), DAY, "r1", checks=CHECKS)
-    red = [one for one in record.verdicts if one.status == "failed"]
+    red = [verdict for verdict in record.verdicts if verdict.status == "failed"]
     assert [one.unexpected_count for one in red] == [50]
 
 
@@ -366,7 +366,7 @@ def test_changed_rows_on_a_store_alone_are_those_of_a_folder(
                     is None
                 )
             record = run_day(declared, "all", f"r{number}", checks=CHECKS)
-            assert [one for one in record.verdicts if one.status == "failed"] == []
+            assert [verdict for verdict in record.verdicts if verdict.status == "failed"] == []
             published = publish(record)
             rows = DeltaTable(f"{root}/published".replace("./", "")).to_pyarrow_table().sort_by("n")
             values = rows.select(

@@ -67,7 +67,7 @@ def test_a_day_is_written_counted_and_recorded_and_nothing_is_published(project,
         assert {name: by_row[number][name] for name in row} == row
     assert not DeltaTable.is_deltatable("data/published/flights_enriched")
     calls = weather_service.calls()
-    figures = {one.name: one for one in record.figures.lookups}
+    figures = {lookup.name: lookup for lookup in record.figures.lookups}
     assert len(calls) == figures["weather"].calls
     assert max(call.in_flight for call in calls) <= 10
     progress = json.loads(Path(f"data/runs/flights_enriched/{DAY}/progress.json").read_text())

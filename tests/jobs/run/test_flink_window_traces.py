@@ -95,7 +95,10 @@ def test_the_sessions_of_a_task_fire_as_flinks_did(trace):
             if of == key and not sessions.add(number, time, watermarks[number]):
                 dropped.append(number)
         sessions.end()
-        found += [(key, one.start, one.end, one.fired, tuple(sorted(one.rows))) for one in firings]
+        found += [
+            (key, firing.start, firing.end, firing.fired, tuple(sorted(firing.rows)))
+            for firing in firings
+        ]
     assert sorted(found) == sorted((key, start, end, fired, tuple(sorted(rows)))
                                    for key, start, end, fired, rows,
                                    _ in trace["firings"])  # fmt: skip

@@ -112,7 +112,7 @@ def test_a_task_without_a_share_begins_when_it_has_one_for_each_lookup():
         yield from batches(20)
 
     assert in_time(lambda: sum(found.num_rows for found in driver.run.run(given()))) == 20
-    assert [one["keeps"] for one in driver.heartbeats[:3]] == [[0, 4], [0, 4], [0, 4]]
+    assert [heartbeat["keeps"] for heartbeat in driver.heartbeats[:3]] == [[0, 4], [0, 4], [0, 4]]
     assert quick.highest <= 4
 
 
@@ -127,7 +127,7 @@ def test_a_task_reports_what_its_last_rows_need_and_keeps_no_more():
         yield from batches(33)
 
     assert in_time(lambda: sum(found.num_rows for found in driver.run.run(given()))) == 33
-    kept = [one["keeps"] for one in driver.heartbeats]
+    kept = [heartbeat["keeps"] for heartbeat in driver.heartbeats]
     assert [3] in kept
     assert kept[-1] == [0]
     for before, after in itertools.pairwise(driver.heartbeats):

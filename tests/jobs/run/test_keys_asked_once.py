@@ -288,4 +288,4 @@ def test_zeros_of_both_signs_are_one_key_as_in_spark_and_a_rerun_calls_for_none(
         )
         assert len(asked) == keys
         assert "-0.0" not in str(asked)
-        assert [one.check for one in record.verdicts if one.status == "failed"] == []
+        assert [verdict.check for verdict in record.verdicts if verdict.status == "failed"] == []

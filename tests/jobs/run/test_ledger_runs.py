@@ -216,7 +216,7 @@ def killed_in_the_middle(enrichment, service, lookup, calls):
 
 
 def figures_of(record, name="answer"):
-    return next(one for one in record.figures.lookups if one.name == name)
+    return next(lookup for lookup in record.figures.lookups if lookup.name == name)
 
 
 @everywhere("night", on_store=pytest.mark.proof)

@@ -167,7 +167,8 @@ def test_the_local_engine_writes_the_values_that_spark_writes(
     assert local.figures.lookups[0].outcomes == by_spark.figures.lookups[0].outcomes
     assert local.facts.asked_by == by_spark.facts.asked_by
     verdicts = [
-        [(one.check, one.status) for one in record.verdicts] for record in (local, by_spark)
+        [(verdict.check, verdict.status) for verdict in record.verdicts]
+        for record in (local, by_spark)
     ]
     assert verdicts[0] == verdicts[1]
 
@@ -310,7 +311,7 @@ def test_times_in_int96_are_carried_and_are_keys(project, service, monkeypatch):
     declared = declare(service, keys={"town": "at"}, ledger=Ledger("ledger"))
     for run_id in ("unknown", "known"):
         record = run_day(declared, DAY, run_id, checks="data_quality.local_day:check")
-        assert [one.status for one in record.verdicts if one.status == "failed"] == []
+        assert [verdict.status for verdict in record.verdicts if verdict.status == "failed"] == []
         assert rows(record, exact=True)["at"].to_pylist() == times
     assert sorted(service.log) == ["/1501-02-03T00%3A00%3A00Z", "/2026-11-19T12%3A00%3A00Z"]
 
@@ -356,7 +357,7 @@ def test_each_engine_knows_the_answers_of_the_other(project, spark, service, mon
         monkeypatch.setenv(ENGINE, engine)
         checks = "data_quality.local_day:check" if engine == "local" else "data_quality.day:check"
         record = run_day(declared, DAY, engine, checks=checks)
-        assert [one.check for one in record.verdicts if one.status == "failed"] == []
+        assert [verdict.check for verdict in record.verdicts if verdict.status == "failed"] == []
         written.append((rows(record, exact=True), record.figures.calls, len(service.log)))
     (one, calls, asked), (other, more, asked_of_both) = written
     assert one.equals(other)
@@ -412,9 +413,9 @@ def test_files_of_spark_2_are_taken_unless_a_date_is_before_1900(
         assert service.log == []
         return
     record = run_day(declared, DAY, "taken", checks="data_quality.local_day:check")
-    passed = {one.check for one in record.verdicts if one.status == "passed"}
+    passed = {verdict.check for verdict in record.verdicts if verdict.status == "passed"}
     assert {"input_unchanged", "every_row_once"} <= passed
-    assert not [one.check for one in record.verdicts if one.status == "failed"]
+    assert not [verdict.check for verdict in record.verdicts if verdict.status == "failed"]
     assert rows(record, exact=True)["days"].to_pylist() == [[one] for one in born.to_pylist()]
 
 

@@ -199,7 +199,7 @@ def test_both_engines_publish_the_same_tables(tmp_path, monkeypatch, service, sp
                 "data_quality.local_day:check" if engine == "local" else "data_quality.day:check"
             )
             record = run_day(enrichment, DAY, f"{engine}-{run}", checks=checks)
-            assert not [one for one in record.verdicts if one.holds_back]
+            assert not [verdict for verdict in record.verdicts if verdict.holds_back]
             publish(record)
         exact = mode == "ordered" and len(record.facts.shares[0]) == 1
         for of in (str, audit.table_of, dead_letters.table_of):

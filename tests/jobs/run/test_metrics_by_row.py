@@ -101,15 +101,17 @@ def test_figures_are_those_of_the_rows_one_by_one(tmp_path, monkeypatch, seed):
     }
     assert (found.calls, found.rows_called) == (len(attempts), len(called))
     assert found.retried == len(attempts) - len(called)
-    assert found.throttled == sum(one["throttled"] for one in attempts)
+    assert found.throttled == sum(attempt["throttled"] for attempt in attempts)
     assert found.keys_called == len({row["_f_key"]["k"] for row in called})
     assert found.from_ledger == sum(row["_f_source"] == "ledger" for row in rows)
     assert found.shared == sum(row["_f_source"] == "shared" for row in rows)
     assert found.answered == sum(row["_f_source"] == "call" for row in answered)
-    span = max(one["end"] for one in attempts) - min(one["start"] for one in attempts)
+    span = max(attempt["end"] for attempt in attempts) - min(
+        attempt["start"] for attempt in attempts
+    )
     assert found.wall_s == span / 1e6
     assert found.limit_s == pytest.approx(
-        sum(one["end"] - one["start"] for one in attempts) / 1e6 / 4
+        sum(attempt["end"] - attempt["start"] for attempt in attempts) / 1e6 / 4
     )
     assert found.latency_p50_ms == statistics.median_low(latencies)
     assert found.latency_p99_ms == latencies[math.ceil(0.99 * len(latencies)) - 1]

@@ -152,7 +152,7 @@ def test_what_was_sent_is_paid_by_the_price_of_its_day(per, billed):
     facts = declare("http://127.0.0.1:1").facts()
     prices = Price("0.50 USD", per=per), Price("1 USD", per=per, since="2026-12-01")
     facts = replace(
-        facts, lookups=(replace(facts.lookups[0], prices=tuple(one.facts for one in prices)),)
+        facts, lookups=(replace(facts.lookups[0], prices=tuple(price.facts for price in prices)),)
     )
     november = int(dt.datetime(2026, 11, 30, tzinfo=dt.UTC).timestamp()) // SECONDS
     counts = RequestCounts(

@@ -124,7 +124,7 @@ def calls(record):
     """How often each key has which source and so many attempts."""
     rows = written(record)
     sources, attempts = (rows[column("score")].to_pylist() for column in OF_CALLS)
-    tries = [len(one or ()) for one in attempts]
+    tries = [len(attempt or ()) for attempt in attempts]
     return Counter(zip(rows["k"].to_pylist(), sources, tries, strict=True))
 
 

@@ -208,7 +208,7 @@ def test_a_plan_has_the_last_calls_of_a_day_whose_batches_had_different_lookups(
         with leased(TABLE, FIRST, f"query-{number}-a") as lease:
             publish_batch([run_records.save(record)], MicroBatch("query", number), [lease])
     (record,) = run_records.load("flights")
-    assert {one.name for one in record.figures.lookups} == {"weather", "rating"}
+    assert {lookup.name for lookup in record.figures.lookups} == {"weather", "rating"}
     assert last_runs("flights")["rating"].concurrency == RATING.max_concurrency
 
 

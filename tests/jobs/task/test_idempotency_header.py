@@ -61,8 +61,8 @@ def attempt(url, run, number, *, ledger, rows_file, environment):
     task = PartitionRun(planned(charged(url), ledger, f"r{run}"), 0, number)
     with pq.ParquetWriter(rows_file, (first := next(rows := task.run(given))).schema) as file:
         file.write_batch(first)
-        for one in rows:
-            file.write_batch(one)
+        for written in rows:
+            file.write_batch(written)
 
 
 class Shop:

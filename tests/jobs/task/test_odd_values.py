@@ -32,7 +32,7 @@ def by_key(rows):
     columns = ("id", "first_status", "first_x", "_first_error")
     return {
         place: answered
-        for place, *answered in zip(*(rows[one].to_pylist() for one in columns), strict=True)
+        for place, *answered in zip(*(rows[column].to_pylist() for column in columns), strict=True)
     }
 
 
@@ -120,7 +120,10 @@ def test_a_stored_answer_that_cannot_be_read_costs_its_key(folder, caplog, idemp
         assert function.calls == 2
         assert {rows[1][0], rows[2][0]} == {"ok"}
         assert "lookup first: the stored answer of key [1] cannot be read: " in caplog.text
-        assert {one.key for one in as_answers(folder.read(folder.parts("r1")))} == {"[1]", "[2]"}
+        assert {answer.key for answer in as_answers(folder.read(folder.parts("r1")))} == {
+            "[1]",
+            "[2]",
+        }
     else:
         assert function.calls == 0
         assert rows[1][0] == rows[2][0] == "unknown"

@@ -265,8 +265,10 @@ def test_no_more_calls_run_at_once_than_the_share_of_the_partition():
 def test_chained_lookups_work_side_by_side_and_each_answers_every_row(mode):
     functions = [Function(lambda key: 0.002) for _ in range(3)]
     together = []
-    for one in functions:
-        one.answer = lambda key: together.append([f.running for f in functions]) or answered(key)
+    for function in functions:
+        function.answer = lambda key: (
+            together.append([f.running for f in functions]) or answered(key)
+        )
     asked = plan(*(lookup(f, f"l{n}") for n, f in enumerate(functions)), mode=mode)
     out = collected(asked, batches(200))
     for n in range(3):
@@ -460,7 +462,7 @@ def test_a_source_that_is_slow_does_not_hold_back_what_is_finished():
         rows = PartitionRun(plan(lookup(function)), 0, 0).run(slowly())
         first = next(rows)
         given.set()
-        return first.num_rows + sum(one.num_rows for one in rows)
+        return first.num_rows + sum(written.num_rows for written in rows)
 
     assert in_time(consume) == 6
 
@@ -602,7 +604,7 @@ def test_errors_of_single_calls_end_at_their_rows():
     assert out.column("first_status").to_pylist() == ["ok", "error"] * 10
     assert out.column("_first_error").to_pylist()[1] == "ValueError: 1 is odd very odd"
     attempts = out.column("_first_attempts").to_pylist()
-    assert [len(one) for one in attempts] == [1, 2] * 10
+    assert [len(attempt) for attempt in attempts] == [1, 2] * 10
     assert all(one["start"] <= one["end"] for row in attempts for one in row)
 
 

@@ -46,7 +46,7 @@ class Bulk:
             return web.json_response({"jobs": [{"id": key} for key in found]})
         if parts[1:] == ["results"]:
             lines = self.jobs[parts[0]][1]
-            return web.Response(text="".join(json.dumps(self.line(one)) + "\n" for one in lines))
+            return web.Response(text="".join(json.dumps(self.line(line)) + "\n" for line in lines))
         return web.json_response({"status": "completed", "done": 1, "total": 1})
 
     def line(self, one):
@@ -113,7 +113,7 @@ class OpenAi:
                 response = {"status_code": 200, "body": message}
                 answers.append({"custom_id": line["custom_id"], "response": response})
             batch |= {"status": "completed", "output_file_id": None, "error_file_id": None}
-            self.files["out"] = "".join(json.dumps(one) + "\n" for one in answers)
+            self.files["out"] = "".join(json.dumps(answer) + "\n" for answer in answers)
             if errors:
                 self.files["errors"] = "".join(json.dumps(one) + "\n" for one in errors)
                 batch["error_file_id"] = "errors"

@@ -64,7 +64,7 @@ def test_a_job_that_the_class_cannot_read_keeps_its_results_for_a_corrected_clas
     (job,), (token,) = vendor.jobs.values(), [one.token for one in steps.reviews.files.jobs()]
     job.looks, vendor.mangle = (
         0,
-        lambda lines: [lines[0], *({**one, "answer": 5} for one in lines[1:])],
+        lambda lines: [lines[0], *({**line, "answer": 5} for line in lines[1:])],
     )
     steps.now += 2.5 * HOUR
     with pytest.raises(TidegateError, match=f"failed: .*, `tidegate jobs forget {token}` lets go"):

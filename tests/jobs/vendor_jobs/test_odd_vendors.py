@@ -35,7 +35,7 @@ def steps(reviews):
 
 def all_but(first, *others):
     """The cases of a test, of which `make test` runs the first."""
-    return [first, *(pytest.param(one, marks=pytest.mark.proof) for one in others)]
+    return [first, *(pytest.param(other, marks=pytest.mark.proof) for other in others)]
 
 
 def refuse(status, *, only=None, most=99, **headers):
@@ -424,7 +424,7 @@ def test_items_missing_from_cut_results_to_the_end_are_errors_and_billed(steps):
     steps.now += 2 * HOUR
     step = steps.run_until_over()
     assert step.outcomes == {"ok": 1, "error": 2}
-    words = [one for one in step.answers["response"].to_pylist() if "give_up" in one]
+    words = [answer for answer in step.answers["response"].to_pylist() if "give_up" in answer]
     assert len(words) == 2
     assert "did not give all its results within 1 h (give_up): 2 items of 3 are" in words[0]
     check_paid_once(reviews)

@@ -73,9 +73,9 @@ def test_a_replay_asks_for_the_dead_letters_only_a_remap_calls_nobody_and_openli
 
     events = [json.loads(line) for line in lineage.read_text().splitlines()]
     (complete, *_) = [
-        one
-        for one in events
-        if one["eventType"] == "COMPLETE" and one["job"]["name"] == "towns.day"
+        event
+        for event in events
+        if event["eventType"] == "COMPLETE" and event["job"]["name"] == "towns.day"
     ]
     assert [one["name"] for one in complete["inputs"]] == [str(folder / "data/raw/towns")]
     published = folder / "data/published"

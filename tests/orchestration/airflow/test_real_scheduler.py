@@ -245,7 +245,7 @@ def test_published_days_and_no_others_have_events_with_their_figures_and_start_w
     }
     undisturbed = set(PUBLISHED) - {DOWN, *ENDED}
     assert {day: figures[day]["calls"] for day in undisturbed} == dict.fromkeys(undisturbed, 10)
-    assert len({one["version"] for one in figures.values()}) == len(PUBLISHED)
+    assert len({figure["version"] for figure in figures.values()}) == len(PUBLISHED)
     assert sorted(day for day, _ in home.rows(query, "by_town")) == PUBLISHED
     consumed = home.rows(
         "select partition_key from dag_run where dag_id = 'after_towns' and state = 'success'"

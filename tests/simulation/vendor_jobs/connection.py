@@ -105,7 +105,7 @@ class VendorConnection(MemoryTransport):
         parts = path.strip("/").split("/")
         match method, parts:
             case "POST", ["files"]:
-                lines = [json.loads(one) for one in body.splitlines()]
+                lines = [json.loads(line) for line in body.splitlines()]
                 return 200, {"file": vendor.upload(_items(lines))}
             case "POST", ["jobs"]:
                 sent = json.loads(body)

@@ -183,7 +183,9 @@ class Stage:
 
     def _is_at_work(self) -> bool:
         me = self.scheduler.me().process
-        return any(not one.has_ended and one is not me for one in self.scheduler.processes[1:])
+        return any(
+            not process.has_ended and process is not me for process in self.scheduler.processes[1:]
+        )
 
     # -- the end of the night ----------------------------------------------------------------------
     def play_quiet_end(self) -> None:

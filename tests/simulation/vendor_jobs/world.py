@@ -74,4 +74,4 @@ class World:
 
     def is_busy(self) -> bool:
         """Whether a run or a command is at work."""
-        return any(not one.has_ended for one in self.scheduler.processes[1:])
+        return any(not process.has_ended for process in self.scheduler.processes[1:])

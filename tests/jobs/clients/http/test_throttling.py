@@ -192,7 +192,7 @@ def test_no_call_leaves_while_an_answer_says_that_nothing_is_left(service, vendo
 
     async def answer(_request):
         now = time.monotonic()
-        begins[:] = [one for one in begins if now - one < window]
+        begins[:] = [begin for begin in begins if now - begin < window]
         if len(begins) >= most:
             refused.append(now)
             return web.json_response({}, status=429)

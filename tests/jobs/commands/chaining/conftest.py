@@ -99,7 +99,9 @@ class Firms:
     def red(self, day=DAY):
         """The checks that are red in the last run."""
         return {
-            one.check: one.sentence for one in self.record(day).verdicts if one.status == "failed"
+            verdict.check: verdict.sentence
+            for verdict in self.record(day).verdicts
+            if verdict.status == "failed"
         }
 
     def rows(self, day=DAY):

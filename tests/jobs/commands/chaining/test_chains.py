@@ -223,7 +223,7 @@ def test_keys_made_of_personal_answers_are_hashed_too(firms, capsys):
     answer_all(firms.vendors)
     firms.write_input({"domain": DOMAINS})
     assert firms.run() == 0
-    assert {one.name: one.hidden_key for one in firms.enrichment.facts().lookups} == {
+    assert {lookup.name: lookup.hidden_key for lookup in firms.enrichment.facts().lookups} == {
         "company": True, "score": True, "grade": True,
     }  # fmt: skip
     for name in ("company", "score", "grade"):
@@ -248,11 +248,12 @@ def red_with(firms, name, change):
     pq.write_table(table, file)
     declared, run = firms.enrichment, record.facts.run_id
     kept = {
-        one.name: (one, plan_ledger(declared, one, run, RunOptions())) for one in declared.lookups
+        lookup.name: (lookup, plan_ledger(declared, lookup, run, RunOptions()))
+        for lookup in declared.lookups
     }
     stored = StoredAnswers(kept, run, record.facts.started_at)
     judged = check(None, record.facts, record.figures, stored, evaluate)
-    return {one.check for one in judged.verdicts if one.status == "failed"}
+    return {verdict.check for verdict in judged.verdicts if verdict.status == "failed"}
 
 
 def test_a_null_key_of_a_failed_answer_is_no_null_key(firms, capsys):

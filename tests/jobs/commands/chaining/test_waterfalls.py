@@ -217,7 +217,7 @@ def test_an_answer_of_a_vendor_is_explained_beside_that_vendor(firms):
     firms.write_input({"key": ["x"]})
     assert firms.run() == 0
     found = explain(firms.enrichment, {"number": "0"})
-    assert [one.columns for one in found.lookups] == [
+    assert [lookup.columns for lookup in found.lookups] == [
         {"a_text": "A", "a_confidence": 1.0},
         {"b_text": None, "b_confidence": None},
     ]

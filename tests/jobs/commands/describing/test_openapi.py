@@ -225,7 +225,7 @@ def test_no_text_of_a_document_becomes_code(tmp_path, text):
         )
         first, *others = ast.parse(code).body
         assert isinstance(first.value, ast.Constant)
-        assert {type(one) for one in others} == {ast.ImportFrom, ast.Assign}
+        assert {type(other) for other in others} == {ast.ImportFrom, ast.Assign}
     try:
         code, _, _ = declared(tmp_path, "/a/{id}", inputs, answer)
     except DeclarationError:  # refused by name; a lookup never has such a field or parameter

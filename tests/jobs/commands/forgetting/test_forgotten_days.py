@@ -111,8 +111,8 @@ def test_keys_made_of_a_forgotten_answer_go_also_if_the_day_was_held_back(local_
 
     def stored(town):
         return [
-            records_of(declared_folder(enrichment, one), [key_text((town,))]).num_rows
-            for one in enrichment.lookups
+            records_of(declared_folder(enrichment, lookup), [key_text((town,))]).num_rows
+            for lookup in enrichment.lookups
         ]
 
     assert stored("ann") == [1, 1]

@@ -152,9 +152,9 @@ def test_the_tolerated_share_of_failures_and_nulls_is_of_the_table(spark, asked,
     write(rows | {number: f"bad{number}" for number in range(54, 61)} | {61: "null", 62: "null"})
     record = run_day(declared, "all", "r3", checks="data_quality.day:check")
     assert [
-        (one.check, one.sentence.partition(";")[0])
-        for one in record.verdicts
-        if one.status == "failed"
+        (verdict.check, verdict.sentence.partition(";")[0])
+        for verdict in record.verdicts
+        if verdict.status == "failed"
     ] == [
         ("mood__errors_tolerated", "error: 7 rows of 63, 11.11%"),
         ("mood__answers_in_range", "score is null in 10.71% of 56 answers"),
@@ -178,7 +178,11 @@ def test_expectations_are_of_the_table_with_the_rows_that_stay(spark, asked, ser
     ):
         write(rows)
         verdicts = run_day(declared, "all", run_id, checks="data_quality.day:check").verdicts
-        assert [one.check for one in verdicts if one.status != "passed" and one.holds_back] == [red]
+        assert [
+            verdict.check
+            for verdict in verdicts
+            if verdict.status != "passed" and verdict.holds_back
+        ] == [red]
 
 
 # -- what is compared, without Spark

@@ -8,7 +8,7 @@ from jobs.schema.records import ShareGiven
 
 
 def held(shares):
-    return [sum(calls) for calls in zip(*(one.has for one in parts(shares)), strict=True)]
+    return [sum(calls) for calls in zip(*(part.has for part in parts(shares)), strict=True)]
 
 
 def parts(shares):

@@ -73,9 +73,9 @@ class Acts:
         elif name == "when" and not look.waterfall and not self._lacks("number"):
             changed["when"], changed["holds"] = ("", None) if look.when else OF_NUMBER
         elif name == "fewer" and not look.waterfall:
-            others = [one for one in look.members if one not in ("v", "n", "items")]
+            others = [member for member in look.members if member not in ("v", "n", "items")]
             gone = self._draws.choice([*others, ""])
-            changed["members"] = tuple(one for one in look.members if one != gone)
+            changed["members"] = tuple(member for member in look.members if member != gone)
         elif name == "column" and look.kind in BY_PATHS and not look.waterfall:
             new = self._draws.choice([*MEMBERS])
             changed["members"] = tuple(dict.fromkeys((*look.members, new)))

@@ -87,7 +87,7 @@ class Commands(Compared):
         costs, units = Counter(), defaultdict(Counter)
         for charge in list_costs(month).by_lookup():
             costs[charge.lookup] += Decimal(charge.billed.cost)
-            units[charge.lookup].update({one.unit: one.units for one in charge.billed.parts})
+            units[charge.lookup].update({part.unit: part.units for part in charge.billed.parts})
         for look in self.drawn.looks:
             billed = self.vendor.bills[look.name]
             self.same(f"costs of {look.name} ({look.kind})", costs[look.name], billed)
@@ -106,15 +106,17 @@ class Commands(Compared):
         if not url:
             return
         holders = holders_and_pauses(url)[0]
-        in_use = (one for one in holders if " per " not in one.limit)  # of rates for their period
+        # a rate is held for its period
+        in_use = (holder for holder in holders if " per " not in holder.limit)
         held = [one for one in in_use if one.expires_in is not None]
         if not self.night.has_stopped:  # calls that it cancelled may still be at the service
             self.same("held after a run", held, [])
         for look in self.drawn.looks:
             if look.budget and not self.vendor.silent[look.name]:
                 spent = sum(
-                    one.holds for one in holders
-                    if one.service.startswith(f"http {look.service} at ") and " on " in one.limit
+                    holder.holds for holder in holders
+                    if holder.service.startswith(f"http {look.service} at ")
+                    and " on " in holder.limit
                 )  # fmt: skip
                 wanted = self.night.budgeted(look)
                 is_most = look.kind == "coroutine" and look.bills_use  # where a call failed

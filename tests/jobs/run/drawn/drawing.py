@@ -67,7 +67,7 @@ def draw_later(draws: random.Random, seed: int, name: str, before: list[Look]) -
 
 def _at_one_service(looks: list[Look], seed: int) -> list[Look]:
     """The lookups, possibly two of them at one service, with its prices and its budget."""
-    can_share = [one for one in looks if one.kind in ("http", "body", "coroutine")]
+    can_share = [look for look in looks if look.kind in ("http", "body", "coroutine")]
     can_share = [one for one in can_share if not one.bills_use and "on_timeout" not in one.policies]
     if len(can_share) < 2 or random.Random(f"service:{seed}").random() < 0.5:
         return looks
@@ -77,7 +77,7 @@ def _at_one_service(looks: list[Look], seed: int) -> list[Look]:
         fields["model"] = first.fields["model"]
     shared = ("service", "prices", "budget", "has_older_prices", "in_thousands", "model", "stop_on")
     facts = {name: getattr(first, name) for name in shared}
-    return [replace(one, fields=fields, **facts) if one is second else one for one in looks]
+    return [replace(look, fields=fields, **facts) if look is second else look for look in looks]
 
 
 def _draw_rows(draws: random.Random) -> list[dict[str, Any]]:
@@ -127,7 +127,7 @@ def _as_waterfall(draws: random.Random, looks: list[Look]) -> list[Look]:
         return vendors
     if not all(look.has_cache for look in vendors):
         return vendors
-    members = tuple(one for one in vendors[0].members if one in vendors[1].members)
+    members = tuple(member for member in vendors[0].members if member in vendors[1].members)
     accept, accepts = draws.choice((("", _any), ("w_n > 20", _above_20)))
     facts = {
         "members": members, "waterfall": "w", "accept": accept, "accepts": accepts,

@@ -123,7 +123,7 @@ class Figures(Compared):
     def _judge_requests(self, look, parts, before):
         if look.kind in IN_SQL or look.kind == "function":
             return
-        counted = [one.requests for one in parts if one.requests]
+        counted = [part.requests for part in parts if part.requests]
         since = self.vendor.counts - before.counts
         sent = self.vendor.requests[look.name] - before.requests[look.name]
         wanted = {"sent": sent, "in_doubt": 0, "items": since[look.name, "item"]}
@@ -152,7 +152,7 @@ class Figures(Compared):
             unanswered = wanted["request"] - since[look.name, "answered"]
             self.same(f"requests of {look.name} ({look.kind}) lost", lost["request"], unanswered)
         if "item" in wanted:
-            unanswered = wanted["item"] - sum(one.answered for one in parts)
+            unanswered = wanted["item"] - sum(part.answered for part in parts)
             self.same(f"items of {look.name} ({look.kind}) lost", lost["item"], unanswered)
 
     def _judge_lines(self, printed, runs):
@@ -164,7 +164,8 @@ class Figures(Compared):
             cost = sum(figures.cost.values(), Decimal(0))
             cost = Decimal(f"{cost:.{'2f' if cost >= 1 else '4g'}}")
             wanted = [
-                figures.rows_out, figures.calls, sum(one.shared for one in figures.lookups),
-                sum(one.from_ledger for one in figures.lookups), self.letters(day).total(), cost,
+                figures.rows_out, figures.calls, sum(lookup.shared for lookup in figures.lookups),
+                sum(lookup.from_ledger for lookup in figures.lookups),
+                self.letters(day).total(), cost,
             ]  # fmt: skip
             self.same(f"the line of {day}", got, wanted)

@@ -107,7 +107,7 @@ def _csv_value(value, draws):
     text = value if isinstance(value, str) else _as_text(value, draws)
     if not isinstance(value, str) and draws.random() < 0.2:
         text = f" {text} "
-    is_quoted = text == "" or any(one in text for one in IN_QUOTES) or draws.random() < 0.2
+    is_quoted = text == "" or any(quote in text for quote in IN_QUOTES) or draws.random() < 0.2
     return f'"{text.replace(chr(34), 2 * chr(34))}"' if is_quoted else text
 
 

@@ -209,14 +209,14 @@ class Judge:
         of_days = [newest[day].figures.lookups for day in days]
         for look, *parts in zip(self.drawn.looks, *of_days, strict=True):
             billed = self.vendor.bills[look.name] - before.bills.get(look.name, Decimal(0))
-            cost = sum((Decimal(one.billed.cost) for one in parts if one.billed), Decimal(0))
+            cost = sum((Decimal(part.billed.cost) for part in parts if part.billed), Decimal(0))
             if cost != billed:
                 self.faults.append(
                     f"{look.name} ({look.kind}) cost {cost}, and the vendor billed {billed}: "
-                    f"{[(one.billed, one.requests) for one in parts]}"
+                    f"{[(part.billed, part.requests) for part in parts]}"
                 )
             silent = self.vendor.silent[look.name] - before.silent[look.name]
-            unknown = sum(one.requests.unknown_use for one in parts if one.requests)
+            unknown = sum(part.requests.unknown_use for part in parts if part.requests)
             if unknown != silent:
                 moods = {look.mood(key) for name, key in self.vendor.seen if name == look.name}
                 self.faults.append(

@@ -53,7 +53,7 @@ def test_an_answer_that_another_run_gave_during_a_prefetch_holds_through_its_nex
     hits = with_own_answers(Hits(plan, ("k",), SparkKeys(None, wanted), begun, SCORE))
     later = replace(plan, ttl=Ttl(ok=timedelta(0)))  # as if a day had passed since
     hits = with_own_answers(replace(hits, plan=later))
-    assert [one.response for one in as_answers(hits.answers)] == [b"1"]
+    assert [answer.response for answer in as_answers(hits.answers)] == [b"1"]
 
 
 @pytest.mark.parametrize("sent", [False, True])

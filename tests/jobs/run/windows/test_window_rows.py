@@ -142,12 +142,12 @@ def test_the_page_shows_the_windows_and_watermarks_of_the_worked_example(spark, 
     assert told[0][4:] == ["none", "none"]
     theirs, ours = ([float(one[place]) for one in told[1:]] for place in (4, 5))
     assert [round(1000 * (one - other)) for one, other in zip(theirs, ours, strict=True)] == [1] * 8
-    assert watermarks(day)[1:] == [round(1000 * one) for one in ours]
+    assert watermarks(day)[1:] == [round(1000 * our) for our in ours]
 
 
 def watermarks(day):
     """In force as each row arrived, in ms from NOON, in the order of the input."""
-    arrived = [read_arrived(one) for one in day.arrivals]
+    arrived = [read_arrived(arrival) for arrival in day.arrivals]
     rows = [pair for one in arrived for pair in zip(one.rows, one.watermarks, strict=True)]
     return [int(at) - (NOON - EPOCH) // MS for _, at in sorted(rows)]
 

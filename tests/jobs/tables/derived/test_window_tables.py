@@ -84,7 +84,10 @@ def given(day, *files):
     folder.mkdir(parents=True, exist_ok=True)
     for number, rows in enumerate(files):
         ids, actions, seconds = zip(*rows, strict=True)
-        times = [None if one is None else MIDNIGHT + dt.timedelta(seconds=one) for one in seconds]
+        times = [
+            None if second is None else MIDNIGHT + dt.timedelta(seconds=second)
+            for second in seconds
+        ]
         table = {"id": ids, "action": actions, "at": pa.array(times, pa.timestamp("us", "UTC"))}
         pq.write_table(pa.table(table), folder / f"part-{number}.parquet")
 
@@ -95,7 +98,11 @@ def night(enrichment, day, run_id):
     record = publish(record)
     for window in enrichment.windows:
         publish_windows(enrichment, window, record)
-    return {one.check: one for one in record.verdicts if one.check.endswith("windows_hold")}
+    return {
+        verdict.check: verdict
+        for verdict in record.verdicts
+        if verdict.check.endswith("windows_hold")
+    }
 
 
 def rows_of(name, *columns):
@@ -117,7 +124,7 @@ def test_a_days_windows_are_written_checked_and_replaced_with_it(spark):
     )
     given(NEXT, [(7, "pv", 10), (8, "pv", -5)])
     verdicts = night(enrichment, DAY, "r1")
-    assert {one.status for one in verdicts.values()} == {"passed"}
+    assert {verdict.status for verdict in verdicts.values()} == {"passed"}
     assert verdicts["by_minute__windows_hold"].sentence == (
         "6 rows in: 4 in 3 windows, 1 dropped, 1 without event time"
     )

@@ -188,7 +188,7 @@ def test_a_miss_names_no_key_and_is_in_doubt_also_where_answers_name_theirs(fold
     assert wrong(row for row in rows if row["first_status"] == "ok") == []
     misses = [row["k"] for row in rows if row["first_status"] == "miss" and row["k"] % 3]
     assert in_doubt or not misses
-    stored = {one.key for one in as_answers(answers(folder, 60)) if one.outcome == "miss"}
+    stored = {answer.key for answer in as_answers(answers(folder, 60)) if answer.outcome == "miss"}
     assert not stored & {key_text((key,)) for key in range(60) if key % 3}
 
 
@@ -222,7 +222,7 @@ def test_an_echo_that_cannot_be_is_refused(declared, message):
 
 
 def in_a_batch(path, body):
-    return {"of": [{"k": one["k"], "first_x": one["k"]} for one in json.loads(body)["of"]]}
+    return {"of": [{"k": load["k"], "first_x": load["k"]} for load in json.loads(body)["of"]]}
 
 
 BATCH = {

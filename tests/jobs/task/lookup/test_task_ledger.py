@@ -346,7 +346,8 @@ def test_a_mark_is_on_the_disk_before_its_call_is_made_and_answers_alone_are_not
             text = key_text((value["k"],))
             (part,) = [
                 part for part in folder.parts(RUN)
-                if {"asked"} == {one.outcome for one in as_answers(folder.read([part])) if one.key == text}
+                if {"asked"} == {answer.outcome for answer in as_answers(folder.read([part]))
+                                 if answer.key == text}
             ]  # fmt: skip
             file = Path(folder.path, "parts", part)
             lasting.append(

@@ -108,5 +108,5 @@ def test_the_audit_stands_at_one_row_of_the_key(tmp_path):
         (None, None),
     ]
     _, outcomes = found(AskedFile(f"{tmp_path}/asked.arrow", hidden=False), ["b"] * 4, rows)
-    assert [len(one["attempts"]) for one in outcomes] == [1, 0, 0, 0]
-    assert [one["source"] for one in outcomes] == ["call", "shared", "shared", "shared"]
+    assert [len(outcome["attempts"]) for outcome in outcomes] == [1, 0, 0, 0]
+    assert [outcome["source"] for outcome in outcomes] == ["call", "shared", "shared", "shared"]
