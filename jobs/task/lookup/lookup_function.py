@@ -295,7 +295,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
     def _failed(self, asked: LookupState, failure: Throttled | CallFailed) -> Reply:
         if isinstance(failure, Throttled) and self._ledger is not None:
             assert asked.key is not None
-            self._ledger.unmark(asked.key)
+            self._ledger.settle([asked.key])  # the service did nothing
         return self._replies.failed(failure, repeated=asked.failures > 0)
 
     def _take(self, asked: LookupState, reply: Reply, source: str) -> None:

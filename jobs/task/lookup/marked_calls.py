@@ -38,8 +38,12 @@ class Marks:
     async def _marked(
         self, keys: Sequence[Key], request: Callable[[Any], Awaitable[Any]], asked: Any
     ) -> Any:
-        await self._ledger.mark(keys)
-        self._watch.refuse_in_pause()
+        try:
+            await self._ledger.mark(keys)
+            self._watch.refuse_in_pause()
+        except BaseException:  # nothing was sent
+            self._ledger.settle(keys)
+            raise
         try:
             return await request(asked)
         except AccessRefused:

@@ -193,14 +193,11 @@ class TaskLedger:
         await asyncio.get_running_loop().run_in_executor(self._waiter, self.durability_mark().wait)
 
     def settle(self, keys: Sequence[Key]) -> None:
-        """Clear the marks of calls that the service refused: a later run makes them."""
+        """Clear the marks of calls that did nothing: this run or a later one makes them."""
         for key in keys:
-            self._put(key, "expired", None, self._now_us())
-
-    def unmark(self, key: Key) -> None:
-        """Take the mark back after throttling, because the service did nothing."""
-        if self._marked:
-            self._marked.discard(self._text(key))
+            if self.was_asked(key):
+                self._marked.discard(self._text(key))
+                self._put(key, "expired", None, self._now_us())
 
     def _text(self, key: Key) -> str:
         return key_text(key, hidden=self._plan.hidden)

@@ -310,10 +310,10 @@ class Acts:
     def _take(self, look, key, count, calls):
         """Keep what a key's last request brought, of so many in all and calls of the command."""
         what = reaction(look.mood(key), count - 1)
-        is_open = what in THROTTLED or (what in PASSING and calls <= look.retries)
+        has_failed = what in PASSING and calls <= look.retries
         if look.kind == "batch" or (look.repair and status_of(look, key, what) == "error"):
             self._world.unsure.add(look.name)
-        if is_open and not look.idempotent:
+        if has_failed and not look.idempotent:
             self._world.keep(look, key, "500", self._vendor.epoch)
-        elif not is_open:
+        elif not has_failed and what not in THROTTLED:
             self._world.keep(look, key, what, self._vendor.epoch)

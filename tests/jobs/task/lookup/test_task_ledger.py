@@ -21,20 +21,25 @@ from jobs.clients.function import FunctionClient
 from jobs.clients.http.session_client import SessionClient
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
-from jobs.errors import AccessRefused, BudgetExhausted, LedgerError, RowFailed
+from jobs.errors import AccessRefused, BudgetExhausted, LedgerError, RowFailed, RunStopped
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.index import write_index
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import CallCap, LedgerPlan
+from jobs.ledger.resolution import effective_records
 from jobs.ledger.store import LedgerFolder
 from jobs.schema import columns as schema
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batch, batches, collected, in_time, lookup, plan
 from tests.support.places import everywhere, place_of
-from tidegate import Batch, HttpLookup, Retry, Service
+from tidegate import Batch, HttpLookup, Outage, Retry, Service
 
 RUN = "r1"
 NO_RETRY = Retry(retries=0)
+BATCH_OF_ONE = {
+    "request": "POST /",
+    "batch": Batch(max_items=1, max_wait=0.0, item="{k}", match="$.k"),
+}
 
 
 EVERYWHERE = everywhere("folder", on_store=pytest.mark.proof)
@@ -484,6 +489,41 @@ def test_not_now_takes_the_mark_back_and_the_call_is_made(folder, service):
     assert len(service.log) == 10
 
 
+def outcomes_of(folder):
+    """The outcome of a key's records that counts, by key."""
+    records = effective_records(folder.read(folder.parts(RUN)))
+    return {answer.key: answer.outcome for answer in as_answers(records)}
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_run_that_ends_by_throttling_settles_the_marks_of_throttled_calls(
+    folder, service, batched
+):
+    async def busy(request):
+        if len(service.log) == 1:
+            body = {"first_x": 5, "k": 0}
+            return web.json_response([body] if batched else body)
+        return web.Response(status=429, headers={"Retry-After": "3600"})
+
+    service.answer = busy
+    once = http(service, idempotent=False, **(BATCH_OF_ONE if batched else {}))
+    outage = Outage(wait_at_most=timedelta(seconds=90))
+    once = dataclasses.replace(once, service=dataclasses.replace(once.service, outage=outage))
+    with pytest.raises(RunStopped, match="has been throttling us"):
+        collected(with_ledger(plan(once, share=1), folder), [batch(0, 5)])
+    assert outcomes_of(folder) == {"[0]": "ok"}
+
+
+def test_a_call_that_ends_before_it_is_sent_settles_its_mark(folder, service, monkeypatch):
+    synced = threading.Event()
+    monkeypatch.setattr(os, "fsync", lambda _handle: synced.wait(1.0))  # a slow disk
+    once = http(service, idempotent=False, timeout=0.2)
+    rows = collected(with_ledger(plan(once), folder), [batch(0, 3)]).to_pylist()
+    assert [row["first_status"] for row in rows] == ["timeout"] * 3
+    assert service.log == []
+    assert outcomes_of(folder) == {}
+
+
 NOT_TOLD = {
     "not JSON": web.Response(text="<html>", content_type="application/json"),
     "no body": web.Response(text="", content_type="application/json"),
@@ -502,11 +542,7 @@ def test_an_answer_that_does_not_tell_what_became_of_a_call_leaves_its_mark(fold
         return web.Response(body=answer.body, status=answer.status, content_type="application/json")
 
     service.answer = unclear
-    batched = {
-        "request": "POST /",
-        "batch": Batch(max_items=1, max_wait=0.0, item="{k}", match="$.k"),
-    }
-    fields = batched if case == "an item left out" else {}
+    fields = BATCH_OF_ONE if case == "an item left out" else {}
     once = http(service, idempotent=False, max_answer_bytes=10_000, **fields)
     rows = collected(with_ledger(plan(once), folder), [batch(0, 1)]).to_pylist()
     assert [row["first_status"] for row in rows] == ["error"]
@@ -547,11 +583,7 @@ def test_denied_access_settles_the_marks_of_all_calls_that_it_refused(folder, se
         return web.Response(status=403)
 
     service.answer = deny
-    batch_of_one = {
-        "request": "POST /",
-        "batch": Batch(max_items=1, max_wait=0.0, item="{k}", match="$.k"),
-    }
-    once = http(service, idempotent=False, **(batch_of_one if batched else {}))
+    once = http(service, idempotent=False, **(BATCH_OF_ONE if batched else {}))
     with pytest.raises(AccessRefused, match="denies access: 403"):
         collected(with_ledger(plan(once), folder), [batch(0, 50)])
     calls = len(service.log)
@@ -564,6 +596,8 @@ def test_denied_access_leaves_the_mark_of_a_call_whose_answer_does_not_come(fold
     async def deny(request):
         if len(service.log) == 2:
             await asyncio.sleep(30)
+        while len(service.log) < 2:  # noqa: ASYNC110  # until both calls are in flight
+            await asyncio.sleep(0.01)
         return web.Response(status=403)
 
     service.answer = deny
