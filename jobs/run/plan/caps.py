@@ -92,7 +92,9 @@ def cap_on_cost(
                 f"{prices[0].currency}; name that currency."
             )
         weights.append(_most_of_attempt(lookup, prices, most))
-        settled.append(prices if {price.unit for price in prices} - {"item"} else ())
+        # a refused batch sends its keys again, in halves
+        is_settled = lookup.batch_size > 1 or {price.unit for price in prices} - {"item"}
+        settled.append(prices if is_settled else ())
     if not any(weights):
         raise DeclarationError(
             f"max-cost is {most!r}, but no lookup has a price in force; declare one, or use "

@@ -4,15 +4,19 @@ import asyncio
 import dataclasses
 
 import pytest
+from aiohttp import web
 
+from jobs.clients import request_counter
 from jobs.clients.client import NotSent
 from jobs.errors import BudgetExhausted
 from jobs.ledger.plan import CallCap
 from jobs.ledger.store import LedgerFolder
+from jobs.run.plan.caps import cap_on_cost
 from jobs.task.lease.call_budget import CallBudget
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.lookup.test_task_ledger import NO_RETRY, with_ledger
 from tests.jobs.task.test_runner import Function, answered, batches, in_time, lookup, plan
+from tidegate import Batch, HttpLookup, Price, Service
 
 PART = 20  # so few that its failures are no outage
 
@@ -58,3 +62,34 @@ def test_a_call_that_was_not_sent_costs_nothing():
         return await budget.charge(0, lambda: None, ask, (1,))
 
     assert asyncio.run(main()) == (1,)
+
+
+def test_keys_of_a_refused_batch_that_are_sent_again_count_for_max_cost(service):
+    billed = []
+
+    async def answer(request):
+        keys = await request.json()
+        billed.extend(keys)
+        if any(key % 10 == 3 for key in keys):  # a bad item in each batch
+            return web.Response(status=422)
+        return web.json_response([{"first_x": key} for key in keys])
+
+    service.answer = answer
+    prices = [Price("0.01 USD")]
+    asked = HttpLookup(
+        name="first",
+        service=Service(name="geo", url=service.url, max_concurrency=1, prices=prices),
+        request="POST /",
+        batch=Batch(max_items=10, max_wait=0.01, item="{k}"),
+        keys={"k": "k"},
+        returns="first_x BIGINT",
+        timeout=30.0,
+        retry=NO_RETRY,
+    )
+    planned = dataclasses.replace(
+        plan(asked, mode="ordered", share=1), cap=cap_on_cost([asked], "1 USD", 1)
+    )
+    request_counter.begin()
+    with pytest.raises(BudgetExhausted):
+        in_time(lambda: list(PartitionRun(planned, 0, 0).run(iter(batches(500)))))
+    assert 80 <= len(billed) <= 100 + 24, "the halves of the last batch have 24 keys"
