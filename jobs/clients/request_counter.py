@@ -246,6 +246,7 @@ class _TaskCounts:
     billing: BillingMeter | None = None
     by_lookup: dict[str, RequestCounts] = field(default_factory=dict)
     earlier: dict[str, int] = field(default_factory=dict)  # calls of the task's lost attempts
+    spent: float = 0.0  # of the run's cap
 
 
 _TASK: ContextVar[_TaskCounts] = ContextVar("task")
@@ -287,6 +288,15 @@ def note_earlier(lookup: str, calls: int) -> None:
 
 def earlier() -> dict[str, int]:
     return dict(_task().earlier)
+
+
+def note_spent(amount: float) -> None:
+    """Note what the task's calls cost of the run's cap, also those of lost attempts."""
+    _task().spent = amount
+
+
+def spent() -> float:
+    return _task().spent
 
 
 def counted() -> dict[str, RequestCounts]:

@@ -42,6 +42,7 @@ class TaskResult:
     requests: Mapping[str, RequestCounts]  # that it sent, by lookup
     attempt: int = 0  # number among all attempts of all tasks
     earlier: Mapping[str, int] = field(default_factory=dict)  # calls of lost attempts, by lookup
+    spent: float = 0.0  # of the run's cap, also by lost attempts
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,10 @@ class TaskFiles:
             raise
         finally:
             request_counter.end()
-        sent, earlier = request_counter.counted(), request_counter.earlier()
-        return TaskResult(WrittenFile(place, size, rows), task, sent, attempt, earlier)
+        return TaskResult(
+            WrittenFile(place, size, rows), task, request_counter.counted(), attempt,
+            request_counter.earlier(), request_counter.spent(),
+        )  # fmt: skip
 
     def _dictionaries(self) -> list[str]:
         """Return Parquet's names of the columns with a dictionary.

@@ -22,9 +22,9 @@ from typing import Any
 import pyarrow as pa
 
 from asyncio_core import AsyncWaitOperator
+from jobs.clients import request_counter
 from jobs.clients.client import Client
 from jobs.clients.registry import client_for
-from jobs.clients.request_counter import counts_of
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Lookup
@@ -144,7 +144,7 @@ class PartitionRun:
         """
         self._loop = loop = asyncio.new_event_loop()
         # the loop's thread shares the counts of this one
-        self._counts = [counts_of(lookup.name) for lookup in self._plan.lookups]
+        self._counts = [request_counter.counts_of(lookup.name) for lookup in self._plan.lookups]
         loop_thread = threading.Thread(
             target=copy_context().run, args=(self._run_loop, loop), name="tidegate-loop",
             daemon=True,
@@ -362,6 +362,8 @@ class PartitionRun:
             finally:
                 self._limits.give_back()
             self._report(reporter)  # the last report, with all rows
+            if task.allowance is not None:
+                request_counter.note_spent(task.allowance.spent)
 
     async def _close(
         self,

@@ -29,7 +29,6 @@ from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
 from jobs.schema import columns as schema
 from jobs.schema.columns import arrow_schema
 from jobs.storage.urls import below
-from jobs.task.lease.call_budget import spent
 from jobs.task.output_files import TaskResult
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.asked_once import AskedFile
@@ -113,7 +112,7 @@ def prefetch_keys(
             _wanted(plan, places), engine=engine, run=run, sent=sent, certain=certain,
         )  # fmt: skip
         asked.append(found)
-        plan = replace(plan, cap=_left(plan, places, found, results))
+        plan = replace(plan, cap=_left(plan, results))
         hits |= {place: with_own_answers(hits[place]) for place in left if place in in_ledgers}
         left = _open_again(left, hits, found)
     return _with_answers(plan, hits, pa.concat_tables(asked), scratch)
@@ -299,22 +298,11 @@ def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: str) -> AskedFile 
     return AskedFile(path, hidden=hits.plan is not None and hits.plan.hidden)
 
 
-def _left(
-    plan: PartitionPlan, places: Sequence[int], asked: pa.Table, results: Sequence[TaskResult]
-) -> CallCap | None:
-    """Return what is left of the cap after calls for these keys, also of attempts that failed."""
+def _left(plan: PartitionPlan, results: Sequence[TaskResult]) -> CallCap | None:
+    """Return what is left of the cap after these tasks."""
     if plan.cap is None:
         return None
-    left = np.array(plan.cap.parts)
-    tasks = asked[schema.PARTITION].to_numpy()
-    for place in places:
-        name, weight = plan.lookups[place].name, plan.cap.weights[place]
-        each = plan.cap.settled[place] if plan.cap.settled else {}
-        if not each:
-            calls = pc.list_value_length(asked[schema.attempts(name)]).to_numpy()
-            left -= weight * np.bincount(tasks, calls, minlength=len(left))
-        for result in results:
-            left[result.task] -= weight * result.earlier.get(name, 0)
-            if each and name in result.requests:
-                left[result.task] -= spent(weight, each, result.requests[name])
-    return replace(plan.cap, parts=tuple(np.maximum(0.0, left).tolist()))
+    left = [*plan.cap.parts]
+    for result in results:
+        left[result.task] = max(0.0, left[result.task] - result.spent)
+    return replace(plan.cap, parts=tuple(left))

@@ -58,7 +58,8 @@ class CallBudget:
             if each and cap is not None:
                 self._settled[place] = cap.weights[place], each, counts[place]
         self._at_work = Counter[int]()  # attempts of these lookups
-        self._left = math.inf if cap is None else cap.parts[partition % len(cap.parts)]
+        self._part = math.inf if cap is None else cap.parts[partition % len(cap.parts)]
+        self._left = self._part
         self._running = 0
         self._ended = asyncio.Event()  # an attempt has, since it was waited for
 
@@ -105,6 +106,11 @@ class CallBudget:
 
     def _has_room(self, weight: float) -> bool:
         return weight <= self._left - self._reserved() + ROUNDING
+
+    @property
+    def spent(self) -> float:
+        """What its attempts cost, also those of earlier attempts of the task."""
+        return 0.0 if self._cap is None else self._part - self._left + self._reserved()
 
     def _reserved(self) -> float:
         """Return what settled lookups have spent, and may still spend."""

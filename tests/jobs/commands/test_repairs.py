@@ -8,6 +8,7 @@ from collections import Counter
 from decimal import Decimal
 
 import pytest
+from aiohttp import web
 from deltalake import DeltaTable
 
 from jobs.commands.costs import list_costs
@@ -26,6 +27,23 @@ from tidegate.__main__ import main
 pytestmark = pytest.mark.process
 DAY = "2026-11-01"
 MOST = (INPUT * 900 + OUTPUT * 100) / 1_000_000
+TWO_LEVELS = """
+from tidegate import *
+
+service = Service(name="geo", url="{url}", max_concurrency=2, prices=[Price("0.01 USD")])
+a = HttpLookup(
+    name="a", service=service, request="POST /a", body={{"k": "{{k}}", "again": "again{{repair}}"}},
+    keys={{"k": "k"}}, returns="a_n BIGINT", paths={{"a_n": "$.n"}}, timeout=9.0, repair=1,
+)
+b = HttpLookup(
+    name="b", service=service, request="POST /b", body={{"k": "{{k}}"}}, keys={{"k": "a_n"}},
+    returns="b_n BIGINT", paths={{"b_n": "$.n"}}, timeout=9.0,
+)
+both = Enrichment(
+    name="both", input=Input(path="raw", row_id=["id"]), lookups=[a, b], mode="ordered",
+    output=Output(path="published"), ledger=Ledger("ledger"),
+)
+"""
 
 
 @pytest.fixture
@@ -154,6 +172,20 @@ def test_a_cap_counts_the_reserve_of_second_requests(vendor):
     assert run(vendor, [f"review {n}" for n in range(200)], "--max-cost", f"{cap:.9f} USD") == 3
     assert cap - 2 * MOST < vendor.invoice <= cap
     assert costs() == vendor.invoice
+
+
+def test_second_requests_leave_less_of_a_cap_for_the_next_level(project, service):
+    async def answer(request):
+        asked = await request.json()
+        is_misfit = asked.get("again") == "again"
+        return web.json_response({"n": "many" if is_misfit else int(asked["k"])})
+
+    service.answer = answer
+    project.declare(TWO_LEVELS.format(url=service.url))
+    project.write(DAY, {"id": [*range(5)], "k": [*range(5)]})
+    cap = ["--max-cost", "0.12 USD"]
+    assert main(["run", "both", "--package", "declared", "--day", DAY, *cap]) == 3
+    assert (service.log.count("/a"), service.log.count("/b")) == (10, 2)
 
 
 def test_a_row_that_times_out_before_the_second_answer_keeps_the_first(vendor):
