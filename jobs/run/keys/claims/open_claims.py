@@ -98,7 +98,7 @@ class OpenClaims:
                 if not entry.rows:
                     through.append(entry.claim)
                     self._open = {
-                        other: claim for other, claim in self._open.items() if claim is not entry
+                        other: kept for other, kept in self._open.items() if kept is not entry
                     }
             # the service is faster than rows leave the task
             if self._waits_for_room and self._rows < self._ahead / 2:
@@ -113,7 +113,7 @@ class OpenClaims:
             with self._changed:
                 if self._changed.wait_for(lambda: self._has_ended, RENEW_EVERY / 2):
                     return
-                claims = {id(group): group.claim for group in self._open.values()}.values()
+                claims = {id(entry): entry.claim for entry in self._open.values()}.values()
             for claim in claims:
                 if self._clock() - claim.renewed >= RENEW_EVERY / 2:
                     self._renew_one(claim)
@@ -122,7 +122,7 @@ class OpenClaims:
         try:
             claim.renew(self._clock())
             with self._changed:
-                is_open = any(claim is group.claim for group in self._open.values())
+                is_open = any(claim is entry.claim for entry in self._open.values())
             if not is_open:  # deleted meanwhile: the renewal must not leave it behind
                 claim.delete()
         except LedgerError as error:  # at worst other runs repeat its calls
