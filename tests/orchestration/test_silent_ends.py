@@ -62,6 +62,23 @@ def look(instance) -> list[str]:
     return tell_silent_ends(instance, [DECLARED], since, [])
 
 
+@pytest.mark.parametrize(
+    ("state", "links"),
+    [("running", {"spark_log"}), ("not started", set()), ("failed", {"report"})],
+)
+def test_a_day_links_to_the_pages_that_it_will_have(instance, state, links):
+    metadata = DayEvents(DECLARED, DAY, "run").observation(state, "a reason", "a step").metadata
+    assert metadata.keys() & {"report", "spark_log"} == links
+
+
+def test_a_day_that_ended_links_to_the_log_that_its_run_wrote(instance):
+    log = run_records.spark_log(DECLARED.name, DAY, "run")
+    log.parent.mkdir(parents=True)
+    log.touch()
+    found = DayEvents(DECLARED, DAY, "run").observation("failed", "a reason", "a step")
+    assert "spark_log" in found.metadata
+
+
 @pytest.mark.process
 def test_a_day_whose_run_was_killed_is_reported_as_failed_and_the_alert_names_it(instance):
     reported = AlertCursor({DECLARED.name: 0}, missed={DECLARED.name: "2026-11-18"})

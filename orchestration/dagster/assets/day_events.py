@@ -11,9 +11,10 @@ from data_quality.day_quality import REPORTS
 from data_quality.next_step import next_step
 from jobs.errors import LOG_SAYS_MORE
 from jobs.schema.records import DayRecord
+from jobs.tables.records import run_records
 from jobs.wording import counted
 from orchestration.common.report_server import log_url, report_url
-from orchestration.common.states import PUBLISHED, RUNNING, in_words
+from orchestration.common.states import NOT_STARTED, PUBLISHED, RUNNING, in_words
 from orchestration.dagster.assets import metadata
 from orchestration.dagster.declared import Declared
 
@@ -30,15 +31,18 @@ class DayEvents:
     def report(self) -> str:
         return report_url(self.declared.name, self.day)
 
-    def links(self, *, report: bool = True) -> dict[str, dg.MetadataValue]:
+    def links(self, *, report: bool = True, log: bool = False) -> dict[str, dg.MetadataValue]:
         """Return links to the day's pages.
 
         Args:
             report: Whether the day has a report by the time that somebody follows the link.
+            log: Whether the run then has a log, even if it has none yet.
         """
+        run = self.declared.name, self.day, self.run_id
+        log = log or run_records.spark_log(*run).exists()
         return {
             **({"report": dg.MetadataValue.url(self.report)} if report else {}),
-            "spark_log": dg.MetadataValue.url(log_url(self.declared.name, self.day, self.run_id)),
+            **({"spark_log": dg.MetadataValue.url(log_url(*run))} if log else {}),
             **metadata.runbook(self.declared),
         }
 
@@ -56,7 +60,7 @@ class DayEvents:
             more: Further metadata.
         """
         has_page = (
-            state not in (RUNNING, PUBLISHED)
+            state not in (RUNNING, PUBLISHED, NOT_STARTED)
             or Path(REPORTS, self.declared.name, self.day, "index.html").exists()
         )
         return dg.AssetObservation(
@@ -68,7 +72,7 @@ class DayEvents:
                 "reason": dg.MetadataValue.text(reason),
                 "next_step": dg.MetadataValue.text(next_step),
                 "readers_see": metadata.readers_see(self.declared.facts, self.day),
-                **self.links(report=has_page or state == PUBLISHED),
+                **self.links(report=has_page or state == PUBLISHED, log=state == RUNNING),
                 "cause": self._cause(state, reason),
                 **(more or {}),
             },
