@@ -101,7 +101,7 @@ class Check(ABC):
     ) -> Faults:
         return rows.faults(at_fault, [*identity_columns(self.declared, rows.names), *columns], more)
 
-    def judge(
+    def conclude(
         self, faults: Faults, count: int, *, holds: str, wrong: str, expected: str
     ) -> Finding:
         """Return the finding of `count` rows with these faults, which are its evidence."""

@@ -94,7 +94,7 @@ class AnswersInRange(LookupCheck):
         if parts and (wrong_types := "; ".join(self._wrong_types(day.output.columns))):
             return Finding(False, wrong_types, counts.total(), counts.total(), expected)
         bounds = f" ({', '.join(ranges)})" if ranges else ""
-        found = self.judge(
+        found = self.conclude(
             faults,
             counts.total(),
             holds=f"all answers of {counted(counts.total(), 'row')} as declared",

@@ -159,7 +159,7 @@ class AnswersMatch(LookupCheck):
     def _by_row(self, parts: list[Answers]) -> Finding:
         faults = Faults.together(part.contradicted for part in parts)
         count = sum(part.rows for part in parts)
-        return self.judge(
+        return self.conclude(
             faults,
             count,
             holds=f"{counted(count, 'row')} published as audited",
@@ -243,7 +243,7 @@ class AnswersMatch(LookupCheck):
             total([part.parts for part in parts]),
         )
         in_words = [f"{part} in {counts[part]:,}" for part, _ in self.lookup.keys if counts[part]]
-        return self.judge(
+        return self.conclude(
             faults,
             count,
             holds=f"{counted(count, 'row')} with the declared key",

@@ -93,4 +93,4 @@ class InputUnchanged(Check):
             f"{counted(faults.count, 'row')} with a value that differs from the input: "
             f"{', '.join(in_words[:5])}"
         )
-        return self.judge(faults, count, holds=holds, wrong=wrong, expected=self.expected)
+        return self.conclude(faults, count, holds=holds, wrong=wrong, expected=self.expected)

@@ -37,7 +37,7 @@ class LateRowsMarked(EventTimeCheck):
         count, marked = sum(part.rows for part in parts), sum(part.marked for part in parts)
         mismarked = Faults.together(part.mismarked for part in parts)
         bound = f"{round(self.event_time.max_out_of_orderness * 1000) / 1000:g} s"
-        return self.judge(
+        return self.conclude(
             mismarked,
             count,
             holds=f"{counted(marked, 'row')} late of {count:,}, each marked",

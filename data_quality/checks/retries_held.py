@@ -68,7 +68,7 @@ class RetriesHeld(LookupCheck):
         faults, count = Faults.together(part[0] for part in parts), sum(part[1] for part in parts)
         most = max((part[2] for part in parts), default=0)
         pauses = f"pauses of {self.lookup.initial_delay:g} s or more"
-        return self.judge(
+        return self.conclude(
             faults,
             count,
             holds=f"at most {counted(most, 'attempt')} a row, throttled ones included; all pauses "

@@ -115,7 +115,7 @@ class TimeLimitHeld(LookupCheck):
             "that contradicts their attempts; most often a function blocks the event loop of its "
             "task, which the log names with its place"
         )
-        return self.judge(
+        return self.conclude(
             faults,
             count,
             holds=", ".join(holds) or "no row made a call",

@@ -153,7 +153,7 @@ class VendorChosen(Check):
                 text += f", {billed.cost} {billed.currency} and no key found"
             texts.append(text)
         sentence = "; ".join(texts)
-        return self.judge(
+        return self.conclude(
             wrong,
             count,
             holds=sentence,

@@ -13,7 +13,7 @@ from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.planner import RunOfDay, plan_day
 from jobs.run.plan.preflight import preflight
-from jobs.tables.records import run_bills
+from jobs.tables.records import run_bills, run_records
 
 
 def settle_day(
@@ -39,7 +39,7 @@ def settle_day(
     input_day = preflight(enrichment, day, engine=SPARK, calls=rules.calls)
     require_expectations(enrichment, input_day, checks)
     without_spark = replace(enrichment, windows=(), expectations=())
-    started_at = now().isoformat(timespec="milliseconds")
+    started_at = run_records.now(now)
     run = RunOfDay(day, run_id, started_at, rules, progress=0)
     try:
         plan = plan_day(LocalEngine(enrichment.name), without_spark, input_day, run)

@@ -34,7 +34,7 @@ from jobs.schema.columns import SOURCE_ROW, arrow_schema
 from jobs.schema.costs import sum_by_currency
 from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.work_folders import KEYS
-from jobs.tables.records import run_bills
+from jobs.tables.records import run_bills, run_records
 from jobs.wording import priced
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def enrich_frame(
     run = _Run(
         _without_days(enrichment),
         new_id().hex,
-        now().isoformat(timespec="milliseconds"),
+        run_records.now(now),
         rules,
         report,
     )
@@ -122,7 +122,7 @@ def ask_rows(
         new_id: Makes the id of the run.
         now: Returns the time.
     """
-    began = now().isoformat(timespec="milliseconds")
+    began = run_records.now(now)
     run = _Run(_without_days(enrichment), new_id().hex, began, RunOptions(), report)
     answers = _answers(rows, rows.num_rows, run, audit)
     return AskedRows(answers, run.costs())

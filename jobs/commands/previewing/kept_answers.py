@@ -18,6 +18,7 @@ from jobs.ledger.stored_request import write_request
 from jobs.run.keys.hits import known_answers, open_folder, with_index
 from jobs.run.keys.registration import registered
 from jobs.run.plan.options import RunOptions, plan_ledger
+from jobs.tables.records import run_records
 from jobs.task.plan import PartitionPlan
 
 
@@ -51,7 +52,7 @@ def keeping(
             stack.enter_context(registered([ledger]))
             write_request(open_folder(ledger), lookup)
             plan = replace(plan, ledgers=(_with_known(ledger, plan, keys),))
-        began = now().isoformat(timespec="milliseconds")
+        began = run_records.now(now)
         yield stack.enter_context(billed(enrichment, plan, run_id, began))
 
 

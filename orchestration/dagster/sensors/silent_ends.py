@@ -127,7 +127,7 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
     else:
         state, reason, next_step = FAILED, _why(instance, run), again
     at = record.start_time or record.create_timestamp.timestamp()
-    began = dt.datetime.fromtimestamp(at, dt.UTC).isoformat(timespec="milliseconds")
+    began = run_records.now(lambda: dt.datetime.fromtimestamp(at, dt.UTC))
     end = UnwrittenRun(
         declared.name, day, run.run_id, state, reason, next_step, began, run_records.now()
     )

@@ -5,6 +5,7 @@ wrong.
 import asyncio
 import datetime as dt
 import decimal
+import functools
 import itertools
 import os
 import socket
@@ -77,6 +78,18 @@ def lookup(postgres, database, monkeypatch):
         return SqlLookup(**standard | fields)
 
     return declare
+
+
+@pytest.fixture
+def lookup_in(lookup, postgres):
+    """Declares lookups in a new database with these tables."""
+
+    def make(tables):
+        database = postgres.new_database()
+        postgres.execute(tables, database)
+        return functools.partial(lookup, postgres.url(database))
+
+    return make
 
 
 def ask(declared, *keys, share=2, between=None):
@@ -163,18 +176,18 @@ def test_an_answer_that_the_ledger_kept_gives_the_same_columns(lookup):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_an_array_of_a_type_that_becomes_text_is_an_array_of_texts(lookup, postgres, batch_size):
-    database = postgres.new_database()
-    postgres.execute(
+def test_an_array_of_a_type_that_becomes_text_is_an_array_of_texts(lookup_in, batch_size):
+    declare = lookup_in(
         "CREATE TABLE opening (k INT, clocks TIME[], ids UUID[], nets CIDR[]); "
         "INSERT INTO opening VALUES (1, '{08:00,NULL,17:30:00.25}', "
-        "'{7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11}', '{10.0.0.0/8}')",
-        database,
+        "'{7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11}', '{10.0.0.0/8}')"
     )
-    declared = lookup(
-        postgres.url(database), table="opening", keys={"k": "k"}, batch_size=batch_size,
+    declared = declare(
+        table="opening",
+        keys={"k": "k"},
+        batch_size=batch_size,
         returns="clocks ARRAY<STRING>, ids ARRAY<STRING>, nets ARRAY<STRING>",
-    )  # fmt: skip
+    )
     assert ask(declared, (1,)) == [
         (
             ["08:00:00", None, "17:30:00.250000"],
@@ -226,25 +239,25 @@ def test_a_type_that_no_answer_has_is_said_so_with_the_cure(lookup, batch_size):
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_a_key_matches_only_equal_values_of_a_domain(lookup, postgres, batch_size):
-    database = postgres.new_database()
-    postgres.execute(
+def test_a_key_matches_only_equal_values_of_a_domain(lookup_in, batch_size):
+    declare = lookup_in(
         """
         CREATE DOMAIN number AS integer; CREATE DOMAIN price AS numeric(10, 2);
         CREATE DOMAIN day AS date; CREATE DOMAIN birthday AS day;
         CREATE TABLE sold (number number, price price, day birthday, at time, ip inet);
         INSERT INTO sold VALUES (7, 1.50, '2013-01-10', '05:00', '0.0.0.7');
-        """,
-        database,
+        """
     )
     never = {"number": 7.4, "day": FIVE, "at": FIVE, "ip": 7}
     matches = {"number": 7, "price": decimal.Decimal("1.5"), "day": FIVE.date(), "ip": "0.0.0.7"}
 
     def asked(column, key):
-        declared = lookup(
-            postgres.url(database), table="sold", keys={column: "k"}, returns="number INT",
+        declared = declare(
+            table="sold",
+            keys={column: "k"},
+            returns="number INT",
             batch_size=batch_size,
-        )  # fmt: skip
+        )
         return ask(declared, (key,))[0]
 
     for column, key in never.items():
@@ -370,15 +383,11 @@ def test_a_value_that_the_database_cannot_take_is_the_error_of_its_own_key(looku
     assert not answers[50].passing
 
 
-def test_a_text_that_ltree_refuses_is_an_error_of_that_key_only(lookup, postgres):
-    database = postgres.new_database()
-    postgres.execute(
-        "CREATE TABLE words (k TSVECTOR, n INT); INSERT INTO words VALUES ('a b', 1), ('c', 2)",
-        database,
+def test_a_text_that_ltree_refuses_is_an_error_of_that_key_only(lookup_in):
+    declare = lookup_in(
+        "CREATE TABLE words (k TSVECTOR, n INT); INSERT INTO words VALUES ('a b', 1), ('c', 2)"
     )
-    declared = lookup(
-        postgres.url(database), table="words", keys={"k": "k"}, returns="n INT", batch_size=3
-    )
+    declared = declare(table="words", keys={"k": "k"}, returns="n INT", batch_size=3)
     first, refused, second = ask(declared, ("a b",), ("05:00",), ("c",))
     assert (first, second) == ((1,), (2,))
     assert "wrong position info" in str(refused)
@@ -388,14 +397,9 @@ def test_a_text_that_ltree_refuses_is_an_error_of_that_key_only(lookup, postgres
 @pytest.mark.parametrize(
     "kind", ["time", "timetz", "interval", "bit(3)", "varbit", '"char"', "int[]", "int4range"]
 )
-def test_a_column_whose_driver_takes_no_text_is_refused_with_the_cure(
-    lookup, postgres, kind, batch_size
-):
-    database = postgres.new_database()
-    postgres.execute(f"CREATE TABLE odd (k {kind}, n INT)", database)
-    declared = lookup(
-        postgres.url(database), table="odd", keys={"k": "k"}, returns="n INT", batch_size=batch_size
-    )
+def test_a_column_whose_driver_takes_no_text_is_refused_with_the_cure(lookup_in, kind, batch_size):
+    declare = lookup_in(f"CREATE TABLE odd (k {kind}, n INT)")
+    declared = declare(table="odd", keys={"k": "k"}, returns="n INT", batch_size=batch_size)
     with pytest.raises(DeclarationError, match="as with WHERE CAST"):
         asyncio.run(inspect(declared, {"k": "string"}))
     (refused,) = ask(declared, ("05:00",))
@@ -479,15 +483,12 @@ def in_kathmandu(monkeypatch):
         ("f = :k", decimal.Decimal(10**37), None),
     ],
 )
-def test_the_driver_changes_no_key_of_a_select(lookup, postgres, condition, key, came):
-    database = postgres.new_database()
-    postgres.execute(
+def test_the_driver_changes_no_key_of_a_select(lookup_in, condition, key, came):
+    declare = lookup_in(
         "CREATE TABLE t (n INT, d DATE, at TIMESTAMP, z TIMESTAMPTZ, r REAL, f FLOAT8); INSERT INTO t "
-        "VALUES (1, '2013-01-10', '2013-01-10 05:00', '2013-01-10 05:00+00', 1.5, 1.1)",
-        database,
+        "VALUES (1, '2013-01-10', '2013-01-10 05:00', '2013-01-10 05:00+00', 1.5, 1.1)"
     )
-    declared = lookup(
-        postgres.url(database),
+    declared = declare(
         select=f"SELECT n FROM t WHERE {condition}",
         keys={"k": "k"},
         returns="n INT",
@@ -540,9 +541,11 @@ def test_rows_wait_where_a_database_has_no_free_connection(lookup, postgres, dat
     url = f"postgresql://few{batch_size}:pw@{postgres.host}:{postgres.port}/{database}"
     plane = lookup(url=url, batch_size=batch_size, max_wait=0.0, retry=Retry(retries=0))
     planes = Enrichment(
-        name="planes", input=Input(path="unread"), lookups=[plane],
+        name="planes",
+        input=Input(path="unread"),
+        lookups=[plane],
         output=Output(path="unwritten"),
-    )  # fmt: skip
+    )
     numbers = range(1, 3 * batch_size + 1)
     found = enrich(pl.DataFrame({"tail_number": [f"N{number}" for number in numbers]}), planes)
     assert found["seats"].to_list() == [*numbers]
@@ -557,17 +560,17 @@ def test_a_database_that_starts_or_ends_is_waited_for_as_a_service_that_is_down(
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_a_time_with_a_zone_keeps_the_seconds_of_its_offset(lookup, postgres, batch_size):
-    database = postgres.new_database()
-    postgres.execute(
+def test_a_time_with_a_zone_keeps_the_seconds_of_its_offset(lookup_in, batch_size):
+    declare = lookup_in(
         "CREATE TABLE zones (k TEXT, clock TIMETZ, clocks TIMETZ[]); INSERT INTO zones VALUES "
-        "('a', '05:00:00.25+01:02:03', '{05:00:00+01, 05:00:00-01:02:03}')",
-        database,
+        "('a', '05:00:00.25+01:02:03', '{05:00:00+01, 05:00:00-01:02:03}')"
     )
-    declared = lookup(
-        postgres.url(database), table="zones", keys={"k": "k"}, batch_size=batch_size,
+    declared = declare(
+        table="zones",
+        keys={"k": "k"},
+        batch_size=batch_size,
         returns="clock STRING, clocks ARRAY<STRING>",
-    )  # fmt: skip
+    )
     assert ask(declared, ("a",)) == [
         ("05:00:00.250000+01:02:03", ["05:00:00+01:00", "05:00:00-01:02:03"])
     ]
@@ -778,12 +781,11 @@ INSERT INTO valid VALUES
     ],
 )
 def test_an_infinite_date_or_time_is_an_error_of_its_row_and_the_year_9999_is_none(
-    lookup, postgres, fields
+    lookup_in, fields
 ):
-    database = postgres.new_database()
-    postgres.execute(INFINITE, database)
+    declare = lookup_in(INFINITE)
     returns = "day DATE, at TIMESTAMP, days ARRAY<DATE>"
-    declared = lookup(url=postgres.url(database), keys={"k": "k"}, returns=returns, **fields)
+    declared = declare(keys={"k": "k"}, returns=returns, **fields)
     last, *infinite = ask(declared, (1,), (2,), (3,), (4,))
     day = dt.date(9999, 12, 31)
     assert last == (day, dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC), [day])
@@ -795,20 +797,20 @@ def test_an_infinite_date_or_time_is_an_error_of_its_row_and_the_year_9999_is_no
 
 
 @pytest.mark.parametrize("batch_size", [1, 9])
-def test_the_word_infinity_in_json_is_no_infinite_time(lookup, postgres, batch_size):
-    database = postgres.new_database()
-    postgres.execute(
+def test_the_word_infinity_in_json_is_no_infinite_time(lookup_in, batch_size):
+    declare = lookup_in(
         """
         CREATE TABLE hotels (k INT, doc JSONB);
         INSERT INTO hotels VALUES
             (1, '{"name": "infinity pool", "at": "2013-01-10"}'), (2, '{"name": "b", "at": "infinity"}')
-        """,
-        database,
+        """
     )
-    declared = lookup(
-        postgres.url(database), table="hotels", keys={"k": "k"}, batch_size=batch_size,
+    declared = declare(
+        table="hotels",
+        keys={"k": "k"},
+        batch_size=batch_size,
         returns="doc STRUCT<name: STRING, at: TIMESTAMP>",
-    )  # fmt: skip
+    )
     pool, infinite = ask(declared, (1,), (2,))
     at = dt.datetime(2013, 1, 10, tzinfo=dt.UTC)
     assert pool == ({"name": "infinity pool", "at": at},)
