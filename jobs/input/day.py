@@ -447,7 +447,7 @@ def _footers(files: Sequence[str]) -> dict[str, pq.FileMetaData]:
 def _footer(file: str) -> pq.FileMetaData:
     try:
         return parquet_files.read_footer(file)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         raise DeclarationError(f"input: {file} is not a readable Parquet file: {error}") from error
 
 

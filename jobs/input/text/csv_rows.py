@@ -268,6 +268,8 @@ def _parse(text: bytes, places: Sequence[int], width: int) -> pa.Table:
     Raises:
         ArrowInvalid: Arrow cannot parse the text.
     """
+    if text.startswith(BOM):  # of which Arrow leaves out the first; this one is of a value
+        text = BOM + text
     names = [f"f{place}" for place in range(width)]
     wanted = [names[place] for place in places]
     return arrow_csv.read_csv(

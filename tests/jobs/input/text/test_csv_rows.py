@@ -16,7 +16,7 @@ from jobs.input.text import csv_rows
 from jobs.input.text.csv_rows import read_csv
 from jobs.input.text.text_faults import TextFault
 
-LETTERS = ['"', '""', ",", "\n", "\r", "\r\n", "a", "é", " ", "\\", "\t", "\0", "😀", "0"]
+LETTERS = ['"', '""', ",", "\n", "\r", "\r\n", "a", "é", " ", "\\", "\t", "\0", "😀", "0", "\ufeff"]
 LINE_ENDS = ["\n", "\r\n", "\r"]
 TEXTS = read_ddl("a STRING, b STRING, c STRING")
 
@@ -114,6 +114,12 @@ def test_a_line_end_in_a_quoted_value_stays_wherever_a_block_ends():
     text = 'a,b\n1,"Street\r\nTown"\r\n2,"x"\n'
     for block in range(1, len(text) + 1):
         assert read(text, block=block) == [("1", "Street\r\nTown"), ("2", "x")]
+
+
+def test_a_value_that_begins_with_a_byte_order_mark_keeps_it_wherever_a_block_begins():
+    text = "\ufeffa,b\n\ufeff1,x\n\ufeff2,y\n"
+    for block in range(1, len(text) + 1):
+        assert read(text, block=block) == [("\ufeff1", "x"), ("\ufeff2", "y")]
 
 
 def test_a_quote_that_is_not_closed_is_named_with_its_line():

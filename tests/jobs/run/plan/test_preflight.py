@@ -10,6 +10,7 @@ import threading
 from datetime import timedelta
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -468,6 +469,16 @@ def test_a_folder_without_parquet_files_is_named(project, listener, tmp_path):
         (folder / name).write_text("x")
     message = sentence(of(input=Input(path=str(tmp_path / "raw"))))
     assert message.endswith(f"date={DAY} holds no .parquet file. It holds notes.txt.")
+
+
+def test_a_file_with_numbers_that_arrow_lacks_is_named(tmp_path):
+    folder = tmp_path / "raw" / f"date={DAY}"
+    folder.mkdir(parents=True)
+    pl.DataFrame({"n": pl.Series([1], dtype=pl.Int128)}).write_parquet(folder / "part-0.parquet")
+    message = sentence(of(input=Input(path=str(tmp_path / "raw"))))
+    assert (
+        f"date={DAY}/part-0.parquet is not a readable Parquet file: Integers with more" in message
+    )
 
 
 @pytest.mark.parametrize("damage", ["text", "cut", "empty"])
