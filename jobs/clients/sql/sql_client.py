@@ -248,11 +248,8 @@ def as_typed(column: AnswerColumn, value: Any) -> Any:
         ValueError: A text for BINARY, whose encoding only the user knows.
     """
     spark_type = column.spark_type
-    if spark_type == "BINARY" and isinstance(value, str):
-        raise ValueError(
-            f"{column.name}: expected BINARY, got the text {shown(value)}; give its bytes in a "
-            "select, as decode(name, 'hex') or CAST(name AS BLOB)"
-        )
+    if spark_type.replace("ARRAY<", "").rstrip(">") == "BINARY":
+        _refuse_texts(column.name, value)
     if spark_type == "BOOLEAN":  # SQLite
         return bool(value) if value in (0, 1) else value
     if isinstance(value, str) and spark_type.startswith(("ARRAY", "MAP", "STRUCT")):
@@ -261,3 +258,14 @@ def as_typed(column: AnswerColumn, value: Any) -> Any:
         except ValueError:
             return value
     return value
+
+
+def _refuse_texts(name: str, value: Any) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _refuse_texts(name, item)
+    if isinstance(value, str) and not value.startswith("["):  # JSON of an array
+        raise ValueError(
+            f"{name}: expected BINARY, got the text {shown(value)}; give its bytes in a select, as "
+            "decode(name, 'hex') or CAST(name AS BLOB)"
+        )

@@ -94,7 +94,7 @@ def _whole_number(name: str, bits: int) -> Cast:
         if value is None or (type(value) is int and smallest <= value <= largest):
             return value
         # JSON has one kind of number
-        number = _as_integer(value) if isinstance(value, float) else value
+        number = _as_integer(value) if isinstance(value, float | decimal.Decimal) else value
         if (
             isinstance(number, bool)
             or not isinstance(number, int)
@@ -106,7 +106,7 @@ def _whole_number(name: str, bits: int) -> Cast:
     return cast
 
 
-def _as_integer(value: float) -> int | None:
+def _as_integer(value: float | decimal.Decimal) -> int | None:
     if not math.isfinite(value):
         return None
     exact = exact_digits(value)

@@ -95,7 +95,7 @@ def read_number(digits: str) -> float:
     return number if decimal.Decimal(repr(number)) == exact else ExactNumber(digits)
 
 
-def exact_digits(number: float) -> decimal.Decimal:
+def exact_digits(number: float | decimal.Decimal) -> decimal.Decimal:
     """Return the decimal of a finite number's shortest text, or the digits of an ExactNumber."""
     return decimal.Decimal(str(number))
 

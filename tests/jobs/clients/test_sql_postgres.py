@@ -559,6 +559,25 @@ def test_a_database_that_starts_or_ends_is_waited_for_as_a_service_that_is_down(
     assert (str(raised), raised.status) == ("the database system starts up", 503)
 
 
+def test_texts_in_an_array_are_no_bytes_although_they_may_be_base64(lookup):
+    text, octets = (
+        lookup(
+            select=f"SELECT {array} AS parts WHERE :k > 0", keys={"k": "k"},
+            returns="parts ARRAY<BINARY>",
+        )
+        for array in ("ARRAY['beef', NULL]", "ARRAY['\\xbeef'::bytea, NULL]")
+    )  # fmt: skip
+    (error,) = ask(text, (1,))
+    assert "parts: expected BINARY, got the text 'beef'; give its bytes in a select" in str(error)
+    assert ask(octets, (1,)) == [([b"\xbe\xef", None],)]
+
+
+def test_a_whole_numeric_is_an_integer(lookup):
+    select = "SELECT CAST(7 AS numeric(10,0)) AS n, 8.00 AS m WHERE :k > 0"
+    declared = lookup(select=select, keys={"k": "k"}, returns="n BIGINT, m INT")
+    assert ask(declared, (1,)) == [(7, 8)]
+
+
 @pytest.mark.parametrize("batch_size", [1, 5])
 def test_a_time_with_a_zone_keeps_the_seconds_of_its_offset(lookup_in, batch_size):
     declare = lookup_in(

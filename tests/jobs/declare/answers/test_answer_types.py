@@ -158,6 +158,7 @@ def test_ddl_that_an_answer_cannot_have_is_refused_with_a_cure(ddl, message):
     ("ddl", "value", "given_back"),
     [
         ("INT", 3.0, 3),
+        ("INT", decimal.Decimal("3.00"), 3),
         ("BIGINT", -(2**63), -(2**63)),
         ("DOUBLE", 3, 3.0),
         ("DOUBLE", decimal.Decimal("0.1"), 0.1),
@@ -188,6 +189,8 @@ def test_a_value_that_fits_is_given_as_arrow_takes_it(ddl, value, given_back):
     [
         ("INT", 2**31),
         ("INT", 1.5),
+        ("INT", decimal.Decimal("1.5")),
+        ("INT", decimal.Decimal("1e999999999")),
         ("INT", "1"),
         ("INT", True),
         ("TINYINT", 128),
