@@ -111,7 +111,7 @@ class AnswersInRange(LookupCheck):
     def _wrong_types(self, columns: pa.Schema) -> Iterator[str]:
         for column, ddl in self.lookup.returns:
             kind = spark_name(columns.field(column).type)
-            if kind.lower() != declared_name(ddl):
+            if declared_name(kind) != declared_name(ddl):
                 yield f"{column} is {kind}, declared {declared_name(ddl)}"
 
     def _too_many_nulls(

@@ -301,6 +301,21 @@ def test_what_needs_spark_is_refused_before_any_call(project, service, monkeypat
     assert service.log == []
 
 
+def test_an_answer_with_a_space_in_the_name_of_a_field_passes_the_checks(
+    project, service, monkeypatch
+):
+    async def answer(request):
+        return web.json_response({"place": {"first line": "Karl-Johans gate"}})
+
+    service.answer = answer
+    monkeypatch.setenv(ENGINE, LOCAL)
+    declared = declare(service)
+    lookup = replace(declared.lookups[0], returns="place STRUCT<`first line`: STRING>")
+    declared = replace(declared, lookups=[lookup])
+    record = run_day(declared, DAY, "spaced", checks="data_quality.local_day:check")
+    assert [verdict.check for verdict in record.verdicts if verdict.holds_back] == []
+
+
 def test_times_in_int96_are_carried_and_are_keys(project, service, monkeypatch):
     monkeypatch.setenv(ENGINE, "local")
     service.answer = _answered
