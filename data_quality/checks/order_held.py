@@ -10,7 +10,7 @@ from data_quality.checks.in_turn import gone_back, out_of_place
 from data_quality.findings import Finding
 from data_quality.rows.task_rows import Faults, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
-from jobs.arrow_values import digest
+from jobs.arrow_values import digest, plus_zero
 from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SEGMENT
 from jobs.wording import counted
 
@@ -80,7 +80,8 @@ class OrderHeld(Check):
         """Return equal numbers for rows that must keep their mutual order; None if all must."""
         if not self.key:
             return None
-        numbers = digest([rows.column(SEGMENT), *(rows.column(name) for name in self.key)])
+        keys = (plus_zero(rows.column(name)) for name in self.key)
+        numbers = digest([rows.column(SEGMENT), *keys])
         found: Places = np.unique(numbers, return_inverse=True)[1]
         return found
 

@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.arrow_values import one_chunk
+from jobs.arrow_values import digest, one_chunk, plus_zero
 from jobs.declare.answers.answer_casts import AnswerColumn
-from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.input.keys.key_values import Values
 from jobs.schema import columns as schema
 from jobs.task.lookup.lookup_state import KnownRows, LookupState, Row
@@ -73,8 +72,10 @@ class InputBatch:
         self.watermarks, self.segments, self.late = event_times.read(column, batch.num_rows)
 
     @cached_property
-    def order_keys(self) -> list[Any]:
-        return read_key_tuples(self._order_key, self._order_key.schema.names, nulls=True)
+    def order_keys(self) -> list[int]:
+        """Equal numbers for rows of an equal order key, as the check `order_held` counts it."""
+        numbers: list[int] = digest(map(plus_zero, self._order_key.columns)).tolist()
+        return numbers
 
     def row_source(self, number: int) -> tuple[str | None, int | None]:
         """Return a row's source file and its number in it; None if Spark does not know them."""

@@ -201,6 +201,27 @@ def test_rows_of_one_key_keep_their_order_and_others_may_overtake_them():
     assert [n for _, n in left] != list(range(210))
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([float("nan"), None, 1.5]),
+        pa.array([{"a": float("nan")}, {"a": None}, None]),
+        pa.array([[1], [], None]),
+        pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64())),
+    ],
+    ids=["numbers", "structs", "lists", "maps"],
+)
+def test_rows_of_one_key_of_any_type_keep_their_order(values):
+    keys = values.take(pa.array([n % 3 for n in range(90)]))
+    given = batch(0, 90)
+    given = given.set_column(given.schema.names.index("payload"), "payload", keys)
+    asked = plan(lookup(Function(uneven)), mode="key_ordered", order_key=("payload",), share=10)
+    left = collected(asked, [given]).column("id").to_pylist()
+    for first in range(3):
+        assert [n for n in left if n % 3 == first] == list(range(first, 90, 3))
+    assert left != list(range(90))
+
+
 @pytest.mark.slow
 @examples(15)
 @given(
