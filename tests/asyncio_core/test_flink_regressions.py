@@ -111,7 +111,7 @@ def test_flink_7789_the_users_timeout_handler_decides(opened):
     assert run_virtual(main) == ["fallback"]
 
 
-def test_flink_7949_restoring_a_full_queue_and_one_does_not_deadlock(opened):
+def test_flink_7949_restoring_one_element_more_than_the_queue_holds_does_not_deadlock(opened):
     async def main():
         async with opened({value: Reply([value], 1.0) for value in range(5)}, capacity=4) as run:
             await run.operator.restore_state([StreamRecord(value) for value in range(5)])

@@ -184,7 +184,9 @@ def test_open_and_close_may_be_async_and_run_once_on_the_loop(opened):
 
 
 @pytest.mark.parametrize("returned", [None, 5, "abc", b"abc", bytearray(b"a"), {"a": 1}, object()])
-def test_results_that_are_not_a_list_fail_with_a_clear_message_and_is_not_retried(opened, returned):
+def test_results_that_are_not_a_list_fail_with_a_clear_message_and_are_not_retried(
+    opened, returned
+):
     async def main():
         function = ScriptedFunction({1: Reply(returned)})
         async with opened(function, retry_strategy=retry_everything()) as run:

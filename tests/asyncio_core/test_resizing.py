@@ -52,7 +52,7 @@ def test_the_end_of_the_input_waits_for_everything_all_the_same(opened):
     assert run_virtual(main) == [1.0, 1.5, 2.0]
 
 
-def test_it_may_come_from_within_the_output_and_no_order_changes(opened):
+def test_a_resize_within_the_output_changes_no_order(opened):
     async def main():
         async with opened(slow(8), capacity=2) as run:
 

@@ -106,7 +106,7 @@ def test_those_that_come_back_leave_the_work_to_no_more_calls_than_there_may_be(
     assert figures.running == 0
 
 
-def test_one_that_waits_is_not_among_those_that_run():
+def test_a_call_that_waits_for_another_is_not_counted_as_running():
     async def main():
         function = Joining()
         operator = function.operator = AsyncWaitOperator(

@@ -86,7 +86,7 @@ def test_the_declaration_sets_a_severity():
     ] == "warn"
 
 
-def test_a_severity_for_a_check_that_there_is_not_is_refused_with_the_names():
+def test_a_severity_for_an_unknown_check_is_refused_with_the_names_of_checks():
     with pytest.raises(
         ValueError,
         match=(
@@ -147,7 +147,7 @@ def test_names_are_what_dagster_allows():
 
 
 @pytest.mark.parametrize(("kind", "held"), [("http", False), ("coroutine", True)])
-def test_answers_are_held_to_the_requests_sent_but_a_coroutine_s_which_may_need_none(kind, held):
+def test_answers_need_requests_except_those_of_a_coroutine(kind, held):
     lookup = LookupFacts("geo", kind, "geo", (("lat", "DOUBLE"),), timeout=None, max_concurrency=2)
     declared = declare(lookups=(lookup,), ledger="data/ledger")
     facts = DayFacts(declared, "2013-01-10", "r", (), (), "", (), (), "", "")

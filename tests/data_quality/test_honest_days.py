@@ -197,7 +197,7 @@ def test_a_day_of_one_row_is_judged(spark, tmp_path):
     assert not_passed(check(spark, facts, figures).verdicts) == NO_HISTORY
 
 
-def test_an_empty_day_holds_when_the_input_is_empty_too(spark, tmp_path):
+def test_an_empty_day_passes_if_its_input_is_empty(spark, tmp_path):
     day = honest_day(tmp_path, "ordered", sizes=(0,))
     day.outputs.clear()
     facts, figures = day.write()
@@ -206,7 +206,7 @@ def test_an_empty_day_holds_when_the_input_is_empty_too(spark, tmp_path):
     assert {verdict.element_count for verdict in result.verdicts} == {0}
 
 
-def test_a_day_without_input_files_and_without_files_holds(spark, tmp_path):
+def test_a_day_without_input_files_and_output_files_passes(spark, tmp_path):
     day = honest_day(tmp_path, "unordered", sizes=())
     facts, figures = day.write()
     assert not_passed(check(spark, facts, figures).verdicts) == NO_HISTORY

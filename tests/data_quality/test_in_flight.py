@@ -65,7 +65,7 @@ def held(facts, *calls):
     return Judging([check], day).findings()["weather__concurrency_held"]
 
 
-def test_a_task_may_have_what_another_left_from_when_it_was_given(facts):
+def test_a_task_may_use_calls_of_another_from_the_moment_that_it_gets_them(facts):
     found = held(facts, *OF_THE_SECOND, *of_the_first(10, 20, 60, 60))
     assert found.success
     assert found.sentence == "at most 4 in flight in a task, of 4 allowed; 6 attempts"
@@ -112,7 +112,7 @@ def test_a_lost_attempt_of_a_task_and_the_next_are_judged_by_their_own_shares(fa
     assert "1 more in flight in task 0 than allowed" in found.sentence
 
 
-def test_what_a_task_said_that_it_needs_no_more_it_has_no_more(facts):
+def test_a_task_may_not_use_calls_that_it_gave_back(facts):
     given = (ShareGiven(1, (1,), 30), ShareGiven(0, (3,), AHEAD + 60), *facts.shares_given)
     facts = replace(facts, shares_given=given)
     assert held(facts, *OF_THE_SECOND, *of_the_first(10, 20, 60, 60)).success

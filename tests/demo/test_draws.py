@@ -51,7 +51,7 @@ def test_an_attempt_always_fares_the_same_and_the_next_one_is_drawn_anew():
     assert after_a_fault.count(None) / len(after_a_fault) == pytest.approx(0.5, rel=0.05)
 
 
-def test_faults_are_read_as_shares_and_none_is_none():
+def test_faults_are_read_as_shares_and_the_word_none_means_no_fault():
     assert Faults.parse("none") == Faults(throttle=0, error=0, drop=0, hang=0)
     assert Faults.parse("throttle=0.5,hang=0.1") == Faults(throttle=0.5, error=0, drop=0, hang=0.1)
 

@@ -454,7 +454,7 @@ def test_a_redirected_message_is_not_delivered_and_the_status_is_named(instance,
         ),
     ],
 )
-def test_a_webhook_that_is_no_address_is_said_without_what_it_holds(instance, monkeypatch, address):
+def test_a_webhook_that_is_no_address_is_reported_without_its_value(instance, monkeypatch, address):
     monkeypatch.setenv(WEBHOOK, address)
     looking = Looking(instance)
     looking.at("02:00")

@@ -200,7 +200,7 @@ def test_days_that_are_all_taken_are_reported_after_the_wait_of_one(project):
         ),
     ],
 )  # fmt: skip
-def test_what_ended_the_spark_of_several_days_is_said_first(
+def test_the_reason_why_the_spark_of_several_days_ended_comes_first(
     project, taken, script, program, message
 ):
     with ExitStack() as others:

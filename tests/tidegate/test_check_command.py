@@ -120,7 +120,7 @@ def test_one_enrichment_is_checked_by_its_name(declare, capsys):
     assert main(["check", "tempers", "--package", package]) == 2
 
 
-def test_what_is_right_is_said_with_the_last_day_and_its_rows(declare, capsys):
+def test_a_right_declaration_is_reported_with_the_last_day_and_its_rows(declare, capsys):
     assert main(["check", "--package", declare("moods")]) == 0
     message = capsys.readouterr().out.split(maxsplit=2)
     assert message[:2] == ["moods", "right"]
@@ -253,7 +253,7 @@ class Raising(Input):
 mood = AsyncFunctionLookup("""
 
 
-def test_what_a_declaration_raises_is_said_and_the_others_are_still_checked(declare, capsys):
+def test_what_a_declaration_raises_is_reported_and_the_others_are_still_checked(declare, capsys):
     text = DECLARATION.replace("mood = AsyncFunctionLookup(", RAISING).replace(
         "=Input(", "=Raising("
     )

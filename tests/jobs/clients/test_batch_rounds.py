@@ -167,7 +167,7 @@ def test_a_request_that_is_being_cancelled_after_its_rows_have_left_is_still_out
     assert run_virtual(main) == ((3, [3]), (0, [0]))
 
 
-def test_the_same_without_a_cache():
+def test_a_batch_is_full_also_without_a_cache():
     seconds, requests = seconds_for(4, mode="unordered", cache=None)
     assert requests == [ITEMS] * (KEYS // ITEMS)
     assert seconds == pytest.approx(KEYS / ITEMS / 4 * SECONDS)

@@ -148,7 +148,7 @@ def test_a_failure_of_the_whole_request_fails_each_of_its_items(error):
     assert ask(Failing(), range(3)) == [error] * 3
 
 
-def test_after_not_now_no_request_leaves_for_as_long_as_it_said():
+def test_no_request_leaves_while_a_throttled_service_wants_a_pause():
     outcomes = {0: Throttled("429", 30.0)}
     service = Service(outcomes)
     found = ask(service, range(3), max_items=1, max_requests=1)

@@ -272,7 +272,7 @@ def test_what_may_pass_is_tried_again_and_a_mistake_of_the_function_is_not(servi
 
 
 @pytest.mark.parametrize("swallows", ["answers", "fails", None])
-def test_not_now_and_a_refusal_reach_the_run_even_when_the_function_catches_everything(
+def test_throttling_and_refusals_reach_the_run_even_if_the_function_catches_everything(
     service, swallows
 ):
     async def says(request):

@@ -52,7 +52,7 @@ def test_an_answer_that_is_declared_an_error_is_one(service, fields, answer, why
     assert str(message).startswith(why)
 
 
-def test_an_answer_that_is_none_is_taken(service):
+def test_an_answer_without_the_declared_error_is_ok(service):
     assert ask(
         lookup(service.url, error_when=["$.error"], required=["temp_c", "wind_ms"]), ("JFK",)
     ) == [(3.9, 5.1)]

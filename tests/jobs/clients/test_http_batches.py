@@ -145,7 +145,7 @@ def test_two_answers_for_one_item_are_an_error_of_that_item(service, geocoder):
     assert answer == (2.0,)
 
 
-def test_misses_and_not_now_are_said_by_each_item(service, geocoder):
+def test_each_item_reports_its_miss_or_its_throttling(service, geocoder):
     geocoder.scripted = {"a": [{"status": "ZERO_RESULTS"}], "bb": [{"status": "OVER_LIMIT"}]}
     miss, throttled, answer = ask(lookup(service.url), "a", "bb", "ccc")
     assert miss is None
@@ -205,7 +205,7 @@ def test_a_batch_that_may_act_twice_is_not_halved(service, geocoder):
 
 
 @pytest.mark.parametrize("found", [{}, {"results": []}, {"results": "later"}])
-def test_an_answer_that_says_not_now_beside_no_item_is_not_now_for_each_key(service, found):
+def test_an_answer_that_throttles_beside_its_items_throttles_each_key(service, found):
     async def answer(request):
         return web.json_response(found | {"status": "OVER_QUERY_LIMIT"})
 
@@ -215,7 +215,7 @@ def test_an_answer_that_says_not_now_beside_no_item_is_not_now_for_each_key(serv
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_not_now_for_the_whole_batch_is_not_now_for_each_key(service, status):
+def test_throttling_of_a_batch_throttles_each_of_its_keys(service, status):
     async def answer(request):
         return web.json_response({}, status=status, headers={"Retry-After": "7"})
 
@@ -238,7 +238,7 @@ def test_not_now_for_the_whole_batch_is_not_now_for_each_key(service, status):
         (lambda: web.json_response(7), CallFailed, False),
     ],
 )
-def test_what_is_said_of_the_whole_request_is_said_of_each_key(service, response, kind, passing):
+def test_a_failure_of_a_request_is_a_failure_of_each_of_its_keys(service, response, kind, passing):
     async def answer(request):
         return response()
 

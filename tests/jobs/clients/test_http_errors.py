@@ -231,7 +231,7 @@ def test_a_charset_that_does_not_exist_is_ignored(service, charset):
     assert not failure.passing
 
 
-def test_an_empty_answer_is_said_to_be_one(service):
+def test_an_empty_answer_is_reported_as_empty(service):
     replies(service, lambda: web.Response(status=204))
     (failure,) = ask(lookup(service.url), ("ZRH",))
     assert str(failure) == (

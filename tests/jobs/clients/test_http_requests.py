@@ -345,7 +345,7 @@ def test_a_failure_at_any_page_fails_the_answer(service):
     assert isinstance(failure, Throttled)
 
 
-def test_no_such_key_is_said_by_the_first_page(service):
+def test_the_first_page_reports_a_miss(service):
     pages = {"/places/a": lambda: web.Response(status=404), "/places/b": {"status": "NONE"}}
     assert ask(paged(service, pages, miss_when=[404, "$.status == 'NONE'"]), ("a",), ("b",)) == [
         None,

@@ -105,7 +105,7 @@ def test_a_request_that_was_not_written_leaves_its_keys_to_the_next():
     assert counts.in_flight == 0
 
 
-def test_not_now_in_an_answer_is_throttled_and_no_answer(service):
+def test_an_answer_that_throttles_counts_as_throttled_and_not_as_an_answer(service):
     counts = counted(over_http(service.url, throttled_when=["$.temp_c > 0"]), "a")
     assert (counts.sent.total(), counts.answered, counts.throttled) == (1, 0, 1)
 

@@ -227,7 +227,7 @@ def test_settings_of_an_address_are_the_settings_of_the_session(lookup, postgres
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_a_type_that_no_answer_has_is_said_so_with_the_cure(lookup, batch_size):
+def test_a_type_that_no_answer_has_is_reported_with_the_cure(lookup, batch_size):
     declared = lookup(
         table="every", keys={"at": "at"}, returns="span STRING", batch_size=batch_size
     )
@@ -407,7 +407,7 @@ def test_a_column_whose_driver_takes_no_text_is_refused_with_the_cure(lookup_in,
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_a_key_that_does_not_fit_its_column_is_said_so_without_the_value(lookup, batch_size):
+def test_a_key_that_does_not_fit_its_column_is_reported_without_the_value(lookup, batch_size):
     (failure,) = ask(
         lookup(keys={"seats": "k"}, returns="code STRING", batch_size=batch_size), ("s3cret (1)",)
     )
@@ -724,9 +724,7 @@ def test_a_server_that_is_not_there_may_come_back(lookup):
         ),
     ],
 )
-def test_what_the_database_does_not_have_is_said_before_spark_starts(
-    lookup, postgres, fields, message
-):
+def test_what_the_database_lacks_is_reported_before_spark_starts(lookup, postgres, fields, message):
     database = postgres.new_database()
     reader = f"reader_{database}"
     postgres.execute(

@@ -117,7 +117,7 @@ def test_columns_of_a_lookup_that_is_declared_no_more_are_not_of_the_input(local
     assert explained("--row", "number=0")["row"] == {"number": 0, "town": "***"}
 
 
-def test_what_became_of_a_stored_answer_is_said(local_days, explained):
+def test_explain_reports_what_became_of_a_stored_answer(local_days, explained):
     towns = local_days.towns
     local_days.write_input(DAYS[0], ["x"])
     local_days.run(DAYS[0])

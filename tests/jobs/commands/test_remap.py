@@ -112,7 +112,7 @@ def test_the_last_run_is_the_last_one_also_when_somebody_deleted_the_table_in_be
     assert last_published("towns", FIRST).facts.run_id == "afresh"
 
 
-def test_what_cannot_be_remapped_is_said_in_one_sentence(towns, capsys):
+def test_what_cannot_be_remapped_is_reported_in_one_sentence(towns, capsys):
     assert main(["remap", "wether", "--from", FIRST, "--package", "declared"]) == 2
     assert capsys.readouterr().err == (
         "no lookup or enrichment is called 'wether'. Did you mean 'weather'? There are: towns, "

@@ -125,7 +125,7 @@ def test_a_token_is_fetched_once_and_shown_with_every_call(service, monkeypatch)
     assert len(service.log) == 21
 
 
-def test_answers_of_200_may_be_misses_or_not_now(service):
+def test_answers_with_status_200_may_be_misses_or_throttling(service):
     asked = Counter()
 
     async def place(request):

@@ -78,7 +78,7 @@ def test_keys_whose_hashes_are_equal_are_distinguished_by_their_text(index, monk
     assert found(one, ["[200]", "x", "", "[3]"]) == [None, None, None, records[3]]
 
 
-def test_a_torn_index_or_none_is_said(tmp_path, index):
+def test_a_torn_or_missing_index_is_reported(tmp_path, index):
     index(answers(10))
     data = (tmp_path / "index.arrow").read_bytes()
     for length in (0, 10, len(data) // 2, len(data) - 1):
@@ -89,7 +89,7 @@ def test_a_torn_index_or_none_is_said(tmp_path, index):
         AnswerIndex.open(str(tmp_path / "nothing.arrow"))
 
 
-def test_an_index_without_hashes_is_said(tmp_path):
+def test_an_index_without_hashes_is_reported(tmp_path):
     with pa.ipc.new_file(str(tmp_path / "a.arrow"), pa.schema([("key", pa.string())])):
         pass
     with pytest.raises(LedgerError, match=r"a.arrow': "):

@@ -245,7 +245,7 @@ def written_until_full(arguments, **options):
 
 
 @pytest.mark.process
-def test_a_file_that_grows_too_large_is_said_and_what_was_stored_before_stands(tmp_path):
+def test_a_file_that_grows_too_large_is_reported_and_earlier_answers_stay_stored(tmp_path):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 
@@ -272,7 +272,7 @@ def can_mount():
 
 @pytest.mark.skipif(not can_mount(), reason="this machine lets nobody mount a small disk")
 @pytest.mark.process
-def test_a_disk_that_is_full_is_said_and_what_was_stored_before_stands(tmp_path):
+def test_a_full_disk_is_reported_and_earlier_answers_stay_stored(tmp_path):
     small, kept = tmp_path / "small", tmp_path / "kept"
     small.mkdir()
     writing = shlex.join([sys.executable, "-c", WRITING, str(small)])
@@ -284,14 +284,14 @@ def test_a_disk_that_is_full_is_said_and_what_was_stored_before_stands(tmp_path)
     assert folder.read(folder.parts()).num_rows == sum(1000 * (part + 1) for part in range(parts))
 
 
-def test_a_folder_that_may_not_be_made_is_said(tmp_path):
+def test_a_folder_that_may_not_be_made_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     folder = LedgerFolder(str(tmp_path / "file"), "weather", "f")
     with pytest.raises(LedgerError, match="answers cannot be stored: "):
         folder.write_part("run-1", "0-0", ANSWERS)
 
 
-def test_a_url_that_nobody_knows_is_said():
+def test_a_url_of_an_unknown_kind_is_reported():
     with pytest.raises(LedgerError, match=r"^ledger 'nowhere://x': it cannot be opened: .*nowhere"):
         LedgerFolder("nowhere://x", "weather", "f").parts()
 

@@ -46,7 +46,7 @@ def test_a_miss_that_is_paid_later_counts_and_the_answer_of_a_year_to_come_goes(
 
 
 @everywhere("folder")
-def test_it_is_asked_anew_when_it_is_declared_expired_and_what_comes_counts(stamped, ledgers):
+def test_a_key_of_a_wrong_clock_that_is_declared_expired_gets_the_new_answer(stamped, ledgers):
     stamped.write_part("refresh", "0", [ledgers.stored("k", "expired", NOW_US)])
     wanted = pa.array(["k"])
     forever = Ttl(ok=None, miss=None, error=None)
@@ -55,7 +55,7 @@ def test_it_is_asked_anew_when_it_is_declared_expired_and_what_comes_counts(stam
     assert ledgers.known(stamped, ["k"], now_us=NOW_US + 3)["k"].response == b'"new"'
 
 
-def test_its_age_is_unknown_so_that_no_limited_time_to_live_holds_for_it(stamped):
+def test_an_answer_of_a_wrong_clock_outlives_no_limited_time_to_live(stamped):
     limited = Ttl(ok=timedelta(days=1000), miss=None, error=None)
     assert select(stamped, pa.array(["k"]), now_us=NOW_US, ttl=limited).expired.to_pylist() == ["k"]
 

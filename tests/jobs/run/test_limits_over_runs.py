@@ -257,7 +257,7 @@ def test_a_lookup_whose_calls_nothing_ends_is_refused(url):
         leased_limits([lookup(Function(), timeout=None)])
 
 
-def test_a_store_that_is_not_there_is_said_before_anything_starts(monkeypatch):
+def test_a_missing_store_is_reported_before_anything_starts(monkeypatch):
     monkeypatch.setattr(run_leases, "_leases", None)
     monkeypatch.setenv(LIMITS_URL, "postgresql://nobody@127.0.0.1:9/none")
     with pytest.raises(RunStopped, match="the store of the limits is not reached"):

@@ -54,7 +54,7 @@ def patient(service):
     ],
     ids=["shared", "not shared", "many keys in one request"],
 )
-def test_what_a_small_partition_leaves_the_large_one_has(
+def test_a_large_partition_gets_the_calls_that_a_small_one_leaves(
     spark, service, tmp_path, asked, rows_in_second
 ):
     service.answer = patient(service)

@@ -41,7 +41,7 @@ def take(one, wait=0.0, time=None):
     return time.now - 1000.0
 
 
-def test_one_of_twenty_has_it_and_the_others_know_who(place):
+def test_one_of_twenty_gets_the_lock_and_the_others_learn_who_has_it(place):
     locks, ended = [lock(place, f"r{number}") for number in range(20)], {}
     barrier = threading.Barrier(len(locks))
 

@@ -124,7 +124,7 @@ JOINED = (5, "timeout", "no answer within 2.0 s, waiting for an equal request", 
 
 
 @everywhere("project")
-def test_rows_that_ended_so_stay_in_the_day_and_stand_with_their_reason_beside_it():
+def test_dead_letters_stay_in_the_day_and_are_listed_with_their_reasons():
     record = publishing.publish(written("a", OK, LATE, BROKEN, MISSED, JOINED))
     assert DeltaTable(TABLE).to_pyarrow_table().num_rows == 5
     rows = DeltaTable(LETTERS).to_pyarrow_table().to_pylist()

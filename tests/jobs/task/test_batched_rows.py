@@ -147,7 +147,7 @@ def geo(share, rule):
     return Service(name="geo", url="http://geo", max_concurrency=share, outage=rule)
 
 
-def test_not_now_for_a_batch_closes_the_gate_for_its_rows_and_clocks_stand_still():
+def test_throttling_of_a_batch_closes_the_gate_and_stops_the_clocks_of_its_rows():
     rows, caller = ask([(0.1, Throttled("429", 60.0)), (0.1, 4.5)], range(12))
     assert statuses(rows) == {"ok": 12}
     assert caller.requests[0][0] == 0.0

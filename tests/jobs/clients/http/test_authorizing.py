@@ -592,7 +592,7 @@ def test_a_pause_of_the_server_of_tokens_holds_calls_back_and_uses_up_no_retry()
         (lambda: oauth2("http://h", refresh_before=timedelta(seconds=-1)), "refresh_before is"),
     ],
 )
-def test_a_wrong_declaration_is_said_in_one_sentence_without_the_secret(declare, sentence):
+def test_a_wrong_declaration_is_reported_in_one_sentence_without_the_secret(declare, sentence):
     with pytest.raises(DeclarationError) as caught:
         declare()
     assert sentence in str(caught.value)

@@ -301,7 +301,7 @@ def test_a_list_with_the_header_link_goes_on_by_it(tmp_path):
     assert lookup.pages == Pages(next="Link", items="$", max_pages=20)
 
 
-def test_a_list_without_known_pages_is_taken_as_whole_and_this_is_said(tmp_path, capsys):
+def test_a_list_without_known_pages_is_taken_as_whole_which_is_reported(tmp_path, capsys):
     answer = {"type": "array", "items": of(name=TEXT)}
     code, lookup, _ = declared(tmp_path, "/users/{user}/repos", [parameter("user")], answer)
     assert "# the document tells of no pages: its list is taken as whole" in code

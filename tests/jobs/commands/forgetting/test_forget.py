@@ -599,7 +599,7 @@ def test_rows_of_a_table_that_had_another_place_before_are_forgotten_where_it_is
     assert numbers() == [2]
 
 
-def test_a_ledger_that_cannot_be_opened_is_said_in_one_sentence(towns, capsys):
+def test_a_ledger_that_cannot_be_opened_is_reported_in_one_sentence(towns, capsys):
     towns.declare_too("towns = replace(towns, ledger=Ledger('s3://bucket/a?b=c'))")
     assert tidegate("forget", "weather", "--key", "town=town-1") == 1
     assert capsys.readouterr().err.startswith("ledger 's3://bucket/a?b=c': it cannot be ")

@@ -190,7 +190,7 @@ def test_a_lookup_that_is_new_or_asks_other_keys_is_not_asked_for_every_row(town
         prepare(dataclasses.replace(towns.enrichment, lookups=lookups), DAY)
 
 
-def test_what_cannot_be_replayed_is_said_in_one_sentence(towns, capsys):
+def test_what_cannot_be_replayed_is_reported_in_one_sentence(towns, capsys):
     assert main(["replay", "towns", "--day", DAY, "--package", "declared"]) == 2
     assert capsys.readouterr().err == (
         f"towns: {DAY} was never run to its end; there is nothing to replay. Run it.\n"

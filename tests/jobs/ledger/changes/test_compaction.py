@@ -171,7 +171,7 @@ def test_a_generation_whose_last_object_is_torn_stops_in_a_sentence_and_nothing_
 
 
 @everywhere("folder")
-def test_a_torn_one_that_a_newer_generation_has_replaced_is_passed_over(folder, ledgers, caplog):
+def test_a_torn_generation_that_a_newer_one_has_replaced_is_skipped(folder, ledgers, caplog):
     fill(folder, ledgers)
     compact(folder)
     torn = f"compacted/{newest_generation(folder).name}/complete.json"
@@ -373,7 +373,7 @@ def test_a_missing_file_of_a_generation_is_an_error_and_not_another_compaction(f
         compact(folder, grace=NOW)
 
 
-def test_a_disk_for_sorting_that_is_full_is_said(folder, ledgers, monkeypatch):
+def test_a_full_disk_for_sorting_is_reported(folder, ledgers, monkeypatch):
     fill(folder, ledgers)
 
     def full(path, data):

@@ -69,7 +69,9 @@ def test_a_writer_without_answers_sleeps_until_the_first_comes(folder, writer, w
 
 
 @everywhere("folder")
-def test_so_many_rows_are_stored_without_anybody_waiting(folder, writer, wait_for, monkeypatch):
+def test_a_part_is_stored_at_a_number_of_rows_without_anybody_waiting(
+    folder, writer, wait_for, monkeypatch
+):
     # else a slow disk is given a rest of 99 times as long
     monkeypatch.setattr("jobs.ledger.writing.writer.LARGEST_SHARE", 1.0)
     one = writer(flush_rows=5, flush_seconds=NEVER)
@@ -83,7 +85,7 @@ def test_so_many_rows_are_stored_without_anybody_waiting(folder, writer, wait_fo
 
 
 @everywhere("folder")
-def test_after_so_many_seconds_what_there_is_is_stored(folder, writer, wait_for):
+def test_a_part_is_stored_after_a_time_whatever_its_size(folder, writer, wait_for):
     one = writer(flush_rows=1_000_000, flush_seconds=0.05)
     one.put(*given(1))
     wait_for(lambda: one.stored == 1)
@@ -200,7 +202,7 @@ def test_of_a_hidden_key_a_digest_is_stored(folder, writer):
 
 
 @everywhere("folder")
-def test_a_key_that_has_no_text_is_said_and_not_stored(folder):
+def test_a_key_that_has_no_text_is_reported_and_not_stored(folder):
     one = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
     one.put(*given(1))
     ticket = one.put((1j,), *given(2)[1:])

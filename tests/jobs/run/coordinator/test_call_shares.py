@@ -53,7 +53,7 @@ def test_all_shares_together_are_never_too_many_and_only_its_own_report_makes_on
 
 
 @given(wants=st.lists(st.integers(0, 30), min_size=1, max_size=8), total=st.integers(8, 60))
-def test_once_all_have_reported_twice_nothing_is_free_that_anyone_wants(wants, total):
+def test_after_two_reports_of_each_task_no_wanted_call_is_free(wants, total):
     shares = CallShares((total,), len(wants))
     has = [shares.begin(str(task), task, 0)[0] for task in range(len(wants))]
     for _ in range(2):

@@ -205,7 +205,7 @@ def test_hours_and_partitions_are_not_called_days(folder, service, every, names,
     assert f"   {said}, 0 published with" in estimate_text(plan(asked, names))
 
 
-def test_a_day_whose_files_do_not_go_together_is_said_and_not_left_out(folder, service):
+def test_a_day_whose_files_do_not_go_together_is_reported_and_not_left_out(folder, service):
     pq.write_table(pa.table({"k": ["a"]}), f"raw/date={DAYS[0]}/other.parquet")
     with pytest.raises(DeclarationError, match=r"'k' is string in .*other\.parquet, but int64 in"):
         plan(declare(service), DAYS)

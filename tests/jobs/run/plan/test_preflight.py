@@ -259,7 +259,7 @@ def test_an_input_that_the_table_cannot_take_is_refused_before_any_request(
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_a_missing_secret_is_named_and_said_where_to_set(project, monkeypatch, value):
+def test_a_missing_secret_is_named_with_the_place_to_set_it(project, monkeypatch, value):
     monkeypatch.delenv("WEATHER_URL", raising=False)
     if value is not None:
         monkeypatch.setenv("WEATHER_URL", value)
@@ -326,7 +326,7 @@ def test_of_an_address_in_the_environment_scheme_host_and_port_are_shown(
     assert f"http://127.0.0.1:{closed_port} refused the connection" in sentence(raises=RunStopped)
 
 
-def test_a_host_that_nobody_knows_is_said_so(project):
+def test_an_unknown_host_is_reported(project):
     unknown = Service(name="weather_api", url="http://no-such-host.invalid", max_concurrency=1)
     message = sentence(of(dataclasses.replace(weather, service=unknown)), raises=RunStopped)
     assert "service weather_api: http://no-such-host.invalid cannot be reached: " in message
@@ -367,7 +367,7 @@ def test_a_host_that_nobody_knows_is_said_so(project):
         ("sqlite+aiosqlite://", "has no table 'planes'"),
     ],
 )
-def test_a_database_that_cannot_be_used_is_said_so(project, listener, monkeypatch, url, message):
+def test_a_database_that_cannot_be_used_is_reported(project, listener, monkeypatch, url, message):
     monkeypatch.setitem(sys.modules, "asyncpg", None)  # as without the extra
     monkeypatch.setenv("PLANES_URL", url)
     refused = sentence()

@@ -213,7 +213,7 @@ def test_sql_may_read_columns_of_the_published_table_that_the_days_input_has_not
     assert "No field named neither" in refusal("SELECT neither FROM things")
 
 
-def test_nothing_is_said_of_sql_over_types_that_only_spark_knows(tmp_path):
+def test_sql_over_types_that_only_spark_knows_is_not_judged(tmp_path):
     pq.write_table(pa.table({"id": [1], "nested": [[1]]}), tmp_path / "part.parquet")
     day = of_files([tmp_path / "part.parquet"])
     with pytest.raises(DeclarationError, match="No field named nosuch"):
@@ -222,7 +222,7 @@ def test_nothing_is_said_of_sql_over_types_that_only_spark_knows(tmp_path):
     check_summaries(declared("SELECT nosuch FROM things"), replace(day, columns=old), DAY)
 
 
-def test_nothing_is_said_of_sql_where_no_temporary_file_can_be_written(tmp_path, monkeypatch):
+def test_sql_is_not_judged_where_no_temporary_file_can_be_written(tmp_path, monkeypatch):
     pq.write_table(pa.table({"id": [1]}), "part.parquet")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     check_summaries(

@@ -63,7 +63,7 @@ def test_who_is_at_work_and_who_was_last_is_known(table):
     assert leases.last_runs(table) == {DAY: "first", "2013-01-11": "second"}
 
 
-def test_who_asks_who_is_at_work_keeps_no_run_from_its_day(table):
+def test_asking_who_holds_a_day_keeps_no_run_from_it(table):
     """A look takes the lease for a moment; a run with no wait left must not take that for another
     run.
     """
@@ -88,14 +88,14 @@ def test_who_asks_who_is_at_work_keeps_no_run_from_its_day(table):
             asker.join()
 
 
-def test_a_bucket_that_is_not_there_is_said_in_a_sentence(s3):
+def test_a_missing_bucket_is_reported_in_one_sentence(s3):
     with pytest.raises(
         DeclarationError, match=r"-bucket/t cannot be written: NoSuchBucket.* Nothing was called"
     ):
         leased("s3://no-bucket/t", DAY, "first").__enter__()
 
 
-def test_a_table_whose_folder_cannot_be_written_is_said_in_a_sentence(tmp_path):
+def test_a_table_whose_folder_cannot_be_written_is_reported_in_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(
         DeclarationError,

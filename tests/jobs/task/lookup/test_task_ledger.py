@@ -457,7 +457,7 @@ def test_an_answer_that_comes_after_its_row_left_is_kept_also_at_the_end_of_the_
 
 
 @EVERYWHERE
-def test_a_refusal_of_us_and_a_not_now_are_never_stored(folder, service):
+def test_denied_access_and_throttling_are_never_stored(folder, service):
     turns = itertools.count()
 
     async def moody(request):
