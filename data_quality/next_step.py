@@ -31,9 +31,9 @@ def next_step(record: DayRecord) -> str:
     match cure(record, record.facts.declared):
         case Cure.REPLAY:
             return (
-                f"Fix the cause, then run `tidegate replay {name} --day {day}`, or for the day in "
-                f"the mode replay the job {name}_nightly in Dagster or the DAG {name} in Airflow. "
-                "It calls again only for the dead letters."
+                f"Fix the cause, then run `tidegate replay {name} --day {day}`, or run the day in "
+                f"the mode replay: by the job {name}_nightly in Dagster, by the DAG {name} in "
+                "Airflow. It calls again only for the dead letters."
             )
         case Cure.REFRESH:
             return (

@@ -151,10 +151,10 @@ def test_a_day_held_back_is_run_again_by_its_job_or_command():
     )
 
 
-def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_not_fit_stay_with_any_other_run():
+def test_the_next_step_after_too_many_errors_is_a_replay():
     replay = (
-        "for the day in the mode replay the job flights_enriched_nightly in Dagster or the DAG "
-        "flights_enriched in Airflow"
+        "or run the day in the mode replay: by the job flights_enriched_nightly in Dagster, by the "
+        "DAG flights_enriched in Airflow"
     )
     assert replay in step_after("weather__errors_tolerated")
     assert "replay" not in step_after("weather__errors_tolerated", ledger=None)

@@ -126,7 +126,7 @@ def summary(lookup: Lookup, rows: Iterable[PreviewRow]) -> str:
     answers = [row.answer for row in rows if row.status == "ok"]
     names = answers[0] if answers else ()
     if empty := [name for name in names if all(answer[name] is None for answer in answers)]:
-        doubt = f"; null in every answer: {', '.join(empty)}; is the path right?"
+        doubt = f"; null in every answer: {', '.join(empty)}; is the name or the path right?"
     pages = lookup.pages if isinstance(lookup, HttpLookup) else None
     requests = [len(row.exchanges or ()) for row in rows if row.status == "ok"]
     if pages and max(requests, default=0) == 1:

@@ -83,6 +83,12 @@ def _refuse(type_name: str, value: Any) -> ValueError:
     return ValueError(f"expected {type_name}, got {shown(value)}")
 
 
+def _refuse_number(type_name: str, value: Any) -> ValueError:
+    is_text = isinstance(value, str) and NUMBER.fullmatch(value)
+    cure = "; a number that comes as text needs a DECIMAL" if is_text else ""
+    return ValueError(f"{_refuse(type_name, value)}{cure}")
+
+
 def _nullable(cast: Cast) -> Cast:
     return lambda value: None if value is None else cast(value)
 
@@ -100,7 +106,7 @@ def _whole_number(name: str, bits: int) -> Cast:
             or not isinstance(number, int)
             or not smallest <= number <= largest
         ):
-            raise _refuse(name, value)
+            raise _refuse_number(name, value)
         return int(number)
 
     return cast
@@ -119,7 +125,7 @@ def _number(name: str, largest: float = math.inf) -> Cast:
         if value is None or (type(value) is float and -largest < value < largest):
             return value
         if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
-            raise _refuse(name, value)
+            raise _refuse_number(name, value)
         try:
             number = float(value)
         # an integer beyond all floats, or a signalling NaN

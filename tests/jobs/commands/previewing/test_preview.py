@@ -267,7 +267,7 @@ def test_a_column_that_no_answer_has_is_named(project, service, capsys):
     assert main(["try", "declared_for_trial:places", "--rows", "2"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "2 rows: 2 ok" in printed
-    assert "null in every answer: lat; is the path right?" in printed
+    assert "null in every answer: lat; is the name or the path right?" in printed
 
 
 def test_a_lookup_in_pages_whose_answers_had_one_page_asks_about_its_path(project, capsys):

@@ -102,6 +102,15 @@ def column(ddl):
     return only
 
 
+@pytest.mark.parametrize(("ddl", "text"), [("INT", "7"), ("DOUBLE", "52.5"), ("FLOAT", " 1e3")])
+def test_a_number_as_text_is_refused_with_the_type_that_takes_it(ddl, text):
+    with pytest.raises(
+        ValueError, match=f"got '{text}'; a number that comes as text needs a DECIM"
+    ):
+        column(ddl).cast(text)
+    assert column("DECIMAL(9,2)").cast(text) == decimal.Decimal(text.strip())
+
+
 def test_columns_come_in_the_order_of_the_ddl_with_sparks_names_and_arrows_types():
     columns = read_ddl(
         "temp_c DOUBLE, n bigint, tags ARRAY<STRING>, place STRUCT<lat: DOUBLE, lon: DOUBLE>"
