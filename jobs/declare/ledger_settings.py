@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from jobs.declare.values.places import STORES, refuse_secrets
+from jobs.declare.values.places import STORES, refuse_home, refuse_secrets
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 from jobs.storage.urls import is_url
@@ -34,6 +34,7 @@ class Ledger:
             raise DeclarationError(
                 f"ledger: path is {self.path!r}; it must be a folder or a filesystem URL."
             )
+        refuse_home("ledger", self.path)
         refuse_secrets("ledger", self.path)
         if is_url(self.path) and self.path.partition("://")[0] not in ATOMIC:
             raise DeclarationError(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from jobs.declare.values.fingerprint import WHERE_DECLARED
-from jobs.declare.values.places import ICEBERG_NAME, require_table
+from jobs.declare.values.places import ICEBERG_NAME, refuse_home, require_table
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 from jobs.storage.urls import is_url
@@ -35,6 +35,7 @@ class Output:
                 f"output: iceberg is {self.iceberg!r}; it must be the table's name, such as "
                 "catalog.namespace.table."
             )
+        refuse_home("output: parquet", self.parquet)
         if is_url(self.parquet):
             raise DeclarationError(
                 f"output: parquet is {self.parquet!r}; it must be a folder on a disk: a store "

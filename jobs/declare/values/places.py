@@ -33,17 +33,29 @@ def require_place(where: str, path: str) -> None:
     """
     if not path:
         raise DeclarationError(f"{where}: path is ''; it must be a folder or a URL.")
+    refuse_home(where, path)
     refuse_secrets(where, path)
     scheme, _, rest = path.partition("://")
-    if is_url(path) and (
+    is_wrong_url = is_url(path) and (
         "?" in rest
         or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme)
         or (scheme in STORES and rest[:1] in ("", "/"))
-    ):
+    )
+    if (
+        is_wrong_url or ":/" in scheme
+    ):  # deltalake takes file:/orders for a URL, and Python does not
         raise DeclarationError(
             f"{where}: path is {path!r}; a URL has a scheme in small letters, a bucket and a path, "
             "such as s3://bucket/orders. "
             "Options of the store, such as AWS_ENDPOINT_URL, go into the environment."
+        )
+
+
+def refuse_home(where: str, path: str) -> None:
+    """Refuse ~, which some libraries replace and others do not, so that a table is torn apart."""
+    if path.startswith("~"):
+        raise DeclarationError(
+            f"{where}: path is {path!r}; write the folder in full, because only a shell replaces ~."
         )
 
 

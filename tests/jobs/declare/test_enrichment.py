@@ -251,6 +251,19 @@ WRONG = {
             "with s3://, gs://"
         ),
     ),
+    "a table at a URL with one slash": (
+        lambda: Output(path="file:/orders"),
+        "output: path is 'file:/orders'; a URL has a scheme in small letters, a bucket and a path",
+    ),
+    **{
+        f"{name} below ~": (declare, "path is '~/orders'; write the folder in full")
+        for name, declare in {
+            "a table": lambda: Output(path="~/orders"),
+            "a folder of Parquet": lambda: Output(path="orders", parquet="~/orders"),
+            "an input": lambda: Input(path="~/orders"),
+            "a ledger": lambda: Ledger("~/orders"),
+        }.items()
+    },
     "a table that lies nowhere": (
         lambda: Output(path=""),
         "output: path is ''; it must be a folder or a URL.",
