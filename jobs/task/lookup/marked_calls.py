@@ -38,11 +38,12 @@ class Marks:
     async def _marked(
         self, keys: Sequence[Key], request: Callable[[Any], Awaitable[Any]], asked: Any
     ) -> Any:
+        unmarked = [key for key in keys if not self._ledger.was_asked(key)]
         try:
             await self._ledger.mark(keys)
             self._watch.refuse_in_pause()
         except BaseException:  # nothing was sent
-            self._ledger.settle(keys)
+            self._ledger.settle(unmarked)
             raise
         try:
             return await request(asked)

@@ -16,7 +16,9 @@ import pyarrow as pa
 import pytest
 from aiohttp import web
 
+from asyncio_core import Gate
 from jobs.clients import request_counter
+from jobs.clients.client import NotSent
 from jobs.clients.function import FunctionClient
 from jobs.clients.http.session_client import SessionClient
 from jobs.declare.answers.answer_json import dump
@@ -29,6 +31,9 @@ from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.resolution import effective_records
 from jobs.ledger.store import LedgerFolder
 from jobs.schema import columns as schema
+from jobs.task.lookup.circuit_breaker import CircuitBreaker
+from jobs.task.lookup.marked_calls import Marks
+from jobs.task.lookup.task_ledger import TaskLedger
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batch, batches, collected, in_time, lookup, plan
 from tests.support.places import everywhere, place_of
@@ -522,6 +527,28 @@ def test_a_call_that_ends_before_it_is_sent_settles_its_mark(folder, service, mo
     assert [row["first_status"] for row in rows] == ["timeout"] * 3
     assert service.log == []
     assert outcomes_of(folder) == {}
+
+
+def test_a_call_that_is_not_sent_leaves_the_mark_of_an_earlier_call(folder):
+    planned = with_ledger(plan(lookup(Function(), retry=NO_RETRY, idempotent=False)), folder)
+    ledger = TaskLedger(planned.ledgers[0], 0, 0, lambda: time.time_ns() // 1000)
+    watch = CircuitBreaker(Outage(), "geo", Gate(), lambda: 0)
+
+    async def ask(key):
+        return {"first_x": key}
+
+    async def main():
+        ledger.open()
+        marks = Marks(ledger, watch)
+        await marks.before_call(ask, (1,))
+        watch.pause(1.0, down=False)
+        for key in (1,), (2,):
+            with pytest.raises(NotSent):
+                await marks.before_call(ask, key)
+        ledger.close()
+
+    asyncio.run(main())
+    assert outcomes_of(folder) == {"[1]": "asked"}
 
 
 NOT_TOLD = {
