@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime as dt
+import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -183,6 +184,31 @@ def test_the_checks_of_a_day_published_without_dagster_are_passed_under_its_part
     sensor.look()
     assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}
     assert sensor.look() == []
+
+
+def test_a_check_that_the_run_of_a_published_day_did_not_have_is_not_red(towns, sensor):
+    ran = verdict("5 rows in, 5 rows out.")  # columns_filled judges no batch of a stream
+    towns.publish(DAY, range(5), verdicts=[ran])
+    sensor.look()
+    assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}
+    assert sensor.checks("FAILED") == {}
+
+
+@pytest.mark.parametrize("backup", [False, True])
+def test_a_day_is_reported_that_was_published_after_its_table_was_made_anew(towns, sensor, backup):
+    table = Path("data/published/towns")
+    towns.publish(NEXT, range(3), verdicts=[verdict("3 rows in, 3 rows out.")])
+    if backup:
+        shutil.copytree(table, "backup")
+    towns.publish(NEXT, range(4), run_id="again", verdicts=[verdict("4 rows in, 4 rows out.")])
+    towns.publish(DAY, range(5), verdicts=[verdict("5 rows in, 5 rows out.")])
+    assert sensor.days() == [(NEXT, 1), (DAY, 2)]
+    shutil.rmtree(table)
+    if backup:
+        shutil.copytree("backup", table)
+    towns.publish(DAY, range(2), run_id="anew", verdicts=[verdict("2 rows in, 2 rows out.")])
+    assert (DAY, int(backup)) in sensor.days()
+    assert sensor.days() == []
 
 
 def test_a_look_that_was_killed_before_it_reported_the_checks_reports_them_the_next_time(

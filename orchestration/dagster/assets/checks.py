@@ -49,14 +49,11 @@ def judged(declared: Declared, record: DayRecord) -> list[Verdict]:
     Any other check has no result for the day: Dagster knows only passed and failed, and the check
     did neither.
     """
-    verdicts = {verdict.check: verdict for verdict in record.verdicts}
-    absent = (
-        Verdict(check.name, "not_run", check.severity, "Not run.")
-        for check in catalogue.checks(declared.facts)
-    )
-    declared_ones = (verdicts.get(spec.check, spec) for spec in absent)
+    names = {check.name for check in catalogue.checks(declared.facts)}
     return [
-        verdict for verdict in declared_ones if verdict.status != "not_run" or verdict.holds_back
+        verdict
+        for verdict in record.verdicts
+        if verdict.check in names and (verdict.status != "not_run" or verdict.holds_back)
     ]
 
 

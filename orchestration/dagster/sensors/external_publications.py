@@ -73,7 +73,11 @@ def news(
     does a publication of a day with any unfinished run: results reported while it runs would hide
     that run's results.
     """
-    found, last = publications(declared.facts.table, after)
+    history, last = publications(declared.facts.table, after)
+    found = sorted(
+        {publication.day: publication for publication in history}.values(),
+        key=lambda publication: publication.version,
+    )
     if len(found) > AT_ONCE:
         # all days of this version are reported: a commit of a stream may publish several
         last = found[AT_ONCE - 1].version
@@ -87,9 +91,10 @@ def news(
         or unfinished_runs(instance, declared, publication.day)
     ]
     until = min((publication.version for publication in wait), default=last + 1) - 1
-    days = {publication.day: publication for publication in found if publication not in wait}
     with_records = [
-        (day, run_records.of_run(declared.name, day.day, day.run_id)) for day in days.values()
+        (publication, run_records.of_run(declared.name, publication.day, publication.run_id))
+        for publication in found
+        if publication not in wait
     ]
     return [
         (publication, record)
@@ -146,7 +151,7 @@ def report(
     The check results come last, because they name the materialization; if a look is killed before
     them, the next look reports them.
     """
-    if _reported_version(instance, declared, publication.day) < publication.version:
+    if _reported_version(instance, declared, publication.day) != publication.version:
         for event in reported(declared, publication, record, latest):
             instance.report_runless_asset_event(event)
     withdraw_results_without_run(instance, declared, publication.day)
@@ -224,8 +229,8 @@ def _own_is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
 def _is_reported(
     instance: dg.DagsterInstance, declared: Declared, publication: Publication, record: DayRecord
 ) -> bool:
-    if _reported_version(instance, declared, publication.day) < publication.version:
-        return False
+    if _reported_version(instance, declared, publication.day) != publication.version:
+        return False  # a table that was made anew, or restored, has lower versions
     names = {verdict.check for verdict in judged(declared, record)}
     keys = [dg.AssetCheckKey(declared.key, name) for name in names]
     known = instance.event_log_storage.get_asset_check_partition_info(
