@@ -10,6 +10,7 @@ import dagster as dg
 from jobs.wording import counted
 from orchestration.dagster.assets.enriched import POOL
 from orchestration.dagster.declared import Declared, declared_as, shared_name
+from orchestration.dagster.errors import as_failure, noting
 
 REFRESH = "refresh_answers"  # name of the job without its prefix
 DAYS_TO_RUN = "tidegate/days_to_run"  # tag of a run of refresh_answers: JSON, enrichment -> days
@@ -55,10 +56,11 @@ def _plan(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         from jobs.run.estimating.text import estimate_text
 
         enrichment = declared_as(all_declared, config.enrichment).enrichment
-        days = day_range(
-            enrichment, config.first, config.last or config.first, names=("first", "last")
-        )
-        estimate = estimate_text(plan(enrichment, days))
+        with as_failure():
+            days = day_range(
+                enrichment, config.first, config.last or config.first, names=("first", "last")
+            )
+            estimate = estimate_text(plan(enrichment, days))
         context.log.info(estimate)
         context.add_output_metadata({"estimate": dg.MetadataValue.md(f"```\n{estimate}\n```")})
 
@@ -78,7 +80,8 @@ def _plan(all_declared: Sequence[Declared]) -> dg.JobDefinition:
 def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
     @dg.op(name=shared_name(all_declared, "mark_answers"), out=dg.Out(dg.Nothing))
     def mark_answers(context: dg.OpExecutionContext, config: Answers) -> None:
-        _mark_answers(context, config, all_declared)
+        with as_failure():
+            _mark_answers(context, config, all_declared)
 
     @dg.job(
         name=shared_name(all_declared, REFRESH),
@@ -137,25 +140,31 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
     def compact_ledgers(context: dg.OpExecutionContext) -> None:
         from jobs.commands import compact, ledgers
 
-        say = context.log.info
-        for compacted in compact.compact(
-            ledgers.kept_by((declared.reference, declared.enrichment) for declared in all_declared)
+        say, failed = context.log.info, list[str]()
+        for kept in ledgers.kept_by(
+            (declared.reference, declared.enrichment) for declared in all_declared
         ):
-            say(
-                f"{compacted.lookup}: {counted(compacted.done.rows, 'record')}, "
-                f"{counted(compacted.done.parts_taken_in, 'part')} taken in, "
-                f"{counted(compacted.done.deleted, 'file')} deleted"
-            )
+            with noting(failed, kept.lookup.name):
+                for compacted in compact.compact([kept]):
+                    say(
+                        f"{compacted.lookup}: {counted(compacted.done.rows, 'record')}, "
+                        f"{counted(compacted.done.parts_taken_in, 'part')} taken in, "
+                        f"{counted(compacted.done.deleted, 'file')} deleted"
+                    )
+        _fail_with(failed)
 
     @dg.op(name=shared_name(all_declared, "vacuum_tables"), out=dg.Out(dg.Nothing))
     def vacuum_tables(context: dg.OpExecutionContext, config: Age) -> None:
         from jobs.commands.vacuum import parse_age, vacuum
 
-        older_than = parse_age(config.keep_days)
-        say = context.log.info
+        with as_failure():
+            older_than = parse_age(config.keep_days)
+        say, failed = context.log.info, list[str]()
         for declared in all_declared:
-            for vacuumed in vacuum(declared.enrichment, older_than=older_than):
-                say(f"{vacuumed.table}: {vacuumed.removed.words} removed")
+            with noting(failed, declared.name):
+                for vacuumed in vacuum(declared.enrichment, older_than=older_than):
+                    say(f"{vacuumed.table}: {vacuumed.removed.words} removed")
+        _fail_with(failed)
 
     @dg.job(
         name=shared_name(all_declared, "maintenance"),
@@ -168,3 +177,8 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         vacuum_tables()
 
     return maintain
+
+
+def _fail_with(failed: Sequence[str]) -> None:
+    if failed:
+        raise dg.Failure(" ".join(failed), allow_retries=False)

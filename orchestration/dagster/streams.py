@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from jobs.errors import TidegateError
 from jobs.wording import counted
 from orchestration.dagster.assets.enriched import POOL
 from orchestration.dagster.declared import Declared, declared_as, shared_name
+from orchestration.dagster.errors import as_failure
 from orchestration.dagster.resources import SparkProgram
 
 
@@ -58,7 +58,7 @@ def _enrich_what_is_new(
     )
     say = context.log.info
     most = ["--most-files", str(config.most_files)] if config.most_files else []
-    try:
+    with as_failure():
         for event in run_stream(pipeline, ["--available-now", *most]):
             match event:
                 case StreamStarting():
@@ -75,5 +75,3 @@ def _enrich_what_is_new(
                         f"{counted(event.rows, 'row')}"
                     )
                     context.add_output_metadata({"batches": event.batches, "rows": event.rows})
-    except TidegateError as error:
-        raise dg.Failure(str(error), allow_retries=False) from error

@@ -1,10 +1,16 @@
 """`tidegate compact`: merges the many small parts of the ledgers into a few sorted files."""
 
 import argparse
+import sys
+from typing import TYPE_CHECKING
 
 from jobs.declare.finding.discovery import discover
+from jobs.errors import TidegateError
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
+
+if TYPE_CHECKING:
+    from jobs.ledger.changes.compaction import Compacted
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,20 +28,29 @@ def _run(options: argparse.Namespace) -> int:
 
     declared = discover(options.package)
     kept = ledgers.named(declared, options.lookup) if options.lookup else ledgers.kept_by(declared)
-    compacted = compact.compact(kept)
-    if not compacted:
+    status, found = RIGHT, False
+    for ledger in kept:
+        try:
+            compacted = compact.compact([ledger])
+        except TidegateError as error:  # the other ledgers are compacted
+            print(error, file=sys.stderr, flush=True)
+            status = status or error.status
+            continue
+        found |= bool(compacted)
+        for one in compacted:
+            print(f"{one.lookup:20}  {_done(one.done)}   {one.folder}", flush=True)
+    if not (found or status):
         print("Nothing is stored yet.")
-    for ledger in compacted:
-        done = ledger.done
-        message = (
-            "given up: another compaction was first"
-            if done.given_up
-            else f"{counted(done.rows, 'record')}; {counted(done.parts_taken_in, 'part')} taken "
-            f"in, {counted(done.rows_dropped, 'record')} dropped, {counted(done.deleted, 'file')} "
-            "deleted"
-        )
-        print(f"{ledger.lookup:20}  {message}   {ledger.folder}", flush=True)
-    return RIGHT
+    return status
+
+
+def _done(done: "Compacted") -> str:
+    if done.given_up:
+        return "given up: another compaction was first"
+    return (
+        f"{counted(done.rows, 'record')}; {counted(done.parts_taken_in, 'part')} taken in, "
+        f"{counted(done.rows_dropped, 'record')} dropped, {counted(done.deleted, 'file')} deleted"
+    )
 
 
 COMMAND = Command(_add_arguments, _run)

@@ -11,7 +11,6 @@ import dagster as dg
 from jobs.declare.enrichment import Summary
 from jobs.declare.inputs import TABLES
 from jobs.declare.published.windows import Window
-from jobs.errors import TidegateError
 from orchestration.common.report_server import report_url
 from orchestration.dagster.assets import columns, metadata
 from orchestration.dagster.assets.checks import check_specs
@@ -19,6 +18,7 @@ from orchestration.dagster.assets.day_config import DayConfig
 from orchestration.dagster.assets.day_step import enrich_days
 from orchestration.dagster.assets.days_reporter import Event
 from orchestration.dagster.declared import Declared
+from orchestration.dagster.errors import as_failure
 from orchestration.dagster.resources import SparkProgram
 
 # environment variable: most days of a backfill in one run; 1: each day has its own Spark
@@ -219,9 +219,7 @@ def _publish_days(
 ) -> dg.MaterializeResult[None]:
     """Publish the days of the step one after the other; `publish` returns the rows of a day."""
     for day in context.partition_keys:
-        try:
+        with as_failure():
             rows = publish(day)
-        except TidegateError as error:
-            raise dg.Failure(str(error), allow_retries=False) from error
         context.add_asset_metadata({"dagster/row_count": rows}, partition_key=day)
     return dg.MaterializeResult()

@@ -26,9 +26,9 @@ from orchestration.dagster.assets.day_status import (
     status_events,
 )
 from orchestration.dagster.declared import Declared, shared_name
+from orchestration.dagster.errors import noting
 from orchestration.dagster.home import UI_URL
 from orchestration.dagster.sensors.starts_days import Clock, utc_now
-from orchestration.dagster.sensors.unread import noting
 
 LOOK_EVERY = 30  # s
 NIGHT_ENDS = dt.timedelta(hours=12)  # after midnight, UTC

@@ -11,9 +11,9 @@ from orchestration.common.deadlines import day_due, deadline, local_time
 from orchestration.dagster.assets.day_status import published_times
 from orchestration.dagster.assets.metadata import checks_in_words
 from orchestration.dagster.declared import Declared
+from orchestration.dagster.errors import noting
 from orchestration.dagster.schedules import PUBLISHED_IN_TIME
 from orchestration.dagster.sensors.starts_days import Clock, utc_now
-from orchestration.dagster.sensors.unread import noting
 
 
 def freshness(declared: Declared, now: dt.datetime) -> dg.AssetCheckEvaluation:

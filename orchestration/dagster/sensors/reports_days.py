@@ -11,12 +11,12 @@ import dagster as dg
 from jobs.declare.values.calendar import name_unit
 from jobs.wording import counted
 from orchestration.dagster.declared import Declared, shared_name
+from orchestration.dagster.errors import noting
 from orchestration.dagster.sensors.dead_runs import end_dead_runs
 from orchestration.dagster.sensors.external_publications import NOTHING_YET, tell_publications
 from orchestration.dagster.sensors.freshness import changed
 from orchestration.dagster.sensors.silent_ends import tell_silent_ends
 from orchestration.dagster.sensors.starts_days import Clock, utc_now
-from orchestration.dagster.sensors.unread import noting
 
 LOOK_EVERY = 30  # s
 FIRST_LOOK = dt.timedelta(days=1)  # back, for runs that ended silently

@@ -19,9 +19,9 @@ from orchestration.dagster.assets.checks import withdraw_planned
 from orchestration.dagster.assets.day_events import DayEvents
 from orchestration.dagster.assets.day_status import StatusEvent, days_of_run, latest_status
 from orchestration.dagster.declared import Declared
+from orchestration.dagster.errors import noting
 from orchestration.dagster.next_steps import KILLED_RUN, run_again
 from orchestration.dagster.sensors.external_publications import NOTHING_YET, publications
-from orchestration.dagster.sensors.unread import noting
 
 ENDED = [DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 NO_REPORT = "it ended without a report"

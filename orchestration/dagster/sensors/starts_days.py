@@ -18,10 +18,10 @@ from orchestration.dagster.assets.day_status import (
     unfinished_runs,
 )
 from orchestration.dagster.declared import Declared, shared_name
+from orchestration.dagster.errors import noting
 from orchestration.dagster.maintenance import DAYS_TO_RUN, REFRESH
 from orchestration.dagster.schedules import Job
 from orchestration.dagster.sensors.input_files import DAYS, QUIET, InputScan
-from orchestration.dagster.sensors.unread import noting
 
 LOOK_EVERY = 60  # s
 LOOK_BACK = dt.timedelta(days=1)  # for runs of the refresh job
