@@ -1,7 +1,8 @@
 """Compares the published days by record with the days in the table."""
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 
 from jobs.declare.enrichment import Enrichment
 from jobs.schema.records import DayRecord
@@ -25,18 +26,33 @@ def lost_days(enrichment: Enrichment, records: Iterable[DayRecord]) -> Iterator[
     table, partition = table_at(enrichment.output.path), enrichment.input.partition
     if table is not None and table.metadata().partition_columns != [partition]:
         return
-    shown = set() if table is None else {day for day, _ in facts_by_day(table, partition, "path")}
+    shown: dict[str, set[str]] = {}
+    for day, path in () if table is None else facts_by_day(table, partition, "path"):
+        shown.setdefault(day, set()).add(PurePosixPath(unquote(path)).parent.name)
     empty = _empty_entries(enrichment.output.path)
-    for day, record in published:
+    for day, (*before, record) in published:
         last = 0 if table is None else publication_mark(table, record.facts)
         version = record.published_version or 0
         is_gone = record.rows_published and day not in shown and last <= version + 1
-        # as a restored backup
-        is_older = table is not None and day in shown and table.version() < version
+        is_older = (
+            table is not None
+            and day in shown
+            and (table.version() < version or _are_before(record, shown[day], before))
+        )
         if record.published_version in empty or is_gone or is_older:
             why = " (its entry in the log is empty)" if record.published_version in empty else ""
             lost = f"was published as version {version} by run {record.facts.run_id}"
             yield day, f"{lost}, and readers of {enrichment.output.path} do not see it{why}"
+
+
+def _are_before(last: DayRecord, seen: set[str], before: Iterable[DayRecord]) -> bool:
+    """Returns whether all runs of which readers see files were published before the last one, as in
+    a backup to which other days were published since.
+    """
+    if last.adds_to or last.counts_too:  # a batch of a stream may have no rows
+        return False
+    version = last.published_version or 0
+    return seen <= {one.facts.run_id for one in before if (one.published_version or 0) < version}
 
 
 def _empty_entries(table: str) -> set[int]:
@@ -50,12 +66,13 @@ def _empty_entries(table: str) -> set[int]:
     }
 
 
-def _published(enrichment: Enrichment, records: Iterable[DayRecord]) -> dict[str, DayRecord]:
-    last: dict[str, DayRecord] = {}
+def _published(enrichment: Enrichment, records: Iterable[DayRecord]) -> dict[str, list[DayRecord]]:
+    """Returns the published runs of each day, the last one last."""
+    days: dict[str, list[DayRecord]] = {}
     found = [record for record in records if record.state == "published"]
     for record in sorted(
         found, key=lambda record: (record.published_at or "", record.published_version or 0)
     ):
         if record.facts.declared.table == enrichment.output.path:
-            last[record.facts.day] = record
-    return last
+            days.setdefault(record.facts.day, []).append(record)
+    return days

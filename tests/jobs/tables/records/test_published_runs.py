@@ -1,5 +1,7 @@
 """Which run readers see, where a kill came between its commit and its record."""
 
+import shutil
+
 import pytest
 from deltalake import DeltaTable
 
@@ -72,6 +74,21 @@ def test_a_day_is_called_lost_that_no_later_publication_emptied(project):  # noq
     publishing.publish(days.run("c", FIRST, []))
     lost = lost_days(FLIGHTS, run_records.load("flights"))
     assert [day for day, _ in lost] == [SECOND]
+
+
+def test_a_day_of_a_restored_table_is_lost_until_it_is_published_again(project):  # noqa: F811
+    publishing.publish(days.run("a", FIRST, [1]))
+    shutil.copytree(days.TABLE, "backup")
+    publishing.publish(days.run("b", FIRST, [2]))
+    shutil.rmtree(days.TABLE)
+    shutil.copytree("backup", days.TABLE)
+    for number in range(2):  # until the versions have passed that of the lost publication
+        lost = lost_days(FLIGHTS, run_records.load("flights"))
+        assert [day for day, _ in lost] == [FIRST]
+        publishing.publish(days.run(f"c{number}", SECOND, [3]))
+    assert [day for day, _ in lost_days(FLIGHTS, run_records.load("flights"))] == [FIRST]
+    publishing.publish(days.run("d", FIRST, [2]))
+    assert [*lost_days(FLIGHTS, run_records.load("flights"))] == []
 
 
 @pytest.mark.parametrize("gone", [["1"], ["1", "2"]], ids=["some rows", "all rows"])
