@@ -23,6 +23,7 @@ from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import day_job
 from orchestration.dagster.sensors.input_files import find_day_files
 from orchestration.dagster.sensors.starts_days import starts_days
+from tests.support.day_ranges import range_tags
 
 DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
@@ -231,6 +232,19 @@ def test_a_file_that_is_moved_in_after_a_run_without_input_is_run(sensor):
     )
     write(YESTERDAY, ago=dt.timedelta(hours=20))
     assert sensor.look() == [("flights_enriched_nightly", YESTERDAY)]
+
+
+@pytest.mark.parametrize("status", [DagsterRunStatus.CANCELED, DagsterRunStatus.FAILURE])
+def test_days_that_an_ended_backfill_did_not_begin_are_left_to_a_person(sensor, status):
+    days = ("2026-11-15", "2026-11-16", "2026-11-17")
+    for day in days:
+        write(day)
+    tags = {"tidegate/enrichment": DECLARED.name} | range_tags(days[0], days[-1])
+    create_run_for_test(sensor.instance, DECLARED.job_name, tags=tags, status=status)
+    was_run(days[0])
+    assert sensor.look() == []
+    write("2026-11-18")
+    assert sensor.look() == [("flights_enriched_nightly", "2026-11-18")]
 
 
 def test_an_input_that_cannot_be_read_keeps_no_other_days_from_their_run(sensor):

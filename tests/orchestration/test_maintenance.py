@@ -32,11 +32,11 @@ def job(towns, name, config=None, *others):
             instance=instance, raise_on_error=False, run_config=config
         )
         entries = instance.all_logs(run.run_id)
-    (failed,) = [one for one in run.all_events if one.is_step_failure] or [None]
+    (failed,) = [event for event in run.all_events if event.is_step_failure] or [None]
     given = failed and failed.step_failure_data.user_failure_data  # the title of the run's page
     reason = failed and failed.step_failure_data.error.message
     return reason if given or not failed else None, [
-        one.user_message for one in entries if not one.is_dagster_event
+        entry.user_message for entry in entries if not entry.is_dagster_event
     ]
 
 

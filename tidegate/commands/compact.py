@@ -37,8 +37,8 @@ def _run(options: argparse.Namespace) -> int:
             status = status or error.status
             continue
         found |= bool(compacted)
-        for one in compacted:
-            print(f"{one.lookup:20}  {_done(one.done)}   {one.folder}", flush=True)
+        for lookup in compacted:
+            print(f"{lookup.lookup:20}  {_done(lookup.done)}   {lookup.folder}", flush=True)
     if not (found or status):
         print("Nothing is stored yet.")
     return status

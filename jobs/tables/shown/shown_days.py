@@ -46,13 +46,13 @@ def lost_days(enrichment: Enrichment, records: Iterable[DayRecord]) -> Iterator[
 
 
 def _are_before(last: DayRecord, seen: set[str], before: Iterable[DayRecord]) -> bool:
-    """Returns whether all runs of which readers see files were published before the last one, as in
+    """Return whether all runs of which readers see files were published before the last one, as in
     a backup to which other days were published since.
     """
     if last.adds_to or last.counts_too:  # a batch of a stream may have no rows
         return False
     version = last.published_version or 0
-    return seen <= {one.facts.run_id for one in before if (one.published_version or 0) < version}
+    return seen <= {run.facts.run_id for run in before if (run.published_version or 0) < version}
 
 
 def _empty_entries(table: str) -> set[int]:
@@ -67,7 +67,7 @@ def _empty_entries(table: str) -> set[int]:
 
 
 def _published(enrichment: Enrichment, records: Iterable[DayRecord]) -> dict[str, list[DayRecord]]:
-    """Returns the published runs of each day, the last one last."""
+    """Return the published runs of each day, the last one last."""
     days: dict[str, list[DayRecord]] = {}
     found = [record for record in records if record.state == "published"]
     for record in sorted(

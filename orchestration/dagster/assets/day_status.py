@@ -104,6 +104,17 @@ def failed_runs(instance: DagsterInstance, declared: Declared, day: str) -> list
     )
 
 
+def is_left_over(
+    instance: DagsterInstance, declared: Declared, day: str, since: dt.datetime
+) -> bool:
+    """Return whether a run of several days with this one ended without success since a moment:
+    days that it did not begin are left to a person.
+    """
+    ended = [DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
+    runs = _runs(instance, declared, day, RunsFilter(statuses=ended, created_after=since))
+    return any(len(days_of_run(declared, run)) > 1 for run in runs)
+
+
 def days_of_run(declared: Declared, run: dg.DagsterRun) -> list[str]:
     """Return the days of a run of this enrichment: a single day, a range, or none."""
     if run.tags.get(ENRICHMENT) != declared.name and declared.key not in (

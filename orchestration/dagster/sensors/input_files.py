@@ -13,7 +13,7 @@ from jobs.schema.records import DayFacts, UnwrittenRun
 from jobs.storage.stored_files import version_of
 from jobs.tables.records import run_records
 from orchestration.common.deadlines import yesterday
-from orchestration.dagster.assets.day_status import unfinished_runs
+from orchestration.dagster.assets.day_status import is_left_over, unfinished_runs
 from orchestration.dagster.declared import Declared
 
 # how many days or hours are watched, back from the last one that ended; a change in an older one
@@ -47,7 +47,8 @@ class InputScan:
 
     A day of the last DAYS is run when its files are new to us, or changed since its last run began.
     Yesterday is left to the schedule, if any, until the schedule has run it. An enrichment that no
-    run ever began is left to a person, because its calls may cost money.
+    run ever began is left to a person, because its calls may cost money, and so are days that a run
+    of several days did not begin.
     """
 
     def __init__(
@@ -121,7 +122,11 @@ class InputScan:
         )
         for reader in readers:
             began, version = _last_begun(reader, day)
-            was_read = version == found.version if version else began >= found.newest
+            was_read = (
+                version == found.version
+                if version
+                else began >= found.newest or self._is_left_over(reader, day, found)
+            )
             if not was_read and self._may_run(reader, day):
                 # files may become again as they were before the last run, which starts with others
                 key = f"{reader.name} {day} {found.version} after {began}"
@@ -129,6 +134,10 @@ class InputScan:
                     dg.RunRequest(key, job_name=reader.job_name, partition_key=day)
                 )
         return True
+
+    def _is_left_over(self, reader: Declared, day: str, found: DayFiles) -> bool:
+        since = dt.datetime.fromtimestamp(found.newest, dt.UTC)
+        return is_left_over(self._instance, reader, day, since)
 
     def _may_run(self, reader: Declared, day: str) -> bool:
         if not run_records.any_run(reader.name):
