@@ -17,7 +17,9 @@ from jobs.streams.batch_publishing import MicroBatch, publish_batch
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
+from orchestration.common.modes import Mode
 from orchestration.dagster.assets.day_status import latest_status
+from orchestration.dagster.assets.day_step import choose_days
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import spark_program
@@ -305,6 +307,12 @@ def test_a_day_whose_run_failed_after_its_commit_stays_failed_until_a_run_publis
     assert sensor.look() == []
     towns.publish(DAY, range(5), run_id="second")
     assert sensor.days() == [(DAY, 1)]
+
+
+def test_a_remap_leaves_out_a_day_that_is_not_published(towns, sensor):
+    towns.publish(DAY, range(5))
+    chosen = choose_days(sensor.declared, Mode.remap, [DAY, NEXT], set())
+    assert (chosen.to_run, list(chosen.refused)) == ([DAY], [NEXT])
 
 
 @pytest.mark.spark

@@ -239,11 +239,18 @@ def _is_published_by(tries: set[str], enrichment: str, day: str) -> bool:
 
 def _choose_by_answers(chosen: ChosenDays, enrichment: Enrichment, day: str, mode: Mode) -> None:
     """Chooses a day that is replayed or remapped. Raises TidegateError if it cannot be replayed."""
+    from jobs.commands.remap import published_days
     from jobs.commands.replaying.replay import last_run, prepare
 
     if enrichment.ledger is None:
         chosen.refused[day] = Red(
             "the enrichment keeps no ledger: every row would be called.", "Run the nightly job."
+        )
+        return
+    if mode is Mode.remap and not published_days(enrichment, day, day):
+        chosen.refused[day] = Red(
+            "readers see no row of the day, whose stored answers could be mapped anew.",
+            "Run the nightly job, which asks for the answers.",
         )
         return
     has_letters = mode is Mode.remap or prepare(enrichment, day)
