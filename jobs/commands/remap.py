@@ -1,6 +1,7 @@
 """`remap`: reruns published days from stored responses, with the columns that are declared now."""
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -157,21 +158,44 @@ def _first_loss(
     """Return a sentence about rows that have one of the outcomes at a lookup, and no longer the
     answer of that or another lookup; empty without such rows.
     """
-    written = written_files(now)
+    written, there = written_files(now), {name for file in published for name in _columns(file)}
     unasked: set[tuple[Any, ...]] = set()
+    new: set[tuple[Any, ...]] = set()  # of them, at lookups that the published run did not have
     for lookup in now.figures.lookups:
         if any(lookup.outcomes.get(outcome, 0) for outcome in outcomes):
-            unasked.update(row_ids(written, names, schema.status(lookup.name), outcomes))
+            status = schema.status(lookup.name)
+            rows = {*row_ids(written, names, status, outcomes)}
+            unasked |= rows
+            new |= set() if status.lower() in map(str.lower, there) else rows
     for whose, status in _statuses(now.facts.declared) if unasked else ():
         # a lookup above one that was not asked is skipped
         without = unasked.intersection(row_ids(written, names, status, (*outcomes, "skipped")))
-        lost = sum(row in without for row in row_ids(published, names, status, answered))
-        if lost:
-            return (
-                f"{whose}: {counted(lost, 'row has', 'rows have')} an answer in the published day "
-                f"{which}, and would lose it."
-            )
+        if loss := _loss(whose, row_ids(published, names, status, answered), without, which):
+            return loss
+    for name in _former_lookups(now.facts.declared, there) if new else ():  # renamed, perhaps
+        whose, status = f"lookup {name}, which is declared no more", schema.status(name)
+        if loss := _loss(whose, row_ids(published, names, status, answered), new, which):
+            return loss
     return ""
+
+
+def _loss(
+    whose: str, answered: Iterable[tuple[Any, ...]], without: set[tuple[Any, ...]], which: str
+) -> str:
+    lost = sum(row in without for row in answered)
+    rows = counted(lost, "row has", "rows have")
+    return (
+        f"{whose}: {rows} an answer in the published day {which}, and would lose it."
+        if lost
+        else ""
+    )
+
+
+def _former_lookups(declared: DeclaredFacts, columns: Iterable[str]) -> list[str]:
+    """Return the lookups with these audit columns that are declared no more."""
+    found = (re.fullmatch("_(.+)_attempts", column) for column in columns)
+    known = {lookup.name.lower() for lookup in declared.lookups}
+    return sorted(name[1] for name in found if name and name[1].lower() not in known)
 
 
 def written_files(run: DayRecord) -> list[str]:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +30,21 @@ def test_a_day_that_would_lose_an_answer_is_held_back_with_the_cure(towns):
         "lookup weather: 1 row has an answer in the published day whose response the ledger does "
         "not hold, and would lose it. Run the day instead, which asks for them."
     )
+
+
+def test_a_day_whose_lookup_was_renamed_is_held_back(towns, monkeypatch, capsys):
+    monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:9")
+    towns.write_input(FIRST, [1, 2])
+    towns.publish(FIRST, [1, 2])
+    declaration = Path("declared/towns.py")
+    declaration.write_text(declaration.read_text().replace('name="weather",', 'name="climate",'))
+    sys.modules.pop("declared.towns")
+    command = ["remap", "towns", "--from", FIRST, "--engine", "local", "--package", "declared"]
+    assert main(command) == 1
+    assert (
+        "lookup weather, which is declared no more: 2 rows have an answer in the published day "
+        "whose response the ledger does not hold, and would lose it."
+    ) in capsys.readouterr().out
 
 
 @everywhere("towns")
