@@ -19,9 +19,8 @@ from jobs.run.estimating.last_run import last_runs
 from jobs.run.estimating.lookup_estimate import estimate_lookup
 from jobs.run.estimating.planned_keys import PlannedKeys
 from jobs.run.estimating.rungs import forecast_rungs
-from jobs.run.plan.column_checks import check_chained, check_columns, check_event_time
 from jobs.run.plan.options import RunOptions, plan_ledger
-from jobs.run.plan.preflight import find_day
+from jobs.run.plan.preflight import find_day, steps_of_day
 from jobs.storage.locked_folders import temporary_folder
 from jobs.tables.records import run_records
 
@@ -88,10 +87,9 @@ def _find_days(enrichment: Enrichment, days: Sequence[str]) -> dict[str, InputDa
             f"{enrichment.name}: input: none of the {len(days)} {name_unit(days)}s has any; "
             "nothing to plan."
         )
-    for input_day in found.values():
-        check_columns(enrichment, input_day.names)
-        check_event_time(enrichment, input_day.schema)
-        check_chained(enrichment, input_day)
+    for day, input_day in found.items():
+        for step in steps_of_day(enrichment, input_day, day):
+            step()
     return found
 
 

@@ -127,30 +127,41 @@ def steps(
         published: Opens the published table, if the caller uses it too.
         calls: Whether the run makes any, so that its services are checked.
     """
-    # they import deltalake, which definitions load without
-    from jobs.tables.delta.type_check import check_types
-    from jobs.tables.derived.summary_sql import check_summaries
-    from jobs.tables.shown.shown_elsewhere import check_shown
-
     if is_url(enrichment.output.path):
         yield lambda: require_extra("s3", f"{enrichment.name}: output: {enrichment.output.path}")
     if input_day is not None and day is not None:
-        yield lambda: check_paths(enrichment, input_day)
-        yield lambda: check_columns(enrichment, input_day.names)
-        yield lambda: check_files_columns(enrichment, input_day.names)
-        if enrichment.input.only_changed:
-            yield lambda: refuse_old_dates(input_day.files)
-        yield lambda: check_event_time(enrichment, input_day.schema)
-        yield lambda: check_types(enrichment, input_day, published)
-        yield lambda: check_shown(enrichment, input_day)
-        yield lambda: check_summaries(enrichment, input_day, day)
-        yield lambda: check_chained(enrichment, input_day)
-        yield lambda: _check_engine(enrichment, input_day, engine)
+        yield from steps_of_day(enrichment, input_day, day, engine, published)
     for lookup in enrichment.lookups if calls else ():
         yield functools.partial(
             check_service, enrichment, lookup, None if input_day is None else input_day.schema
         )
     yield functools.partial(check_service_limits, enrichment)
+
+
+def steps_of_day(
+    enrichment: Enrichment,
+    input_day: InputDay,
+    day: str,
+    engine: str | None = None,
+    published: "OpenTable | None" = None,
+) -> Iterator[Callable[[], object]]:
+    """Yield the checks of a day's files and columns, as in `steps`."""
+    # they import deltalake, which definitions load without
+    from jobs.tables.delta.type_check import check_types
+    from jobs.tables.derived.summary_sql import check_summaries
+    from jobs.tables.shown.shown_elsewhere import check_shown
+
+    yield lambda: check_paths(enrichment, input_day)
+    yield lambda: check_columns(enrichment, input_day.names)
+    yield lambda: check_files_columns(enrichment, input_day.names)
+    if enrichment.input.only_changed:
+        yield lambda: refuse_old_dates(input_day.files)
+    yield lambda: check_event_time(enrichment, input_day.schema)
+    yield lambda: check_types(enrichment, input_day, published)
+    yield lambda: check_shown(enrichment, input_day)
+    yield lambda: check_summaries(enrichment, input_day, day)
+    yield lambda: check_chained(enrichment, input_day)
+    yield lambda: _check_engine(enrichment, input_day, engine)
 
 
 def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:

@@ -209,3 +209,20 @@ def test_a_day_whose_files_do_not_go_together_is_reported_and_not_left_out(folde
     pq.write_table(pa.table({"k": ["a"]}), f"raw/date={DAYS[0]}/other.parquet")
     with pytest.raises(DeclarationError, match=r"'k' is string in .*other\.parquet, but int64 in"):
         plan(declare(service), DAYS)
+
+
+@pytest.mark.parametrize(
+    ("added", "why"),
+    [(pa.nulls(1), "'more' has no type in "), (pa.array(["2026-11-01"]), "hold a column 'date'")],
+    ids=["untyped", "partition"],
+)
+def test_a_day_that_a_run_refuses_for_its_columns_is_not_planned(folder, service, added, why):
+    name = "date" if "date" in why else "more"
+    pq.write_table(pa.table({"k": [1], name: added}), f"raw/date={DAYS[0]}/part-0.parquet")
+    for refuses in (
+        lambda: plan(declare(service), DAYS),
+        lambda: run_day(declare(service), DAYS[0], "a"),
+    ):
+        with pytest.raises(DeclarationError, match=why):
+            refuses()
+    assert service.log == []
