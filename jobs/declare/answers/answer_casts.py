@@ -162,8 +162,9 @@ def _bytes(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     try:
-        return base64.b64decode(value, validate=True)
-    except (TypeError, ValueError) as error:
+        # b64decode itself would take the bytes of an array for a text
+        return base64.b64decode(value.encode("ascii"), validate=True)
+    except (AttributeError, TypeError, ValueError) as error:
         raise _refuse("BINARY (bytes, or base64 text)", value) from error
 
 

@@ -1,5 +1,6 @@
 """Spark DDL read without Spark, and the strict cast of every value."""
 
+import array
 import base64
 import datetime as dt
 import decimal
@@ -216,6 +217,7 @@ def test_a_value_that_fits_is_given_as_arrow_takes_it(ddl, value, given_back):
         ("BINARY", "no base64!"),
         ("BINARY", "ü"),
         ("BINARY", 7),
+        ("BINARY", array.array("B", b"AAEC")),
         ("DATE", "10.01.2013"),
         ("DATE", dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)),
         ("TIMESTAMP", 1357794000),
