@@ -238,6 +238,19 @@ def test_a_row_that_fails_is_named_by_its_place_in_the_frame(towns):
         enrich(pa.table({"town": TOWNS}), strict)
 
 
+def test_rows_that_failed_are_counted_in_the_log_with_the_commonest_reason(towns, caplog):
+    (weather,) = towns.lookups
+    wrong = dataclasses.replace(weather, returns="degrees DATE")
+    frame = pd.DataFrame({"town": [*TOWNS, "oslo", "bergen"]})
+    enriched = enrich(frame, dataclasses.replace(towns, lookups=[wrong]))
+    assert enriched["weather_status"].value_counts()["error"] == 6
+    assert enriched.columns.tolist()[1:] == ["degrees", "weather_status", "weather_answered_at"]
+    (line,) = (one.getMessage() for one in caplog.records if one.name == "tidegate.frames")
+    assert line.startswith(
+        "lookup weather: 6 rows failed, most often: the answer does not fit: deg"
+    )
+
+
 @pytest.mark.parametrize("name", ["_source_row", "_Partition", "_weather_key", "__key_0_0"])
 def test_a_key_of_a_column_that_a_run_writes_is_refused(towns, service, name):
     (weather,) = towns.lookups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import re
 import uuid
 from collections import Counter
@@ -30,12 +31,13 @@ from jobs.run.metrics.progress import RunProgress
 from jobs.run.plan.column_checks import check_columns, check_frame, check_spark_frame
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import run_folder, steps
+from jobs.schema import columns as schema
 from jobs.schema.columns import SOURCE_ROW, arrow_schema
 from jobs.schema.costs import sum_by_currency
 from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.work_folders import KEYS
 from jobs.tables.records import run_bills, run_records
-from jobs.wording import priced
+from jobs.wording import counted, priced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from jobs.task.plan import PartitionPlan
 
 Report = Callable[[dict[str, Any]], None]
+
+_log = logging.getLogger("tidegate.frames")
 
 FRAME_CURE = "Convert the column, or give a frame of Spark."
 NUMBER = "tidegate_row"  # column of row numbers in the file of a frame whose columns are not read
@@ -87,7 +91,19 @@ def enrich_frame(
     kind = frame_kind(frame)
     names = check_frame(run.enrichment, kind.names(frame))
     columns = as_input(kind.read(frame, names))
-    return kind.put_beside(frame, _answers(columns, len(frame), run))
+    errors = {schema.error(lookup.name): lookup.name for lookup in run.enrichment.lookups}
+    answers = _answers(columns, len(frame), run, [*errors])
+    for column, lookup in errors.items():
+        _warn_of_errors(lookup, answers[column])
+    return kind.put_beside(frame, answers.drop_columns([*errors]))
+
+
+def _warn_of_errors(lookup: str, errors: pa.ChunkedArray) -> None:
+    """Log how many rows failed, with the commonest reason: a frame has no column for reasons."""
+    reasons = Counter(errors.drop_null().to_pylist())
+    for reason, _ in reasons.most_common(1):
+        failed = counted(reasons.total(), "row")
+        _log.warning("lookup %s: %s failed, most often: %s", lookup, failed, reason)
 
 
 @dataclass(frozen=True)
