@@ -112,3 +112,9 @@ class NotSent(Throttled):
 
     def __init__(self) -> None:
         super().__init__("a pause of the service began before the call left", 0.0)
+
+
+def unsettled(error: CallFailed | Throttled) -> CallFailed:
+    """Return the failure of a call that has acted and must not be made again."""
+    is_passing = isinstance(error, Throttled) or error.passing
+    return CallFailed(str(error), passing=True) if is_passing else Unclear(str(error))

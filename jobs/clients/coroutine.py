@@ -20,6 +20,7 @@ from jobs.clients.client import (
     Unclear,
     failed_by_cancel,
     failed_by_user,
+    unsettled,
 )
 from jobs.clients.http.http_session import (
     NO_HEADERS,
@@ -83,7 +84,7 @@ class CoroutineClient(SessionClient, RunsUserCode):
         except (CallFailed, Throttled) as error:
             if self._lookup.repeatable or not requests.have_acted:
                 raise
-            raise _unsettled(error) from error
+            raise unsettled(error) from error
         finally:
             if not has_answer:
                 self._counts.lost += requests.billed
@@ -123,12 +124,6 @@ class CoroutineClient(SessionClient, RunsUserCode):
             return cast_all(self._columns, [answer.get(column.name) for column in self._columns])
         except ValueError as error:
             raise ValueError(self._session.masked(str(error))) from error
-
-
-def _unsettled(error: CallFailed | Throttled) -> CallFailed:
-    """Return the failure of a call that has acted and must not be made again."""
-    is_passing = isinstance(error, Throttled) or error.passing
-    return CallFailed(str(error), passing=True) if is_passing else Unclear(str(error))
 
 
 class Requests:

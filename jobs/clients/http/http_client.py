@@ -93,8 +93,9 @@ class HttpClient(SessionClient, BatchingClient):
         self._pages = None
         if lookup.pages is not None:
             self._pages = PageReader(
-                lookup.pages, self._session, attempt_timeout=lookup.attempt_timeout
-            )
+                lookup.pages, self._session, attempt_timeout=lookup.attempt_timeout,
+                repeatable=lookup.repeatable,
+            )  # fmt: skip
         self.batching = None if lookup.batch is None else self._batches(lookup.batch, share)
 
     def _batches(self, batch: Batch, share: int) -> Batching:

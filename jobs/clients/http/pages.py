@@ -10,7 +10,7 @@ from typing import Any
 from multidict import MultiMapping
 from yarl import URL
 
-from jobs.clients.client import CallFailed, Unclear
+from jobs.clients.client import CallFailed, Throttled, Unclear, unsettled
 from jobs.clients.http.http_session import ServiceSession, ask_renewing
 from jobs.clients.http.responses import Response
 from jobs.declare.answers.json_paths import JsonPath
@@ -38,10 +38,16 @@ class PageReader:
     """
 
     def __init__(
-        self, rule: Pages, session: ServiceSession, *, attempt_timeout: float | None
+        self,
+        rule: Pages,
+        session: ServiceSession,
+        *,
+        attempt_timeout: float | None,
+        repeatable: bool,
     ) -> None:
         self._rule = rule
         self._session = session
+        self._repeatable = repeatable
         self._attempt_timeout = attempt_timeout
         self._next = None if rule.next == LINK else JsonPath("pages.next", rule.next)
         self._more = None if rule.more is None else JsonPath("pages.more", rule.more)
@@ -75,6 +81,10 @@ class PageReader:
                 f"no answer within {self._attempt_timeout} s, with {len(pages)} pages read",
                 passing=True,
             ) from error
+        except (CallFailed, Throttled) as error:
+            if self._repeatable or not pages:
+                raise
+            raise unsettled(error) from error  # a new call would ask for the first page again
         return pages[0] if pages[0].is_miss else replace(pages[0], content=self._together(pages))
 
     async def _follow(
@@ -104,10 +114,11 @@ class PageReader:
                 keys=keys,
             )  # fmt: skip
             page = await ask_renewing(ask, is_paid=bool(pages))
+            if not page.is_miss:
+                check(page)
             pages.append(page)
             if page.is_miss:
                 return
-            check(page)
             following = self._following(pages, first, following)
 
     def _following(self, pages: Sequence[Response], first: URL, current: URL) -> URL | None:

@@ -77,7 +77,11 @@ class World:
         is_miss = status_of(look, key, what) == "miss"
         if is_raw or is_miss:
             self.kept[place] = Kept(what, epoch)
-        elif not look.idempotent and (what in UNSETTLED or look.ends_too_long(key, what)):
+        elif not look.idempotent and (
+            what in UNSETTLED
+            or look.ends_too_long(key, what)
+            or (what == "400" and look.pages_of(key) > 1)  # of the last page
+        ):
             self.kept[place] = Kept("mark", epoch)
         elif not look.idempotent or (look.error_ttl and what not in ("slow", "302")):
             self.kept[place] = Kept(what, epoch)

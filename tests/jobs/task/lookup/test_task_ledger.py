@@ -37,7 +37,7 @@ from jobs.task.lookup.task_ledger import TaskLedger
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batch, batches, collected, in_time, lookup, plan
 from tests.support.places import everywhere, place_of
-from tidegate import Batch, HttpLookup, Outage, Retry, Service
+from tidegate import Batch, HttpLookup, Outage, Pages, Retry, Service
 
 RUN = "r1"
 NO_RETRY = Retry(retries=0)
@@ -527,6 +527,26 @@ def test_a_call_that_ends_before_it_is_sent_settles_its_mark(folder, service, mo
     assert [row["first_status"] for row in rows] == ["timeout"] * 3
     assert service.log == []
     assert outcomes_of(folder) == {}
+
+
+@pytest.mark.parametrize("status", [404, 429])
+def test_a_later_page_that_is_refused_leaves_the_mark_of_its_call(folder, service, status):
+    async def answer(request):
+        if "page" in request.query and len(service.log) == 2:
+            return web.Response(status=status, headers={"Retry-After": "0.01"})
+        return web.json_response({"next": None if "page" in request.query else "?page=2"})
+
+    service.answer = answer
+    paged = http(
+        service,
+        idempotent=False,
+        pages=Pages(next="$.next", max_pages=3),
+        returns="first_x ARRAY<BIGINT>",
+    )
+    rows = collected(with_ledger(plan(paged), folder), [batch(0, 1)]).to_pylist()
+    assert [row["first_status"] for row in rows] == ["error"]
+    assert len(service.log) == 2
+    assert outcomes_of(folder) == {"[0]": "asked"}
 
 
 def test_a_call_that_is_not_sent_leaves_the_mark_of_an_earlier_call(folder):
