@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from jobs.clients.client import Client, DeclaredError
 from jobs.clients.registry import client_for
-from jobs.declare.answers.answer_json import load
+from jobs.declare.answers.answer_json import load, require_readable
 from jobs.declare.ledger_settings import AnyAge, Ttl
 from jobs.declare.lookup import Lookup
 from jobs.ledger.answers import StoredAnswer, as_answers
@@ -60,7 +60,7 @@ def without_unreadable(lookup: Lookup, answers: pa.Table, keys: pa.ChunkedArray)
     unreadable = []
     for row, response in enumerate(few["response"].cast(pa.large_binary()).to_pylist()):
         try:
-            load(response or b"null")
+            require_readable(response or b"null")
         except ValueError as error:
             (stored,) = as_answers(few.slice(row, 1))
             unreadable.append(stored.key)

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.declare.answers.answer_json import Unstorable, dump, load
+from jobs.declare.answers.answer_json import Unstorable, dump, load, require_readable
 from jobs.declare.answers.json_text import ExactNumber, read_json
 
 SIMPLE = (
@@ -222,8 +222,26 @@ def _random_number(draw):
     "text", ['{"$datetime": "NaT"}', '{"$decimal": "x"}', '{"$int": []}', '{"$object": 1}', "{", ""]
 )
 def test_a_stored_text_that_is_not_an_answer_is_a_value_error(text):
-    with pytest.raises(ValueError):  # of any sentence
-        load(text.encode())
+    for read in (load, require_readable):
+        with pytest.raises(ValueError):  # of any sentence
+            read(text.encode())
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(answer=ANSWERS, changes=st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=2))))
+def test_a_damaged_answer_is_readable_where_it_can_be_read(answer, changes):
+    data = dump(answer)
+    for place, damage in changes:
+        data = data[:place] + damage + data[place + 1 :]
+    assert _fails(require_readable, data) == _fails(load, data)
+
+
+def _fails(read, data):
+    try:
+        read(data)
+    except ValueError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize(
