@@ -5,7 +5,6 @@ Loads without Great Expectations and Spark: the run records contain all its data
 
 import datetime as dt
 import functools
-import importlib.resources
 import itertools
 import os
 import re
@@ -293,11 +292,12 @@ def seconds(value: float | None) -> str:
 
 # -- files -----------------------------------------------------------------------------------------
 def _copy_plotly(folder: Path) -> None:
-    source = importlib.resources.files("plotly") / "package_data" / PLOTLY
-    target = folder / PLOTLY
-    text = source.read_bytes()
-    if not target.exists() or target.stat().st_size != len(text):
-        durable.replace(target, text)
+    package = find_spec("plotly")  # to import it takes as long as to write a page
+    assert package is not None
+    assert package.origin is not None
+    source, target = Path(package.origin).with_name("package_data") / PLOTLY, folder / PLOTLY
+    if not target.exists() or target.stat().st_size != source.stat().st_size:
+        durable.replace(target, source.read_bytes())
 
 
 def _replace(target: Path, text: str) -> None:
