@@ -79,7 +79,7 @@ def _say(done: Certificate) -> None:
     if done.former:
         print(
             f"Not looked at, because no declaration names them now: {', '.join(done.former)}. "
-            "Delete them, or declare them again and forget once more."
+            "Delete them, run the days again, or declare them again; then forget once more."
         )
     if done.downstream:
         print(

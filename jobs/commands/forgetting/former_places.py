@@ -1,6 +1,6 @@
-"""Lists tables and ledgers that runs of a lookup wrote to, and that no declaration names now."""
+"""Lists tables, days and ledgers with keys of a lookup that no declaration leads to now."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyarrow import fs
 
@@ -8,30 +8,61 @@ from jobs.declare.enrichment import Enrichment
 from jobs.schema.records import DeclaredFacts
 from jobs.storage.stored_files import open_filesystem
 from jobs.storage.urls import absolute, below
+from jobs.tables.delta.asked_keys import files_of_days, names_keys
 from jobs.tables.records import run_records
+from jobs.wording import listed
 
 
-def former_places(lookup: str, readers: Iterable[Enrichment]) -> tuple[str, ...]:
+def former_places(lookup: str, readers: Sequence[Enrichment]) -> tuple[str, ...]:
     """Return the places that `forget` does not look at, and that may hold keys of the lookup.
 
-    They are known by the records of runs, also of enrichments that are not declared any more.
+    They are known by the records of runs, also of enrichments that are not declared any more. Days
+    and ledgers of a lookup that had another name then are among them.
 
     Args:
         lookup: Its name.
         readers: The enrichments that have it now; their places are left out.
     """
     declared = {place for reader in readers for _, place in _places(reader.facts(), lookup)}
+    now = {reader.name: reader.facts() for reader in readers}
     found: dict[str, str] = {}
     for folder in sorted(run_records.ROOT.glob("*/")):
         for record in run_records.load(folder.name):
             facts = record.facts.declared
             if any(former.name == lookup for former in facts.lookups):
                 found |= {place: what for what, place in _places(facts, lookup)}
-    return tuple(
+            if facts.ledger is not None and facts.enrichment in now:
+                for name in _former_names(facts, now[facts.enrichment], lookup):
+                    found[below(absolute(facts.ledger), name)] = "ledger"
+    places = (
         f"the {what} {place}"
         for place, what in found.items()
         if place not in declared and (what == "Iceberg table" or _is_there(place))
     )
+    return (*places, *_days_without(lookup, readers))
+
+
+def _former_names(facts: DeclaredFacts, now: DeclaredFacts, lookup: str) -> list[str]:
+    """Return lookups with keys of the same parts as this one that are declared no more."""
+    names = {declared.name for declared in now.lookups}
+    return [
+        former.name
+        for former in facts.lookups
+        if former.name not in names and _parts(facts, former.name) == _parts(now, lookup)
+    ]
+
+
+def _parts(facts: DeclaredFacts, lookup: str) -> set[str]:
+    begin = f"lookups.{lookup}.keys."
+    return {field.removeprefix(begin) for field in facts.fields if field.startswith(begin)}
+
+
+def _days_without(lookup: str, readers: Iterable[Enrichment]) -> Iterator[str]:
+    """Yield the published days whose rows do not name their keys of this lookup."""
+    for reader in readers:
+        files = files_of_days(reader)
+        if days := {day for day, file in files if not names_keys(file, lookup)}:
+            yield f"{listed(sorted(days), 10)} of {reader.output.path}, which ran without {lookup}"
 
 
 def _places(declared: DeclaredFacts, lookup: str) -> Iterator[tuple[str, str]]:

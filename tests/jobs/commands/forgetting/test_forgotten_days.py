@@ -101,6 +101,22 @@ def test_a_forget_names_the_places_of_earlier_declarations(local_days, capsys):
     assert str(gone) not in capsys.readouterr().out
 
 
+def test_a_forget_names_what_a_renamed_lookup_left(local_days, capsys):
+    local_days.towns.declare_too("towns = replace(towns, summaries=[])")
+    local_days.write_input(DAY, ["a", "b"])
+    local_days.write_input(NEXT, ["a", "b"])
+    local_days.run(DAY)
+    local_days.towns.declare_too(
+        "weather = replace(weather, name='climate')", "towns = replace(towns, lookups=[weather])"
+    )
+    local_days.run(NEXT)
+    capsys.readouterr()
+    assert main(["forget", "climate", "--package", "declared", "--key", "town=a"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "Not looked at" in line]
+    assert f"the ledger {Path('data/ledger/weather').resolve()}" in line
+    assert f"{DAY} of data/published/towns, which ran without climate" in line
+
+
 @pytest.mark.parametrize("published", [False, True])
 def test_keys_made_of_a_forgotten_answer_go_also_if_the_day_was_held_back(local_days, published):
     local_days.towns.declare_too(CHAIN)
