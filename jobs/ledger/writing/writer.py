@@ -67,7 +67,8 @@ class LedgerWriter:
         # an answer is pending, or none will come: until then an idle thread sleeps
         self._came = threading.Event()
         self._stored_more = threading.Condition(self._lock)
-        self._pending: list[tuple[Key, StoredOutcome, bytes | None, int]] = []
+        # keys, outcomes, responses, times; a tuple for each answer would be work for the collector
+        self._pending: tuple[list[Any], ...] = ([], [], [], [])
         self._taken = 0  # answers enqueued so far
         self._converted = 0  # those that the thread took from `pending`
         self._full_at = flush_rows  # the ticket at which a part is full
@@ -100,7 +101,11 @@ class LedgerWriter:
                 raise self._failure
             if self._taken == self._converted:  # the first since the thread took the others
                 self._came.set()
-            self._pending.append((key, outcome, response, answered_at))
+            keys, outcomes, responses, times = self._pending
+            keys.append(key)
+            outcomes.append(outcome)
+            responses.append(response)
+            times.append(answered_at)
             self._taken = ticket = self._taken + 1
             if ticket == self._full_at:
                 self._wake.set()
@@ -170,7 +175,7 @@ class LedgerWriter:
         while (left := due - self._clock()) > 0 and self._failure is None:
             if self._wake.wait(min(left, JOURNAL_EVERY)):
                 return
-            if self._pending and self._journal is not None:
+            if self._pending[0] and self._journal is not None:
                 with self._failing():
                     columns = self._take_pending()
                     self._append(columns)
@@ -188,10 +193,9 @@ class LedgerWriter:
     def _take_pending(self) -> Sequence[Sequence[Any]]:
         """Return the columns of the pending answers, which belong to the next part from now on."""
         with self._lock:
-            records, self._pending = self._pending, []
+            (keys, *others), self._pending = self._pending, ([], [], [], [])
             self._came.clear()
             self._converted = self._taken
-        keys, *others = zip(*records, strict=True)
         texts = texts_in_bulk(keys, hidden=self._hidden)
         columns = (texts, *others, [self._run_id] * len(texts))
         for column, values in zip(self._columns, columns, strict=True):
@@ -217,12 +221,11 @@ class LedgerWriter:
     def _write_pending(self) -> None:
         with self._lock:
             self._full_at = self._taken + self._flush_rows
-        if not self._pending and not self._columns[0]:
+        if not self._pending[0] and not self._columns[0]:
             return
         name = f"{self._prefix}-{self._parts:05d}"
         with self._failing():
-            if self._pending:
-                self._take_pending()
+            self._take_pending()
             # a lost mark would repeat a call that must not be repeated; lost answers are only paid
             # again
             has_marks = "asked" in self._columns[1]
