@@ -53,11 +53,14 @@ class CallFailed(Exception):  # noqa: N818  # reads as what happened
     Args:
         reason: What happened.
         passing: Whether the failure is transient, possibly the service's.
+
+    Attributes:
+        may_have_acted: False if its only request was not sent, such as without a connection.
     """
 
     def __init__(self, reason: str, *, passing: bool) -> None:
         super().__init__(reason)
-        self.passing = passing
+        self.passing, self.may_have_acted = passing, True
 
 
 def failed_by_cancel(error: asyncio.CancelledError) -> CallFailed:

@@ -220,6 +220,8 @@ class ServiceSession:
             )
         except BaseException as error:
             self._counts.lost.update(request.used or NOTHING)
+            if isinstance(error, CallFailed):
+                error.may_have_acted = request.was_sent
             is_answer = isinstance(error, Throttled) or (
                 isinstance(error, CallFailed) and not error.passing
             )

@@ -293,7 +293,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
         asked.end_attempt(now, throttled=reply is not None and (reply.throttled or reply.down))
 
     def _failed(self, asked: LookupState, failure: Throttled | CallFailed) -> Reply:
-        if isinstance(failure, Throttled) and self._ledger is not None:
+        has_acted = isinstance(failure, CallFailed) and failure.may_have_acted
+        if not has_acted and self._ledger is not None:
             assert asked.key is not None
             self._ledger.settle([asked.key])  # the service did nothing
         return self._replies.failed(failure, repeated=asked.failures > 0)

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import os
+import socket
 import threading
 import time
 from collections import Counter
@@ -526,6 +527,22 @@ def test_a_call_that_ends_before_it_is_sent_settles_its_mark(folder, service, mo
     rows = collected(with_ledger(plan(once), folder), [batch(0, 3)]).to_pylist()
     assert [row["first_status"] for row in rows] == ["timeout"] * 3
     assert service.log == []
+    assert outcomes_of(folder) == {}
+
+
+@pytest.mark.parametrize("kind", ["call", "batch", "pages"])
+def test_a_refused_connection_settles_the_mark_of_its_call(folder, service, kind):
+    fields = {
+        "call": {},
+        "batch": BATCH_OF_ONE,
+        "pages": {"pages": Pages(next="$.next", max_pages=3)},
+    }[kind]
+    once = http(service, idempotent=False, **fields)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    once = dataclasses.replace(once, service=dataclasses.replace(once.service, url=url))
+    rows = collected(with_ledger(plan(once), folder), [batch(0, 1)]).to_pylist()
+    assert [row["first_status"] for row in rows] == ["error"]
     assert outcomes_of(folder) == {}
 
 
