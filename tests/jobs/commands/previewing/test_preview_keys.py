@@ -11,8 +11,8 @@ from asyncio_core import AsyncFunction
 from jobs.commands.previewing.preview import first_rows
 from jobs.commands.previewing.preview_keys import evaluate_keys
 from jobs.input.day import of_files
+from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.run.rows.keyed_rows import with_keys
-from jobs.task.rows import arrow_batches
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 pytestmark = pytest.mark.spark
@@ -89,8 +89,7 @@ def test_a_key_has_the_value_and_the_type_that_a_run_gives_it(spark, tmp_path):
     (previewed,) = evaluate_keys(enrichment, [lookup], first_rows(day, 10), pytest.fail)
     previewed_rows = pa.RecordBatch.from_arrays(previewed, names=list(names))
     found, wanted = (
-        arrow_batches.read_key_tuples(batch, names, nulls=True)
-        for batch in (previewed_rows, of_a_run)
+        read_key_tuples(batch, names, nulls=True) for batch in (previewed_rows, of_a_run)
     )
     assert repr(found) == repr(wanted)
     assert [array.type for array in previewed] == [of_a_run.column(name).type for name in names]
