@@ -12,7 +12,7 @@ from jobs.errors import NoInput
 from jobs.schema.records import DayRecord, RunBill, UnwrittenRun
 from jobs.storage.urls import absolute
 from jobs.tables.records import run_records
-from jobs.tables.records.killed_runs import unended_runs, with_costs
+from jobs.tables.records.killed_runs import as_published, unended_runs, with_costs
 
 CLOCKS_DIFFER = dt.timedelta(days=1)  # of the disk and of runs; at most
 
@@ -83,8 +83,9 @@ def runs_of_day(enrichment: Enrichment, day: str) -> tuple[list[DayRecord], list
 
 def _runs_of_day(enrichment: Enrichment, day: str) -> tuple[list[DayRecord], list[UnwrittenRun]]:
     name = enrichment.name
-    written, unwritten = run_records.load(name, day), run_records.unwritten(name, day)
     table = enrichment.output.path
+    written = as_published(run_records.load(name, day), table)
+    unwritten = run_records.unwritten(name, day)
     unended = unended_runs(name, table, day, records=written, unwritten=unwritten)
     return written, [*unwritten, *unended]
 

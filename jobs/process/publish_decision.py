@@ -8,7 +8,7 @@ from jobs.errors import PublishConflict
 from jobs.schema.records import DayRecord, DeclaredFacts, UnwrittenRun
 from jobs.tables.leases.day_leases import Lease
 from jobs.tables.records import run_records
-from jobs.tables.records.killed_runs import killed_runs, with_costs
+from jobs.tables.records.killed_runs import as_published, killed_runs, with_costs
 from jobs.wording import one_line
 
 
@@ -75,7 +75,8 @@ def render_report(quality: Quality, enrichment: str, table: str) -> None:
     """Render the report of an enrichment from all its records and the traces of killed runs.
     Raises any error that prevents writing it.
     """
-    records, unwritten = run_records.load(enrichment), run_records.unwritten(enrichment)
+    records = as_published(run_records.load(enrichment), table)
+    unwritten = run_records.unwritten(enrichment)
     killed = killed_runs(enrichment, table, records=records, unwritten=unwritten)
     quality.render(enrichment, records, with_costs([*unwritten, *killed]))
 

@@ -1,7 +1,5 @@
 """Cleans up after publications that crashed: rows beside the published table, and records."""
 
-from dataclasses import replace
-
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import TidegateError
 from jobs.schema.records import DayRecord
@@ -14,7 +12,7 @@ from jobs.tables.delta.delta_log import LOG, sync_log, table_at
 from jobs.tables.delta.publishers import alone_with
 from jobs.tables.delta.write_errors import storing
 from jobs.tables.records import run_records
-from jobs.tables.records.published_runs import publications
+from jobs.tables.records.killed_runs import as_published
 
 
 def delete_what_crashes_left(enrichment: Enrichment) -> None:
@@ -37,16 +35,11 @@ def save_published_records(enrichment: Enrichment) -> None:
         return
     # no publication is running
     with storing(enrichment.output.path), alone_with(enrichment.output.path):
-        table = table_at(enrichment.output.path)
-        if table is not None:
+        if table_at(enrichment.output.path) is not None:
             sync_log(enrichment.output.path)
-        published = {} if table is None else publications(table)
-        for record in _left_as_written(enrichment):
-            if (commit := published.get(record.facts.run_id)) is not None:
-                version, at = commit.version, commit.at
-                run_records.save(
-                    replace(record, state="published", published_version=version, published_at=at)
-                )
+        for record in as_published(_left_as_written(enrichment), enrichment.output.path):
+            if record.state != "written":
+                run_records.save(record)
 
 
 def _left_as_written(enrichment: Enrichment) -> list[DayRecord]:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from data_quality.day_quality import DayQuality
 from jobs.commands.check import check_package
 from jobs.commands.status import recent_runs, scheduled_days
+from jobs.process.publish_decision import render_report
 from jobs.schema.records import RowChanges, RunBill, UnwrittenRun
+from jobs.tables import publishing
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from orchestration.common.table_status import read_table
@@ -295,3 +298,18 @@ def test_missing_days_in_a_row_are_a_span(towns):
         "2013-01-15",
         "2013-01-17 to 2013-01-18",
     ]
+
+
+def test_a_day_whose_run_died_after_its_commit_is_published_as_readers_see_it(towns, capsys):
+    towns.publish("2013-01-19", [1, 2, 3], run_id="before")
+    record = towns.written("2013-01-19", [1, 2, 3, 4], "after-commit", {})
+    spark_log = run_records.spark_log("towns", "2013-01-19", "after-commit")
+    spark_log.touch()
+    publishing.publish(record)
+    run_records.save(record)  # as it was before the commit: so the kill leaves it
+    found = read_table(towns.enrichment, 1, NOW).last
+    assert (found.state, found.rows, found.version) == ("published", 4, 1)
+    main(["show", "towns", "2013-01-19", "--package", "declared", "--json"])
+    assert json.loads(capsys.readouterr().out)["state"] == "published"
+    render_report(DayQuality(), "towns", towns.enrichment.output.path)
+    assert "killed" not in Path("data/reports/towns/2013-01-19/index.html").read_text()

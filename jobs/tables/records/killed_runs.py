@@ -85,6 +85,26 @@ def _begun(enrichment: str, only: str | None, ended: Collection[str]) -> dict[st
     return runs
 
 
+def as_published(records: Sequence[DayRecord], table: str) -> list[DayRecord]:
+    """Return the records, with those as published that a kill left as written after the commit of
+    their day. A stream completes those of its batches when it starts. Raises TidegateError.
+    """
+    if all(record.state != "written" for record in records):
+        return [*records]
+    # deltalake, which definitions load without
+    from jobs.tables.delta.delta_log import table_at
+    from jobs.tables.records.published_runs import publications
+
+    there = table_at(table)
+    commits = {} if there is None else publications(there)
+    return [
+        replace(record, state="published", published_version=commit.version, published_at=commit.at)
+        if record.state == "written" and (commit := commits.get(record.facts.run_id))
+        else record
+        for record in records
+    ]
+
+
 def with_costs(runs: Sequence[UnwrittenRun]) -> list[UnwrittenRun]:
     """Return the runs with their costs, for those that left a bill."""
     return [replace(run, cost=_cost(run)) for run in runs]
