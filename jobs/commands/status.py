@@ -123,7 +123,7 @@ def scheduled_days(enrichment: Enrichment, count: int, now: dt.datetime) -> list
     """Return which of the last `count` days, or their hours, a daily schedule wants; all names."""
     every, zone = enrichment.input.every, enrichment.zone
     if not isinstance(every, str):
-        return [*every]
+        return [*every] if enrichment.schedule else []
     if enrichment.schedule is None or enrichment.schedule.split()[2:] != ["*", "*", "*"]:
         return []
     last = last_ended(now, every, zone)

@@ -313,3 +313,11 @@ def test_a_day_whose_run_died_after_its_commit_is_published_as_readers_see_it(to
     assert json.loads(capsys.readouterr().out)["state"] == "published"
     render_report(DayQuality(), "towns", towns.enrichment.output.path)
     assert "killed" not in Path("data/reports/towns/2013-01-19/index.html").read_text()
+
+
+def test_a_named_partition_is_missing_only_where_a_schedule_wants_it(towns):
+    named = "input=replace(towns.input, every=['eu', 'us']), publish_by=None, start='2020-01-01'"
+    towns.declare_too(f"towns = replace(towns, schedule=None, {named})")
+    assert read_table(towns.enrichment, 14, NOW).days == ()
+    towns.declare_too(f"towns = replace(towns, schedule='15 2 * * *', {named})")
+    assert [day.state for day in read_table(towns.enrichment, 14, NOW).days] == ["missing"] * 2
