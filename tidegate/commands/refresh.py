@@ -9,6 +9,7 @@ from jobs.commands import ledgers
 from jobs.commands.replaying import refresh
 from jobs.commands.replaying.refresh import Matched
 from jobs.declare.finding.discovery import Discovered, discover
+from jobs.declare.finding.upstreams import find_downstream
 from jobs.declare.values.calendar import name_unit, require_day
 from jobs.process.day_options import DayOptions
 from jobs.wording import counted
@@ -58,12 +59,20 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     first = options.answered_from and require_day(options.answered_from, "--answered-from")
     last = options.answered_to and require_day(options.answered_to, "--answered-to")
-    status = RIGHT
-    for kept in ledgers.named(discover(options.package), options.lookup):
+    status, discovered = RIGHT, discover(options.package)
+    for kept in ledgers.named(discovered, options.lookup):
         matched = refresh.find(
             kept, options.where, first=first, last=last, before=options.answered_before
         )
         _say(options.lookup, matched, words(options))
+        stand = [enrichment for _, enrichment, days in matched.days if days]
+        if downstream := find_downstream(stand, [other.enrichment for other in discovered]):
+            names = ", ".join(enrichment.name for enrichment in downstream)
+            print(
+                f"  Made of these tables, and not run again here: {names}. Run these days of them "
+                "afterwards.",
+                file=words(options),
+            )
         if not options.do:
             continue
         refresh.expire(kept, matched)

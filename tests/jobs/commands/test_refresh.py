@@ -148,6 +148,19 @@ def test_without_run_it_is_said_and_nothing_changes(stored, capsys):
     assert stored.folder.parts() == parts
 
 
+def test_tables_made_of_the_refreshed_ones_are_named_as_not_run_again(stored, capsys):
+    stored.declare_too(
+        "other = replace(weather, name='other', service=replace(weather.service, name='other'))",
+        "cities = replace(towns, name='cities', input=replace(towns.input, path=towns.output.path),",
+        "    lookups=[other], output=replace(towns.output, path='data/cities'), summaries=[])",
+    )
+    refreshes = ["refresh", "weather", "--package", "declared", "--where"]
+    assert main([*refreshes, "answer.temp_c = 0"]) == 0
+    assert "  Made of these tables, and not run again here: cities. Run " in capsys.readouterr().out
+    assert main([*refreshes, "answer.temp_c = 100"]) == 0
+    assert "cities" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("where", "message"),
     [
