@@ -7,6 +7,7 @@ from data_quality.check import Cure
 from data_quality.checks.tolerance import ToleranceCheck
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.personal import http_status
+from jobs.wording import counted
 
 _VARYING = re.compile(r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b", re.ASCII)
 _EXAMPLES = re.compile(r" \(such as \d[^)]*\)")  # of a date or a timestamp
@@ -37,4 +38,4 @@ class ErrorsTolerated(ToleranceCheck):
                     text = http_status(error["values"]) or "without an HTTP status"
                 causes[text] += error["counts"]
         top = sorted(causes.items(), key=lambda cause: (-cause[1], cause[0]))[:3]
-        return "".join(f"; {count:,} times {cause}" for cause, count in top)
+        return "".join(f"; {counted(count, 'time')} {cause}" for cause, count in top)

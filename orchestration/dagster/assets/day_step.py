@@ -179,11 +179,8 @@ def interruption(context: dg.OpExecutionContext, declared: Declared) -> tuple[st
     worker = multiprocessing.parent_process()
     again = f"To publish the day, {run_again(declared)}"
     if worker is None or os.getppid() == worker.pid:
-        return CANCELLED, "somebody cancelled the run; its Spark application was stopped.", again
-    reason = (
-        "the process of the run was killed, as by a lack of memory; its Spark application was "
-        "stopped."
-    )
+        return CANCELLED, "somebody cancelled the run; its program was stopped.", again
+    reason = "the process of the run was killed, as by a lack of memory; its program was stopped."
     tags = context.run.tags
     if "dagster/backfill" in tags or "dagster/retry_number" in tags:
         return FAILED, reason, again

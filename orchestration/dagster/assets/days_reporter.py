@@ -33,7 +33,7 @@ class DaysReporter:
         context: Of the step.
         declared: The enrichment.
         run_id: Of this try of the run.
-        verb: What Spark does with a day.
+        verb: What the run does with a day.
         tell_every: s between two observations of a running day.
     """
 
@@ -118,7 +118,7 @@ class DaysReporter:
     def _report_stage(self, stage: DayStage) -> None:
         events = self._events(stage.day, stage.run_id)
         if self._running is None or stage.day != self._running.day:
-            self._observe(events, RUNNING, f"Spark {self._verb} the day.", "Nothing.")
+            self._observe(events, RUNNING, f"The run {self._verb} the day.", "Nothing.")
         self._running = stage
         if stage.kind == "deciding":
             self._judged = stage.facts["record"]

@@ -29,7 +29,7 @@ def test_a_failing_personal_key_is_in_no_sentence_and_no_record(local_days, caps
     local_days.run(DAY)
     told = "".join(capsys.readouterr())
     assert "held back" in told
-    assert "1 times 500" in told
+    assert "1 time 500" in told
     shown = [told, printed(capsys, "status", "towns"), printed(capsys, "show", "towns", DAY)]
     assert [text for text in shown if WORD in text] == []
     kept = [file for place in ("runs", "quality", "reports") for file in Path("data").rglob("*")
