@@ -321,3 +321,14 @@ def test_a_named_partition_is_missing_only_where_a_schedule_wants_it(towns):
     assert read_table(towns.enrichment, 14, NOW).days == ()
     towns.declare_too(f"towns = replace(towns, schedule='15 2 * * *', {named})")
     assert [day.state for day in read_table(towns.enrichment, 14, NOW).days] == ["missing"] * 2
+
+
+def test_a_day_of_a_batch_is_running_until_its_batch_is_published_and_killed_without_it(towns):
+    day = "2013-01-19"
+    run_records.save(towns.written(day, [1, 2, 3], "query-0-a", {}))
+    with leased(towns.enrichment.output.path, day, "query-0-a"):
+        assert read_table(towns.enrichment, 1, NOW).last.state == "running"
+    found = read_table(towns.enrichment, 1, NOW).last
+    assert (found.state, found.next_step) == (
+        "killed", f"Start the stream again, or run the day: `tidegate run towns --day {day}`.",
+    )  # fmt: skip

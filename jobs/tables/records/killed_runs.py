@@ -45,7 +45,7 @@ def unended_runs(
         unwritten: Records of runs without files that the caller has read.
     """
     # first, so that a run that begins later is not in it
-    began = _begun(enrichment, day, _ids_of_ended(records, unwritten))
+    began = _begun_batches(records) | _begun(enrichment, day, _ids_of_ended(records, unwritten))
     if not began:
         return []
     try:
@@ -82,6 +82,17 @@ def _begun(enrichment: str, only: str | None, ended: Collection[str]) -> dict[st
             bill = run_records.bill_of(run_id, enrichment, day)
             began = last if bill is None else bill.started_at
             runs[run_id] = UnwrittenRun(enrichment, day, run_id, STATE, REASON, again, began, last)
+    return runs
+
+
+def _begun_batches(records: Sequence[DayRecord]) -> dict[str, UnwrittenRun]:
+    """Return the runs without a log, as batches of a stream are, whose days are written only."""
+    runs = {}
+    for facts in (record.facts for record in records if record.state == "written"):
+        name, day = facts.declared.enrichment, facts.day
+        again = f"Start the stream again, or run the day: `tidegate run {name} --day {day}`."
+        times = facts.started_at, facts.finished_at
+        runs[facts.run_id] = UnwrittenRun(name, day, facts.run_id, STATE, REASON, again, *times)
     return runs
 
 
