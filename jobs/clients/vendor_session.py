@@ -1,9 +1,11 @@
 """Calls the methods of a class that @jobs decorates, through the session of its service."""
 
 import asyncio
+import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self
 
 from jobs.clients.client import CallFailed, Throttled, Unclear
@@ -23,7 +25,7 @@ from jobs.declare.vendor_jobs import (
     Running,
 )
 from jobs.errors import AccessRefused, TidegateError
-from jobs.schema.personal import shown_reason
+from jobs.schema.personal import PERSONAL, http_status
 from jobs.wording import described, one_line
 
 # statuses of 400 to 499 after which a vendor may have taken the request: the gateway gave up
@@ -238,13 +240,24 @@ class VendorSession:
         return AccessRefused(error.without_reply) if self._hidden else error
 
     def _words(self, error: Exception) -> str:
-        named = isinstance(error, CallFailed | Throttled | TidegateError)
-        return self._shown(str(error) if named else described(error))
+        if isinstance(error, CallFailed | Throttled | TidegateError):
+            return self._shown(str(error))
+        # `try`, which shows personal keys, submits no jobs
+        place = f"{self._place(error)}: " if self._hidden else ""
+        return f"{place}{self._shown(described(error))}"
+
+    def _place(self, error: Exception) -> str:
+        """Return the type of an error, and the last line of the class's file that it passed."""
+        file = self._vendor.submit.__code__.co_filename
+        frames = traceback.walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if frame.f_code.co_filename == file]
+        at = f" at line {lines[-1]} of {Path(file).name}" if lines else ""
+        return f"{type(error).__name__}{at}"
 
     def _shown(self, text: str) -> str:
         """Return the vendor's words without secrets, and without what may be a personal key."""
         words = one_line(self._session.masked(text))
-        return shown_reason(words) if self._hidden else words
+        return (http_status(words) or PERSONAL) if self._hidden else words
 
     def wrong(self, reason: str) -> TidegateError:
         """Return the error of a fault of the class."""

@@ -3,6 +3,7 @@
 import re
 
 HIDDEN = "***"
+PERSONAL = "its error may repeat a personal key"
 _STATUS = re.compile(r"[1-5]\d\d(?= [A-Z])")  # of HTTP, at the beginning of an error
 
 
@@ -14,4 +15,4 @@ def http_status(error: str | None) -> str:
 
 def shown_reason(reason: str) -> str:
     """Return what is shown of an error of a call with a personal key."""
-    return http_status(reason) or "its error may repeat a personal key; `try` shows it"
+    return http_status(reason) or f"{PERSONAL}; `try` shows it"

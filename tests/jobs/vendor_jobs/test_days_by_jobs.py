@@ -266,6 +266,20 @@ def test_a_vendor_that_repeats_a_personal_key_is_not_quoted(reviews, capsys, sta
 
 
 @pytest.mark.proof
+def test_the_error_of_a_class_at_a_personal_key_names_its_line_and_not_the_key(reviews, capsys):
+    reviews.declare(pii=["review"])
+    path = Path("declared/reviews.py")
+    text = path.read_text().replace("item.row.text}", "{}[item.row.text]}")
+    path.write_text(text)
+    line = text[: text.index("{}[item")].count("\n") + 1
+    reviews.write_input(DAY, ["secretville"])
+    assert reviews.run(DAY) not in (0, 10)
+    told = "".join(capsys.readouterr())
+    assert f"its class Labels failed: KeyError at line {line} of reviews.py: its error may" in told
+    assert "`try`" not in told
+    assert "secretville" not in told
+
+
 def test_a_job_that_the_vendor_refuses_as_a_whole_stops_as_wrong(reviews, capsys):
     reviews.vendor.end = "rejected"
     reviews.write_input(DAY, TEXTS[:3])
