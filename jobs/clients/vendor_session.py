@@ -157,7 +157,7 @@ class VendorSession:
                 reason = reason if later else str(self.wrong(reason))
                 raise NotSubmitted(reason, later=later) from error
             if self._is_refusal(error):
-                later = isinstance(error, Throttled)
+                later = not isinstance(error, StatusFailed)
                 raise NotSubmitted(reason, later=later, requests=sent) from error
             raise InDoubt(reason) from error
         if not _is_id(job):
@@ -165,7 +165,9 @@ class VendorSession:
         return str(job)
 
     def _is_refusal(self, error: Exception) -> bool:
-        """Return whether the vendor said that it took nothing."""
+        """Return whether the vendor took nothing: it said so, or got nothing."""
+        if isinstance(error, CallFailed) and not error.may_have_acted:
+            return True
         if not isinstance(error, Throttled | StatusFailed):
             return False
         return 400 <= error.status < 500 and error.status not in NO_REFUSAL

@@ -6,6 +6,7 @@ The runs are the driver's steps, by the clock of the test: no row is written.
 import asyncio
 import contextlib
 import re
+import socket
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -182,6 +183,25 @@ def test_a_listed_job_of_a_submission_refused_later_is_found(steps):
 
     reviews.lookup.function.submit = submit_and_start
     reviews.vendor.odd = second_is_refused
+    assert steps.run_until_over().outcomes == {"ok": 3}
+    check_paid_once(reviews)
+
+
+def test_a_submission_whose_last_request_cannot_be_sent_took_no_job(steps):
+    reviews = steps.reviews
+    reviews.declare("none")
+    submit = reviews.lookup.function.submit
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        refuses = f"http://127.0.0.1:{closed.getsockname()[1]}"
+
+    async def ask_and_submit(self, items, token, http):
+        await http.get("/jobs")
+        http._session.base_url = refuses
+        return await submit(self, items, token, http)
+
+    reviews.lookup.function.submit = ask_and_submit
+    assert "vendor takes no job now: cannot connect" in steps.run().sentence
+    reviews.lookup.function.submit = submit
     assert steps.run_until_over().outcomes == {"ok": 3}
     check_paid_once(reviews)
 
