@@ -150,6 +150,43 @@ def test_a_table_without_such_a_column_is_all_of_the_only_name(orders):
     assert ("date" in found.names, last_day(whole)) == (True, "all")
 
 
+def test_a_null_list_or_map_of_structs_is_null_and_not_empty(lake):
+    item = pa.struct([("a", pa.int32())])
+    kinds = {
+        "lists": pa.list_(item),
+        "maps": pa.map_(pa.string(), item),
+        "nested": pa.struct([("deep", pa.list_(pa.list_(item)))]),
+    }
+    values = [
+        {"lists": [{"a": 1}, None], "maps": [("x", {"a": 1})], "nested": {"deep": [None, []]}},
+        {"lists": None, "maps": None, "nested": {"deep": None}},
+        {"lists": [], "maps": [], "nested": None},
+        {"lists": [{"a": 2}], "maps": [("y", None)], "nested": {"deep": [[{"a": 3}], None]}},
+    ]
+    table = lake.create_table("shop.orders", pa.schema([*COLUMNS, *kinds.items()]))
+    table.append(pa.concat_tables([
+        rows(number, columns=table.schema().as_arrow(), **row) for number, row in enumerate(values)
+    ]))  # fmt: skip
+    read_back = read(find_input(MOODS, DAY))
+    assert [{name: row[name] for name in kinds} for row in read_back] == values
+
+
+def test_fields_below_a_list_in_a_list_or_a_map_keep_their_values_when_renamed(lake):
+    pair = pa.struct([("a", pa.int32()), ("b", pa.int32())])
+    kinds = {"lists": pa.list_(pa.list_(pair)), "maps": pa.map_(pa.string(), pa.list_(pair))}
+    table = lake.create_table("shop.orders", pa.schema([*COLUMNS, *kinds.items()]))
+    values = [{"a": 1, "b": 2}]
+    columns = table.schema().as_arrow()
+    table.append(rows(1, columns=columns, lists=[values, None], maps=[("x", values), ("y", None)]))
+    for old, new in (("a", "c"), ("b", "a")):
+        with table.update_schema() as schema:
+            schema.rename_column(f"lists.element.element.{old}", new)
+            schema.rename_column(f"maps.value.element.{old}", new)
+    (row,) = read(find_input(MOODS, DAY))
+    renamed = [{"c": 1, "a": 2}]
+    assert (row["lists"], row["maps"]) == ([renamed, None], [("x", renamed), ("y", None)])
+
+
 def test_two_columns_that_swap_their_names_are_copied_anew(lake):
     columns = pa.schema(
         [("id", pa.int64()), ("a", pa.string()), ("b", pa.string()), ("date", pa.string())]
