@@ -1,6 +1,6 @@
 """The files of a day in a version of its table, or of a run that was held back."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -14,6 +14,7 @@ from jobs.storage.stored_files import is_there
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import list_files
 from jobs.tables.records import run_records
+from jobs.tables.records.published_runs import publications
 from jobs.wording import listed
 
 DIGITS = 12  # so many, or more, begin a run's id
@@ -25,7 +26,7 @@ class DayVersion:
 
     Attributes:
         version: Of the table; None for a run that was never published.
-        run_id: The run that wrote its last file; empty for a day without rows.
+        run_id: The last run that wrote a file of it; empty for a day without rows.
         files: Its files, in the order of their paths.
         record: The record of the run, if it is here.
     """
@@ -115,9 +116,16 @@ def _read_version(
         ) from error
     files = list_files(seen, enrichment.facts(), day)
     _require_files(files, f"{option} {version}")
-    run_id = PurePosixPath(files[-1]).parent.name if files else ""
+    runs = {PurePosixPath(file).parent.name for file in files}
+    run_id = _last(runs, seen) if len(runs) > 1 else next(iter(runs), "")
     record = run_records.of_run(enrichment.name, day, run_id) if run_id else None
     return DayVersion(version, run_id, tuple(files), record)
+
+
+def _last(runs: Collection[str], table: DeltaTable) -> str:
+    """Return the run that was published last of those whose files a day has, as with batches."""
+    commits = publications(table) | publications(table, of_batches=True)
+    return max(runs, key=lambda run: (commits[run].version if run in commits else -1, run))
 
 
 def _require_files(files: Sequence[str], named: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.commands.costs import list_costs
+from jobs.commands.diffing.diff import diff
 from jobs.commands.replaying.dead_letters import find_dead_letters
 from jobs.errors import PublishConflict, TidegateError
 from jobs.ledger.keys import key_text
@@ -289,6 +290,24 @@ def test_a_key_is_removed_from_a_day_of_batches_before_and_after_a_new_column():
     rows = DeltaTable(TABLE).to_pyarrow_table().sort_by("flight")
     assert rows["flight"].to_pylist() == [2, 7]
     assert rows["wind_ms"].to_pylist() == [None, 5.0]
+
+
+def test_a_diff_has_the_columns_and_figures_of_the_batch_that_came_last():
+    old = {"temp_c": pa.array([1.0, 2.0], pa.float64())} | keyed([1, 2])
+    new = {
+        "answers": wind([7]) | keyed([7]),
+        "returns": (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE")),
+    }
+    publishing.publish(run("run-of-the-day", FIRST, [1, 2], answers=old))
+    batch = run_records.save(run("query-0-a", FIRST, [7], **new))  # its folder is not the last
+    with leased(TABLE, FIRST, "stream") as lease:
+        publish_batch([batch], MicroBatch("query", 0), [lease])
+    enrichment = Enrichment(
+        name="flights", input=Input(path="raw"), lookups=[MOOD], output=Output(path=TABLE)
+    )
+    found = diff(enrichment, FIRST)
+    assert (found.before.run_id, found.after.run_id) == ("run-of-the-day", "query-0-a")
+    assert (found.after.rows, found.new_columns) == (3, ("wind_ms",))
 
 
 def test_a_batch_that_delta_refuses_does_not_blame_other_programs():
