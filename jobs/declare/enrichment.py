@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from jobs.declare.chains import check_chains, levels, personal_lookups
+from jobs.declare.chains import check_chains, levels, lookups_below, personal_lookups
 from jobs.declare.inputs import Input
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.limits.budgets import Budget, check_budgets
@@ -235,13 +235,17 @@ class Enrichment:
         if not self.lookups:
             raise DeclarationError("lookups is empty; an enrichment needs at least one.")
         written: dict[str, str] = {}
-        for lookup in self.lookups:
+        for place, lookup in enumerate(self.lookups):
             if lookup.name in {other.name for other in self.lookups if other is not lookup}:
                 raise DeclarationError(
                     f"two lookups are named {lookup.name!r}; columns are named after them; "
                     "rename one of them."
                 )
             self._check_ledger_of(lookup)
+            if isinstance(lookup, JobLookup):
+                below = [self.lookups[other] for other in lookups_below(self.lookups, place)]
+                has_ledger = self.ledger is not None
+                lookup.check_in(has_ledger=has_ledger, budgets=self.budget, below=below)
         for whose, column in columns_added(self):
             if column.lower() in written:
                 raise DeclarationError(
@@ -268,8 +272,6 @@ class Enrichment:
             why = "spill_on has 'outage', which needs a ledger: it keeps what was answered before."
         if why and self.ledger is None:
             raise DeclarationError(f"lookup {lookup.name}: {why}")
-        if isinstance(lookup, JobLookup):
-            lookup.check_in(has_ledger=self.ledger is not None, budgets=self.budget)
 
     def _check_names(self) -> None:
         """Refuse row_id and day columns whose names the audit table or the dead letters use."""

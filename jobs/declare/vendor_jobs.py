@@ -233,13 +233,24 @@ class JobLookup(CoroutineLookup):
                     "the most of an item in each price that needs it, such as at_most=2_000."
                 )
 
-    def check_in(self, *, has_ledger: bool, budgets: Iterable[Budget]) -> None:
+    def check_in(
+        self, *, has_ledger: bool, budgets: Iterable[Budget], below: Iterable[Lookup]
+    ) -> None:
         """Raise DeclarationError if an enrichment does not fit its jobs.
 
         Args:
             has_ledger: Whether it has a ledger.
             budgets: Its own budgets.
+            below: Its lookups on whose answers the keys depend.
         """
+        for read in below:
+            if read.ttl.ok is not None and read.ttl.ok < self.give_up:
+                raise DeclarationError(
+                    f"lookup {self.name} reads answers of {read.name}, whose ttl.ok is "
+                    f"{read.ttl.ok}, and give_up is {self.give_up}: the answers would expire while "
+                    "the day waits, and new ones make new keys, which are submitted again; raise "
+                    f"{read.name}'s ttl.ok, or lower give_up."
+                )
         if self.prices:  # other lookups are not in its budgets
             self._refuse_at_most("enrichment", budgets)
         if not has_ledger:

@@ -161,3 +161,25 @@ def test_a_job_of_two_enrichments_with_one_ledger_is_listed_once(reviews, capsys
     reviews.write_input(DAY, TEXTS[:5])
     assert reviews.run(DAY) == 10
     assert [one["items"] for one in jobs_listed(capsys)] == [5]
+
+
+CLEANED = """
+
+@lookup(
+    service=vendor, keys={"text": "review"}, returns="cleaned STRING", timeout=5.0,
+    ttl=Ttl(ok=timedelta(hours=1)),
+)
+async def called(row, http):
+    return await http.get("/clean")
+"""
+
+
+def test_jobs_that_read_answers_which_expire_before_give_up_are_refused(reviews, capsys):
+    reviews.declare(give_up=7200)
+    path = Path("declared/reviews.py")
+    text = path.read_text().replace('keys={"text": "review"}', 'keys={"text": "cleaned"}')
+    text = text.replace("lookups=[Labels]", "lookups=[called, Labels]")
+    path.write_text(text.replace("\n\n@jobs(", f"{CLEANED}\n\n@jobs("))
+    assert main(["check", "--package", "declared"]) != 0
+    said = "".join(capsys.readouterr())
+    assert "lookup labels reads answers of called, whose ttl.ok is 1:00:00, and give_up is" in said
