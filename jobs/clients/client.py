@@ -1,7 +1,9 @@
 """The executor's side of a lookup: a client per partition, and the errors of calls."""
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import PurePath
 from typing import Any, Protocol
 
 from jobs.declare.lookup import Key
@@ -74,15 +76,36 @@ def failed_by_cancel(error: asyncio.CancelledError) -> CallFailed:
     return CallFailed("something that the function waited for was cancelled", passing=True)
 
 
-def failed_by_user(error: BaseException, *, passing: bool) -> CallFailed:
+def failed_by_user(error: BaseException, module: str | None, *, passing: bool) -> CallFailed:
     """Return the failure for an exception of a user's function; reraise interrupts.
 
     SystemExit (sys.exit) and other exceptions that asyncio would pass on would end the run because
     of one row.
+
+    Args:
+        error: The exception.
+        module: Full name of the function's module; None for a function that has none.
+        passing: Whether the failure is transient.
     """
     if isinstance(error, KeyboardInterrupt | GeneratorExit):
         raise error
-    return CallFailed(described(error), passing=passing)
+    return CallFailed(with_line(error, module), passing=passing)
+
+
+def with_line(error: BaseException, module: str | None) -> str:
+    """Return `KeyError: 'text' (enrichments/mood.py:42)`: an exception and its innermost line in
+    the module's package.
+
+    The file is named from the package on, the same on all machines.
+    """
+    package, place = (module or "").partition(".")[0], ""
+    for frame, line in traceback.walk_tb(error.__traceback__) if package else ():
+        name = frame.f_globals.get("__name__") or ""
+        if name.partition(".")[0] == package:
+            file = PurePath(frame.f_code.co_filename)
+            depth = name.count(".") + 1 + (file.name == "__init__.py")
+            place = f" ({'/'.join(file.parts[-depth:])}:{line})"
+    return described(error) + place
 
 
 class Unclear(CallFailed):

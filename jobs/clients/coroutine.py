@@ -106,7 +106,8 @@ class CoroutineClient(SessionClient, RunsUserCode):
                 raise requests.about_all from error
             if isinstance(error, TidegateError | CallFailed | Throttled):
                 raise
-            reason = self._session.masked(str(failed_by_user(error, passing=False)))
+            failed = failed_by_user(error, self._lookup.function.__module__, passing=False)
+            reason = self._session.masked(str(failed))
             raise (
                 CallFailed(reason, passing=True) if isinstance(error, OSError) else Unclear(reason)
             ) from error

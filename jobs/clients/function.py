@@ -12,6 +12,7 @@ from jobs.clients.client import (
     Unclear,
     failed_by_cancel,
     failed_by_user,
+    with_line,
 )
 from jobs.clients.exchanges import EXCHANGES, trace
 from jobs.clients.request_counter import IN_CALL
@@ -40,6 +41,7 @@ class FunctionClient(RunsUserCode):
         self._columns = lookup.columns
         self._reads = tuple((column.name, column.cast) for column in lookup.columns)
         self._names = tuple(lookup.keys)
+        self._module = type(self._function).__module__
         self._called = f"{type(self._function).__qualname__}.async_invoke"
 
     async def open(self) -> None:
@@ -82,7 +84,8 @@ class FunctionClient(RunsUserCode):
                     f"lookup {self.name}: its function needs `async def async_invoke(self, value)`"
                     f"; the call gave {described(error)}"
                 ) from error
-            raise failed_by_user(error, passing=isinstance(error, Exception)) from error
+            is_passing = isinstance(error, Exception)
+            raise failed_by_user(error, self._module, passing=is_passing) from error
         if exchange is not None:
             exchange.answer = repr(answers)
         # usual; saves 1 µs per row
@@ -123,11 +126,15 @@ class FunctionClient(RunsUserCode):
         except TimeoutError:  # Flink's default timeout raises it: no fallback
             return None
         except BaseException as error:  # sys.exit too
-            raise failed_by_user(error, passing=False) from error
+            raise failed_by_user(error, self._module, passing=False) from error
         return self._one(answers)
 
 
 def _failed(lookup: AsyncFunctionLookup, step: str, error: BaseException) -> TidegateError:
-    text = str(error) if isinstance(error, CallFailed) else described(error)
+    text = (
+        str(error)
+        if isinstance(error, CallFailed)
+        else with_line(error, lookup.function.__module__)
+    )
     message = " ".join(text.split())
     return TidegateError(f"lookup {lookup.name}: its function cannot be {step}: {message}")

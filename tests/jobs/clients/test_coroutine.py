@@ -5,6 +5,7 @@ scripts.
 import asyncio
 import contextlib
 import datetime as dt
+import importlib
 import pickle
 import subprocess
 import sys
@@ -221,9 +222,9 @@ def test_a_parameter_that_is_none_or_an_empty_list_is_refused(service):
         return await http.get("/v1", params={"n": None, "m": 1, "o": ["a", None], "p": []})
 
     (refused,) = ask(sentiment, ("a",))
-    assert str(refused) == (
+    assert str(refused).startswith(
         "ValueError: params: n, o, p is None, has None or is an empty list, which no address can "
-        "say: leave it out"
+        "say: leave it out ("
     )
     assert service.log == []
 
@@ -264,10 +265,39 @@ def test_what_may_pass_is_tried_again_and_a_mistake_of_the_function_is_not(servi
             raise ConnectionResetError("reset")
         return {"label": {}["usage"]}
 
-    failures = ask(sentiment, ("service",), ("own client",), ("mistake",))
-    assert [failure.passing for failure in failures] == [True, True, False]
-    assert [str(failure) for failure in failures] == [
-        "500 Internal Server Error", "ConnectionResetError: reset", "KeyError: 'usage'",
+    service_fails, reset, mistake = ask(sentiment, ("service",), ("own client",), ("mistake",))
+    assert [failure.passing for failure in (service_fails, reset, mistake)] == [True, True, False]
+    assert str(service_fails) == "500 Internal Server Error"
+    assert str(reset).startswith("ConnectionResetError: reset ")
+    assert str(mistake).startswith("KeyError: 'usage' ")
+
+
+def test_an_exception_names_its_last_line_in_the_users_package(service, tmp_path, monkeypatch):
+    package = tmp_path / "shop"
+    (package / "tools").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "tools" / "__init__.py").write_text("def company(answer):\n    return answer[0]\n")
+    (package / "orders.py").write_text(
+        "import json\n"
+        "from shop.tools import company\n"
+        "async def label(row, http):\n"
+        "    if row.text == 'await':\n"
+        "        return {'label': http.get('/a')['label']}\n"
+        "    if row.text == 'library':\n"
+        "        return json.loads('no')\n"
+        "    if row.text == 'request':\n"
+        "        return await http.get('no slash')\n"
+        "    return {'label': company({})}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = declared(service.url)(importlib.import_module("shop.orders").label)
+    places = [
+        str(failure).rpartition(" ")[2]
+        for failure in ask(asked, ("await",), ("library",), ("request",), ("helper",))
+    ]
+    assert places == [
+        "(shop/orders.py:5)", "(shop/orders.py:7)", "(shop/orders.py:9)",
+        "(shop/tools/__init__.py:2)",
     ]  # fmt: skip
 
 
@@ -325,7 +355,8 @@ def test_a_key_that_is_not_there_is_named(service):
         return {"label": row["text"] + row.txt}
 
     (failure,) = ask(sentiment, ("a",))
-    assert str(failure) == "AttributeError: the lookup has no key 'txt'; it has: text"
+    told = "AttributeError: the lookup has no key 'txt'; it has: text (tests/jobs/clients/test_coroutine.py:"
+    assert str(failure).startswith(told)
 
 
 def test_what_was_left_waiting_is_cancelled_with_the_call(service):

@@ -136,6 +136,7 @@ def test_a_function_that_ends_the_process_costs_its_row(folder):
             sys.exit("no more")
         return [{"first_x": key}]
 
+    line = answer.__code__.co_firstlineno + 2
     rows = by_key(
         collected(
             with_ledger(plan(lookup(Function(answer=answer), retry=ONCE)), folder), batches(3)
@@ -143,7 +144,7 @@ def test_a_function_that_ends_the_process_costs_its_row(folder):
     )
     assert rows == {
         0: ["ok", 0, None],
-        1: ["error", None, "SystemExit: no more"],
+        1: ["error", None, f"SystemExit: no more (tests/jobs/task/test_odd_values.py:{line})"],
         2: ["ok", 2, None],
     }
 
