@@ -3,6 +3,7 @@
 import contextlib
 import enum
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from itertools import chain
 
 from jobs.declare.enrichment import Enrichment
@@ -18,6 +19,8 @@ from jobs.run.plan.service_checks import check_service_limits
 from jobs.schema.records import DeclaredFacts
 from jobs.tables.records import run_records
 from jobs.wording import counted, described
+
+LONG_TIMEOUT = 1_000  # s; a longer one may be meant in milliseconds
 
 
 class Finding(enum.Enum):
@@ -132,6 +135,9 @@ def _checked(
     for lookup in enrichment.lookups:
         if lookup.trusts is not None:
             yield f"lookup {lookup.name}: {lookup.trusts}", Finding.RIGHT
+        if lookup.timeout is not None and lookup.timeout >= LONG_TIMEOUT:
+            span = timedelta(seconds=lookup.timeout)
+            yield f"lookup {lookup.name}: timeout is in seconds: {span}", Finding.RIGHT
 
 
 def _why_input_waits(upstream: Enrichment, day: str | None) -> str:

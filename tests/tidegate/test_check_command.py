@@ -159,6 +159,13 @@ def test_a_batch_matched_by_order_alone_is_named_with_what_it_trusts(
     ) is trusts
 
 
+def test_a_timeout_that_may_be_in_milliseconds_is_shown_in_hours(declare, weather_service, capsys):
+    text = BATCHED.replace("timeout=", "timeout=1000 * ")
+    package = declare("batched", text, url=weather_service.url, more="")
+    assert main(["check", "--package", package]) == 0
+    assert "lookup place: timeout is in seconds: " in capsys.readouterr().out
+
+
 def test_everything_is_checked_whatever_is_wrong_before(declare, capsys):
     declare("broken", text="import nothing_like_this\n")
     declare("misspelt", column="orgin")

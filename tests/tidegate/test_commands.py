@@ -64,6 +64,15 @@ def test_the_name_of_an_enrichment_holds_over_that_of_another_ones_file(package)
     assert named(options)[0] == f"{declared}.ratings:X"
 
 
+def test_a_name_of_two_enrichments_is_refused_as_check_refuses_it(package):
+    declared = package(orders="rated", ratings="rated")
+    with pytest.raises(
+        DeclarationError,
+        match=rf"named 'rated': {declared}\.orders:X, {declared}\.ratings:X; rename one\.",
+    ):
+        named(parsed("of", "rated", "--package", declared))
+
+
 def test_what_a_declaration_prints_is_not_among_the_objects_for_programs(package, tmp_path, capsys):
     declared = package(orders="orders")
     file = tmp_path / declared / "orders.py"

@@ -17,6 +17,7 @@ from jobs.wording import one_line
 
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 PROXY_WANTS_PASSWORD = 407
+PLAIN_PORT = ". The port does not speak TLS: correct it, or write http:// in place of https://"
 
 
 class StatusFailed(CallFailed):
@@ -97,7 +98,10 @@ class Refusals:
             case aiohttp.ClientConnectorError(os_error=cause):
                 is_proxy = isinstance(error, aiohttp.ClientProxyConnectionError)
                 to = " to the proxy" if is_proxy else ""
-                return CallFailed(f"cannot connect{to}: {cause.strerror or cause}", passing=True)
+                is_plain = getattr(cause, "reason", "") == "WRONG_VERSION_NUMBER"
+                cure = PLAIN_PORT if is_plain else ""
+                reason = f"cannot connect{to}: {cause.strerror or cause}{cure}"
+                return CallFailed(reason, passing=True)
             # its text contains the URL with the key, and an invented status
             case aiohttp.ClientResponseError():
                 reason = f"the answer cannot be read: {one_line(error.message, SHOWN)}"

@@ -3,11 +3,13 @@
 import base64
 import html
 import json
+import re
 from urllib.parse import quote, quote_plus
 
 from jobs.declare.values.env import Env
 from jobs.errors import DeclarationError
 
+SHORTEST_IN_WORDS = 4  # characters; a shorter secret is masked as a word only
 SHORTEST_ENCODED = 6  # bytes of a secret whose base64 and hexadecimal digits are masked too
 URL_SAFE = str.maketrans("+/", "-_")
 SHOWN_OF_A_SECRET = 3  # characters; a shorter start of a secret is not masked
@@ -29,9 +31,15 @@ def base64_text(text: str) -> str:
 
 
 def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """Return `text` with *** for each secret in any encoding."""
+    """Return `text` with *** for each secret in any encoding.
+
+    A short one, such as the user `me`, would make other words unreadable.
+    """
     for secret in secrets:
         for written in _spellings(secret):
+            if len(secret) < SHORTEST_IN_WORDS:
+                text = re.sub(rf"(?<!\w){re.escape(written)}(?!\w)", "***", text)
+                continue
             text = text.replace(written, "***")
             if "..." in text:  # a long value may have been cut in the middle of a secret
                 for length in range(len(written) - 1, SHOWN_OF_A_SECRET, -1):

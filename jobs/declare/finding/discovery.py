@@ -120,6 +120,10 @@ def discover_named(package: str, name: str) -> Discovered:
         return found[0]
     if found:
         references = ", ".join(sorted(discovered.reference for discovered in found))
+        if all(discovered.enrichment.name == name for discovered in found):
+            raise DeclarationError(
+                f"several enrichments are named {name!r}: {references}; rename one."
+            )
         raise DeclarationError(f"{name!r} names several enrichments; write one of: {references}.")
     if faults:
         raise faults[0]

@@ -644,6 +644,13 @@ def test_a_secret_is_masked_however_it_is_written_and_where_it_is_cut(monkeypatc
         assert "sk-" not in message
 
 
+def test_a_secret_of_three_letters_is_masked_as_a_word_only():
+    text = "403 Forbidden: unknown user no, token=no"
+    masked = "403 Forbidden: unknown user ***, token=***"
+    assert without_secrets(text, ("no",)) == masked
+    assert without_secrets("the key n is not known", ("n",)) == "the key *** is not known"
+
+
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, base64.b16encode])
 def test_an_encoded_secret_is_masked_wherever_it_stands_in_what_is_encoded(encode):
     draw = random.Random(24)

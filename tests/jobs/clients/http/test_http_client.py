@@ -436,6 +436,13 @@ def test_a_certificate_that_nobody_trusts_is_a_failed_call_and_not_a_crash(untru
     assert "certificate" in str(failure).lower()
 
 
+def test_a_port_without_tls_is_named_with_the_cure(service):
+    (failure,) = ask(lookup(service.url.replace("http:", "https:")), ("JFK",))
+    assert str(failure).endswith(
+        ". The port does not speak TLS: correct it, or write http:// in place of https://"
+    )
+
+
 def test_calls_share_as_many_connections_as_may_be_in_flight_and_close_gives_them_back(
     service, wait_for
 ):
