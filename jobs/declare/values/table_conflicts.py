@@ -88,6 +88,14 @@ def find_own_conflict(input_path: str, tables: Sequence[TablePath], parquet: str
                 f"output: {table.path} ({table.what}) holds the input {read.path}; move one "
                 "(Output.path)."
             )
+        # the log of a table in a day's folder makes the whole input a part of a Delta table
+        if input_path and read.holds(table):
+            below = _spelled(table.path).relative_to(_spelled(read.path))
+            if "=" in below.parts[0]:
+                return (
+                    f"output: {table.path} ({table.what}) is in the folder of a day of the input "
+                    f"{read.path}; move it (Output.path)."
+                )
     for one, other in combinations(tables, 2):
         if one.holds(other):
             kind = "window" if "window" in other.what else "summary"

@@ -112,6 +112,15 @@ WRONG = {
         lambda: enrichment(input=Input(path="data/raw"), output=Output(path="data")),
         "output: data (table) holds the input data/raw; move one (Output.path).",
     ),
+    "a table in the folder of a day of the input": (
+        lambda: enrichment(
+            input=Input(path="data/raw"), output=Output(path="data/raw/date=2013-01-10")
+        ),
+        (
+            "output: data/raw/date=2013-01-10 (table) is in the folder of a day of the input data/raw; "
+            "move it (Output.path)."
+        ),
+    ),
     "an object in place of what makes one": (
         lambda: function(Sentiment()),
         "lookup f: function is <",
