@@ -6,7 +6,7 @@ themselves.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Self
@@ -48,6 +48,20 @@ class FilePart:
     row: int
 
 
+@contextmanager
+def naming_unread(place: str) -> Iterator[None]:
+    """Turn errors of Arrow, as of a damaged file, into TidegateError with the file's name."""
+    try:
+        yield
+    except MemoryError:  # Arrow's is an ArrowException too, and the file is sound
+        raise
+    except (pa.ArrowException, OSError) as error:
+        cause = one_line(str(error)).rstrip(".")
+        raise TidegateError(
+            f"input: {place} cannot be read: {cause}. Write the file again."
+        ) from error
+
+
 def _open_by_pages(place: str) -> pq.ParquetFile:
     return open_parquet(place, pre_buffer=False, buffer_size=READ_AT_ONCE)
 
@@ -74,15 +88,8 @@ class FileRows:
             TidegateError: A file cannot be read.
         """
         for part in self.parts[task]:
-            try:
+            with naming_unread(part.place):
                 yield from self._read_part(part)
-            except MemoryError:  # Arrow's is an ArrowException too, and the file is sound
-                raise
-            except (pa.ArrowException, OSError) as error:
-                cause = one_line(str(error)).rstrip(".")
-                raise TidegateError(
-                    f"input: {part.place} cannot be read: {cause}. Write the file again."
-                ) from error
 
     def _read_part(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         url = pa.array([part.url] * ROWS_AT_ONCE, pa.string())

@@ -17,6 +17,7 @@ from jobs.input.day import InputDay, group_facts
 from jobs.input.row_comparison import Flags, ParquetRows, repeated
 from jobs.input.same_values import refuse_old_dates
 from jobs.input.staged_files import copy_at, is_kept
+from jobs.input.types import InputColumn
 from jobs.storage import durable
 from jobs.storage.parquet_files import read_footer
 from jobs.storage.stored_files import error_text
@@ -36,14 +37,8 @@ def read_row_ids(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
             rows, would read other dates than Spark.
     """
     refuse_old_dates(input_day.files)
-    kinds = {column.name.lower(): column for column in input_day.columns}
-    columns = [kinds[name.lower()] for name in enrichment.input.row_id]
-    begin = f"{enrichment.name}: input: row_id: {', '.join(column.name for column in columns)}"
-    for column in columns:
-        if pa.types.is_nested(column.kind):
-            raise DeclarationError(
-                f"{begin}: {column.name!r} is {column.kind}; rows are identified by plain values."
-            )
+    columns = id_columns(enrichment, input_day)
+    begin = _begin(enrichment, columns)
     types = pa.schema([(column.name, column.kind) for column in columns])
     ids = ParquetRows(input_day.files).columns(types)
     for name in ids.column_names:
@@ -60,6 +55,25 @@ def read_row_ids(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
             "the columns that tell rows apart, or leave repeated rows out."
         )
     return ids
+
+
+def id_columns(enrichment: Enrichment, input_day: InputDay) -> list[InputColumn]:
+    """Return the columns of `row_id` that the input has. Raises DeclarationError if nested."""
+    kinds = {column.name.lower(): column for column in input_day.columns}
+    names = map(str.lower, enrichment.input.row_id)
+    columns = [kinds[name] for name in names if name in kinds]
+    for column in columns:
+        if pa.types.is_nested(column.kind):
+            raise DeclarationError(
+                f"{_begin(enrichment, columns)}: {column.name!r} is {column.kind}; rows are "
+                "identified by plain values."
+            )
+    return columns
+
+
+def _begin(enrichment: Enrichment, columns: Sequence[InputColumn]) -> str:
+    names = ", ".join(column.name for column in columns)
+    return f"{enrichment.name}: input: row_id: {names}"
 
 
 def chosen(input_day: InputDay, wanted: Flags, folder: str, run: Run) -> InputDay:

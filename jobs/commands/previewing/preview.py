@@ -17,6 +17,7 @@ from jobs.commands.previewing.kept_answers import keeping
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.lookup import Key, Lookup
 from jobs.input.day import InputDay
+from jobs.input.file_rows import naming_unread
 from jobs.input.same_values import refuse_old_dates
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import open_parquet
@@ -66,10 +67,11 @@ def row_batches(day: InputDay, size: int = 1 << 16) -> Iterator[pa.RecordBatch]:
 
     Raises:
         DeclarationError: Arrow would read other dates than Spark.
+        TidegateError: A file cannot be read.
     """
     for path in day.files:
         refuse_old_dates([path])
-        with open_parquet(path) as file:
+        with naming_unread(path), open_parquet(path) as file:
             for batch in file.iter_batches(batch_size=size):
                 yield _fitted(batch, day.schema)
 

@@ -2,7 +2,7 @@
 
 import functools
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
@@ -23,7 +23,7 @@ from jobs.run.rows.arrow_input import file_rows, rows_of_day
 from jobs.run.rows.keyed_rows import with_identity, with_keys
 from jobs.run.rows.local_rows import LocalRows
 from jobs.run.windows.window_sql import check_windows
-from jobs.schema.records import DayFacts
+from jobs.schema.records import DayFacts, DeclaredFacts
 from jobs.storage.urls import absolute
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
@@ -104,7 +104,7 @@ def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: R
         )
     types = input_day.spark_types()
     facts = DayFacts(
-        declared=enrichment.facts(),
+        declared=_spelled(enrichment.facts(), input_day.names),
         day=run.day,
         run_id=run.run_id,
         input_files=tuple(map(absolute, input_day.files)),
@@ -122,6 +122,21 @@ def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: R
         versions=versions(),
     )
     return DayPlan(keyed, tasks, facts)
+
+
+def _spelled(declared: DeclaredFacts, columns: Iterable[str]) -> DeclaredFacts:
+    """Return the declaration with its columns as the files spell them: readers of files heed case,
+    and declarations do not.
+    """
+    names = {column.lower(): column for column in columns}
+    row_id, order_key = (
+        tuple(names.get(column.lower(), column) for column in given)
+        for given in (declared.row_id, declared.order_key)
+    )
+    time = declared.event_time and replace(
+        declared.event_time, column=names[declared.event_time.column.lower()]
+    )
+    return replace(declared, row_id=row_id, order_key=order_key, event_time=time)
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.extras import require_extra
 from jobs.errors import DeclarationError
 from jobs.input.day import InputDay, find_input
+from jobs.input.row_ids import id_columns
 from jobs.input.same_values import refuse_old_dates
 from jobs.run.engines.engine import LOCAL, LocalEngine, chosen_engine
 from jobs.run.plan.column_checks import (
@@ -156,6 +157,7 @@ def steps_of_day(
     yield lambda: check_files_columns(enrichment, input_day.names)
     if enrichment.input.only_changed:
         yield lambda: refuse_old_dates(input_day.files)
+        yield lambda: id_columns(enrichment, input_day)
     yield lambda: check_event_time(enrichment, input_day.schema)
     yield lambda: check_types(enrichment, input_day, published)
     yield lambda: check_shown(enrichment, input_day)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from aiohttp import web
 from deltalake import DeltaTable
@@ -53,6 +54,28 @@ def rows_of(day):
 def letters():
     rows = DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table().to_pylist()
     return sorted((row["number"], row["_key"], row["_status"]) for row in rows)
+
+
+@pytest.mark.usefixtures("locally")
+def test_columns_that_are_declared_in_another_case_are_judged_and_their_rows_replayed(
+    towns, local_days, capsys
+):
+    towns.declare_too(
+        "import datetime as dt",
+        "from tidegate import EventTime, Input",
+        'read = Input(path="data/raw/towns", row_id=["Number"])',
+        'time = EventTime("At", max_out_of_orderness=dt.timedelta(0))',
+        'towns = replace(towns, input=read, mode="key_ordered", key=["Town"], event_time=time)',
+    )
+    times = pa.array([dt.datetime(2013, 1, 10, hour, tzinfo=dt.UTC) for hour in range(8)])
+    local_days.write_input(DAY, list("abcdefgh"), AT=times)
+    local_days.fails = {"b": 500}
+    assert local_days.run(DAY) == 0
+    assert letters() == [(1, '["b"]', "error")]
+    local_days.fails = {}
+    assert local_days.run(DAY, command="replay") == 0
+    assert letters() == []
+    assert "failed" not in capsys.readouterr().out
 
 
 def failing_for(*towns):

@@ -482,6 +482,16 @@ def test_files_of_a_day_may_have_other_columns_than_the_first_one(project, servi
     )
 
 
+def test_a_file_whose_values_are_damaged_is_named_before_the_first_call(project, service, capsys):
+    file = Path("raw/date=2013-01-10/part-0.parquet")
+    data = bytearray(file.read_bytes())
+    data[4:200] = bytes(196)
+    file.write_bytes(data)
+    assert main(["try", "declared_for_trial:places", "--day", "2013-01-10"]) == 1
+    assert "raw/date=2013-01-10/part-0.parquet cannot be read: " in capsys.readouterr().err
+    assert service.log == []
+
+
 def test_whoever_has_seen_enough_may_go(project):
     command = [sys.executable, "-m", "tidegate", "try", "declared_for_trial:places"]
     with subprocess.Popen(

@@ -548,6 +548,16 @@ def test_a_column_of_the_files_that_tells_where_a_row_came_from_is_refused(towns
     )
 
 
+def test_an_id_of_changed_rows_that_is_no_plain_value_is_refused(towns):
+    enrichment = towns(folder="part=all", id=[{"a": 1}])
+    changed = Input(path="raw", partition="part", every=["all"], row_id=["id"], rows="changed")
+    enrichment = dataclasses.replace(enrichment, input=changed, publish_by=None)
+    assert sentence(enrichment, "all") == (
+        "flights_enriched: input: row_id: id: 'id' is struct<a: int64>; rows are identified by "
+        "plain values."
+    )
+
+
 @pytest.mark.parametrize("name", ["a*b", "a?b", "a[b", "a]b", "a{b}", "a\\b"])
 @pytest.mark.parametrize("where", ["raw", "out", "file"])
 def test_a_path_that_spark_takes_for_a_pattern_is_refused(towns, where, name):
