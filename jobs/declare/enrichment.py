@@ -393,7 +393,10 @@ class Enrichment:
                 )
 
     def _check_tables(self) -> None:
-        if message := find_own_conflict(self.input.path, self.tables(), self.output.parquet):
+        ledger = "" if self.ledger is None else self.ledger.path
+        if message := find_own_conflict(
+            self.input.path, self.tables(), parquet=self.output.parquet, ledger=ledger
+        ):
             raise DeclarationError(message)
         if self.input.table and self.input.table == self.output.iceberg:
             raise DeclarationError(

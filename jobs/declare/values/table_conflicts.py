@@ -65,13 +65,16 @@ def tables_beside(
     ]
 
 
-def find_own_conflict(input_path: str, tables: Sequence[TablePath], parquet: str = "") -> str:
-    """Return a sentence why a table of an enrichment cannot be written; empty if all can.
+def find_own_conflict(
+    input_path: str, tables: Sequence[TablePath], *, parquet: str = "", ledger: str = ""
+) -> str:
+    """Return a sentence why an enrichment cannot write a table or its ledger; empty if it can.
 
     Args:
         input_path: The input's path; empty for a table that a catalog places.
         tables: The tables that the enrichment writes.
         parquet: The folder that shows the published table; empty for no folder.
+        ledger: The ledger's path; empty without a ledger.
     """
     read = TablePath(input_path, "input")
     folder = TablePath(parquet, PARQUET)
@@ -88,20 +91,26 @@ def find_own_conflict(input_path: str, tables: Sequence[TablePath], parquet: str
                 f"output: {table.path} ({table.what}) holds the input {read.path}; move one "
                 "(Output.path)."
             )
-        # the log of a table in a day's folder makes the whole input a part of a Delta table
-        if input_path and read.holds(table):
-            below = _spelled(table.path).relative_to(_spelled(read.path))
-            if "=" in below.parts[0]:
-                return (
-                    f"output: {table.path} ({table.what}) is in the folder of a day of the input "
-                    f"{read.path}; move it (Output.path)."
-                )
+    for place in (*tables, *([TablePath(ledger, "ledger")] if ledger else [])):
+        if input_path and _is_in_a_day(place, read):
+            field = "Ledger.path" if place.what == "ledger" else "Output.path"
+            return (
+                f"{field}: {place.path} ({place.what}) is in the folder of a day of the input "
+                f"{read.path}, whose next run would refuse it; name another folder."
+            )
     for one, other in combinations(tables, 2):
         if one.holds(other):
             kind = "window" if "window" in other.what else "summary"
             field = "windows" if kind == "window" else "summaries"
             return f"{field}: {other.path} would be {_both(one, other)}; rename the {kind}."
     return ""
+
+
+def _is_in_a_day(place: TablePath, read: TablePath) -> bool:
+    if not read.holds(place):
+        return False
+    below = _spelled(place.path).relative_to(_spelled(read.path))
+    return any("=" in part for part in below.parts[:1])
 
 
 def refuse_conflicts(found: Sequence[tuple[str, Writer]]) -> None:

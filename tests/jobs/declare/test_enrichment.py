@@ -117,8 +117,17 @@ WRONG = {
             input=Input(path="data/raw"), output=Output(path="data/raw/date=2013-01-10")
         ),
         (
-            "output: data/raw/date=2013-01-10 (table) is in the folder of a day of the input data/raw; "
-            "move it (Output.path)."
+            "Output.path: data/raw/date=2013-01-10 (table) is in the folder of a day of the input "
+            "data/raw, whose next run would refuse it; name another folder."
+        ),
+    ),
+    "a ledger in the folder of a day of the input": (
+        lambda: enrichment(
+            input=Input(path="data/raw"), ledger=Ledger(path="data/raw/date=2013-01-10/answers")
+        ),
+        (
+            "Ledger.path: data/raw/date=2013-01-10/answers (ledger) is in the folder of a day of the "
+            "input data/raw, whose next run would refuse it; name another folder."
         ),
     ),
     "an object in place of what makes one": (
