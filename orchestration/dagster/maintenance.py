@@ -144,12 +144,13 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         for kept in ledgers.kept_by(
             (declared.reference, declared.enrichment) for declared in all_declared
         ):
-            with noting(failed, kept.lookup.name):
-                for compacted in compact.compact([kept]):
+            name = kept.lookup.name
+            with noting(failed, name):
+                if (done := compact.compact(kept)) is not None:
                     say(
-                        f"{compacted.lookup}: {counted(compacted.done.rows, 'record')}, "
-                        f"{counted(compacted.done.parts_taken_in, 'part')} taken in, "
-                        f"{counted(compacted.done.deleted, 'file')} deleted"
+                        f"{name}: {counted(done.rows, 'record')}, "
+                        f"{counted(done.parts_taken_in, 'part')} taken in, "
+                        f"{counted(done.deleted, 'file')} deleted"
                     )
         _fail_with(failed)
 

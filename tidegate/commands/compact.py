@@ -31,14 +31,14 @@ def _run(options: argparse.Namespace) -> int:
     status, found = RIGHT, False
     for ledger in kept:
         try:
-            compacted = compact.compact([ledger])
+            done = compact.compact(ledger)
         except TidegateError as error:  # the other ledgers are compacted
             print(error, file=sys.stderr, flush=True)
             status = status or error.status
             continue
-        found |= bool(compacted)
-        for lookup in compacted:
-            print(f"{lookup.lookup:20}  {_done(lookup.done)}   {lookup.folder}", flush=True)
+        if done is not None:
+            found = True
+            print(f"{ledger.lookup.name:20}  {_done(done)}   {ledger.folder.path}", flush=True)
     if not (found or status):
         print("Nothing is stored yet.")
     return status

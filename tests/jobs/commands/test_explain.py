@@ -132,7 +132,8 @@ def test_explain_reports_what_became_of_a_stored_answer(local_days, explained):
     towns.declare()
     local_days.write_input(DAYS[1], ["x"])
     local_days.run(DAYS[1])
-    compact(kept_by([("", towns.enrichment)]))
+    (ledger,) = kept_by([("", towns.enrichment)])
+    compact(ledger)
     (weather,) = explained(*row, "--day", DAYS[0])["lookups"]
     assert weather["stored"] == "not stored any more: a newer one replaced it"
     assert weather["response"] is None
