@@ -13,7 +13,7 @@ from jobs.tables.records import run_bills, run_records
 
 
 def owner_of_run(process: str, run_id: str) -> str:
-    """Return the owner of the leases of a run among those of a driver process."""
+    """Return the name under which a run of a driver process holds its leases."""
     return f"{process}/{run_id}"
 
 

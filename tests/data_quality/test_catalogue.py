@@ -147,7 +147,7 @@ def test_names_are_what_dagster_allows():
 
 
 @pytest.mark.parametrize(("kind", "held"), [("http", False), ("coroutine", True)])
-def test_answers_need_requests_except_those_of_a_coroutine(kind, held):
+def test_a_coroutine_alone_may_answer_without_a_request(kind, held):
     lookup = LookupFacts("geo", kind, "geo", (("lat", "DOUBLE"),), timeout=None, max_concurrency=2)
     declared = declare(lookups=(lookup,), ledger="data/ledger")
     facts = DayFacts(declared, "2013-01-10", "r", (), (), "", (), (), "", "")

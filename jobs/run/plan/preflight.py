@@ -83,7 +83,7 @@ def check_input(
     engine: str | None = None,
     calls: bool = True,
 ) -> None:
-    """Run the preflight of files that are found: all of a day, or those of a micro-batch."""
+    """Check found files before a run: all files of a day, or the files of a micro-batch."""
     for step in steps(enrichment, input_day, day, engine, published, calls=calls):
         step()
 
@@ -117,8 +117,7 @@ def steps(
     *,
     calls: bool = True,
 ) -> Iterator[Callable[[], object]]:
-    """Yield the checks besides those of the input files, in order; each raises DeclarationError or
-    RunStopped.
+    """Yield the checks before a run in order. Each raises DeclarationError or RunStopped.
 
     Args:
         enrichment: The declaration.

@@ -103,7 +103,8 @@ def keep_only(table: str, facts: DayFacts) -> None:
 def keep_published(
     table: str, partition: str, published: Collection[tuple[str, str]], unknown: Collection[str]
 ) -> None:
-    """Remove all rows except those of these days and runs. Never call it during a publication.
+    """Keep the rows of these days and runs, and remove all others. Never call it during a
+    publication.
 
     Args:
         table: The path or URL of the table.
