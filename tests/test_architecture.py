@@ -31,7 +31,7 @@ def allowed(name, rules):
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_imports_only_what_lies_below_it(package):
+def test_a_package_imports_only_packages_below_it(package):
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
         for path in modules(package)
@@ -63,7 +63,7 @@ def test_the_jobs_know_nothing_of_dagster_or_great_expectations():
     assert wrong == []
 
 
-def test_what_orchestrators_share_knows_neither_dagster_nor_airflow():
+def test_code_shared_by_orchestrators_imports_neither_dagster_nor_airflow():
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
         for path in (ROOT / "orchestration" / "common").glob("*.py")
@@ -73,7 +73,7 @@ def test_what_orchestrators_share_knows_neither_dagster_nor_airflow():
     assert wrong == []
 
 
-def test_what_goes_into_airflow_imports_airflow_and_the_standard_library_only():
+def test_the_airflow_plugin_imports_airflow_and_the_standard_library_only():
     """SQLAlchemy comes with Airflow, whose deadlines are asked with it."""
     files = sorted((ROOT / "orchestration" / "airflow").glob("*.py"))
     wrong = [
@@ -86,7 +86,7 @@ def test_what_goes_into_airflow_imports_airflow_and_the_standard_library_only():
     assert "tidegate_airflow.py" in {path.name for path in files}
 
 
-def test_a_planted_violation_is_found(tmp_path):
+def test_the_import_test_finds_a_planted_violation(tmp_path):
     planted = tmp_path / "reaching_up.py"
     planted.write_text("from orchestration.dagster.assets.enriched import build\n")
     assert [name for _, name in imports(planted) if not allowed(name, MAY_IMPORT["jobs"])] == [
@@ -104,7 +104,7 @@ def test_orchestration_does_not_defer_its_annotations():
     assert wrong == []
 
 
-def test_no_file_is_a_drawer():
+def test_no_file_has_a_vague_name_such_as_util_or_helper():
     wrong = [
         str(path.relative_to(ROOT))
         for package in (*PACKAGES, "tests", "benchmarks")
@@ -114,7 +114,7 @@ def test_no_file_is_a_drawer():
     assert wrong == []
 
 
-def test_what_a_benchmark_takes_from_another_one_is_there():
+def test_a_benchmark_imports_only_names_that_another_benchmark_has():
     """They are not run by the tests, and mypy does not read them."""
     folder = ROOT / "benchmarks"
     missing = []
@@ -153,7 +153,7 @@ sys.exit(str([name for name in {HEAVY} if name in sys.modules]))
     assert done.stderr.strip() == "[]"
 
 
-def test_each_use_of_the_insides_of_another_library_stands_in_its_table():
+def test_each_use_of_a_private_name_of_a_library_is_listed_in_its_adr():
     table = (ROOT / "docs/adr/0023-insides-of-others.md").read_text()
     reaching = re.compile(
         r"noqa: SLF001|sys\.meta_path|^ *from \w+\._\w|from pyspark import daemon"

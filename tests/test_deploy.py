@@ -14,7 +14,7 @@ from tests.support.sources import ROOT
 DEPLOY = ROOT / "deploy"
 
 
-def test_the_page_prints_the_files_that_are_deployed():
+def test_the_kubernetes_page_prints_the_files_that_are_deployed():
     printed = {code for _, code in all_blocks("docs/kubernetes.md")}
     assert printed == {path.read_text() for path in DEPLOY.iterdir()}
 
@@ -44,7 +44,7 @@ def test_driver_and_executors_take_a_secret_from_the_same_key():
 
 
 @pytest.mark.process
-def test_the_entrypoint_starts_a_command_as_it_stands():
+def test_the_entrypoint_passes_the_words_of_a_command_unchanged():
     words = ["sh", "-c", 'echo "$1|$2"', "sh", "two words", ""]
     done = subprocess.run(
         ["bash", DEPLOY / "entrypoint.sh", *words], capture_output=True, text=True, check=True
@@ -53,7 +53,7 @@ def test_the_entrypoint_starts_a_command_as_it_stands():
 
 
 @pytest.mark.process
-def test_the_entrypoint_starts_an_executor_as_spark_asks(tmp_path):
+def test_the_entrypoint_starts_an_executor_with_the_command_of_spark(tmp_path):
     java = tmp_path / "java"
     java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     java.chmod(0o755)

@@ -69,7 +69,7 @@ def test_a_document_links_only_to_headings_that_exist(document):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_what_belongs_to_an_item_of_a_list_is_indented_as_the_site_wants_it(document):
+def test_text_of_a_list_item_is_indented_as_the_site_requires(document):
     """By four spaces; with fewer the site ends the list, and a command is text."""
     assert re.findall(r"\n\n {1,3}\S.*", BLOCKS.sub("```", document.read_text())) == []
 
@@ -85,7 +85,7 @@ def test_the_site_lists_only_pages_that_exist():
     assert [one for one in listed if not (ROOT / added.get(one, f"docs/{one}")).exists()] == []
 
 
-def test_the_picture_of_the_crash_is_described_by_its_figures():
+def test_the_text_about_the_crash_picture_has_the_figures_of_the_picture():
     picture = (ROOT / "docs/crash.svg").read_text()
     (said,) = re.findall('aria-label="([^"]*)"', picture)
     figures = re.findall(r"\+ ([\d,]+) again", picture)
@@ -95,7 +95,7 @@ def test_the_picture_of_the_crash_is_described_by_its_figures():
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_a_document_names_only_commands_that_make_has(document):
+def test_a_document_names_only_targets_that_the_makefile_has(document):
     assert sorted(set(TARGETS.findall(code_of(document.read_text()))) - set(MAKEFILE)) == []
 
 
@@ -174,7 +174,7 @@ COMMANDS = re.compile(r"^\s*(tidegate|make|python|pip|export|import|from|select)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_each_block_of_code_is_run_by_a_test(document):
+def test_each_code_block_of_a_document_is_run_by_a_test(document):
     """Or compared, as a file that is printed; a block without a language is no code."""
     page, heading, unread = str(document.relative_to(ROOT)), "", []
     reads = reads_of_blocks()

@@ -65,11 +65,11 @@ def reaching():
     return found
 
 
-def test_no_module_reaches_for_a_clock_or_randomness_that_could_not_be_given():
+def test_no_module_calls_a_clock_or_a_random_source_that_a_caller_cannot_replace():
     assert reaching() == {}
 
 
-def test_a_planted_call_is_found_and_a_default_that_can_be_given_is_not():
+def test_a_planted_clock_call_is_found_and_a_replaceable_default_is_accepted():
     assert reached_for("import time\ndef age(since):\n    return time.time() - since\n") == {
         "time.time"
     }

@@ -75,7 +75,7 @@ def test_the_days_of_a_table_of_format_1_are_read_with_their_audit_letters_and_r
 
 
 @pytest.mark.spark
-def test_a_run_on_files_of_format_1_makes_no_call_and_plan_and_check_know_its_days(
+def test_a_run_on_files_of_format_1_makes_no_call_and_plan_and_check_read_its_days(
     project, spark, service, monkeypatch
 ):
     monkeypatch.setenv("GOLDEN_URL", service.url)

@@ -24,7 +24,7 @@ def of_the_wheel():
 
 @pytest.mark.parametrize("folder", [binaries, of_the_wheel], ids=["found first", "wheel"])
 @pytest.mark.process
-def test_it_answers_and_leaves_nothing(folder):
+def test_a_postgresql_server_of_the_tests_answers_queries_and_leaves_no_process_or_file(folder):
     with PostgresServer.running(folder()) as server:
         name = server.new_database()
         assert server.execute("SELECT current_database()", name) == [(name,)]
@@ -34,7 +34,7 @@ def test_it_answers_and_leaves_nothing(folder):
 
 
 @pytest.mark.process
-def test_it_ends_when_the_tests_are_killed():
+def test_a_postgresql_server_of_the_tests_ends_when_the_tests_are_killed():
     code = (
         "import time; from tests.support.postgres_server import PostgresServer\n"
         "with PostgresServer.running() as server:\n"

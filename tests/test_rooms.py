@@ -62,7 +62,7 @@ def test_a_room_imports_only_rooms_below_it():
     assert wrong == []
 
 
-def test_every_file_of_jobs_stands_in_a_room():
+def test_every_file_of_jobs_is_in_a_room():
     assert {
         path.name
         for path in (ROOT / "jobs").iterdir()
@@ -71,7 +71,7 @@ def test_every_file_of_jobs_stands_in_a_room():
     assert {path.stem for path in (ROOT / "jobs").glob("*.py")} == LOOSE_FILES
 
 
-def test_a_planted_climb_is_found():
+def test_an_import_of_a_higher_room_is_found():
     assert climbs("jobs.declare.lookup", "jobs.clients.client")
     assert climbs("jobs.ledger.keys", "jobs.clients.client")
     assert not climbs("jobs.task.runner", "jobs.ledger.plan")

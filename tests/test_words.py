@@ -82,7 +82,7 @@ def test_no_name_has_a_retired_word(package):
     assert wrong == []
 
 
-def test_a_planted_word_is_found():
+def test_a_planted_retired_word_is_found():
     assert set(names(ast.parse("def last_said(told): spelt = 1"))) == {"last_said", "told", "spelt"}
     assert words_of("DeskLine") & RETIRED == {"desk"}
     assert words_of("WAIT_SAID_AFTER") & RETIRED == {"said"}

@@ -64,7 +64,7 @@ def test_a_cancelled_process_element_has_not_taken_its_element(opened):
     assert run_virtual(main) == [1, 3]
 
 
-def test_a_process_element_cancelled_in_the_instant_its_room_appears_has_not_taken_its_element(
+def test_a_process_element_cancelled_as_room_appears_has_not_taken_its_element(
     opened,
 ):
     async def main():
@@ -156,7 +156,7 @@ def test_an_expired_call_does_not_disturb_the_next_call_of_its_task(opened, endi
     assert run_virtual(main) == ["a timed out", "undisturbed"]
 
 
-def test_a_cancelled_error_of_the_users_own_fails_the_record_and_is_shown_to_no_predicate(opened):
+def test_a_cancelled_error_raised_by_the_function_fails_the_record_and_reaches_no_predicate(opened):
     async def awaits_a_cancelled_future():
         future = asyncio.get_running_loop().create_future()
         future.cancel()
@@ -276,7 +276,7 @@ def test_a_keyboard_interrupt_in_a_call_reaches_the_caller_of_the_loop():
     assert scenes.closed == 1
 
 
-def test_close_cancels_the_calls_and_waits_for_those_that_swallow_it(opened):
+def test_close_cancels_the_calls_and_waits_for_calls_that_swallow_the_cancellation(opened):
     async def main():
         async with opened({1: Hang(), 2: Hang(clings=5.0)}) as run:
             await run.put(1, 2)
@@ -292,7 +292,7 @@ def test_close_cancels_the_calls_and_waits_for_those_that_swallow_it(opened):
     assert run_virtual(main) == (6.0, [True, False], 2)
 
 
-def test_a_cancelled_close_still_closes_everything_and_then_is_cancelled():
+def test_a_cancelled_close_closes_the_function_and_then_raises_the_cancellation():
     async def main():
         function = ScriptedFunction({1: Hang(clings=5.0)})
         operator = AsyncWaitOperator(function, print, mode=OutputMode.ORDERED, timeout=None)
@@ -314,7 +314,7 @@ def test_a_cancelled_close_still_closes_everything_and_then_is_cancelled():
     assert run_virtual(main) == (True, 1, 0, 6.0, 1)
 
 
-def test_a_close_cancelled_while_the_function_closes_cancels_its_hook():
+def test_a_close_cancelled_while_the_function_closes_cancels_the_close_hook():
     class SlowClose(ScriptedFunction):
         async def close(self):
             await hang()
@@ -332,7 +332,7 @@ def test_a_close_cancelled_while_the_function_closes_cancels_its_hook():
     assert run_virtual(main) == (True, 1.0)
 
 
-def test_an_operator_never_closed_does_not_hang_the_end_of_the_loop():
+def test_an_operator_that_was_never_closed_does_not_block_the_end_of_the_loop():
     async def main():
         operator = AsyncWaitOperator(
             ScriptedFunction({1: Hang()}), print, mode=OutputMode.ORDERED, timeout=None
@@ -345,7 +345,7 @@ def test_an_operator_never_closed_does_not_hang_the_end_of_the_loop():
     run_virtual(main)
 
 
-def test_an_open_that_awaits_something_cancelled_fails():
+def test_an_open_that_awaits_a_cancelled_task_fails():
     class Slip(ScriptedFunction):
         open = cancelled_elsewhere
 
@@ -357,7 +357,7 @@ def test_an_open_that_awaits_something_cancelled_fails():
         run_virtual(main)
 
 
-def test_a_close_that_awaits_something_cancelled_fails_and_hides_no_error():
+def test_a_close_that_awaits_a_cancelled_task_fails_and_hides_no_error():
     class Slip(ScriptedFunction):
         close = cancelled_elsewhere
 

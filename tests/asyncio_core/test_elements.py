@@ -6,7 +6,7 @@ import pytest
 from asyncio_core import AsyncInvokeError, StreamRecord, Watermark
 
 
-def test_elements_compare_by_value_and_never_equal_another_kind():
+def test_elements_compare_by_value_and_never_equal_an_element_of_another_kind():
     assert StreamRecord("a", 1) == StreamRecord("a", 1)
     assert StreamRecord("a", 1) != StreamRecord("a", 2)
     assert StreamRecord("a") != StreamRecord("b")

@@ -22,6 +22,6 @@ def test_each_deliberate_fault_fits_the_source_in_one_place(name):
 
 
 @pytest.mark.process
-def test_the_copy_that_faults_are_planted_in_can_be_tested(tmp_path):
+def test_the_copy_in_which_faults_are_planted_can_be_tested(tmp_path):
     collected = run_tests(fresh_copy(tmp_path), "--collect-only", str(TESTS))
     assert collected.returncode == 0, collected.stdout + collected.stderr

@@ -141,7 +141,7 @@ class Job:
 
 @pytest.mark.parametrize("trace", SCENARIOS, ids=lambda trace: trace["input"]["name"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_operator_does_what_flinks_operator_did(trace, seed):
+def test_the_operator_gives_the_outputs_that_flink_recorded(trace, seed):
     job = Job(trace["input"])
     if trace["failed"] is None:
         run_virtual(job.run, seed=seed)

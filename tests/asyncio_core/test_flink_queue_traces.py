@@ -106,7 +106,7 @@ def plain(element):
 @pytest.mark.parametrize(
     "script", SCRIPTS, ids=lambda script: f"{script['id']}-{script['profile']}-{script['mode']}"
 )
-def test_queue_does_what_flinks_queue_did(script):
+def test_the_queue_gives_the_outputs_that_flink_recorded(script):
     replay = Replay(script)
     for step, operation in enumerate(script["ops"]):
         where = f"step {step}: {operation['op']} {operation['args']}"

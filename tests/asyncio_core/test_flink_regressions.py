@@ -121,14 +121,14 @@ def test_flink_7949_restoring_one_element_more_than_the_queue_holds_does_not_dea
     assert run_virtual(main) == [0, 1, 2, 3, 4]
 
 
-def test_flink_12351_an_element_cannot_be_changed_under_the_operators_hands():
+def test_flink_12351_an_element_cannot_be_changed_while_the_operator_holds_it():
     record = StreamRecord([1], 5)
     for name in ("value", "timestamp"):
         with pytest.raises(AttributeError):
             setattr(record, name, None)
 
 
-def test_flink_13063_a_crash_between_chained_operators_gives_every_record_once(opened):
+def test_flink_13063_a_crash_between_chained_operators_emits_every_record_once(opened):
     async def main():
         async with opened({1: Reply([1]), 2: Reply([2], 1.0), 3: Hang()}) as run:
             await run.put(1, 2, 3)
@@ -172,7 +172,7 @@ def test_flink_13635_an_expired_limit_disturbs_no_other_code(opened):
     assert run_virtual(main) == ([True, True, False], 0)
 
 
-def test_flink_16219_a_chained_operator_takes_what_the_first_one_lets_out():
+def test_flink_16219_a_chained_operator_takes_what_the_first_operator_emits():
     async def main():
         chain = Chain(
             ScriptedFunction({1: Reply([10, 11], 1.0)}), ScriptedFunction({10: Reply([100], 1.0)})
@@ -309,7 +309,7 @@ def test_flink_40456_a_limit_that_meets_a_retry_in_one_instant_loses_no_record(
     assert run_virtual(main, seed=seed) == ([0, 1, 2], [3.0] * 3, [0, 1, 2], 0)
 
 
-def test_item_78_a_retry_under_way_at_the_end_of_input_gets_no_second_call_beside_it(opened):
+def test_item_78_a_retry_in_flight_at_the_end_of_input_gets_no_second_call(opened):
     async def main():
         strategy = fixed_delay(max_retries=9, delay=1.0, on_exception=lambda error: True)
         async with opened({1: [Fail(OSError()), Reply([1], 5.0)]}, retry_strategy=strategy) as run:
@@ -349,7 +349,7 @@ class Unpaired(AsyncFunction):
         return ["timeout"]
 
 
-def test_item_36_the_first_outcome_wins_and_later_ones_are_dropped_in_silence(opened):
+def test_item_36_the_first_outcome_wins_and_later_outcomes_are_dropped_silently(opened):
     async def main():
         async with opened(Unpaired(), timeout=2.0) as run:
             await run.put(9.0, 1.0)

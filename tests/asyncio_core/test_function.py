@@ -58,7 +58,7 @@ class Bare:
 @pytest.mark.parametrize(
     "invoke", [plain, lambda value: [value], functools.partial(plain), print, generator]
 )
-def test_async_invoke_that_is_no_coroutine_function_is_refused(invoke):
+def test_an_async_invoke_that_is_not_a_coroutine_function_is_refused(invoke):
     with pytest.raises(TypeError, match="async_invoke must"):
         operator_for(Bare(async_invoke=invoke))
 
@@ -77,7 +77,7 @@ async def generated_async(*_):
 
 
 @pytest.mark.parametrize("hook", ["open", "close", "timeout", "survives_timeout"])
-def test_a_hook_that_would_not_run_is_refused(hook):
+def test_a_hook_that_is_neither_a_plain_nor_an_async_function_is_refused(hook):
     for wrong in (5, generated_async, *([] if hook == "timeout" else [generated])):
         with pytest.raises(TypeError, match=f"Bare.{hook} must"):
             operator_for(Bare(async_invoke=invoke, **{hook: wrong}))
@@ -122,7 +122,7 @@ def test_an_async_survives_timeout_is_refused():
         functools.partial(CallableObject()),
     ],
 )
-def test_callables_that_return_a_coroutine_serve(opened, callable_):
+def test_a_callable_that_returns_a_coroutine_is_accepted(opened, callable_):
     async def main():
         async with opened(Bare(async_invoke=callable_)) as run:
             await run.put(1)
@@ -219,7 +219,7 @@ def test_other_iterables_are_taken_as_results(opened, returned):
     assert run_virtual(main) == [1, 2]
 
 
-def test_a_forgotten_await_is_named(opened):
+def test_a_result_without_its_await_is_reported_as_a_missing_await(opened):
     class Forgot(AsyncFunction):
         async def async_invoke(self, value):
             return invoke(value)
@@ -277,7 +277,7 @@ def test_wrong_arguments_are_refused_at_construction_by_name(options, name):
 
 
 @pytest.mark.parametrize("strategy", [None, 3, object()])
-def test_what_is_no_retry_strategy_is_refused(strategy):
+def test_an_object_that_is_not_a_retry_strategy_is_refused(strategy):
     with pytest.raises(TypeError, match="retry strategy"):
         operator_for(Bare(async_invoke=invoke), retry_strategy=strategy)
 
@@ -309,7 +309,7 @@ def test_an_output_key_or_predicate_that_would_not_run_is_refused(wrong):
             operator_for(function, retry_strategy=strategy)
 
 
-def test_the_base_class_alone_is_no_function(opened):
+def test_the_base_class_alone_is_refused_as_a_function(opened):
     async def main():
         async with opened(AsyncFunction()) as run:
             await run.operator.process_element(StreamRecord(1))

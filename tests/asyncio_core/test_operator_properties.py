@@ -393,7 +393,7 @@ def test_a_cancel_at_any_await_or_an_error_leaves_nothing_behind(job, seed, inst
         st.tuples(st.sampled_from([0.05, 0.1, 0.3, 1.0]), st.integers(0, 6)), max_size=4
     ),
 )
-def test_a_producer_cancelled_at_any_await_takes_up_where_it_was(job, seed, cancels):
+def test_a_producer_cancelled_at_any_await_resumes_with_the_same_element(job, seed, cancels):
     elements, options, limited, retries = job
 
     async def main():
@@ -482,7 +482,7 @@ class WatchedStarts(Function):
         max_size=4,
     ),
 )
-def test_more_or_fewer_calls_and_places_change_no_outcome_and_no_order(job, seed, sizes):
+def test_a_resize_changes_no_outcome_and_no_order(job, seed, sizes):
     elements, options, limited, retries = job
 
     async def resize(run):
@@ -522,7 +522,7 @@ def test_more_or_fewer_calls_and_places_change_no_outcome_and_no_order(job, seed
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(OutputMode))
 @pytest.mark.parametrize("instant", [0.0, 0.1, 0.6, 1.0, 2.5, 50.0])
-def test_after_close_at_any_moment_no_record_is_referred_to(mode, instant):
+def test_after_a_close_at_any_moment_no_reference_to_a_record_remains(mode, instant):
     references = []
 
     class Forgetful:

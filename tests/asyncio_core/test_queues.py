@@ -125,7 +125,7 @@ OPERATIONS = st.lists(
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key"])
 @examples(150)
 @given(operations=OPERATIONS, capacity=st.integers(1, 12))
-def test_queue_agrees_with_a_list_that_is_searched(mode, operations, capacity):
+def test_a_queue_agrees_with_a_model_that_searches_a_list(mode, operations, capacity):
     queue = dict(zip(["ordered", "unordered", "key"], QUEUES, strict=True))[mode](capacity)
     model = PlainQueue(capacity, mode)
     pairs = []
@@ -169,7 +169,7 @@ def test_queue_agrees_with_a_list_that_is_searched(mode, operations, capacity):
 @examples(100)
 @given(operations=OPERATIONS)
 @pytest.mark.parametrize("make", QUEUES)
-def test_emitting_all_gives_what_emitting_one_by_one_gives(make, operations):
+def test_emitting_all_entries_at_once_equals_emitting_them_one_by_one(make, operations):
     queues = [make(20), make(20)]
     entries = [[], []]
     emitted = [[], []]
@@ -192,7 +192,7 @@ def test_emitting_all_gives_what_emitting_one_by_one_gives(make, operations):
 
 @pytest.mark.parametrize("make", QUEUES)
 @pytest.mark.parametrize("capacity", [0, -1, 1.5, True, None, "7"])
-def test_capacity_below_one_or_no_integer_is_refused(make, capacity):
+def test_a_capacity_below_one_or_not_an_integer_is_refused(make, capacity):
     with pytest.raises(ValueError, match="capacity"):
         make(capacity)
 
@@ -227,7 +227,7 @@ def test_second_completion_replaces_the_results_until_emission(make):
     assert queue.is_empty()
 
 
-def test_key_ordered_holds_a_finished_record_behind_an_open_one_of_its_key_only():
+def test_key_ordered_holds_a_finished_record_only_behind_an_open_record_of_its_key():
     queue = KeyOrderedStreamElementQueue(9, key=lambda value: value[0])
     first, second, other = (queue.try_put(StreamRecord(value)) for value in ("a1", "a2", "b1"))
     second.complete(["a2"])
@@ -245,7 +245,7 @@ def test_key_ordered_forgets_a_key_whose_records_have_left():
     assert not queue._segments[0].tails
 
 
-def test_a_key_that_raises_leaves_the_queue_as_it_was():
+def test_a_key_function_that_raises_leaves_the_queue_unchanged():
     queue = KeyOrderedStreamElementQueue(2, key=lambda value: 1 // value)
     with pytest.raises(ZeroDivisionError):
         queue.try_put(StreamRecord(0))

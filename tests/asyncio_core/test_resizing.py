@@ -12,7 +12,7 @@ def slow(count):
     return {number: Reply([number], after=1.0) for number in range(count)}
 
 
-def test_calls_that_waited_for_the_concurrency_start_at_once_and_no_more_than_there_may_be(opened):
+def test_a_raised_concurrency_starts_waiting_calls_at_once_up_to_the_new_limit(opened):
     async def main():
         async with opened(slow(10), capacity=10, concurrency=2) as run:
             await run.put(*range(10))
@@ -24,7 +24,7 @@ def test_calls_that_waited_for_the_concurrency_start_at_once_and_no_more_than_th
     assert run_virtual(main) == ([1.0] * 2 + [1.5] * 3 + [2.0] * 2 + [2.5] * 3, 5)
 
 
-def test_a_producer_that_waits_for_a_place_goes_on_at_once(opened):
+def test_a_raised_capacity_releases_a_waiting_producer_at_once(opened):
     async def main():
         async with opened(slow(4), capacity=1) as run:
             await run.put(0)
@@ -39,7 +39,7 @@ def test_a_producer_that_waits_for_a_place_goes_on_at_once(opened):
     assert run_virtual(main) == ((0.5, 3), [1.0, 1.5, 1.5])
 
 
-def test_the_end_of_the_input_waits_for_everything_all_the_same(opened):
+def test_the_end_of_the_input_waits_for_every_call_after_a_resize(opened):
     async def main():
         async with opened(slow(3), capacity=3, concurrency=1) as run:
             await run.put(0, 1, 2)
@@ -70,7 +70,7 @@ def test_a_resize_within_the_output_changes_no_order(opened):
     assert run_virtual(main) == [0, 1, Watermark(1), 2, 3, 4, 5, Watermark(2), 6, 7]
 
 
-def test_given_fewer_calls_it_ends_those_under_way_and_starts_none_until_fewer_run(opened):
+def test_a_lowered_concurrency_ends_no_running_call_and_starts_none_above_the_limit(opened):
     async def main():
         async with opened(slow(10), capacity=10, concurrency=5) as run:
             await run.put(*range(10))
@@ -84,7 +84,7 @@ def test_given_fewer_calls_it_ends_those_under_way_and_starts_none_until_fewer_r
     assert run_virtual(main) == (5, 2, 0, 0, [1.0] * 5 + [2.0] * 2 + [3.0] * 2 + [4.0])
 
 
-def test_given_fewer_calls_while_none_runs_it_runs_no_more_than_these(opened):
+def test_a_lowered_concurrency_holds_for_calls_that_start_later(opened):
     async def main():
         async with opened(slow(12), capacity=12, concurrency=6) as run:
             await run.put(*range(6))
@@ -100,7 +100,7 @@ def test_given_fewer_calls_while_none_runs_it_runs_no_more_than_these(opened):
     assert run_virtual(main) == ([3.0, 4.0, 4.5, 4.5, 5.0, 5.5], 6)
 
 
-def test_a_retry_that_is_due_waits_for_the_fewer_calls_too(opened):
+def test_a_lowered_concurrency_holds_back_a_retry_that_is_due(opened):
     script = {
         0: [Fail(OSError(), after=1.0), Reply([0], after=1.0)],
         1: Reply([1], after=4.0),
@@ -121,7 +121,7 @@ def test_a_retry_that_is_due_waits_for_the_fewer_calls_too(opened):
     assert run_virtual(main) == ([1, 0, 2], [4.0, 5.0, 5.5])
 
 
-def test_given_fewer_places_it_takes_nothing_until_fewer_are_taken(opened):
+def test_a_lowered_capacity_takes_no_element_until_the_queue_is_below_it(opened):
     async def main():
         async with opened(slow(6), capacity=4, concurrency=4) as run:
             await run.put(0, 1, 2, 3)
@@ -138,7 +138,7 @@ def test_given_fewer_places_it_takes_nothing_until_fewer_are_taken(opened):
     assert run_virtual(main) == (4, 2.0, [1.0] * 4 + [2.0, 3.0])
 
 
-def test_a_call_that_yielded_its_slot_comes_back_to_fewer_calls(opened):
+def test_a_call_that_yielded_its_slot_waits_for_a_slot_under_a_lowered_concurrency(opened):
     async def main():
         class Yielding:
             async def async_invoke(self, value):
@@ -170,7 +170,7 @@ def test_a_call_that_yielded_its_slot_comes_back_to_fewer_calls(opened):
         ({"capacity": 5, "concurrency": 0}, r"from 1 to capacity \(5\), got 0"),
     ],
 )
-def test_a_wrong_size_changes_nothing(opened, wrong, sentence):
+def test_a_resize_with_a_wrong_size_changes_nothing(opened, wrong, sentence):
     async def main():
         async with opened({}, capacity=4, concurrency=2) as run:
             with pytest.raises(ValueError, match=sentence):

@@ -25,7 +25,7 @@ def test_max_retries_counts_the_calls_after_the_first():
     assert not NO_RETRY.can_retry(1)
 
 
-def test_fixed_delay_is_always_the_same():
+def test_a_fixed_delay_is_the_same_for_every_attempt():
     strategy = fixed_delay(max_retries=2, delay=0.5, on_result=always)
     assert [strategy.delay(attempts) for attempts in (1, 2)] == [0.5, 0.5]
 
@@ -37,7 +37,7 @@ def test_exponential_backoff_grows_from_the_attempt_number_alone_up_to_its_limit
     assert strategy.delay(100_000) == 5.0, "a large power does not overflow"
 
 
-def test_first_delay_is_not_capped():
+def test_the_first_delay_is_not_capped():
     assert exponential_backoff(**{**BACKOFF, "initial_delay": 9.0}).delay(1) == 9.0
 
 

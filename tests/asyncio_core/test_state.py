@@ -137,7 +137,7 @@ def test_several_states_may_be_restored_but_none_after_new_input(opened):
     assert run_virtual(main) == [1, 2, 3]
 
 
-def test_a_state_of_anything_else_is_refused_whole(opened):
+def test_a_state_with_anything_but_elements_is_refused_as_a_whole(opened):
     async def main():
         async with opened({}) as run:
             with pytest.raises(TypeError, match="StreamRecord and Watermark"):

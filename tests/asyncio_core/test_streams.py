@@ -84,7 +84,7 @@ def test_a_source_that_cannot_be_iterated_is_refused_at_the_call():
         ordered_wait(5, ScriptedFunction(), timeout=1.0)
 
 
-def test_nothing_runs_before_the_first_element_is_asked_for():
+def test_no_call_runs_before_the_first_element_is_requested():
     async def main():
         function = ScriptedFunction()
         stream = ordered_wait([StreamRecord(1)], function, timeout=1.0)
@@ -96,7 +96,7 @@ def test_nothing_runs_before_the_first_element_is_asked_for():
 
 
 @pytest.mark.parametrize("source", ["plain", "async"])
-def test_an_error_of_the_source_comes_after_the_results_already_out(source):
+def test_results_already_allowed_out_come_before_an_error_of_the_source(source):
     def plain():
         yield StreamRecord(4)
         yield StreamRecord(1)
@@ -122,7 +122,7 @@ def test_an_error_of_the_source_comes_after_the_results_already_out(source):
 
 
 @pytest.mark.parametrize("pause", [0.0, 100.0])
-def test_an_error_of_the_function_comes_after_the_results_already_out_though_the_source_waits(
+def test_results_already_allowed_out_come_before_an_error_of_the_function(
     pause,
 ):
     async def main():

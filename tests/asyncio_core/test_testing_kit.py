@@ -15,7 +15,7 @@ def now():
     return asyncio.get_running_loop().time()
 
 
-def test_waiting_takes_no_time():
+def test_virtual_time_does_not_wait_in_real_time():
     async def main():
         await asyncio.sleep(30 * 24 * 3600.0)
         return now()
@@ -25,7 +25,7 @@ def test_waiting_takes_no_time():
     assert time.monotonic() - started < 3600
 
 
-def test_a_coroutine_serves_as_well_as_a_coroutine_function():
+def test_run_virtual_accepts_a_coroutine_and_a_coroutine_function():
     async def main():
         return 7
 
@@ -42,7 +42,7 @@ def test_time_starts_at_zero_and_stands_still_while_code_runs():
     assert run_virtual(main) == (0.0, 0.0)
 
 
-def test_time_limits_of_asyncio_work():
+def test_time_limits_of_asyncio_work_in_virtual_time():
     async def main():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
@@ -54,7 +54,7 @@ def test_time_limits_of_asyncio_work():
     assert run_virtual(main) == 10.0
 
 
-def test_a_program_that_waits_for_nothing_is_an_error_that_tells_where():
+def test_a_program_that_waits_for_ever_is_an_error_that_names_the_place():
     async def waits_in_vain():
         await asyncio.Event().wait()
 
@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_order_and_other_seeds_other_orders():
     assert len(set(map(tuple, orders))) > 1
 
 
-def test_a_seed_leaves_the_order_of_different_instants_alone():
+def test_a_seed_does_not_change_the_order_of_different_instants():
     async def main():
         order = []
         loop = asyncio.get_running_loop()
@@ -124,7 +124,7 @@ def test_a_seed_leaves_the_order_of_different_instants_alone():
     assert all(run_virtual(main, seed=seed) for seed in range(10))
 
 
-def test_a_scripted_function_does_what_the_script_says_and_keeps_account():
+def test_a_scripted_function_follows_its_script_and_records_its_calls():
     async def main():
         function = ScriptedFunction({1: [Fail(OSError("x"), 0.5), Reply([10], 1.0)]})
         with pytest.raises(OSError, match="x"):
@@ -146,7 +146,7 @@ def test_a_scripted_function_does_what_the_script_says_and_keeps_account():
     assert peak == 1
 
 
-def test_a_script_may_be_a_function_of_value_and_attempt():
+def test_a_script_may_be_a_function_of_the_value_and_the_attempt():
     async def main():
         function = ScriptedFunction(lambda value, attempt: Reply([value, attempt]))
         return await function.async_invoke(5), await function.async_invoke(5)
@@ -154,7 +154,7 @@ def test_a_script_may_be_a_function_of_value_and_attempt():
     assert run_virtual(main) == ([5, 1], [5, 2])
 
 
-def test_a_hanging_call_may_cling_to_life():
+def test_a_hanging_call_may_swallow_its_cancellation_for_some_time():
     async def main():
         function = ScriptedFunction({1: Hang(), 2: Hang(clings=2.0)})
         calls = [asyncio.create_task(function.async_invoke(value)) for value in (1, 2)]

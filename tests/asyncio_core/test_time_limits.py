@@ -29,7 +29,7 @@ def starts(function, value):
     return [call.started for call in function.calls if call.value == value]
 
 
-def test_an_expired_time_limit_gives_the_functions_own_answer(opened):
+def test_an_expired_time_limit_gives_the_results_of_the_timeout_method(opened):
     async def main():
         async with opened(
             {1: Hang(), 2: Hang()}, timeouts={1: [-1, -2], 2: []}, timeout=1.0
@@ -98,7 +98,7 @@ def test_a_call_that_survives_its_time_limit_runs_on_and_its_result_is_dropped(o
     assert run_virtual(main) == (False, 3.0, 3.0, [-1, 2], 1, 0)
 
 
-def test_the_error_of_a_call_that_survived_is_dropped(opened):
+def test_the_error_of_a_call_that_survived_its_time_limit_is_dropped(opened):
     async def main():
         script = {1: Fail(ValueError("late"), after=3.0), 2: Reply([2])}
         async with opened(
@@ -126,7 +126,7 @@ def test_close_cancels_a_call_that_survived_its_time_limit(opened):
     assert run_virtual(main) == (True, [-1], 1)
 
 
-def test_a_call_that_survived_ends_when_somebody_else_cancels_it_as_the_end_of_the_loop_does(
+def test_a_call_that_survived_its_time_limit_ends_when_the_loop_cancels_it(
     opened,
 ):
     async def main():
@@ -167,7 +167,7 @@ def test_one_limit_covers_all_attempts_and_the_waits_between_them(opened):
     assert run_virtual(main) == ([4.0], [0.0, 1.5, 3.0])
 
 
-def test_the_answer_of_timeout_is_final(opened):
+def test_the_results_of_the_timeout_method_are_final(opened):
     async def main():
         strategy = retry(on_result=lambda results: not results, on_exception=lambda error: True)
         async with opened(
@@ -275,7 +275,7 @@ def test_a_waiting_retry_frees_its_slot_and_comes_before_new_records(opened):
     assert run_virtual(main) == [(1, 0.0), (2, 0.0), (3, 1.0), (1, 2.0), (4, 3.0)]
 
 
-def test_a_retry_may_expire_while_it_stands_in_line(opened):
+def test_a_retry_may_expire_while_it_waits_for_a_slot(opened):
     async def main():
         script = {1: [Fail(OSError()), Reply([1])], 2: Reply([2], 5.0)}
         options = {"timeouts": {1: [-1], 2: [-2]}, "timeout": 3.0, "capacity": 9, "concurrency": 1}
@@ -293,7 +293,7 @@ def test_a_retry_may_expire_while_it_stands_in_line(opened):
     assert run_virtual(main) == ([-1, -2], 1, 0)
 
 
-def test_exhausted_results_are_emitted_and_exhausted_errors_fail(opened):
+def test_after_the_last_retry_a_result_is_emitted_and_an_error_fails_the_operator(opened):
     async def main():
         strategy = retry(
             2, on_result=lambda results: results == [0], on_exception=lambda error: True
@@ -312,7 +312,7 @@ def test_exhausted_results_are_emitted_and_exhausted_errors_fail(opened):
     assert run_virtual(main) == 6
 
 
-def test_what_no_predicate_asks_for_is_final_at_once(opened):
+def test_an_outcome_that_no_predicate_matches_is_final_at_once(opened):
     async def main():
         strategy = retry(on_exception=lambda error: isinstance(error, OSError))
         async with opened({1: Fail(ValueError("boom"))}, retry_strategy=strategy) as run:
@@ -413,7 +413,7 @@ def test_a_closed_gate_starts_no_attempt_and_lets_calls_under_way_finish(opened)
     assert run_virtual(main) == ([0.0, 5.5], [5.5])
 
 
-def test_a_closed_gate_stops_all_clocks(opened):
+def test_a_closed_gate_stops_the_clocks_of_all_records(opened):
     async def main():
         gate = Gate()
         async with opened({1: Hang()}, timeouts={1: [-1]}, timeout=2.0, gate=gate) as run:
@@ -452,7 +452,7 @@ def test_a_gate_closed_before_open_holds_from_the_start(opened):
     assert run_virtual(main) == ([3.0], [5.0])
 
 
-def test_a_longer_closure_is_never_shortened():
+def test_a_second_closure_does_not_shorten_a_longer_first_one():
     async def main():
         gate = Gate()
         gate.close(10.0)
@@ -477,7 +477,7 @@ def test_a_longer_closure_is_never_shortened():
     assert closed == pytest.approx(111.0)
 
 
-def test_open_ends_a_closure_and_its_timer_opens_nothing_later():
+def test_open_ends_a_closure_and_cancels_its_timer():
     async def main():
         gate = Gate()
         gate.close(5.0)
@@ -529,7 +529,7 @@ def test_a_gate_in_use_on_another_loop_is_refused():
         run_virtual(close_for_ever)
 
 
-def test_the_timeout_handler_may_close_the_gate_for_the_others(opened):
+def test_the_timeout_handler_may_close_the_gate_for_other_records(opened):
     class Closing:
         def __init__(self, gate):
             self.gate = gate
@@ -571,7 +571,7 @@ class Hears:
 
 
 @pytest.mark.parametrize("word", ["opened", "closed"])
-def test_the_last_word_of_a_gate_is_true_though_a_listener_closes_or_opens_it(word):
+def test_the_last_event_of_a_gate_is_its_state_though_a_listener_closes_or_opens_it(word):
     async def main():
         gate = Gate()
         turns = {"opened": lambda: gate.close(5.0), "closed": gate.open}
@@ -586,7 +586,7 @@ def test_the_last_word_of_a_gate_is_true_though_a_listener_closes_or_opens_it(wo
     assert run_virtual(main)
 
 
-def test_listeners_hear_a_gate_close_and_open_in_turn_and_nothing_once_unsubscribed():
+def test_listeners_get_closings_and_openings_in_turn_and_none_after_they_unsubscribe():
     async def main():
         gate = Gate()
         last = Hears()

@@ -40,7 +40,7 @@ def test_no_record_crosses_a_watermark(opened, mode):
     assert run_virtual(main) == [*first, Watermark(5), *second, Watermark(6)]
 
 
-def test_key_ordered_lets_other_keys_overtake_and_calls_of_one_key_overlap(opened):
+def test_key_ordered_lets_other_keys_overtake_and_lets_calls_of_a_key_overlap(opened):
     async def main():
         script = {"a1": Reply(["a1"], 3.0), "a2": Reply(["a2"], 1.0), "b1": Reply(["b1"], 2.0)}
         async with opened(script, mode=OutputMode.KEY_ORDERED, key=lambda value: value[0]) as run:
@@ -51,7 +51,7 @@ def test_key_ordered_lets_other_keys_overtake_and_calls_of_one_key_overlap(opene
     assert run_virtual(main) == (["b1", "a1", "a2"], [2.0, 3.0, 3.0], 3)
 
 
-def test_a_watermark_with_nothing_open_before_it_leaves_at_once(opened):
+def test_a_watermark_without_an_open_record_before_it_leaves_at_once(opened):
     async def main():
         async with opened({}) as run:
             await run.put(Watermark(1))
@@ -81,7 +81,7 @@ def test_a_full_queue_holds_up_the_input_until_an_element_has_left(opened):
     assert run_virtual(main) == (1.0, 2)
 
 
-def test_while_records_wait_for_calls_a_full_queue_takes_the_next_once_several_places_are_free(
+def test_while_records_wait_for_calls_a_full_queue_refills_in_steps_of_several_places(
     opened,
 ):
     async def main():
@@ -97,7 +97,7 @@ def test_while_records_wait_for_calls_a_full_queue_takes_the_next_once_several_p
 
 
 @pytest.mark.parametrize("waiting", ["for a retry", "aside"])
-def test_no_call_stands_idle_because_a_producer_waits_for_several_places(opened, waiting):
+def test_a_producer_that_waits_for_several_places_leaves_no_slot_idle(opened, waiting):
     class Function(AsyncFunction):
         async def async_invoke(self, value):
             if value == 0:
@@ -150,7 +150,7 @@ def test_concurrency_bounds_the_calls_below_capacity(opened):
     assert run_virtual(main) == (3, 4.0)
 
 
-def test_ordered_with_room_behind_a_slow_head_keeps_all_slots_busy(opened):
+def test_ordered_mode_with_spare_capacity_keeps_all_slots_busy_behind_a_slow_head(opened):
     async def main():
         script = {0: Reply([0], 10.0)} | slow(*range(1, 11))
         async with opened(script, capacity=20, concurrency=2) as run:
@@ -185,7 +185,7 @@ def test_end_input_waits_for_everything_and_adds_no_watermark(opened):
 @pytest.mark.parametrize(
     "method", ["process_element", "end_input", "restore_state", "snapshot_state"]
 )
-def test_nothing_works_before_open_or_after_close(method):
+def test_every_method_is_refused_before_open_and_after_close(method):
     async def call(operator):
         arguments = {"process_element": [StreamRecord(1)], "restore_state": [[]]}.get(method, [])
         returned = getattr(operator, method)(*arguments)
@@ -236,7 +236,7 @@ def test_a_second_concurrent_producer_is_refused(opened, method):
     run_virtual(main)
 
 
-def test_only_elements_are_processed(opened):
+def test_a_value_that_is_not_an_element_is_refused(opened):
     async def main():
         async with opened({}) as run:
             with pytest.raises(TypeError, match="StreamRecord and Watermark"):
@@ -342,7 +342,7 @@ def test_close_wakes_a_waiting_producer(opened):
     run_virtual(main)
 
 
-def test_the_users_error_is_the_cause_and_names_record_attempt_and_time(opened):
+def test_an_operators_error_names_record_attempt_and_time_and_has_the_users_error_as_cause(opened):
     async def main():
         strategy = fixed_delay(
             max_retries=2, delay=1.0, on_exception=lambda error: isinstance(error, OSError)
@@ -366,7 +366,7 @@ def test_the_users_error_is_the_cause_and_names_record_attempt_and_time(opened):
     assert run_virtual(main) == (StreamRecord(7, 70), 2, 2.0)
 
 
-def test_the_first_error_wins_and_is_raised_everywhere_but_not_again_by_close(opened):
+def test_every_method_raises_the_first_error_and_close_does_not_repeat_it(opened):
     async def main():
         async with opened(
             {1: Fail(ValueError("first"), 1.0), 2: Fail(ValueError("second"), 2.0)}
@@ -380,7 +380,7 @@ def test_the_first_error_wins_and_is_raised_everywhere_but_not_again_by_close(op
     run_virtual(main)
 
 
-def test_an_error_that_nobody_met_is_raised_by_close_once():
+def test_close_raises_an_error_that_no_other_method_raised():
     async def main():
         function = ScriptedFunction({1: Fail(ValueError("boom"))})
         operator = AsyncWaitOperator(function, print, mode=OutputMode.ORDERED, timeout=1.0)
@@ -407,7 +407,7 @@ def test_an_error_wakes_the_waiting_producer(opened, waits_in):
     assert run_virtual(main) == 1.0
 
 
-def test_after_an_error_nothing_leaves_and_nothing_starts(opened):
+def test_after_an_error_no_result_leaves_and_no_call_starts(opened):
     async def main():
         script = {1: Fail(ValueError("boom"), 1.0), 2: Reply([2], 0.5), 3: Reply([3], 2.0)}
         async with opened(script, mode=OutputMode.UNORDERED, concurrency=3) as run:
@@ -464,7 +464,7 @@ def test_an_error_of_close_is_raised_or_noted_on_the_error_before_it():
     assert "cannot close" in failure.value.__notes__[0]
 
 
-def test_statistics_tell_what_is_inside_and_what_was_done(opened):
+def test_statistics_count_the_elements_inside_and_the_calls_made(opened):
     async def main():
         strategy = fixed_delay(max_retries=1, delay=2.0, on_exception=lambda error: True)
         script = {1: [Fail(OSError()), Reply([1])], 2: Hang(), 3: Reply([3], 0.5), 4: Reply([4])}
@@ -497,7 +497,7 @@ def test_statistics_tell_what_is_inside_and_what_was_done(opened):
     assert (end.attempts, end.retries, end.failures, end.timeouts, end.cancelled) == (5, 1, 1, 1, 1)
 
 
-def test_statistics_after_close_tell_emitted_from_dropped(opened):
+def test_statistics_after_close_count_emitted_and_dropped_records_separately(opened):
     async def main():
         async with opened({1: Reply([1]), 2: Hang()}, concurrency=2) as run:
             await run.put(1, 2, 3, Watermark(5))

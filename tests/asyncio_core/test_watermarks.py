@@ -19,7 +19,7 @@ def test_monotonous_timestamps_have_no_bound():
     assert stamps(WatermarkStrategy.for_monotonous_timestamps(), 5, 5, 6) == ["5", 4, "5", "6", 5]
 
 
-def test_every_thins_the_watermarks_out():
+def test_an_every_of_2_emits_a_watermark_after_every_second_record():
     strategy = WatermarkStrategy.for_monotonous_timestamps(every=2)
     assert stamps(strategy, 5, 6, 7, 8, 9) == [
         "5",
@@ -41,7 +41,7 @@ def test_records_without_timestamp_bring_no_watermark():
     ]
 
 
-def test_late_is_at_or_before_the_last_emitted_watermark():
+def test_a_record_at_or_before_the_last_emitted_watermark_is_late():
     generator = WatermarkStrategy.for_bounded_out_of_orderness(1.0).create_watermark_generator()
     assert not generator.is_late(-10)
     assert generator.on_record(5000) == Watermark(3999)
@@ -51,7 +51,7 @@ def test_late_is_at_or_before_the_last_emitted_watermark():
     assert generator.on_record(3000) is None, "a late record moves nothing"
 
 
-def test_a_watermark_not_yet_emitted_makes_nobody_late():
+def test_a_watermark_that_was_not_emitted_makes_no_record_late():
     generator = WatermarkStrategy.for_monotonous_timestamps(every=3).create_watermark_generator()
     generator.on_record(5000)
     assert not generator.is_late(1)

@@ -80,13 +80,13 @@ def run(
     return left, function, run_virtual(main)
 
 
-def test_a_call_that_waits_for_another_keeps_no_record_from_being_called():
+def test_a_call_that_waits_for_another_call_frees_its_slot():
     left, function, _ = run([("a", 1.0), *[("a", 1.0)] * 20, ("b", 1.0)], concurrency=2)
     assert function.began == {"a": 0.0, "b": 0.0}
     assert left == [("worked", "a"), *[("joined", "a")] * 20, ("worked", "b")]
 
 
-def test_those_that_come_back_leave_the_work_to_no_more_calls_than_there_may_be():
+def test_calls_that_come_back_to_work_stay_within_the_concurrency():
     values = [*[("a", 1.0)] * 5, *[(number, 1.0) for number in range(10)]]
     left, function, figures = run(values, concurrency=2)
     assert len(left) == 15
@@ -128,7 +128,7 @@ def test_a_call_that_waits_for_another_is_not_counted_as_running():
     assert run_virtual(main) == (2, 4)
 
 
-def test_the_time_limit_of_one_that_waits_runs_on_and_its_part_is_not_lost():
+def test_the_time_limit_of_a_waiting_call_runs_on_and_its_slot_is_not_lost():
     values = [("a", 5.0), ("a", 1.0), ("b", 0.5), ("c", 0.5), ("d", 0.5)]
     left, function, figures = run(values, concurrency=2, timeout=1.0, every=0.1, survives=True)
     assert left == [("late", "a"), ("late", "a"), ("worked", "b"), ("worked", "c"), ("worked", "d")]
@@ -153,7 +153,7 @@ def test_calls_that_wait_for_each_other_lose_no_record_and_keep_the_concurrency(
     assert figures.running == 0
 
 
-def test_a_slot_taken_for_another_call_is_no_records_until_it_is_given_back():
+def test_a_slot_taken_for_a_second_call_serves_no_record_until_it_is_given_back():
     async def main():
         function, loop = Joining(), asyncio.get_running_loop()
         operator = AsyncWaitOperator(

@@ -196,7 +196,7 @@ def test_the_day_runs_on_a_cluster_whose_master_workers_and_drivers_share_a_secr
     assert "is not reached" not in message
 
 
-def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row_and_hardly_an_answer(
+def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row_and_few_repeated_calls(
     project, day_in_files, services, cluster
 ):
     service, environment = services(scale=4.0)
@@ -256,7 +256,7 @@ def keys_of_tasks(rows, tasks):
     }
 
 
-def test_the_whole_environment_travels_as_an_archive(
+def test_executors_get_the_whole_environment_as_an_archive(
     project, day_in_files, services, new_cluster, tmp_path
 ):
     _, environment = services(scale=0.0)

@@ -180,13 +180,13 @@ def test_the_program_lets_no_task_run_twice_whatever_the_users_settings_say(run)
     assert set(answers.calls.values()) == {1}
 
 
-def test_the_copy_of_a_task_that_is_only_slow_asks_at_most_for_what_is_in_flight(run):
+def test_the_copy_of_a_slow_task_repeats_at_most_the_calls_in_flight(run):
     record, answers, log = run(Path("own_program.py"), the_first_is_faster)
     is_as_undisturbed(record)
     asked_twice(answers, log)
 
 
-def test_the_copy_of_a_task_that_hangs_ends_the_day_and_asks_only_for_what_is_not_stored_yet(run):
+def test_the_copy_of_a_hanging_task_ends_the_day_and_calls_only_for_keys_not_stored(run):
     record, answers, log = run(Path("own_program.py"), the_copy_is_faster)
     is_as_undisturbed(record)
     assert second_attempts()

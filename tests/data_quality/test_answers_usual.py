@@ -164,7 +164,7 @@ def test_a_planted_drift_is_found(drift, usual):
         ("time shift", "seen_at", r"are at most 2026-01-29 \d\d:\d\d.*"),
     ],
 )
-def test_a_drift_of_times_is_described_by_a_time_and_of_numbers_by_a_number(
+def test_a_drift_of_times_is_reported_as_a_time_and_of_numbers_as_a_number(
     drift, name, words, usual
 ):
     draw, day = np.random.default_rng(2), START + dt.timedelta(days=28)

@@ -43,7 +43,7 @@ def test_the_checks_of_each_lookup_follow_the_checks_of_the_row():
     ]
 
 
-def test_what_the_declaration_does_not_ask_for_is_not_there():
+def test_a_check_that_the_declaration_does_not_need_is_left_out():
     untimed = LookupFacts(
         "geo", "function", "geo", (("lat", "DOUBLE"),), timeout=None, max_concurrency=2
     )
@@ -58,19 +58,19 @@ def test_what_the_declaration_does_not_ask_for_is_not_there():
     assert not absent & set(found)
 
 
-def test_a_watched_miss_share_and_the_input_day_warn_and_all_else_stops_the_day():
+def test_the_miss_share_and_the_input_day_only_warn_and_other_checks_stop_the_day():
     severities = {spec.name: spec.severity for spec in checks(declare(miss_change=0.05))}
     warns = {name for name, severity in severities.items() if severity == "warn"}
     assert warns == {"input_day_complete", "weather__miss_share_usual", "plane__miss_share_usual"}
 
 
-def test_answers_over_http_are_held_to_their_connections():
+def test_answers_over_http_are_checked_for_calls_in_doubt():
     found = names(declare())
     assert "weather__one_answer_per_request" in found  # an HTTP lookup
     assert "plane__one_answer_per_request" not in found  # a database
 
 
-def test_where_answers_are_kept_it_is_watched_that_each_one_is():
+def test_a_table_with_a_ledger_has_a_check_that_each_answer_is_stored():
     assert "weather__calls_reconciled" not in names(declare())
     found = {spec.name: spec.severity for spec in checks(declare(ledger="data/ledger"))}
     assert (found["weather__calls_reconciled"], found["plane__calls_reconciled"]) == (
@@ -79,7 +79,7 @@ def test_where_answers_are_kept_it_is_watched_that_each_one_is():
     )
 
 
-def test_the_declaration_sets_a_severity():
+def test_a_declaration_may_set_the_severity_of_a_check():
     changed = declare(lookups=(WEATHER,), severities={"weather__timeouts_tolerated": "warn"})
     assert {spec.name: spec.severity for spec in checks(changed)}[
         "weather__timeouts_tolerated"
@@ -97,7 +97,7 @@ def test_a_severity_for_an_unknown_check_is_refused_with_the_names_of_checks():
         checks(declare(severities={"every_row_twice": "warn"}))
 
 
-def test_the_users_expectations_are_named_by_type_and_column_each_once():
+def test_each_expectation_of_a_user_has_a_name_of_its_type_and_column():
     declared = declare(
         lookups=(PLANE,),
         expectations=(
@@ -138,7 +138,7 @@ def test_the_names_of_expectations_of_many_columns_fit_the_database_of_verdicts(
     assert max(map(len, found)) <= VERDICTS.c.check_name.type.length
 
 
-def test_names_are_what_dagster_allows():
+def test_names_of_checks_are_allowed_by_dagster():
     odd = [
         ExpectationFacts("expect_column_to_exist", {"column": one})
         for one in ["an odd.name", "größe"]
@@ -147,7 +147,7 @@ def test_names_are_what_dagster_allows():
 
 
 @pytest.mark.parametrize(("kind", "held"), [("http", False), ("coroutine", True)])
-def test_a_coroutine_alone_may_answer_without_a_request(kind, held):
+def test_only_a_coroutine_may_answer_without_a_request(kind, held):
     lookup = LookupFacts("geo", kind, "geo", (("lat", "DOUBLE"),), timeout=None, max_concurrency=2)
     declared = declare(lookups=(lookup,), ledger="data/ledger")
     facts = DayFacts(declared, "2013-01-10", "r", (), (), "", (), (), "", "")
@@ -167,7 +167,7 @@ def test_a_coroutine_alone_may_answer_without_a_request(kind, held):
     assert CallsReconciled(declared, lookup).finding([9], day).success is held
 
 
-def test_the_page_about_the_checks_says_of_each_when_it_goes_red():
+def test_the_page_about_checks_says_for_each_check_when_it_is_red():
     page = Path("docs/checks.md").read_text()
     owners = {
         "<lookup>__": OF_A_LOOKUP, "<window>__": OF_A_WINDOW, "<waterfall>__": OF_A_WATERFALL,

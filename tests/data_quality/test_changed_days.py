@@ -122,7 +122,7 @@ def test_a_change_of_any_carried_value_is_found_in_its_row_and_column(spark, tmp
     )
 
 
-def test_an_answer_that_is_not_the_stored_one_of_its_key_is_found(here, service, spark):
+def test_an_answer_that_differs_from_the_stored_answer_of_its_key_is_found(here, service, spark):
     """Answers by call and out of the ledger, whose file is changed in ways that only the ledger can
     tell.
     """

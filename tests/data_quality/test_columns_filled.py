@@ -53,7 +53,7 @@ def project(tmp_path, service):
     return run
 
 
-def test_a_misspelt_path_is_a_warning_at_first_and_never_blanks_what_readers_have(project):
+def test_a_misspelt_path_first_warns_and_never_blanks_a_published_column(project):
     status, printed = project(DAY, column="wnd")
     assert status == 0
     assert "warning     weather__columns_filled: wnd is null in all 30 rows" in printed

@@ -152,18 +152,18 @@ def assert_seen(written, pairs):
     return planted
 
 
-def test_values_exchanged_between_rows_are_seen_and_the_rows_are_named(written):
+def test_values_exchanged_between_rows_are_found_and_the_rows_are_named(written):
     assert assert_seen(written, random.Random(25).sample(PAIRS, 1)) > 15
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("kind", OUTCOMES)
-def test_values_of_every_pair_of_outcomes_and_sources_exchanged_are_seen(written, kind):
+def test_values_exchanged_between_any_two_outcomes_and_sources_are_found(written, kind):
     assert assert_seen(written, [pair for pair in PAIRS if pair[0] == kind]) > 5
 
 
 @pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 50), marks=pytest.mark.proof)])
-def test_days_with_every_outcome_from_every_source_raise_no_alarm(tmp_path, seeds):
+def test_honest_days_with_every_outcome_from_every_source_raise_no_alarm(tmp_path, seeds):
     for seed in seeds:
         day, _ = every_outcome_day(tmp_path / str(seed), copies=1 + seed % 3, seed=seed)
         facts, figures = day.write()
@@ -200,16 +200,18 @@ def assert_types_seen(written, tmp_path, cases):
 EVERY_TYPE = list(itertools.product(COLUMNS, OTHER_TYPES, (True, False)))
 
 
-def test_a_column_of_another_type_is_red_and_no_check_breaks(written, tmp_path):
+def test_a_column_of_another_type_turns_checks_red_and_breaks_none(written, tmp_path):
     assert_types_seen(written, tmp_path, random.Random(8).sample(EVERY_TYPE, 10))
 
 
 @pytest.mark.proof
-def test_every_column_of_every_other_type_in_all_files_or_one_is_red(written, tmp_path):
+def test_each_column_with_any_other_type_in_a_file_or_in_all_files_turns_a_check_red(
+    written, tmp_path
+):
     assert_types_seen(written, tmp_path, EVERY_TYPE)
 
 
-def test_a_text_that_became_a_list_is_red_and_can_be_read(written, tmp_path):
+def test_a_text_column_that_became_a_list_turns_checks_red(written, tmp_path):
     """Parquet's reader takes no dictionary of it."""
     cases = [
         (name, pa.list_(pa.int64()), whole)
@@ -220,7 +222,7 @@ def test_a_text_that_became_a_list_is_red_and_can_be_read(written, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["unordered", "ordered"])
-def test_each_row_at_fault_counts_once_whatever_is_wrong_with_it(written, mode):
+def test_a_row_with_several_faults_counts_once(written, mode):
     day, _, facts, figures = written
     table = pa.concat_tables(day.outputs.values())
     for name in ("_segment", "_output_seq", "_input_seq"):
@@ -232,7 +234,7 @@ def test_each_row_at_fault_counts_once_whatever_is_wrong_with_it(written, mode):
         assert finding.unexpected_count <= finding.element_count, name
 
 
-def test_a_missing_column_is_red(written):
+def test_a_missing_column_turns_checks_red(written):
     day, _, facts, figures = written
     for name in COLUMNS:
         table = pa.concat_tables(day.outputs.values()).drop_columns([name])
@@ -261,7 +263,7 @@ UNSIGNED = {"small_u", "big_u", "counts"}  # Spark reads them as other types
 
 
 @pytest.mark.parametrize("name", sorted(TYPES.keys() - UNSIGNED))
-def test_values_of_every_type_exchanged_between_rows_are_seen(written, tmp_path, name):
+def test_values_of_every_type_exchanged_between_rows_are_found(written, tmp_path, name):
     """As a carried column of the input, and as a column of the answer that the ledger has."""
     day, kinds, facts, figures = written
     arrow, draw = TYPES[name]

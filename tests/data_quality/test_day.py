@@ -39,7 +39,7 @@ def with_values(table, name, values):
     return table.set_column(table.schema.get_field_index(name), name, values)
 
 
-def test_a_missing_column_turns_the_checks_that_need_it_red_and_no_other(spark, tmp_path):
+def test_a_missing_column_turns_only_the_checks_that_read_the_column_red(spark, tmp_path):
     facts, _ = honest_day(tmp_path, "ordered", sizes=(30,)).write()
     found = judge(spark, facts, table=written(facts).drop_columns(["_plane_latency_ms"]))
     red = {name: verdict.sentence for name, verdict in found.items() if verdict.status == "failed"}
@@ -48,7 +48,9 @@ def test_a_missing_column_turns_the_checks_that_need_it_red_and_no_other(spark, 
     assert all(found[name].holds_back for name in needed)
 
 
-def test_a_check_that_breaks_on_the_files_is_red_and_stops_no_other(spark, tmp_path, monkeypatch):
+def test_a_check_that_breaks_on_the_files_is_red_and_the_other_checks_run(
+    spark, tmp_path, monkeypatch
+):
     def broken(*_):
         raise TypeError("no number")
 
@@ -60,7 +62,9 @@ def test_a_check_that_breaks_on_the_files_is_red_and_stops_no_other(spark, tmp_p
     assert found["watermarks_not_crossed"].status == found["every_row_once"].status == "passed"
 
 
-def test_a_check_that_cannot_read_names_the_cause_and_stops_no_other(spark, tmp_path, monkeypatch):
+def test_a_check_that_cannot_read_a_file_names_the_cause_and_the_other_checks_run(
+    spark, tmp_path, monkeypatch
+):
     def broken(*_):
         raise OSError("the disk is gone")
 
@@ -72,7 +76,7 @@ def test_a_check_that_cannot_read_names_the_cause_and_stops_no_other(spark, tmp_
     assert found["watermarks_not_crossed"].status == found["every_row_once"].status == "passed"
 
 
-def test_a_sum_of_outcomes_that_the_files_contradict_is_red(spark, tmp_path):
+def test_outcome_counts_that_differ_from_the_files_are_red(spark, tmp_path):
     facts, figures = honest_day(tmp_path, event_time=False, sizes=(40,), lookups=(PLANE,)).write()
     (plane,) = figures.lookups
     wrong = replace(
@@ -86,7 +90,7 @@ def test_a_sum_of_outcomes_that_the_files_contradict_is_red(spark, tmp_path):
     )
 
 
-def test_too_many_timeouts_and_errors_are_red_with_their_causes(spark, tmp_path):
+def test_a_share_of_timeouts_and_errors_above_the_tolerance_is_red_with_causes(spark, tmp_path):
     day = honest_day(
         tmp_path, event_time=False, sizes=(200,), timeout_tolerance=0.001, error_tolerance=0.001
     )
@@ -106,7 +110,7 @@ def test_too_many_timeouts_and_errors_are_red_with_their_causes(spark, tmp_path)
     assert f"{errors.unexpected_count} times planes: expected DATE, got '…'" in errors.sentence
 
 
-def test_an_answer_of_another_type_than_declared_is_red(spark, tmp_path):
+def test_an_answer_of_an_undeclared_type_is_red(spark, tmp_path):
     facts, _ = honest_day(tmp_path, event_time=False, sizes=(30,), lookups=(PLANE,)).write()
     table = written(facts)
     seats = with_values(table, "seats", table["seats"].cast(pa.string()))
@@ -128,7 +132,7 @@ def test_an_answer_out_of_range_is_reported_with_its_bounds_and_its_value(spark,
     assert ", temp_c 99.5" in sentence
 
 
-def test_the_users_own_expectations_are_judged_with_the_rest(spark, tmp_path):
+def test_expectations_of_the_user_are_judged_with_the_built_in_checks(spark, tmp_path):
     expectations = (
         ExpectationFacts("expect_column_values_to_not_be_null", {"column": "departure"}, "warn"),
         ExpectationFacts(
@@ -164,7 +168,7 @@ def test_the_users_own_expectations_are_judged_with_the_rest(spark, tmp_path):
     }
 
 
-def test_an_expectation_whose_result_is_not_json_is_judged_with_the_rest(spark, tmp_path):
+def test_an_expectation_whose_result_is_not_json_is_judged_as_any_other(spark, tmp_path):
     ranges = {"quantiles": [0.5], "value_ranges": [[0, 1]]}
     expectations = (
         ExpectationFacts(
@@ -180,9 +184,7 @@ def test_an_expectation_whose_result_is_not_json_is_judged_with_the_rest(spark, 
     assert found["every_row_once"].status == "passed"
 
 
-def test_a_day_without_rows_passes_the_expectations_of_values_and_none_of_the_table(
-    spark, tmp_path
-):
+def test_a_day_without_rows_passes_value_expectations_and_fails_table_expectations(spark, tmp_path):
     kinds = ("mean_to_be_between", "unique_value_count_to_be_between", "max_to_be_between")
     least = {"min_value": 1}
     expectations = (
@@ -262,7 +264,7 @@ def test_a_day_is_compared_with_the_published_days_before_it(spark, tmp_path, mo
     assert found["plane__miss_share_usual"].sentence == "not run: no earlier days to compare with"
 
 
-def test_a_day_without_rows_that_had_rows_is_a_warning_also_without_earlier_days(
+def test_an_empty_day_that_had_rows_before_warns_also_without_earlier_days(
     spark, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -279,7 +281,7 @@ def test_a_day_without_rows_that_had_rows_is_a_warning_also_without_earlier_days
     assert rows.sentence == "0 rows; 200 rows as the day is published"
 
 
-def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_reported(spark, tmp_path):
+def test_a_called_answer_that_is_missing_in_the_ledger_is_reported(spark, tmp_path):
     facts, figures = honest_day(
         tmp_path, event_time=False, sizes=(100,), ledger="data/ledger"
     ).write()
@@ -344,7 +346,7 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_reported(spark,
     assert found["weather__errors_tolerated"].sentence.startswith("unknown" if lost else "error")
 
 
-def test_pictures_count_every_row_that_was_called_for(spark, tmp_path):
+def test_charts_count_every_row_that_needed_a_call(spark, tmp_path):
     facts, figures = honest_day(tmp_path, "unordered", sizes=(200, 0, 50)).write()
     picture = check(spark, facts, figures).pictures["weather"]
     called = sum(bool(row["_weather_attempts"]) for row in written(facts).to_pylist())
@@ -353,6 +355,6 @@ def test_pictures_count_every_row_that_was_called_for(spark, tmp_path):
     assert json.loads(json.dumps(picture)) == picture
 
 
-def test_the_thousandth_file_of_a_task_comes_after_its_second():
+def test_the_files_of_a_task_are_ordered_by_their_numbers_beyond_999():
     names = [f"file:/x/part-00001-ab-c{number:03d}.snappy.parquet" for number in (0, 2, 999, 1000)]
     assert sorted([names[3], names[2], names[1], names[0]], key=_in_order_of_writing) == names

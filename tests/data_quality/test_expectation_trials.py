@@ -97,7 +97,7 @@ def test_an_expectation_that_fails_or_depends_on_the_rows_is_not_refused(spark):
 LOST = "raise_error('executor lost') is null"
 
 
-def test_a_spark_that_fails_reads_as_no_wrong_expectation(spark):
+def test_a_failure_of_spark_is_not_reported_as_a_wrong_expectation(spark):
     down = SimpleNamespace(range=lambda *to: spark.range(*to).where(LOST))
     facts = (ExpectationFacts(NOT_NULL, {"column": "down"}),)
     day = DeclaredFacts("towns", "t", "i", "date", "ordered", (), (), expectations=facts)

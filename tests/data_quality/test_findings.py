@@ -20,7 +20,7 @@ def test_a_sentence_names_the_file_of_a_row_and_not_the_numbers_of_its_task():
     assert in_words(row) == "order_id 7, source_file a.parquet, unit km/h, url x.org/"
 
 
-def test_rows_that_all_timed_out_did_make_calls(tmp_path):
+def test_rows_that_all_timed_out_count_as_rows_with_a_call(tmp_path):
     declared = honest_day(tmp_path).declared
     check = TimeLimitHeld(declared, declared.lookups[0])
     timed_out = Times(Faults(0), 3, None, None, 2001.0)

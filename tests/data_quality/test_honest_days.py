@@ -58,9 +58,7 @@ def test_an_honest_day_without_event_time_has_no_watermarks_to_judge(spark, tmp_
     assert "watermarks_not_crossed" not in {verdict.check for verdict in found}
 
 
-def test_a_row_that_was_throttled_and_then_joined_the_call_of_an_equal_row_is_within_its_limit(
-    spark, tmp_path
-):
+def test_a_throttled_row_that_joins_the_call_of_an_equal_row_keeps_its_time_limit(spark, tmp_path):
     """Its answer came by the other row's call: it took longer than its own attempts, which ended
     before.
     """
@@ -85,7 +83,7 @@ def test_a_row_that_was_throttled_and_then_joined_the_call_of_an_equal_row_is_wi
 
 
 @pytest.mark.proof
-def test_the_slowest_row_is_reported_by_both_clocks_where_they_differ(spark, tmp_path):
+def test_the_slowest_row_is_reported_with_both_clocks_where_they_differ(spark, tmp_path):
     """A time limit stands still while the gate is closed; the charts count that time."""
     day = honest_day(tmp_path, event_time=False, lookups=(WEATHER,))
     facts, _ = day.write()
@@ -111,7 +109,7 @@ def test_the_slowest_row_is_reported_by_both_clocks_where_they_differ(spark, tmp
 
 
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.proof), 2])
-def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_size):
+def test_output_of_a_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_size):
     """Eight keys at a time between barriers, none of our operator: within its limits, until it
     takes one more.
 
@@ -212,7 +210,7 @@ def test_a_day_without_input_files_and_output_files_passes(spark, tmp_path):
     assert not_passed(check(spark, facts, figures).verdicts) == NO_HISTORY
 
 
-def test_a_day_whose_files_are_missing_is_lost_and_nothing_else_is_said_to_hold(spark, tmp_path):
+def test_a_day_without_its_files_fails_and_no_other_check_passes(spark, tmp_path):
     day = honest_day(tmp_path, "unordered", sizes=(5,))
     day.outputs.clear()
     facts, figures = day.write()

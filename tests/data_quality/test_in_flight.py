@@ -65,13 +65,13 @@ def held(facts, *calls):
     return Judging([check], day).findings()["weather__concurrency_held"]
 
 
-def test_a_task_may_use_calls_of_another_from_the_moment_that_it_gets_them(facts):
+def test_a_task_may_use_calls_of_another_task_from_the_moment_that_it_gets_them(facts):
     found = held(facts, *OF_THE_SECOND, *of_the_first(10, 20, 60, 60))
     assert found.success
     assert found.sentence == "at most 4 in flight in a task, of 4 allowed; 6 attempts"
 
 
-def test_a_call_before_that_moment_is_one_too_many(facts):
+def test_a_call_before_the_task_gets_its_share_exceeds_the_limit(facts):
     found = held(facts, *OF_THE_SECOND, *of_the_first(10, 20, 59, 60))
     assert not found.success
     assert (
@@ -82,13 +82,13 @@ def test_a_call_before_that_moment_is_one_too_many(facts):
     assert (row["start_us"], row["in_flight"], row["allowed"]) == (AHEAD + 59, 3, 2)
 
 
-def test_a_call_after_the_end_of_its_task_is_one_too_many(facts):
+def test_a_call_after_the_end_of_its_task_exceeds_the_limit(facts):
     found = held(facts, *OF_THE_SECOND, (1, 51, 52), *of_the_first(10, 20, 60, 60))
     assert not found.success
     assert "1 more in flight in task 1 than allowed" in found.sentence
 
 
-def test_shares_that_are_too_many_together_are_found_whatever_was_called(facts):
+def test_shares_whose_sum_exceeds_the_limit_are_found_without_any_call(facts):
     # given before the other had ended
     given = (ShareGiven(0, (4,), AHEAD + 60), ShareGiven(1, (0,), 50))
     found = held(replace(facts, shares_given=given), *OF_THE_SECOND)
@@ -97,7 +97,7 @@ def test_shares_that_are_too_many_together_are_found_whatever_was_called(facts):
 
 
 @pytest.mark.parametrize("clock", [0, 240_000_000, -240_000_000])
-def test_a_lost_attempt_of_a_task_and_the_next_are_judged_by_their_own_shares(facts, clock):
+def test_a_lost_attempt_of_a_task_and_the_next_attempt_are_judged_by_their_shares(facts, clock):
     lost = (ShareGiven(0, (4,), AHEAD + 60, 7), ShareGiven(0, (0,), AHEAD + 60, 7))
     again = (ShareGiven(0, (1,), AHEAD + clock + 5, 8), ShareGiven(0, (3,), AHEAD + clock + 50, 8))
     facts = replace(facts, shares_given=(*facts.shares_given[:1], *lost, *again), attempts=(8, 1))

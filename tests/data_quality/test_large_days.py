@@ -87,7 +87,7 @@ def test_tasks_find_a_planted_fault_as_the_driver_does(tmp_path, monkeypatch, fa
     assert tasks.ran > len(facts.files)
 
 
-def test_ranges_of_places_have_about_as_many_places_as_are_wanted(monkeypatch):
+def test_hash_ranges_have_about_the_wanted_number_of_places(monkeypatch):
     """Of 200,000 places in ten parts that share most of them, by the sketches of the parts."""
     monkeypatch.setattr(answer_groups, "PLACES_AT_ONCE", 10_000)
     rng = np.random.default_rng(1)
@@ -106,7 +106,7 @@ def test_ranges_of_places_have_about_as_many_places_as_are_wanted(monkeypatch):
     assert len(divide_places([replace(part, sketch=part.sketch[:3]) for part in parts[:1]])) == 1
 
 
-def test_parts_with_the_same_keys_are_merged_in_the_memory_of_a_few(monkeypatch):
+def test_parts_with_the_same_keys_are_merged_in_the_memory_of_a_few_parts(monkeypatch):
     count = 5_000
     monkeypatch.setattr(answer_groups, "PLACES_AT_ONCE", count)
     places = np.sort(np.random.default_rng(1).integers(0, 1 << 64, count, np.uint64))

@@ -32,7 +32,7 @@ def model(outcomes, days):
     return abs(now - sum(shares) / len(shares)) <= Fraction(1, 10)
 
 
-def test_every_history_is_judged_as_exact_shares_of_the_rows_that_were_judged(tmp_path):
+def test_the_miss_share_is_compared_with_the_exact_shares_of_earlier_rows(tmp_path):
     draw, seen = random.Random(3), Counter()
     facts = honest_day(tmp_path, sizes=()).facts()
     for _ in range(3_000):

@@ -68,7 +68,7 @@ def assert_seen(found: tuple[Verdict, ...], planted: Planted) -> None:
 
 
 @pytest.mark.parametrize(("fault", "mode", "place"), ONCE)
-def test_a_fault_turns_its_checks_red_names_its_rows_and_nothing_else(
+def test_a_planted_fault_turns_only_its_checks_red_and_its_rows_are_named(
     spark, tmp_path, fault: Fault, mode, place
 ):
     judged_as_planted(spark, tmp_path, fault, mode, place)
@@ -76,7 +76,9 @@ def test_a_fault_turns_its_checks_red_names_its_rows_and_nothing_else(
 
 @pytest.mark.proof
 @pytest.mark.parametrize(("fault", "mode", "place"), SMALL)
-def test_a_fault_is_found_in_every_mode_at_every_place(spark, tmp_path, fault: Fault, mode, place):
+def test_a_planted_fault_is_found_in_every_mode_at_every_place(
+    spark, tmp_path, fault: Fault, mode, place
+):
     judged_as_planted(spark, tmp_path, fault, mode, place)
 
 
@@ -107,7 +109,7 @@ def large_days(tmp_path_factory):
 
 @pytest.mark.proof
 @pytest.mark.parametrize(("fault", "mode", "place"), LARGE)
-def test_a_fault_in_a_million_rows_is_found(spark, large_days, fault: Fault, mode, place):
+def test_a_planted_fault_in_a_million_rows_is_found(spark, large_days, fault: Fault, mode, place):
     day = large_days(mode)
     day.outputs = dict(day.outputs)
     planted = fault.plant(day, place)

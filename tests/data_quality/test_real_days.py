@@ -26,7 +26,7 @@ def of_values(declared):
 
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", range(50))
-def test_days_of_columns_of_every_type_raise_no_alarm_whatever_is_done_with_their_answers(
+def test_days_with_columns_of_every_type_raise_no_alarm_from_call_or_ledger(
     here, service, monkeypatch, seed
 ):
     """A first run, then, where answers are kept: run again, replayed, remapped, refreshed, beside

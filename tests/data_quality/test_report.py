@@ -87,7 +87,7 @@ def test_the_page_of_a_held_back_day_says_why_and_what_readers_see(tmp_path):
     assert "Readers see: nothing of 2013-01-02; the last published day is 2013-01-01." in page
 
 
-def test_the_page_of_a_day_counts_its_dead_letters_held_back_or_not(tmp_path):
+def test_the_page_of_a_published_or_held_back_day_counts_its_dead_letters(tmp_path):
     made = record(dt.date(2013, 1, 1), red=True)
     declared = made.facts.declared
     lookups = tuple(
@@ -125,7 +125,7 @@ def run_again(made: DayRecord, hour: int, **changes) -> DayRecord:
     return replace(made, facts=facts, **changes)
 
 
-def test_readers_see_the_last_published_version_whatever_came_after_it(tmp_path):
+def test_the_page_names_the_last_published_version_after_later_failed_runs(tmp_path):
     day = dt.date(2013, 1, 1)
     first, second = (run_again(record(day), hour, published_version=hour) for hour in (1, 2))
     held = run_again(record(day, red=True), 3)
@@ -182,7 +182,7 @@ def billed(made: DayRecord, calls: int, cost: str) -> DayRecord:
     return replace(made, figures=replace(made.figures, lookups=(first, *others)))
 
 
-def test_the_headline_has_rows_calls_and_cost_of_the_run_and_of_all_runs_of_the_day(tmp_path):
+def test_the_headline_has_rows_calls_and_cost_of_the_run_and_of_the_whole_day(tmp_path):
     made = record(dt.date(2013, 1, 1))
     first, again = (
         run_again(billed(made, calls, cost), hour)
@@ -207,7 +207,7 @@ def test_the_headline_has_rows_calls_and_cost_of_the_run_and_of_all_runs_of_the_
         assert "<p>1 of 3 checks passed; 1 warns, 1 did not run.</p>" in page
 
 
-def test_a_command_in_a_sentence_is_code_and_not_in_backticks(tmp_path):
+def test_a_command_in_a_sentence_is_shown_as_code_without_backticks(tmp_path):
     render("flights_enriched", days(2), tmp_path, [ended_without_files("2013-01-09")])
     for day in ("2013-01-02", "2013-01-09"):
         assert "`" not in (tmp_path / day / "index.html").read_text().partition("<script")[0]
@@ -216,7 +216,7 @@ def test_a_command_in_a_sentence_is_code_and_not_in_backticks(tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 3, 5, 12, 60])
-def test_dates_of_days_are_apart_and_bars_no_wider_than_of_twelve_days(count):
+def test_dates_do_not_overlap_and_bars_are_at_most_as_wide_as_in_twelve_days(count):
     (figures, *_) = chart_all_days(days(count)).values()
     axis, bars = figures["outcomes"]["layout"]["xaxis"], figures["outcomes"]["data"]
     low, high = axis["range"]
@@ -227,7 +227,7 @@ def test_dates_of_days_are_apart_and_bars_no_wider_than_of_twelve_days(count):
     }
 
 
-def test_a_name_that_is_not_utf_8_does_not_keep_the_page_from_being_written(tmp_path):
+def test_the_page_is_written_with_a_name_that_is_not_utf_8(tmp_path):
     made = record(dt.date(2013, 1, 1), red=True)
     verdict = replace(DOUBLED, evidence=({"file": os.fsdecode(b"part-\xff.parquet")},))
     render("flights_enriched", [replace(made, verdicts=(verdict,))], tmp_path)
@@ -241,7 +241,7 @@ def test_a_check_that_did_not_run_is_not_shown_as_passed(tmp_path):
     assert "<li><span>weather__miss_share_usual: 20 % misses" in page
 
 
-def test_values_from_the_data_are_text_and_never_markup(tmp_path):
+def test_values_from_the_data_are_shown_as_text_and_never_as_markup(tmp_path):
     render("flights_enriched", days(1), tmp_path)
     assert "<script>alert(1)" not in (tmp_path / "2013-01-01" / "index.html").read_text()
 
@@ -252,7 +252,7 @@ def test_a_written_day_with_a_red_error_check_reads_as_held_back(tmp_path):
     assert "held back" in (tmp_path / "index.html").read_text()
 
 
-def test_rendering_again_after_a_rerun_replaces_the_day(tmp_path):
+def test_rendering_after_a_rerun_replaces_the_day(tmp_path):
     red = record(dt.date(2013, 1, 1), red=True)
     green = record(dt.date(2013, 1, 1))
     green = replace(
@@ -263,7 +263,7 @@ def test_rendering_again_after_a_rerun_replaces_the_day(tmp_path):
     assert "not published: held back" not in (tmp_path / "2013-01-01" / "index.html").read_text()
 
 
-def test_the_page_of_all_days_says_which_day_is_the_newest_and_when_it_was_checked(tmp_path):
+def test_the_page_of_all_days_names_the_newest_day_and_when_it_was_checked(tmp_path):
     page = render("flights_enriched", days(3), tmp_path).read_text()
     assert "Newest day here: <b>2013-01-03<span></span></b>, checked 2013-01-11 00:21 UTC" in page
 
@@ -309,7 +309,7 @@ def test_a_red_day_that_wrote_no_files_is_on_every_page_with_its_reason_and_next
     assert "2013-01-04/index.html" in (reports / "2013-01-03" / "index.html").read_text()
 
 
-def test_a_published_day_whose_last_run_failed_says_both(tmp_path):
+def test_the_page_of_a_published_day_reports_that_its_last_run_failed(tmp_path):
     (made,) = days(1)[:1]
     made = replace(
         record(dt.date(2013, 1, 1)),
@@ -339,14 +339,14 @@ def test_a_published_day_whose_last_run_failed_says_both(tmp_path):
     assert "not published" not in (tmp_path / "2013-01-01" / "index.html").read_text()
 
 
-def test_days_that_all_wrote_no_files_have_a_page(tmp_path):
+def test_days_of_which_none_wrote_files_have_a_page(tmp_path):
     index = render(
         "flights_enriched", [], tmp_path, [ended_without_files("2013-01-01")]
     ).read_text()
     assert "there is no folder of 2013-01-01." in index
 
 
-def test_a_day_held_back_says_what_to_do_and_leads_back_to_dagster(tmp_path, monkeypatch):
+def test_the_page_of_a_held_back_day_says_what_to_do_and_links_to_dagster(tmp_path, monkeypatch):
     monkeypatch.setenv("TIDEGATE_UI_URL", "https://dagster.example/")
     render("flights_enriched", days(2), tmp_path)
     page = (tmp_path / "2013-01-02" / "index.html").read_text()
@@ -360,13 +360,13 @@ def test_a_day_held_back_says_what_to_do_and_leads_back_to_dagster(tmp_path, mon
     )
 
 
-def test_no_day_yet_gives_a_page_that_says_so(tmp_path):
+def test_a_table_without_a_day_has_a_page_that_says_that_no_day_has_run(tmp_path):
     assert "No day has run yet" in render("flights_enriched", [], tmp_path).read_text()
 
 
 @pytest.mark.ui
 @pytest.mark.parametrize("count", [1, 60])
-def test_offline_the_pages_are_drawn_and_ask_nobody(tmp_path, count):
+def test_pages_are_drawn_offline_without_any_request(tmp_path, count):
     from playwright.sync_api import sync_playwright
 
     index = render("flights_enriched", days(count), tmp_path)
@@ -442,7 +442,7 @@ def test_the_page_of_all_days_shows_how_old_the_newest_day_is(
 
 
 @pytest.mark.ui
-def test_on_a_telephone_the_pages_are_read_without_scrolling_sideways_however_long_a_name(tmp_path):
+def test_pages_with_long_names_need_no_sideways_scrolling_on_a_telephone(tmp_path):
     from playwright.sync_api import sync_playwright
 
     long = "rating_of_the_customer_in_the_european_union_with_fallbacks"

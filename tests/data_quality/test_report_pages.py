@@ -92,9 +92,7 @@ def luminance(page, selector, what):
     return sum(float(part) for part in colour.split("(")[1].rstrip(")").split(",")[:3]) / 765
 
 
-def test_a_headline_stands_before_the_sentences_of_the_checks_which_are_kept_short_there(
-    report, open_page
-):
+def test_a_page_begins_with_a_headline_and_shortens_the_sentences_of_the_checks(report, open_page):
     page = open_page(report[1], TELEPHONE)
     headline, first, *_ = boxes(page, ".verdict .headline, .verdict li")
     assert page.locator(".verdict .headline").inner_text().startswith("Held back: ")
@@ -109,7 +107,7 @@ def test_a_headline_stands_before_the_sentences_of_the_checks_which_are_kept_sho
     )
 
 
-def test_passed_checks_are_folded_and_the_others_are_not(report, open_page):
+def test_only_passed_checks_are_folded(report, open_page):
     page = open_page(report[1])
     assert page.locator("details.passed summary").inner_text() == "2 checks passed"
     assert not page.locator(".badge.passed").first.is_visible()
@@ -121,7 +119,7 @@ def test_passed_checks_are_folded_and_the_others_are_not(report, open_page):
     assert page.locator(".badge.passed").first.is_visible()
 
 
-def test_checks_of_a_status_have_one_order_on_both_pages(report, open_page):
+def test_checks_of_one_status_have_the_same_order_on_both_pages(report, open_page):
     whole = open_page(report[0]).locator(".calendar th.check code").all_inner_texts()
     page = open_page(report[1])
     page.locator("details.passed summary").click()
@@ -137,7 +135,7 @@ def test_checks_of_a_status_have_one_order_on_both_pages(report, open_page):
 @pytest.mark.parametrize("p99", [50.0, 51.0, 60.0, 390.0], ids=str)
 @pytest.mark.parametrize("p50", [11.0, 50.0], ids=str)
 @pytest.mark.parametrize("width", [TELEPHONE, WIDE])
-def test_the_labels_of_the_percentiles_lie_on_no_bar_and_not_on_each_other(
+def test_the_labels_of_percentiles_overlap_neither_bars_nor_each_other(
     tmp_path, open_page, p50, p99, width
 ):
     made = record(dt.date(2013, 1, 1))
@@ -165,7 +163,7 @@ def test_the_labels_of_the_percentiles_lie_on_no_bar_and_not_on_each_other(
 
 @pytest.mark.parametrize("count", [1, 7, 60])
 @pytest.mark.parametrize("width", [TELEPHONE, WIDE])
-def test_the_dates_under_a_chart_are_level_and_none_lies_on_another(
+def test_the_dates_under_a_chart_are_horizontal_and_do_not_overlap(
     tmp_path, open_page, count, width
 ):
     page = open_page(render("flights_enriched", days(count), tmp_path), width)
@@ -183,7 +181,7 @@ def test_the_dates_under_a_chart_are_level_and_none_lies_on_another(
         )
 
 
-def test_a_single_day_or_moment_is_no_giant_bar(tmp_path, open_page):
+def test_the_bar_of_a_single_day_or_moment_is_narrow(tmp_path, open_page):
     moment = PICTURE | {"slots": PICTURE["slots"][:1]}
     made = replace(record(dt.date(2013, 1, 1)), pictures={"weather": moment})
     index = render("flights_enriched", [made], tmp_path)
@@ -197,7 +195,7 @@ def test_a_single_day_or_moment_is_no_giant_bar(tmp_path, open_page):
         assert max(widths) < 100
 
 
-def test_a_table_that_is_wider_than_the_page_says_so_and_others_do_not(report, open_page):
+def test_only_a_table_wider_than_the_page_says_that_it_scrolls(report, open_page):
     hint = ".more:visible"
     assert open_page(report[1], TELEPHONE).locator(hint).count() > 0
     assert open_page(report[1], WIDE).locator(hint).count() == 0
@@ -216,9 +214,7 @@ def test_a_cell_is_large_enough_for_a_finger(report, open_page):
     assert min(min(box["width"], box["height"]) for box in cells) >= 24
 
 
-def test_in_the_dark_page_cards_and_charts_are_dark_and_what_stands_on_them_is_not(
-    report, open_page
-):
+def test_in_dark_mode_cards_and_charts_are_dark_and_their_texts_are_light(report, open_page):
     for scheme, is_dark in ((LIGHT, False), (DARK, True)):
         for file in report:
             page = open_page(file, scheme=scheme)
@@ -245,7 +241,7 @@ def test_charts_follow_when_the_browser_turns_dark(report, open_page):
     )
 
 
-def test_every_colour_of_a_chart_is_one_of_the_page(report, open_page):
+def test_a_chart_uses_only_colours_of_the_page(report, open_page):
     page = open_page(report[0])
     for outcome in (*charts.OUTCOMES, "none"):
         name = charts.colour(outcome).removeprefix("var(").removesuffix(")")

@@ -11,7 +11,7 @@ ANSWER = 42
 """
 
 
-def test_a_module_is_imported_when_something_of_it_is_first_asked_for(tmp_path, monkeypatch):
+def test_a_lazy_module_is_imported_at_the_first_use_of_an_attribute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "slow_one.py").write_text(MODULE)
@@ -31,7 +31,7 @@ def test_a_module_is_imported_when_something_of_it_is_first_asked_for(tmp_path, 
             sys.modules.pop(name, None)
 
 
-def test_a_module_that_is_imported_already_stays():
+def test_a_lazy_import_keeps_a_module_that_is_already_imported():
     there = importlib.import_module("json")
     import_when_used("json")
     assert sys.modules["json"] is there

@@ -26,7 +26,7 @@ def sentence(tmp_path, parts, cost="0"):
     ("cost", "price"),
     [("0.0001", "0.00005 USD"), ("25000", "12,500 USD"), ("0.02", "0.01 USD"), ("1", "0.5 USD")],
 )
-def test_a_price_per_key_has_no_exponent(tmp_path, cost, price):
+def test_a_price_per_key_is_printed_without_an_exponent(tmp_path, cost, price):
     part = Chosen(2, Faults(0), {"a": VendorRows(2, 2, 0, 0, 2)})
     assert sentence(tmp_path, [part], cost).endswith(f", {price} per key found")
 

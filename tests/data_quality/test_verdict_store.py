@@ -35,7 +35,7 @@ def rows(url: str) -> list[dict]:
     return found
 
 
-def test_each_verdict_is_a_row_with_run_versions_and_fingerprint(tmp_path):
+def test_a_stored_verdict_is_a_row_with_run_versions_and_fingerprint(tmp_path):
     url = f"sqlite:///{tmp_path}/deep/quality.db"
     assert save(record(tmp_path, RED, GREEN), url) == 2
     red, _ = rows(url)
@@ -61,7 +61,7 @@ def test_saving_a_run_again_replaces_its_rows(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.process)]
 )
-def test_the_first_runs_of_a_machine_may_be_at_once(tmp_path, request, database):
+def test_first_runs_at_the_same_time_create_the_verdict_tables_once(tmp_path, request, database):
     url, refused = f"sqlite:///{tmp_path}/quality.db", []
     if database == "postgresql":
         url = new_database(request.getfixturevalue("postgres"))

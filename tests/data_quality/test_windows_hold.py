@@ -83,14 +83,14 @@ def write_windows(folder, windows, panes, counts, listed, *, key, key_type=None)
 
 
 @pytest.mark.parametrize("panes", ["last", "all"])
-def test_windows_that_the_rows_make_are_green_with_the_sum_of_the_rows(tmp_path, panes):
+def test_windows_computed_from_the_rows_are_green(tmp_path, panes):
     found = finding(tmp_path, FIRINGS if panes == "all" else HONEST, panes=panes)
     assert found.success
     assert found.sentence.startswith("7 rows in: 5 in 5 ")
     assert found.sentence.endswith(", 1 dropped, 1 without event time")
 
 
-def test_a_day_without_any_event_time_has_no_windows_and_is_green(tmp_path):
+def test_a_day_without_an_event_time_has_no_windows_and_is_green(tmp_path):
     rows = [(key, None) for key, _ in ROWS]
     found = finding(tmp_path, [], counts=(0, 0, 7), listed=range(7), rows=rows)
     assert (found.success, found.sentence) == (
@@ -105,7 +105,7 @@ def test_a_key_of_windows_may_have_any_name(tmp_path, key):
     assert (wrong[key], wrong["it_is"]) == ("pv", "not written")
 
 
-def test_a_negative_zero_is_the_same_key_as_zero(tmp_path):
+def test_a_window_key_of_negative_zero_equals_zero(tmp_path):
     rows, windows = [(0.0, 0), (-0.0, 1), (1.0, 2)], [(-0.0, 0, 5, 2), (1.0, 0, 5, 1)]
     found = finding(
         tmp_path, windows, counts=(3, 0, 0), listed=(), rows=rows, key_type=pa.float64()
@@ -113,7 +113,7 @@ def test_a_negative_zero_is_the_same_key_as_zero(tmp_path):
     assert found.success, found.sentence
 
 
-def test_a_struct_may_be_the_key(tmp_path):
+def test_a_window_key_may_be_a_struct(tmp_path):
     kind = pa.struct([("at", pa.float64()), ("name", pa.string())])
     zero, negative, one = ({"at": at, "name": "a"} for at in (0.0, -0.0, 1.0))
     rows, windows = [(zero, 0), (negative, 1), (one, 2), (None, 3)], [
@@ -125,7 +125,7 @@ def test_a_struct_may_be_the_key(tmp_path):
     assert (wrong["action"], wrong["it_is"]) == (zero, "not written")
 
 
-def test_a_window_outside_of_all_years_is_evidence():
+def test_a_window_outside_the_calendar_is_shown_as_evidence():
     assert windows_hold._moment(10**15) == f"{10**15} ms"
 
 
@@ -179,6 +179,6 @@ def test_a_firing_that_claims_to_be_on_time_is_red(tmp_path):
         ((5, 1, 1), (3, 4), "2 rows listed as in no window, which are not the 2 that are"),
     ],
 )
-def test_rows_that_do_not_add_up_are_red(tmp_path, counts, listed, message):
+def test_a_window_table_whose_rows_do_not_add_up_is_red(tmp_path, counts, listed, message):
     found = finding(tmp_path, HONEST, counts=counts, listed=listed)
     assert (found.success, found.sentence) == (False, message)

@@ -56,7 +56,7 @@ def late(times):
 
 # -- the year
 # --------------------------------------------------------------------------------------------------
-def test_the_source_is_complete(year):
+def test_the_source_data_has_every_row_of_each_table(year):
     assert (year.num_rows, len(pc.unique(year["date"]))) == (336_776, 365)
     assert [data.read(name).num_rows for name in ("planes", "weather", "airports")] == [
         3_322,
@@ -92,7 +92,7 @@ def test_the_folder_of_a_flight_is_its_local_scheduled_date_also_when_it_leaves_
     assert len(after_midnight) == 1_236
 
 
-def test_within_a_date_the_rows_stand_in_the_order_of_actual_departure_a_cancelled_flight_at_its_scheduled_time(
+def test_the_rows_of_a_date_are_in_the_order_of_actual_or_else_scheduled_departure(
     rows,
 ):
     left = [(r["date"], r["actual_departure"] or r["scheduled_departure"]) for r in rows]
@@ -164,7 +164,7 @@ def files(tmp_path):
     return sorted(path for path in tmp_path.rglob("*") if path.is_file())
 
 
-def test_preparing_again_mends_what_is_damaged_and_touches_nothing_else(tmp_path, files):
+def test_preparing_again_mends_damaged_files_and_touches_no_other_file(tmp_path, files):
     good = [path.read_bytes() for path in files]
     identities = [path.stat().st_ino for path in files]
     assert [path.name for path in files] == ["planes.db", "weather.parquet", "part-00000.parquet"]
@@ -190,7 +190,7 @@ def test_preparing_again_mends_a_file_that_is_whole_but_wrong(tmp_path, files):
     assert pq.ParquetFile(day).read().equals(right)
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path):
+def test_a_failed_write_leaves_the_old_file_and_no_draft(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
     with (

@@ -17,23 +17,23 @@ def test_the_latencies_have_a_mean_of_50_ms_and_a_99th_percentile_of_200_ms():
     assert math.exp(LOG_LATENCY.inv_cdf(0.99)) == pytest.approx(0.200)
 
 
-def test_of_the_two_lognormals_that_fit_the_narrower_is_taken():
+def test_the_narrower_of_the_two_fitting_lognormals_is_used():
     assert LOG_LATENCY.stdev == pytest.approx(0.70175, abs=1e-5)
     assert lognormal(1.0, 1.0).stdev < lognormal(1.0, 2.0).stdev < lognormal(1.0, 4.0).stdev
 
 
-def test_drawn_over_many_keys_the_latencies_follow_that_distribution():
+def test_latencies_over_many_keys_follow_the_declared_distribution():
     drawn = sorted(latency(0, key) for key in KEYS)
     assert sum(drawn) / len(drawn) == pytest.approx(0.050, rel=0.03)
     assert drawn[int(0.99 * len(drawn))] == pytest.approx(0.200, rel=0.05)
 
 
-def test_a_key_has_one_latency_per_seed():
+def test_a_key_has_the_same_latency_for_each_use_of_a_seed():
     assert latency(7, "EWR/a") == latency(7, "EWR/a")
     assert len({latency(seed, key) for seed in (7, 8) for key in ("EWR/a", "EWR/b")}) == 4
 
 
-def test_faults_come_with_their_shares_about_one_percent_in_all():
+def test_faults_have_their_declared_shares_which_are_one_percent_together():
     faults = Faults()
     drawn = Counter(faults.draw(0, key, attempt) for key in KEYS for attempt in (1, 2))
     assert sum(drawn[fault] for fault in FAULTS) == pytest.approx(1_000, rel=0.1)
@@ -41,7 +41,7 @@ def test_faults_come_with_their_shares_about_one_percent_in_all():
         assert drawn[fault] == pytest.approx(100_000 * getattr(faults, fault), rel=0.25)
 
 
-def test_an_attempt_always_fares_the_same_and_the_next_one_is_drawn_anew():
+def test_an_attempt_always_has_the_same_fault_and_the_next_attempt_a_new_draw():
     faults = Faults(throttle=0.25, error=0.25, drop=0, hang=0)
     first = [faults.draw(0, key, 1) for key in KEYS]
     assert first == [faults.draw(0, key, 1) for key in KEYS]

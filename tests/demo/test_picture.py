@@ -12,7 +12,7 @@ def tally(keys, again):
     return Tally.of(Call(0.0, 1.0, "JFK", str(key), 1, "ok", 1) for key in calls)
 
 
-def test_bars_are_as_long_as_the_requests_and_named_by_their_number():
+def test_bars_are_as_long_as_the_number_of_requests_and_labelled_with_the_number():
     tidegate, by_hand = tally(1_500, 20), tally(1_500, 700)
     root = ET.fromstring(draw(tidegate, by_hand))
     bars = [one for one in root if one.get("class") in ("once", "again")]

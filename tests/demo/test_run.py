@@ -21,7 +21,7 @@ def published(folder) -> int:
     return DeltaTable(str(folder / "data/published/flights_enriched")).version()
 
 
-def test_the_demo_crashes_a_day_asks_little_twice_reruns_for_nothing_and_tells_of_a_service_that_died(
+def test_the_demo_repeats_few_calls_after_a_crash_reruns_without_a_call_and_reports_a_dead_service(
     tmp_path,
 ):
     days = ("--days", "2013-01-10,2013-01-12")

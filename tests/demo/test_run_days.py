@@ -46,7 +46,7 @@ def test_a_run_is_listed_under_its_job_from_its_first_event_on(fails):
         ([NIGHTLY, DAY, "--outcomes=none/days"], "No such file or directory: 'none/days'"),
     ],
 )
-def test_what_cannot_be_run_is_refused_before_the_first_day(
+def test_a_day_that_cannot_be_run_is_refused_before_the_first_day_starts(
     tmp_path, monkeypatch, capsys, arguments, words
 ):
     monkeypatch.chdir(tmp_path)

@@ -34,7 +34,7 @@ def record(*lookups, state="published", statuses=("passed", "passed", "not_run")
     )
 
 
-def test_each_lookup_has_a_line_with_every_outcome_and_what_is_of_the_day_stands_once():
+def test_each_lookup_has_a_line_with_every_outcome_and_figures_of_the_day_occur_once():
     text = day_table(
         [record(figures("weather", ok=900, miss=90, error=10), figures("plane", ok=1_000))]
     )
@@ -61,7 +61,7 @@ def test_a_rare_outcome_gets_a_column_when_it_occurs():
     assert "unknown" in day_table([record(figures("weather", ok=999, unknown=1))])
 
 
-def test_a_day_held_back_says_so_where_the_version_would_stand():
+def test_a_held_back_day_has_the_words_held_back_in_place_of_its_version():
     text = day_table(
         [record(figures("weather", ok=1_000), state="held back", statuses=("passed", "failed"))]
     )
@@ -72,7 +72,7 @@ def call(hour, attempt=1):
     return Call(0.0, 1.0, "EWR", hour, attempt, "ok", 1)
 
 
-def test_two_counts_agree_only_when_they_agree_key_by_key():
+def test_two_counts_of_calls_agree_only_if_they_agree_key_by_key():
     calls = [call("05"), call("05", 2), call("06")]
     assert requests_at_service(calls) == "3 requests for 2 distinct keys"
     assert agreement(calls, Counter({"EWR/05": 2, "EWR/06": 1})) == (

@@ -83,7 +83,7 @@ async def until(condition):
 
 # -- answers
 # --------------------------------------------------------------------------------------------------
-def test_it_answers_with_the_real_weather_of_that_hour(calm):
+def test_the_weather_service_answers_with_the_recorded_weather_of_the_hour(calm):
     [(status, _, body)] = ask(calm, ["EWR/2013-01-01T06:45:00Z"])
     assert status == 200
     assert body == {
@@ -99,12 +99,12 @@ def test_it_answers_with_the_real_weather_of_that_hour(calm):
     }
 
 
-def test_an_hour_may_be_percent_encoded(calm):
+def test_the_hour_in_a_request_may_be_percent_encoded(calm):
     [(status, _, body)] = ask(calm, ["EWR/2013-01-01T06%3A00%3A00Z"])
     assert (status, body["hour"]) == (200, "2013-01-01T06:00:00Z")
 
 
-def test_it_has_every_hour_of_the_table(calm):
+def test_the_weather_service_has_every_hour_of_the_table(calm):
     keys = [
         f"{row['origin']}/{row['hour']:%Y-%m-%dT%H:%M:%SZ}" for row in data.weather().to_pylist()
     ][::10]
@@ -112,7 +112,7 @@ def test_it_has_every_hour_of_the_table(calm):
 
 
 @pytest.mark.parametrize("key", ["EWR/2014-07-01T06:00:00Z", "XXX/2013-01-01T06:00:00Z"])
-def test_an_hour_or_airport_that_it_does_not_have_is_a_404(calm, key):
+def test_an_unknown_hour_or_airport_is_a_404(calm, key):
     [(status, _, body)] = ask(calm, [key])
     assert (status, body) == (404, {"error": f"no weather for {key}"})
 
@@ -121,7 +121,7 @@ def test_an_hour_or_airport_that_it_does_not_have_is_a_404(calm, key):
     "moment",
     ["2013-01-01", "2013-01-01T06:61:00Z", "2013-01-01T06:00:00", "2013-01-01T06:00:00+00:00"],
 )
-def test_what_is_not_a_moment_is_refused_and_not_taken_for_a_miss(calm, moment):
+def test_a_malformed_hour_is_a_400_and_not_a_miss(calm, moment):
     [(status, _, body)] = ask(calm, [f"EWR/{moment}"])
     assert (status, body) == (
         400,
@@ -139,7 +139,7 @@ def test_an_answer_takes_at_least_the_latency_of_its_key(service):
 
 # -- faults
 # --------------------------------------------------------------------------------------------------
-def test_a_throttled_call_says_when_to_come_again(service):
+def test_a_throttled_answer_says_when_to_call_again(service):
     [(status, headers, _)] = ask(service(scale=0, faults="throttle=1"), [f"EWR/{HOURS[0]}"])
     assert (status, headers["Retry-After"]) == (429, "1")
 
@@ -149,7 +149,7 @@ def test_an_error_is_a_500(service):
     assert status == 500
 
 
-def test_a_dropped_connection_gives_no_answer(service):
+def test_a_call_with_the_fault_drop_gets_no_answer(service):
     faulty = service(scale=0, faults="drop=1")
     [(nothing, *_)] = ask(faulty, [f"EWR/{HOURS[0]}"])
     assert nothing == "ServerDisconnectedError"
@@ -166,7 +166,7 @@ def test_a_hanging_call_lasts_until_the_client_goes(service):
     assert call.t_end - call.t_start > 0.2
 
 
-def test_faults_fall_where_the_seed_says_and_every_key_is_answered_in_the_end(service):
+def test_faults_follow_the_seed_and_each_key_is_finally_answered(service):
     shares = "throttle=0.1,error=0.1,drop=0.1"
     faulty = service(scale=0, faults=shares, seed=5)
     unanswered = keys = [f"{origin}/{hour}" for origin in ("EWR", "JFK", "LGA") for hour in HOURS]
@@ -190,7 +190,7 @@ def test_faults_fall_where_the_seed_says_and_every_key_is_answered_in_the_end(se
 
 # -- the log
 # --------------------------------------------------------------------------------------------------
-def test_the_log_counts_every_call_by_key_and_those_that_repeat_an_answered_one(service):
+def test_the_log_counts_calls_by_key_and_repeated_calls_of_answered_keys(service):
     calm = service(scale=0)
     ask(calm, [f"EWR/{HOURS[0]}"] * 3 + [f"EWR/{HOURS[1]}"])
     assert Counter(call.key for call in calm.calls()) == {
@@ -220,7 +220,7 @@ def test_an_answer_is_in_the_log_before_the_client_has_it(service):
         assert len(calm.calls()) == n
 
 
-def test_hundreds_of_calls_in_flight_are_counted_and_a_client_that_leaves_ends_them(service):
+def test_hundreds_of_calls_in_flight_are_counted_and_end_when_the_client_leaves(service):
     slow = service(scale=1_000)
 
     async def ask_and_leave():
@@ -248,7 +248,7 @@ def test_hundreds_of_calls_in_flight_are_counted_and_a_client_that_leaves_ends_t
 
 # -- life
 # --------------------------------------------------------------------------------------------------
-def test_stopped_it_cuts_off_what_hangs_logs_it_and_comes_back_on_the_same_port(service):
+def test_a_stopped_service_cuts_and_logs_hanging_calls_and_restarts_on_its_port(service):
     faulty = service(port=free_port(), scale=0, faults="hang=1")
     url = faulty.url
 
@@ -269,7 +269,7 @@ def test_stopped_it_cuts_off_what_hangs_logs_it_and_comes_back_on_the_same_port(
     assert (faulty.url, stats(faulty)["calls"]) == (url, 0)
 
 
-def test_killed_it_comes_back_on_the_same_port_with_the_log_of_all_its_lives(service):
+def test_a_killed_service_restarts_on_its_port_with_the_log_of_all_its_starts(service):
     calm = service(port=free_port(), scale=0)
     ask(calm, [f"EWR/{HOURS[0]}"])
     assert calm.kill() == -9
@@ -279,7 +279,7 @@ def test_killed_it_comes_back_on_the_same_port_with_the_log_of_all_its_lives(ser
     assert [(call.moment, call.attempt) for call in calm.calls()] == [(HOURS[0], 1), (HOURS[1], 1)]
 
 
-def test_it_ends_when_the_process_that_started_it_is_killed(root, tmp_path):
+def test_the_service_ends_when_the_process_that_started_the_service_is_killed(root, tmp_path):
     starter = (
         "import os, pathlib; from demo.weather_service import running\n"
         f"with running(pathlib.Path({str(root / 'demo')!r}), "
@@ -308,7 +308,7 @@ def run(*arguments):
     )
 
 
-def test_it_does_not_start_on_a_port_that_is_taken_and_says_so(root, tmp_path, calm):
+def test_the_service_refuses_to_start_on_a_port_in_use(root, tmp_path, calm):
     port = calm.url.rpartition(":")[2]
     ended = run("--data", root / "demo", "--log", tmp_path / "log", "--port", port)
     assert (ended.returncode, ended.stdout) == (2, "")
@@ -317,7 +317,7 @@ def test_it_does_not_start_on_a_port_that_is_taken_and_says_so(root, tmp_path, c
     )
 
 
-def test_it_does_not_start_without_data_and_says_what_makes_them(tmp_path):
+def test_the_service_refuses_to_start_without_data_and_names_the_command(tmp_path):
     ended = run("--data", tmp_path, "--log", tmp_path / "log")
     assert ended.returncode == 2
     assert ended.stderr == (
@@ -325,7 +325,7 @@ def test_it_does_not_start_without_data_and_says_what_makes_them(tmp_path):
     )
 
 
-def test_it_says_its_address_in_one_line(root, tmp_path):
+def test_the_service_prints_its_address_in_one_line(root, tmp_path):
     command = [
         sys.executable,
         "-m",

@@ -109,7 +109,7 @@ def test_a_slow_store_repeats_no_call(make_lab):
     assert len(lab.calls()) == rows
 
 
-def test_a_driver_that_is_cut_off_and_back_publishes_the_day(make_lab):
+def test_a_driver_that_is_cut_off_for_a_while_publishes_the_day(make_lab):
     latency, rows = 0.3, 6000
     lab = make_lab(latency=latency)
     lab.make_orders([rows // 2, rows - rows // 2], rows)

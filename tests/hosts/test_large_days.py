@@ -103,7 +103,7 @@ def test_the_drivers_memory_is_bounded_and_does_not_grow_with_the_rows(make_lab)
     assert_bounded(*peaks)
 
 
-def test_the_drivers_memory_is_bounded_where_the_hosts_share_a_store_alone(make_lab):
+def test_the_drivers_memory_is_bounded_where_hosts_share_only_a_store(make_lab):
     lab, peaks = make_lab(latency=0.01), []
     for rows, day in zip(ROWS_ON_STORE, DAYS, strict=True):
         lab.make_orders([ROWS_PER_FILE] * (rows // ROWS_PER_FILE), KEYS, day)

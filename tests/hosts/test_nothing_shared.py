@@ -98,7 +98,7 @@ def check_disks(lab):
     assert left == {"driver": [], "w1": [], "w2": []}
 
 
-def test_days_are_published_from_the_store_alone_and_paid_once(lab):
+def test_days_of_hosts_that_share_only_a_store_are_published_and_paid_once(lab):
     for name, table in (("orders", "published"), ("by_spark", "by_spark"), ("of_text", "of_text")):
         status, printed, calls = run(lab, name)
         assert status == 0, printed
@@ -110,14 +110,14 @@ def test_days_are_published_from_the_store_alone_and_paid_once(lab):
     check_published(lab, "published")
 
 
-def test_a_red_day_is_held_back_on_the_store_with_its_rows(lab):
+def test_a_red_day_of_hosts_that_share_only_a_store_is_held_back_with_its_rows(lab):
     status, printed, calls = run(lab, "red")
     assert (status != 0, len(calls)) == (True, KEYS), printed
     assert "held back" in printed
     check_disks(lab)
 
 
-def test_windows_are_made_from_the_store_alone(lab):
+def test_windows_are_made_by_hosts_that_share_only_a_store(lab):
     status, printed, calls = run(lab, "windowed")
     assert (status, len(calls)) == (0, KEYS), printed
     check_published(lab, "windowed")
@@ -129,7 +129,7 @@ def test_windows_are_made_from_the_store_alone(lab):
     check_disks(lab)
 
 
-def test_changed_rows_are_enriched_from_the_store_alone(lab):
+def test_changed_rows_are_enriched_by_hosts_that_share_only_a_store(lab):
     for change, changed in (("", sum(SIZES)), (CHANGE, 2), ("", 0)):
         if change:
             read(lab, change)
@@ -160,7 +160,7 @@ def read(lab, program):
 
 
 @pytest.mark.parametrize(("name", "place"), [("in_folder", "/tmp/lake/orders")])
-def test_what_needs_a_shared_disk_is_refused_before_the_first_call(lab, name, place):
+def test_a_declaration_that_needs_a_shared_disk_is_refused_before_the_first_call(lab, name, place):
     status, printed, calls = run(lab, name)
     assert (status != 0, calls) == (True, []), printed
     assert "does not see" in printed

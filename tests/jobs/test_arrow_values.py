@@ -156,7 +156,7 @@ def test_a_value_that_does_not_fit_is_an_error_at_any_depth():
         conform(pa.array([[{"a": 300}]]), pa.list_(pa.struct([("A", pa.int8())])))
 
 
-def test_a_text_of_a_dictionary_that_is_not_utf8_is_unread():
+def test_a_dictionary_text_that_is_not_utf_8_is_reported_as_unreadable():
     texts = pa.array([b"caf\xe9", None, b"a"], pa.binary()).view(pa.string())
     found = readable_values(texts.dictionary_encode())
     assert found == [r"b'caf\xe9'", None, "a"]
@@ -184,7 +184,7 @@ def test_a_digest_is_the_same_in_every_process():
 
 
 @given(st.lists(st.lists(st.one_of(st.none(), st.text(max_size=3)), max_size=4)), st.data())
-def test_rows_are_gathered_from_chunks_in_the_order_asked_for(chunks, data):
+def test_rows_are_gathered_from_chunks_in_the_requested_order(chunks, data):
     column = pa.chunked_array(chunks, pa.string())
     places = (
         st.lists(st.sampled_from(range(len(column))), max_size=6) if len(column) else st.just([])
@@ -194,7 +194,7 @@ def test_rows_are_gathered_from_chunks_in_the_order_asked_for(chunks, data):
     assert found.to_pylist() == [column[row].as_py() for row in rows]
 
 
-def test_a_digest_is_the_same_whatever_is_hashed_at_once(monkeypatch):
+def test_a_digest_does_not_depend_on_the_number_of_rows_hashed_at_once(monkeypatch):
     column = pa.array(["a", None, "bb", "a", "", "ccc" * 9])
     whole = digest([column])
     monkeypatch.setattr(arrow_values, "TEXTS_AT_ONCE", 5)

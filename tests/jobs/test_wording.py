@@ -34,8 +34,6 @@ def test_a_rounded_number_has_no_exponent(number, digits, text):
         ("0", "0.00 EUR", "0.00 EUR"),
     ],
 )
-def test_a_cost_has_at_least_two_decimals_and_below_one_its_first_four_digits(
-    cost, exact, rounds_to
-):
+def test_a_cost_has_two_decimals_and_a_cost_below_one_its_first_four_digits(cost, exact, rounds_to):
     assert money(Decimal(cost), "EUR") == exact
     assert priced({"EUR": Decimal(cost)}) == priced({"EUR": float(cost)}) == rounds_to

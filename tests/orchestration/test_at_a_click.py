@@ -60,7 +60,7 @@ def say(
     return result, project.log(result.run_id)
 
 
-def test_a_replay_of_a_day_without_dead_letters_calls_nobody_and_leaves_the_day_as_it_is(
+def test_a_replay_of_a_day_without_dead_letters_makes_no_call_and_keeps_the_day(
     dagster_project, definitions, published
 ):
     version, calls = DeltaTable(TABLE).version(), len(dagster_project.service.calls())
@@ -87,7 +87,7 @@ def test_a_replay_of_a_day_that_was_never_run_says_what_to_do(
     assert outcome.next_step == "Run the job flights_enriched_nightly for the day."
 
 
-def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(
+def test_a_remap_republishes_a_day_from_stored_responses_without_a_call(
     dagster_project, definitions, published
 ):
     version, calls = DeltaTable(TABLE).version(), len(dagster_project.service.calls())
@@ -103,9 +103,7 @@ def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(
     assert [again[name] for name in outcomes] == [before[name] for name in outcomes]
 
 
-def test_a_run_whose_mode_only_a_tag_names_as_in_0_1_0_is_refused_before_any_call(
-    dagster_project, definitions
-):
+def test_a_run_with_its_mode_only_in_a_tag_is_refused_before_any_call(dagster_project, definitions):
     calls = len(dagster_project.service.calls())
     result = definitions.resolve_job_def("flights_enriched_nightly").execute_in_process(
         partition_key=DAY, tags={MODE: "remap"}, instance=dagster_project.instance,
@@ -119,7 +117,7 @@ def test_a_run_whose_mode_only_a_tag_names_as_in_0_1_0_is_refused_before_any_cal
     assert len(dagster_project.service.calls()) == calls
 
 
-def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(
+def test_a_refresh_marks_matching_answers_and_requests_their_days(
     dagster_project, definitions, published
 ):
     config = {
@@ -157,7 +155,7 @@ def test_a_refresh_names_the_days_that_dagster_has_no_partition_of(dagster_proje
     ) in lines
 
 
-def test_plan_compaction_and_vacuum_say_what_they_found_and_did(
+def test_jobs_for_plan_compaction_and_vacuum_report_their_results(
     dagster_project, definitions, published
 ):
     plan = {
@@ -171,7 +169,7 @@ def test_plan_compaction_and_vacuum_say_what_they_found_and_did(
     assert any(line.startswith(f"{TABLE}: ") for line in lines)
 
 
-def test_what_is_new_is_published_by_the_job_of_streams(dagster_project, definitions, published):
+def test_the_streams_job_publishes_new_input(dagster_project, definitions, published):
     config = {
         "ops": {"tidegate_enrich_what_is_new": {"config": {"enrichment": "flights_enriched"}}}
     }

@@ -36,7 +36,7 @@ def bad_week(dagster_project):
     return dagster_project
 
 
-def test_of_a_week_with_one_bad_day_six_are_published_and_the_bad_one_says_why_in_one_place(
+def test_in_a_week_with_a_bad_day_six_days_are_published_and_the_bad_day_says_why(
     bad_week,
 ):
     with daemon():

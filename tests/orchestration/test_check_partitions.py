@@ -121,7 +121,7 @@ def test_a_day_published_by_button_job_range_or_command_has_passed_its_checks(se
 
 
 @pytest.mark.parametrize("setting", [True], indirect=True)
-def test_days_that_are_run_together_are_materialized_once_each_with_their_summaries(setting):
+def test_days_run_together_are_each_materialized_once_with_their_summaries(setting):
     run = setting.run_range(BUTTON, COMMAND)
     assert run.success
     days = {BUTTON, NIGHTLY, COMMAND}
@@ -133,7 +133,7 @@ def test_days_that_are_run_together_are_materialized_once_each_with_their_summar
         assert sorted(one.partition_key for one in found) == sorted(days)
 
 
-def test_a_red_day_has_failed_its_checks_and_is_not_materialized_and_a_backfill_does_not_hide_it(
+def test_a_red_day_fails_its_checks_is_not_materialized_and_stays_red_in_a_backfill(
     setting,
 ):
     run = setting.run("towns_nightly", RED)
@@ -146,7 +146,7 @@ def test_a_red_day_has_failed_its_checks_and_is_not_materialized_and_a_backfill_
     assert setting.checks("SUCCEEDED") == {key: {BUTTON} for key in setting.all_but(NOT_RUN)}
 
 
-def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_published_day_stay(
+def test_checks_of_a_day_without_files_have_no_result_and_keep_those_of_the_published_day(
     setting,
 ):
     assert setting.press_the_button(BUTTON).success
@@ -162,7 +162,7 @@ def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_publi
 
 
 @pytest.mark.proof
-def test_every_red_day_is_on_the_page_of_all_days_and_its_link_opens(setting):
+def test_each_red_day_is_on_the_page_of_all_days_with_a_working_link(setting):
     setting.days.without_files = {
         day: f"there is no folder of {day}." for day in (NIGHTLY, OF_RANGE)
     }

@@ -66,7 +66,7 @@ def checked_and_listed(project):
 
 @pytest.mark.proof
 @pytest.mark.process
-def test_a_scaffolded_enrichment_passes_dagsters_check_and_is_listed(project):
+def test_a_scaffolded_enrichment_passes_the_check_of_dagster_and_is_listed(project):
     status, said = dg(project, "scaffold", "defs", "tidegate.dagster.Enrichment", "orders_rated")
     assert status == 0, said
     said = checked_and_listed(project)
@@ -97,7 +97,7 @@ def table(name):
     return ORDERS.replace("service: credit", f"service: {service} ").replace("orders_rated", name)
 
 
-def test_a_type_in_quotes_or_with_a_comment_is_a_table_like_any_other(project, monkeypatch):
+def test_a_component_type_in_quotes_or_with_a_comment_is_accepted(project, monkeypatch):
     files = {
         "a": table("a").replace("tidegate.dagster.Enrichment", '"tidegate.dagster.Enrichment"'),
         "b": table("b").replace("dagster.Enrichment", "dagster.Enrichment  # every night"),
@@ -105,9 +105,7 @@ def test_a_type_in_quotes_or_with_a_comment_is_a_table_like_any_other(project, m
     assert {"a_nightly", "b_nightly"} < set(build(project, monkeypatch, **files).job_names)
 
 
-def test_post_processing_is_refused_as_the_definitions_of_all_tables_are_made_at_once(
-    project, monkeypatch
-):
+def test_post_processing_of_a_component_is_refused(project, monkeypatch):
     post = "\npost_processing: {assets: [{attributes: {tags: {team: shop}}}]}\n"
     with pytest.raises(ComponentTreeException) as refused:
         build(project, monkeypatch, a=table("a") + post)
@@ -122,7 +120,7 @@ def test_two_files_with_a_summary_of_one_name_are_refused_in_a_sentence(project,
     assert "both have the asset daily; rename the summary" in str(refused.value.__cause__)
 
 
-def test_the_spark_program_finds_what_yaml_declares_and_a_service_of_several_stands_in_a_file_of_its_own(
+def test_the_spark_program_loads_yaml_declarations_with_a_shared_service_file(
     project,
 ):
     file = project / "shop_defs" / "defs" / "orders" / "defs.yaml"

@@ -37,13 +37,13 @@ def test_dagster_reads_each_schedule_that_a_declaration_may_have():
 
 
 @pytest.mark.parametrize("schedule", ["*/0 * * * *", "foo , - # *", "0 2 * * 5#6", "H 2 * * *"])
-def test_what_dagster_cannot_read_is_refused(schedule):
+def test_a_schedule_that_dagster_cannot_read_is_refused(schedule):
     assert not is_cron(schedule)
 
 
 @pytest.mark.parametrize(
     "schedule", ["15 2 * * *", "*/5 * * * *", "0 6 * JAN-mar mon-fri", "0 2 l * *", "0 2 * * 5#3"]
 )
-def test_what_people_write_is_taken(schedule):
+def test_common_cron_schedules_are_accepted(schedule):
     assert is_cron(schedule)
     assert is_valid_cron_schedule(schedule)

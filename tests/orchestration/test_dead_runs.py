@@ -45,7 +45,7 @@ def looked(instance) -> str:
 
 
 @pytest.mark.process
-def test_a_run_whose_process_was_killed_ends_and_gives_its_slot_to_the_next(instance):
+def test_a_killed_run_is_ended_and_its_slot_goes_to_the_next_run(instance):
     process = subprocess.Popen(["sleep", "600"])
     run = started(instance, {STARTED_BY: identity(process.pid)})
     slots = instance.event_log_storage
@@ -59,7 +59,7 @@ def test_a_run_whose_process_was_killed_ends_and_gives_its_slot_to_the_next(inst
     assert slots.claim_concurrency_slot("spark", "the next", "step").is_claimed
 
 
-def test_runs_of_other_machines_and_unsigned_ones_are_left_alone(instance):
+def test_runs_of_other_machines_and_runs_without_a_signature_are_not_ended(instance):
     elsewhere = started(instance, {STARTED_BY: f"elsewhere:{os.getpid()}:1"})
     unsigned = started(instance, {})
     assert looked(instance) == "Nothing new."
@@ -68,7 +68,7 @@ def test_runs_of_other_machines_and_unsigned_ones_are_left_alone(instance):
     assert not instance.get_run_by_id(elsewhere.run_id).is_finished
 
 
-def test_a_run_is_signed_before_its_first_step_which_may_wait_for_a_slot(instance):
+def test_a_run_is_signed_before_its_first_step(instance):
     signed = []
 
     class Steps(Executor):
@@ -89,7 +89,7 @@ def test_a_run_is_signed_before_its_first_step_which_may_wait_for_a_slot(instanc
     assert {job.executor_def.name for job in jobs} == {signing_executor.name}
 
 
-def test_the_second_try_of_a_killed_run_is_not_taken_for_it(instance):
+def test_the_retry_of_a_killed_run_is_not_ended_with_the_killed_run(instance):
     """Dagster gives it the tags of the first, that of the dead process among them."""
     dead = {STARTED_BY: f"{socket.gethostname()}:{os.getpid()}:1"}
     first = started(instance, dead)

@@ -58,7 +58,7 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize("field", LEFT_OUT)
-def test_dagster_loads_an_enrichment_whatever_it_leaves_out(field):
+def test_dagster_loads_an_enrichment_without_any_optional_field(field):
     missing = dataclasses.replace(flights, **{field: LEFT_OUT[field]})
     repository = build_definitions(
         [Declared("a:lacking", missing)], SparkProgram()
@@ -67,7 +67,7 @@ def test_dagster_loads_an_enrichment_whatever_it_leaves_out(field):
     repository.load_all_definitions()
 
 
-def test_assets_jobs_and_schedules_of_the_flights_are_these():
+def test_assets_jobs_and_schedules_of_the_flights_are_as_expected():
     graph = REPOSITORY.asset_graph
     assets = {
         key.to_user_string(): (
@@ -115,7 +115,7 @@ def test_assets_jobs_and_schedules_of_the_flights_are_these():
     ]
 
 
-def test_every_check_of_the_catalogue_is_a_check_of_the_asset_and_errors_block():
+def test_each_check_is_a_check_of_the_asset_and_checks_of_severity_error_block():
     graph = REPOSITORY.asset_graph
     specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]
     declared = {
@@ -143,7 +143,7 @@ def test_the_nightly_job_runs_the_checks_of_the_files_and_leaves_the_deadline_to
     assert sensors == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
 
 
-def test_dagsters_own_freshness_has_the_deadline_of_a_table_whose_days_go_on():
+def test_a_freshness_policy_has_the_deadline_of_a_table_without_a_last_day():
     goes_on = dataclasses.replace(flights, end=None)
     for enrichment, cron in ((flights, None), (goes_on, "30 6 * * *")):
         (spec,) = enriched_asset(Declared("a:flights", enrichment)).specs
@@ -159,7 +159,7 @@ def test_the_description_links_the_reports_at_the_address_that_is_set(monkeypatc
         assert "[runbook](https://wiki.example/flights)" in spec.description
 
 
-def test_the_page_gives_a_config_that_the_job_takes():
+def test_the_page_of_a_job_shows_a_config_that_the_job_accepts():
     (config,) = blocks("docs/dagster.md", "yaml", "Jobs, modes and sensors")
     job = REPOSITORY.get_job("flights_enriched_nightly")
     assert dg.validate_run_config(job, yaml.safe_load(config))
@@ -170,7 +170,7 @@ def test_the_page_gives_a_config_that_the_job_takes():
     assert f"`{config.strip()}`" in description
 
 
-def test_the_lineage_says_of_every_column_which_columns_of_the_input_it_is_made_from():
+def test_lineage_names_the_input_columns_of_each_column():
     table = REPOSITORY.asset_graph.get(dg.AssetKey("flights_enriched")).metadata
     described = {column.name: column for column in table["dagster/column_schema"].columns}
     assert (described["temp_c"].type, described["temp_c"].description) == (
@@ -216,7 +216,7 @@ def test_a_tick_of_the_schedule_asks_for_yesterday_once(tick, wanted):
     assert [(r.partition_key, r.run_key) for r in tick_result.run_requests] == [(wanted, wanted)]
 
 
-def test_a_tick_after_the_last_day_says_why_it_asks_for_nothing():
+def test_a_tick_after_the_last_day_says_why_no_run_is_requested():
     tick_result = evaluate(REPOSITORY, "2026-11-20T02:15:00+00:00")
     assert tick_result.run_requests == []
     assert tick_result.skip_message == (
@@ -280,7 +280,7 @@ def reading(name: str, path: str) -> Declared:
         (["x/a b/raw", "y/a+b/raw"], ["raw/a_20b/raw", "raw/a_2bb/raw"]),
     ],
 )
-def test_inputs_of_two_paths_are_two_assets(paths, keys):
+def test_inputs_with_different_paths_are_different_assets(paths, keys):
     both = [reading(f"enriched_{place}", path) for place, path in enumerate(paths)]
     repository = build_definitions(both, SparkProgram()).get_repository_def()
     graph = repository.asset_graph
@@ -305,7 +305,7 @@ def test_iceberg_tables_of_one_name_are_distinguished_by_their_namespace():
         assert (parent.to_user_string(), graph.get(parent).kinds) == (key, {"iceberg"})
 
 
-def test_an_enrichment_that_reads_the_table_of_another_stands_behind_it_and_follows_it_without_a_sensor():
+def test_an_enrichment_that_reads_another_table_follows_it_without_a_sensor():
     after = reading("after", "./data/published/flights_enriched/")
     both = [Declared("a:flights", flights), after]
     repository = build_definitions(both, SparkProgram()).get_repository_def()
@@ -325,7 +325,7 @@ def test_an_enrichment_that_reads_the_table_of_another_stands_behind_it_and_foll
     "source",
     [Input(format="iceberg", table="lake.shop.flights"), Input(path="./data/plain/flights/")],
 )
-def test_an_enrichment_stands_behind_another_wherever_that_one_shows_its_table(source):
+def test_an_enrichment_that_reads_a_shown_table_follows_its_publisher(source):
     after = reading("after", "data")
     after = dataclasses.replace(
         after, enrichment=dataclasses.replace(after.enrichment, input=source)
@@ -404,7 +404,7 @@ def write_package(folder, monkeypatch, *, later):
     return "more_enrichments"
 
 
-def test_the_house_package_is_what_is_loaded():
+def test_the_package_enrichments_declares_only_the_flights():
     assert [found.reference for found in enrichments_in("enrichments")] == [
         "enrichments.flights:flights"
     ]
@@ -415,7 +415,7 @@ class Lake(Names):
         return dg.AssetKey(["lake", f"{enrichment.name}_v2"])
 
 
-def test_what_is_beside_a_renamed_table_moves_with_it():
+def test_companion_assets_of_a_renamed_table_are_renamed():
     declared = Declared("enrichments.flights:flights", flights, names=Lake())
     assert declared.dead_letters_key.path == ["lake", "flights_enriched_v2__dead_letters"]
     assert declared.beside("delays").path == ["lake", "delays"]

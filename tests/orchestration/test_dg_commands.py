@@ -36,7 +36,7 @@ def merged_project(tmp_path, monkeypatch):
 
 
 @pytest.mark.proof
-def test_dagsters_own_commands_check_and_list_the_merged_project_without_a_warning(merged_project):
+def test_dagster_commands_check_and_list_the_merged_project_without_a_warning(merged_project):
     said = checked_and_listed(merged_project)
     names = (
         "lake/orders",

@@ -101,9 +101,7 @@ def test_the_days_of_a_streams_batch_are_materialized_with_the_version_that_has_
     assert [record.figures.rows_out for record in run_records.load("towns")] == [2, 2]
 
 
-def test_all_days_of_a_batch_reach_dagster_though_a_look_has_room_for_fewer(
-    towns, sensor, monkeypatch
-):
+def test_all_days_of_a_batch_reach_dagster_over_several_sensor_ticks(towns, sensor, monkeypatch):
     monkeypatch.setattr("orchestration.dagster.sensors.external_publications.AT_ONCE", 2)
     days = [f"2013-01-{number:02}" for number in range(10, 15)]
     records = [towns.written(day, [1], f"q-0-{day}", {}) for day in days]
@@ -161,7 +159,7 @@ def test_dead_letters_are_materialized_once_there_is_a_table_of_them(towns, sens
     assert sensor.materialized(sensor.declared.dead_letters_key) == {NEXT, "2013-01-12"}
 
 
-def test_each_version_is_reported_once(towns, sensor):
+def test_each_published_version_is_reported_once(towns, sensor):
     assert sensor.look() == []  # there is no table yet
     towns.publish(DAY, range(5))
     towns.publish(NEXT, range(3))
@@ -197,7 +195,7 @@ def test_a_check_that_the_run_of_a_published_day_did_not_have_is_not_red(towns, 
 
 
 @pytest.mark.parametrize("backup", [False, True])
-def test_a_day_is_reported_that_was_published_after_its_table_was_made_anew(towns, sensor, backup):
+def test_a_day_published_after_its_table_was_recreated_is_reported(towns, sensor, backup):
     table = Path("data/published/towns")
     towns.publish(NEXT, range(3), verdicts=[verdict("3 rows in, 3 rows out.")])
     if backup:
@@ -213,9 +211,7 @@ def test_a_day_is_reported_that_was_published_after_its_table_was_made_anew(town
     assert sensor.days() == []
 
 
-def test_a_look_that_was_killed_before_it_reported_the_checks_reports_them_the_next_time(
-    towns, sensor, monkeypatch
-):
+def test_a_sensor_tick_killed_before_the_checks_reports_them_next_time(towns, sensor, monkeypatch):
     ran = verdict("5 rows in, 5 rows out.")
     towns.publish(DAY, range(5), verdicts=[ran])
     with monkeypatch.context() as patch:
@@ -230,9 +226,7 @@ def test_a_look_that_was_killed_before_it_reported_the_checks_reports_them_the_n
     assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}
 
 
-def test_so_many_days_that_one_look_would_take_too_long_are_reported_in_several(
-    towns, sensor, monkeypatch
-):
+def test_many_days_are_reported_over_several_sensor_ticks(towns, sensor, monkeypatch):
     monkeypatch.setattr("orchestration.dagster.sensors.external_publications.AT_ONCE", 2)
     days = [DAY, NEXT, "2013-01-12"]
     for day in days:
@@ -240,9 +234,7 @@ def test_so_many_days_that_one_look_would_take_too_long_are_reported_in_several(
     assert [sensor.days() for _ in range(3)] == [[(DAY, 0), (NEXT, 1)], [("2013-01-12", 2)], []]
 
 
-def test_a_table_that_cannot_be_read_is_named_and_keeps_nobody_from_hearing_of_the_others(
-    towns, sensor
-):
+def test_an_unreadable_table_is_named_and_other_tables_are_reported(towns, sensor):
     other = dataclasses.replace(
         towns.enrichment,
         name="other",
@@ -258,7 +250,7 @@ def test_a_table_that_cannot_be_read_is_named_and_keeps_nobody_from_hearing_of_t
     assert sensor.materialized(sensor.declared.key) == {DAY}
 
 
-def test_a_summary_that_was_not_made_of_what_is_published_now_is_not_told(towns, sensor):
+def test_an_outdated_summary_is_not_reported(towns, sensor):
     towns.publish(DAY, range(5))
     summarize(towns.enrichment, towns.enrichment.summaries[0], DAY)
     towns.publish(DAY, range(4), run_id="killed before its summary")
@@ -266,7 +258,7 @@ def test_a_summary_that_was_not_made_of_what_is_published_now_is_not_told(towns,
     assert sensor.materialized(dg.AssetKey("by_town")) == set()
 
 
-def test_a_summary_without_rows_of_a_day_is_materialized_once_it_was_made(towns, sensor):
+def test_a_summary_without_rows_of_a_day_is_materialized(towns, sensor):
     by_town, key = towns.enrichment.summaries[0], dg.AssetKey("by_town")
     towns.publish(DAY, range(0))
     summarize(towns.enrichment, by_town, DAY)  # which makes its table
@@ -279,9 +271,7 @@ def test_a_summary_without_rows_of_a_day_is_materialized_once_it_was_made(towns,
     assert sensor.materialized(key) == {DAY, NEXT}
 
 
-def test_a_run_at_work_is_waited_for_and_one_that_was_killed_after_its_commit_is_reported(
-    towns, sensor
-):
+def test_a_running_run_is_waited_for_and_a_run_killed_after_its_commit_is_reported(towns, sensor):
     run = create_run_for_test(sensor.instance, "towns_nightly", status=DagsterRunStatus.STARTED)
     record = towns.publish(DAY, range(5), run_id=run.run_id)
     # its second try, not published
@@ -317,7 +307,7 @@ def test_a_remap_leaves_out_a_day_that_is_not_published(towns, sensor):
 
 @pytest.mark.spark
 @pytest.mark.proof
-def test_a_day_of_tidegate_run_is_reported_and_one_that_dagster_published_itself_is_not(
+def test_only_days_that_dagster_did_not_publish_are_reported(
     dagster_project,
 ):
     declared = Declared("enrichments.flights:flights", flights)

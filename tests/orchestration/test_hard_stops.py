@@ -95,7 +95,7 @@ def last_run(project, day: str):
     [(signal.SIGTERM, "2013-01-10", "cancelled"), (signal.SIGKILL, "2013-01-11", "running")],
     ids=["cancelled", "killed with -9"],
 )
-def test_a_run_stopped_in_the_middle_leaves_nothing_and_the_day_can_be_run_again(
+def test_a_run_stopped_in_the_middle_leaves_no_process_and_the_day_can_be_rerun(
     dagster_project, slow_service, number, day, reported
 ):
     process = run_day(day)
@@ -205,7 +205,7 @@ def claimed_slots(project) -> list:
 
 
 @pytest.mark.parametrize(("killed", "day"), [("step", "2013-01-12"), ("worker", "2013-01-13")])
-def test_a_process_of_a_run_killed_with_9_leaves_no_spark_no_slot_and_its_retry_starts_alone(
+def test_a_killed_run_leaves_no_spark_and_no_slot_and_its_retry_starts_by_itself(
     dagster_project, slow_service, killed, day
 ):
     root = dagster_project.root
@@ -229,7 +229,7 @@ def test_a_process_of_a_run_killed_with_9_leaves_no_spark_no_slot_and_its_retry_
     assert processes_of_spark(root) == []
 
 
-def test_a_daemon_killed_with_9_and_started_again_ends_with_the_day_published_and_no_slot_taken(
+def test_a_killed_and_restarted_daemon_publishes_the_day_and_frees_its_slot(
     dagster_project, slow_service
 ):
     day = "2013-01-14"  # that no other test has run: a day whose answers are known has no middle

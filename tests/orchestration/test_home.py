@@ -27,7 +27,7 @@ def team(tmp_path, monkeypatch, postgres):
         yield instance
 
 
-def test_one_machine_needs_no_server_and_a_team_names_its_own(tmp_path, monkeypatch):
+def test_a_single_machine_needs_no_server_and_a_team_configures_a_database(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TIDEGATE_PG_HOST", raising=False)
     assert (dagster_home() / "dagster.yaml").resolve() == ONE_MACHINE
@@ -35,7 +35,7 @@ def test_one_machine_needs_no_server_and_a_team_names_its_own(tmp_path, monkeypa
     assert (dagster_home() / "dagster.yaml").resolve() == TEAM
 
 
-def test_both_settings_free_slots_retry_crashes_only_and_tell_nobody_outside():
+def test_both_storages_free_slots_retry_only_crashes_and_send_no_telemetry():
     one, team = (yaml.safe_load(path.read_text()) for path in (ONE_MACHINE, TEAM))
     for key in ("telemetry", "nux", "run_retries", "run_monitoring", "retention"):
         assert set(one[key]) <= set(team[key])

@@ -94,7 +94,7 @@ def a_run(sensor, day: str, status: DagsterRunStatus) -> dg.DagsterRun:
     return create_run_for_test(sensor.instance, DECLARED.job_name, tags=tags, status=status)
 
 
-def test_the_days_of_the_last_week_with_new_or_changed_files_are_run_each_once(sensor):
+def test_each_day_of_the_last_week_with_new_or_changed_files_is_run_once(sensor):
     for day in ("2026-11-12", "2026-11-15", "2026-11-17", YESTERDAY):
         write(day, ago=dt.timedelta(hours=20))
         was_run(day)
@@ -130,7 +130,7 @@ def test_a_file_replaced_by_an_older_file_is_run(sensor):
     assert sensor.look() == []
 
 
-def test_a_day_is_run_each_time_that_a_wrong_file_comes_or_goes(sensor):
+def test_a_day_is_run_when_an_unreadable_file_appears_or_disappears(sensor):
     day, wrong = "2026-11-15", "of_another_day.parquet"
     write(day)
     assert sensor.look() == [("flights_enriched_nightly", day)]
@@ -156,7 +156,7 @@ def test_a_text_file_that_is_moved_in_with_its_old_time_is_run(sensor):
     assert sensor.look() == [("flights_enriched_nightly", "2026-11-15")]
 
 
-def test_a_run_knows_its_files_as_the_sensor_finds_them_also_files_without_rows(sensor):
+def test_a_run_records_the_same_files_as_the_sensor(sensor):
     folder = Path("data/raw/flights/date=2026-11-15")
     folder.mkdir(parents=True)
     rows = pa.table({"flight": ["a"]})
@@ -167,14 +167,14 @@ def test_a_run_knows_its_files_as_the_sensor_finds_them_also_files_without_rows(
     assert found.files_version == find_day_files(DECLARED, "2026-11-15").version
 
 
-def test_a_day_seen_for_the_first_time_is_run_unless_it_was_run_since(sensor):
+def test_a_day_seen_for_the_first_time_is_run_unless_it_already_ran(sensor):
     write("2026-11-18")
     write("2026-11-16", ago=dt.timedelta(hours=20))
     was_run("2026-11-16")
     assert sensor.look() == [("flights_enriched_nightly", "2026-11-18")]
 
 
-def test_the_files_of_an_enrichment_that_was_never_run_are_left_to_a_person_as_calls_may_cost(
+def test_files_of_an_enrichment_that_never_ran_start_no_run(
     sensor,
 ):
     new = Declared(
@@ -192,7 +192,7 @@ def test_the_files_of_an_enrichment_that_was_never_run_are_left_to_a_person_as_c
     ]
 
 
-def test_yesterday_is_left_to_the_schedule_until_it_had_its_turn(sensor):
+def test_yesterday_is_left_to_the_schedule_until_the_schedule_has_ticked(sensor):
     write(YESTERDAY)
     assert sensor.look() == []
     run = a_run(sensor, YESTERDAY, DagsterRunStatus.FAILURE)
@@ -201,7 +201,7 @@ def test_yesterday_is_left_to_the_schedule_until_it_had_its_turn(sensor):
     assert sensor.look() == [("flights_enriched_nightly", YESTERDAY)]
 
 
-def test_a_day_that_failed_is_not_run_again_on_the_files_that_it_failed_on(sensor):
+def test_a_failed_day_is_not_run_again_on_the_same_files(sensor):
     write(YESTERDAY, ago=dt.timedelta(hours=10))
     a_run(sensor, YESTERDAY, DagsterRunStatus.FAILURE)
     began, ended = (NOW - NIGHT).isoformat(), (NOW - NIGHT + dt.timedelta(minutes=5)).isoformat()
@@ -235,7 +235,7 @@ def test_a_file_that_is_moved_in_after_a_run_without_input_is_run(sensor):
 
 
 @pytest.mark.parametrize("status", [DagsterRunStatus.CANCELED, DagsterRunStatus.FAILURE])
-def test_days_that_an_ended_backfill_did_not_begin_are_left_to_a_person(sensor, status):
+def test_days_that_an_ended_backfill_did_not_begin_are_not_run(sensor, status):
     days = ("2026-11-15", "2026-11-16", "2026-11-17")
     for day in days:
         write(day)
@@ -247,7 +247,7 @@ def test_days_that_an_ended_backfill_did_not_begin_are_left_to_a_person(sensor, 
     assert sensor.look() == [("flights_enriched_nightly", "2026-11-18")]
 
 
-def test_an_input_that_cannot_be_read_keeps_no_other_days_from_their_run(sensor):
+def test_an_unreadable_input_does_not_stop_runs_of_other_inputs(sensor):
     path = Path("data/raw/another/date=2026-11-16")
     source = dataclasses.replace(DECLARED.enrichment.input, path="data/raw/another")
     another = dataclasses.replace(DECLARED.enrichment, name="another", input=source, summaries=())
@@ -258,7 +258,7 @@ def test_an_input_that_cannot_be_read_keeps_no_other_days_from_their_run(sensor)
     assert sensor.look() == [("flights_enriched_nightly", "2026-11-16")]
 
 
-def test_without_a_schedule_yesterday_is_run_when_its_files_are_there(sensor):
+def test_without_a_schedule_yesterday_is_run_when_its_files_appear(sensor):
     unscheduled = Declared("a:flights", dataclasses.replace(DECLARED.enrichment, schedule=None))
     sensor.readers = (unscheduled,)
     write(YESTERDAY)

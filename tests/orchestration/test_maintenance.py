@@ -40,7 +40,7 @@ def job(towns, name, config=None, *others):
     ]
 
 
-def test_a_table_that_cannot_be_read_keeps_no_other_table_from_its_vacuum(towns):
+def test_an_unreadable_table_does_not_stop_the_vacuum_of_others(towns):
     output = dataclasses.replace(towns.enrichment.output, path="data/published/broken")
     broken = dataclasses.replace(towns.enrichment, name="broken", output=output, summaries=())
     log = Path("data/published/broken/_delta_log")
@@ -71,14 +71,14 @@ def broken_ledger(towns, capsys):
     capsys.readouterr()
 
 
-def test_a_ledger_that_cannot_be_read_keeps_no_other_from_its_compaction(broken_ledger, capsys):
+def test_an_unreadable_ledger_does_not_stop_the_compaction_of_others(broken_ledger, capsys):
     assert main(["compact", "--package", "declared"]) == 1
     told = capsys.readouterr()
     assert told.out.startswith("other  ")
     assert "complete.json" in told.err
 
 
-def test_the_job_compacts_the_ledgers_behind_a_broken_one(towns, broken_ledger):
+def test_the_compaction_job_continues_after_a_broken_ledger(towns, broken_ledger):
     others = importlib.import_module("declared.towns").others
     reason, lines = job(
         towns, "tidegate_maintenance", None, Declared("declared.towns:others", others)
@@ -95,6 +95,6 @@ def test_the_job_compacts_the_ledgers_behind_a_broken_one(towns, broken_ledger):
         ("maintenance", "vacuum_tables", {"keep_days": -1}, "keep-days"),
     ],
 )
-def test_a_mistake_in_the_config_of_a_job_is_the_reason_of_its_run(towns, name, op, config, words):
+def test_a_wrong_config_of_a_job_is_the_failure_reason_of_its_run(towns, name, op, config, words):
     reason, _ = job(towns, f"tidegate_{name}", {"ops": {f"tidegate_{op}": {"config": config}}})
     assert words in reason

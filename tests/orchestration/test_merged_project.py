@@ -154,7 +154,7 @@ def test_the_project_keeps_its_executor_resource_jobs_and_sensors(merged):
     assert all(name.startswith("tidegate_") for name in sensors)
 
 
-def test_the_enriched_table_stands_behind_the_projects_asset_with_its_keys_and_group(merged):
+def test_the_enriched_table_follows_the_projects_asset_with_its_keys_and_group(merged):
     graph = merged.get_repository_def().asset_graph
     table = graph.get(dg.AssetKey(["lake", "orders_rated"]))
     assert table.parent_keys == {dg.AssetKey(["lake", "orders"])}
@@ -169,7 +169,7 @@ def test_the_enriched_table_stands_behind_the_projects_asset_with_its_keys_and_g
     ]
 
 
-def test_a_day_is_asked_for_when_the_projects_asset_was_updated_and_not_before(merged):
+def test_a_day_is_requested_only_after_the_projects_asset_was_updated(merged):
     instance, table = dg.DagsterInstance.ephemeral(), dg.AssetKey(["lake", "orders_rated"])
     now = dt.datetime(2026, 11, 20, 3, tzinfo=dt.UTC)
     first = dg.evaluate_automation_conditions(merged, instance, evaluation_time=now)
@@ -182,7 +182,7 @@ def test_a_day_is_asked_for_when_the_projects_asset_was_updated_and_not_before(m
 
 
 @pytest.mark.process
-def test_a_day_goes_through_both_and_its_checks_are_green(merged, folder, service, monkeypatch):
+def test_a_day_runs_through_both_assets_with_green_checks(merged, folder, service, monkeypatch):
     async def grade(request):
         return web.json_response({"grade": "A"})
 
@@ -211,7 +211,7 @@ class Elsewhere(SparkProgram):
         raise NotImplementedError
 
 
-def test_dagsters_runs_have_the_engine_of_the_environment_or_project_and_its_checks(
+def test_runs_of_dagster_use_the_engine_of_the_environment_or_project(
     monkeypatch,
 ):
     monkeypatch.setenv(ENGINE, LOCAL)
@@ -219,7 +219,7 @@ def test_dagsters_runs_have_the_engine_of_the_environment_or_project_and_its_che
         assert (program.submit().engine, program.quality().checks) == (LOCAL, LOCAL_CHECKS)
 
 
-def test_the_way_to_start_spark_can_be_replaced(folder):
+def test_the_command_that_starts_spark_can_be_replaced(folder):
     ours = definitions_for("shop_enrichments", spark=Elsewhere())
     assert isinstance(ours.resources["tidegate_spark"], Elsewhere)
 

@@ -52,7 +52,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_figures_of_a_day_are_what_a_person_compares_over_the_days():
+def test_the_metadata_of_a_day_are_its_figures():
     assert figures_metadata(record()) == {
         "rows_in": 100, "dead_letters": 3, "job_s": 2.0, "checks": "0 passed", "rows_late": 2,
         "published_version": 7, "weather/rows_ok": 90, "weather/rows_miss": 7,
@@ -72,14 +72,14 @@ def test_a_rare_outcome_has_a_figure_on_the_days_that_it_occurs():
     assert "weather/rows_fallback" not in rows
 
 
-def test_what_lies_beside_the_input_and_was_not_read_is_named():
+def test_unread_files_beside_the_input_are_named():
     assert "not_read" not in figures_metadata(record())
     facts = dataclasses.replace(record().facts, unread=("late/", "2 rows with date = null"))
     reported = figures_metadata(dataclasses.replace(record(), facts=facts))
     assert reported["not_read"] == "late/, 2 rows with date = null"
 
 
-def test_requests_are_those_that_were_sent_where_somebody_counted_them():
+def test_requests_are_the_counted_requests_if_counted():
     batched = dataclasses.replace(WEATHER, requests=RequestMetrics(7, 2, 1, 5, 110))
     figures = dataclasses.replace(record().figures, lookups=(batched,))
     reported = figures_metadata(dataclasses.replace(record(), figures=figures))
@@ -162,7 +162,7 @@ def test_the_next_step_after_too_many_errors_is_a_replay():
     assert "replay" not in step_after("weather__errors_tolerated", lookups=without_letters)
 
 
-def test_of_wrong_answers_the_next_step_says_that_the_ledger_keeps_them_and_how_they_are_asked_anew():
+def test_the_next_step_after_wrong_answers_names_the_refresh_of_stored_answers():
     own = Expectation("expect_column_values_to_be_in_set", column="visibility_m", value_set=[1])
     ((name, _),) = named_expectations(dataclasses.replace(flights, expectations=[own]).facts())
     assert "`tidegate refresh`, the job tidegate_refresh_answers in Dagster" in step_after(

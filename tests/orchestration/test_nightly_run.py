@@ -58,9 +58,7 @@ def published(dagster_project):
     return outcome
 
 
-def test_a_day_is_published_with_every_row_exactly_once_and_its_summary_is_made(
-    dagster_project, published
-):
+def test_a_day_is_published_with_each_row_once_and_its_summary(dagster_project, published):
     raw = pq.ParquetFile("data/raw/flights/date=2013-01-10/part-00000.parquet").read()
     table = DeltaTable(TABLE).to_pyarrow_table(filters=[("date", "=", dt.date(2013, 1, 10))])
     assert identities(table) == identities(raw)
@@ -68,7 +66,9 @@ def test_a_day_is_published_with_every_row_exactly_once_and_its_summary_is_made(
     assert sum(summary["flights"].to_pylist()) == raw.num_rows
 
 
-def test_the_materialization_says_what_the_published_day_is(dagster_project, published):
+def test_the_materialization_has_the_version_and_figures_of_the_published_day(
+    dagster_project, published
+):
     reported = dagster_project.materialized(published.run_id)
     # without a dead letter they have no table
     assert list(reported) == ["flights_enriched", "delays_by_weather"]
@@ -137,7 +137,7 @@ def test_report_and_spark_log_are_where_their_links_point(dagster_project, publi
         assert Path("data", urllib.parse.urlsplit(day[link]).path.lstrip("/")).is_file()
 
 
-def test_the_services_own_log_agrees_with_the_audit_by_key(dagster_project, published):
+def test_the_log_of_the_service_agrees_with_the_audit_by_key(dagster_project, published):
     (record,) = run_records.load("flights_enriched", "2013-01-10")
     assert counted_by_us([record]) == collections.Counter(
         call.key for call in dagster_project.service.calls()
@@ -211,7 +211,7 @@ def held_back(project, day: str, name: str, fault: str) -> dict:
 
 
 @pytest.mark.proof
-def test_a_row_doubled_in_the_files_keeps_the_day_back_and_is_a_failed_check_with_the_row(
+def test_a_doubled_row_holds_the_day_back_and_the_failed_check_shows_the_row(
     dagster_project, published
 ):
     red = held_back(dagster_project, "2013-01-11", "row_doubled", ROW_DOUBLED)
@@ -223,7 +223,7 @@ def test_a_row_doubled_in_the_files_keeps_the_day_back_and_is_a_failed_check_wit
 
 
 @pytest.mark.proof
-def test_a_row_moved_over_a_watermark_keeps_the_day_back(dagster_project, published):
+def test_a_row_moved_over_a_watermark_holds_the_day_back(dagster_project, published):
     red = held_back(dagster_project, "2013-01-13", "row_moved", ROW_MOVED_OVER_A_WATERMARK)
     assert red["watermarks_not_crossed"].severity == dg.AssetCheckSeverity.ERROR
 
@@ -272,7 +272,7 @@ def test_a_service_stopped_in_the_middle_of_a_day_is_named_and_the_same_run_succ
     assert days_in() == sorted([*before, day])
 
 
-def test_a_service_that_is_down_when_the_run_begins_stops_the_day_as_one_that_goes_down_in_the_middle(
+def test_a_service_that_is_down_at_the_start_stops_the_day_as_an_outage(
     dagster_project, published, monkeypatch
 ):
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
@@ -283,7 +283,7 @@ def test_a_service_that_is_down_when_the_run_begins_stops_the_day_as_one_that_go
     assert "service weather_api: http://127.0.0.1:1 refused the connection" in outcome.reason
 
 
-def test_a_day_without_input_is_a_sentence_and_not_a_crash(dagster_project, published):
+def test_a_day_without_input_fails_with_a_sentence(dagster_project, published):
     outcome = dagster_project.run(house_definitions(), "2013-02-01")
     reported = stopped(dagster_project, outcome, "2013-02-01")
     assert reported[-1]["state"] == "no input"
@@ -298,7 +298,7 @@ flights = replace(flights, output=replace(flights.output, path="data/demo/planes
 """
 
 
-def test_a_table_that_cannot_be_written_is_a_sentence_and_not_a_crash(dagster_project, published):
+def test_a_table_that_cannot_be_written_fails_the_day_with_a_sentence(dagster_project, published):
     (dagster_project.root / "unwritable.py").write_text(UNWRITABLE)
     unwritable = build_definitions(
         [Declared("unwritable:flights", load("unwritable:flights"))], spark_program()

@@ -121,13 +121,13 @@ def test_a_day_that_a_service_stopped_is_started_again_every_quarter_of_an_hour_
 @pytest.mark.parametrize(
     "state", ["stopped: credentials", "stopped: budget", "held back", "cancelled", "failed"]
 )
-def test_a_day_that_needs_somebody_is_left_to_him(instance, state):
+def test_a_day_that_needs_a_person_is_not_restarted(instance, state):
     tell(instance, "stopped: service", "02:20")
     tell(instance, state, "02:50")
     assert asked_again(instance, "03:30") == []
 
 
-def test_a_stopped_run_is_followed_by_one_run_and_by_none_while_one_is_at_work(instance):
+def test_a_stopped_run_is_followed_by_one_run_and_not_while_a_run_is_at_work(instance):
     tell(instance, "stopped: service", "02:50")
     sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: at("03:10"))
     context = dg.build_sensor_context(
@@ -155,7 +155,7 @@ def refresh_ran(instance, days: dict[str, list[str]]) -> dg.DagsterRun:
     )
 
 
-def test_the_days_whose_answers_were_refreshed_are_asked_for_once_and_in_their_mode(instance):
+def test_days_with_refreshed_answers_are_requested_once_and_in_their_mode(instance):
     cursor, asked = None, []
     now = dt.datetime.now(dt.UTC)
     run = refresh_ran(instance, {DECLARED.name: ["2026-11-02", DAY]})
@@ -175,7 +175,7 @@ def test_the_days_whose_answers_were_refreshed_are_asked_for_once_and_in_their_m
     assert run.run_id in cursor
 
 
-def test_refreshed_answers_of_an_enrichment_that_is_gone_keep_no_other_day_waiting(instance):
+def test_refreshed_answers_of_a_removed_enrichment_delay_no_other_day(instance):
     refresh_ran(instance, {"gone": [DAY], DECLARED.name: [DAY]})
     sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: dt.datetime.now(dt.UTC))
     definitions = build_definitions([DECLARED], SparkProgram())
@@ -183,7 +183,7 @@ def test_refreshed_answers_of_an_enrichment_that_is_gone_keep_no_other_day_waiti
     assert [request.job_name for request in result.run_requests] == [DECLARED.job_name]
 
 
-def test_a_refreshed_day_before_the_first_partition_keeps_no_other_day_waiting(instance):
+def test_a_refreshed_day_before_the_first_partition_delays_no_other_day(instance):
     refresh_ran(instance, {DECLARED.name: ["2026-10-31", DAY]})
     sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: dt.datetime.now(dt.UTC))
     definitions = build_definitions([DECLARED], SparkProgram())
@@ -270,7 +270,7 @@ class Looking:
         return result.skip_reason.skip_message
 
 
-def test_an_outage_is_reported_once_a_night_whatever_the_number_of_days_and_enrichments_and_once_when_it_is_over(
+def test_an_outage_is_reported_once_a_night_for_all_enrichments_and_once_when_it_ends(
     instance, webhook
 ):
     looking = Looking(instance, DECLARED, OTHER)
@@ -339,7 +339,7 @@ def test_sentences_of_a_message_end_with_one_full_stop(instance, webhook):
     assert over.endswith("Over: flights_enriched failed: there is none.")
 
 
-def test_a_cause_that_lasts_is_reported_again_the_next_night(instance, webhook):
+def test_a_lasting_cause_is_reported_again_the_next_night(instance, webhook):
     looking = Looking(instance)
     looking.at("02:00")
     tell(instance, "stopped: credentials", "02:50", cause="weather_api stopped: credentials")
@@ -366,7 +366,7 @@ def test_a_deadline_that_passes_without_a_run_is_reported(instance, webhook):
     ]
 
 
-def test_a_deadline_that_passes_after_a_run_that_failed_without_a_word_says_so_and_links_it(
+def test_a_missed_deadline_links_the_run_that_failed_without_a_report(
     instance, webhook, monkeypatch
 ):
     monkeypatch.setenv("TIDEGATE_UI_URL", "")  # as if it were not set
@@ -404,7 +404,7 @@ def test_an_unreadable_record_silences_no_other_table_and_repeats_no_message(ins
 
 
 @pytest.mark.parametrize("state", ["running", "published", "cancelled", "not started", "crashed"])
-def test_nobody_is_woken_for_what_goes_on_went_well_or_was_done_by_a_person(
+def test_no_alert_is_sent_for_a_running_or_successful_day_or_a_persons_action(
     instance, webhook, state
 ):
     looking = Looking(instance)
@@ -414,7 +414,7 @@ def test_nobody_is_woken_for_what_goes_on_went_well_or_was_done_by_a_person(
     assert webhook.take() == []
 
 
-def test_a_message_that_the_webhook_does_not_take_comes_again_and_its_address_is_shown_to_nobody(
+def test_a_message_that_the_webhook_refuses_is_sent_again_and_its_address_is_not_shown(
     instance, webhook
 ):
     looking = Looking(instance)
@@ -473,7 +473,7 @@ def test_without_a_webhook_the_sensor_says_that_nobody_is_alerted(instance, monk
 
 # -- in time
 # --------------------------------------------------------------------------------------------------
-def test_the_check_looks_at_the_day_that_is_due_and_not_at_the_one_published_last(instance):
+def test_the_deadline_check_judges_the_due_day_and_not_the_last_published_day(instance):
     cursor, reported = None, []
     publish("05:00", day="2026-11-10")  # a backfill of an old day
     for time in ("06:29", "06:30", "06:31", "07:59"):
@@ -489,7 +489,7 @@ def test_the_check_looks_at_the_day_that_is_due_and_not_at_the_one_published_las
     assert reported == [("06:29", False, before), ("06:30", False, missing), ("07:59", False, late)]
 
 
-def test_a_day_published_before_its_deadline_passes_and_can_be_asked_for_by_hand(instance):
+def test_a_day_published_before_its_deadline_passes_a_check_run_by_hand(instance):
     publish("04:00", passed="every_row_once", red="weather__answers_in_range")
     publish("05:00", day="2026-11-10", passed="every_row_once")  # a backfill
     result = freshness_check(DECLARED, lambda: at("07:00"))()

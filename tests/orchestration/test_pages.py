@@ -31,7 +31,7 @@ def address(tmp_path_factory):
     assert processes_in(folder) == []  # Ctrl-C ends everything that was started
 
 
-def test_the_asset_page_says_what_the_table_is_whose_it_is_and_what_is_checked(page):
+def test_the_asset_page_shows_description_owner_and_checks_of_the_table(page):
     outside = []
     page.on(
         "request",

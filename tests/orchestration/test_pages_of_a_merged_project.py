@@ -71,7 +71,7 @@ class Project:
         self.instance = instance
 
 
-def test_two_days_go_through_the_projects_asset_and_ours_and_a_mode_is_chosen_for_both(
+def test_two_days_run_through_the_projects_asset_and_the_enriched_asset_in_a_chosen_mode(
     page, credit
 ):
     days = f"[{DAYS[0]}...{DAYS[1]}]"

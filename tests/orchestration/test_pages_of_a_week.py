@@ -64,7 +64,7 @@ def rows_of(day: str) -> list[dict]:
     )
 
 
-def test_a_week_is_asked_for_at_once_and_its_page_counts_the_days_done_and_the_bad_one(page, week):
+def test_a_backfill_page_counts_the_published_days_and_the_bad_day(page, week):
     page.goto("/locations/tidegate/jobs/flights_enriched_nightly")
     materialize(page, f"[{WEEK[0]}...{WEEK[-1]}]")
     wait_for(lambda: ended_runs(week))
@@ -115,7 +115,7 @@ def test_the_numbers_of_the_days_are_plotted(page, week):
     assert page.locator("canvas").count() > 20
 
 
-def test_dead_letters_are_asked_again_at_a_click_once_their_cause_is_mended(page, week):
+def test_a_replay_job_calls_dead_letters_again_after_their_cause_is_mended(page, week):
     letters = f"/assets/flights_enriched__dead_letters?view=partitions&partition={DEAD}"
     page.goto(letters)
     shows(page, "Materialized", "dagster/row_count")

@@ -33,13 +33,13 @@ def address(nights):
         yield address
 
 
-def test_the_table_says_how_its_last_run_went_and_what_its_columns_are(page):
+def test_the_asset_page_shows_the_last_run_and_the_columns(page):
     page.goto("/assets/flights_enriched")
     shows(page, "Failed in", "Row count", "932", "Reports of all days")
     shows(page, "temp_c", "weather_api, through the lookup weather.", "flights_enriched_nightly")
 
 
-def test_a_day_held_back_says_why_what_to_do_and_what_readers_see(page):
+def test_a_held_back_day_says_why_what_to_do_and_what_readers_see(page):
     page.goto(f"/assets/flights_enriched?view=partitions&partition={HELD_BACK}")
     shows(page, "failed, and did not materialize this asset")
     page.goto("/assets/flights_enriched?view=events")
@@ -60,7 +60,7 @@ def test_the_metadata_of_published_days_is_plotted(page):
     shows(page, "weather/rows_ok", "weather/latency_p99_ms", "published_version")
 
 
-def test_the_checks_tab_says_of_each_check_what_it_found_and_never_passed_of_one_that_did_not_run(
+def test_the_checks_tab_shows_each_result_and_never_passed_for_a_check_that_did_not_run(
     page,
 ):
     page.goto("/assets/flights_enriched?view=checks&checkDetail=every_row_once")
@@ -73,7 +73,7 @@ def test_the_checks_tab_says_of_each_check_what_it_found_and_never_passed_of_one
     keep(page, "checks_by_day")
 
 
-def test_a_replay_at_a_click_of_a_day_without_dead_letters_leaves_it_as_it_is(page, nights):
+def test_a_replay_job_of_a_day_without_dead_letters_keeps_the_day(page, nights):
     version = DeltaTable(TABLE).version()
     page.goto("/locations/tidegate/jobs/flights_enriched_nightly")
     shows(page, "asks again for the dead letters of the day")

@@ -17,7 +17,7 @@ class Clock:
         return self.now
 
 
-def test_progress_is_a_line_every_few_seconds_and_at_once_for_a_new_phase_or_day():
+def test_progress_is_logged_every_few_seconds_and_at_each_new_phase_or_day():
     lines, clock = [], Clock()
     log = ProgressLog(lines.append, clock)
     for _ in range(20):  # twice a second, as the driver reports
@@ -30,7 +30,7 @@ def test_progress_is_a_line_every_few_seconds_and_at_once_for_a_new_phase_or_day
     assert len(lines) == 3 + int(9.5 / EVERY)
 
 
-def test_a_progress_line_says_what_is_known_and_nothing_else():
+def test_a_progress_line_has_only_known_figures():
     assert progress_line(PROGRESS) == "460 of 920 rows (50%), 88 rows/s, 10 in flight"
     full = PROGRESS | {"p50_ms": 48.2, "p99_ms": 201.0, "retries": 3, "timeouts": 0, "left_s": None}
     message = (

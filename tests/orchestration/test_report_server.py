@@ -54,7 +54,7 @@ def test_reports_and_logs_are_shown_in_the_browser(address):
 
 @pytest.mark.process
 @pytest.mark.parametrize("path", ["", "/?a=b", "/reports", "/reports/", "/reports/index.html"])
-def test_the_first_page_and_the_folder_of_the_reports_are_the_page_over_all_tables(address, path):
+def test_the_root_and_the_reports_folder_show_the_page_over_all_tables(address, path):
     kind, text = get(f"{address}{path}")
     assert (kind, text) == ("text/html; charset=utf-8", "<title>all tables</title>")
 
@@ -69,7 +69,7 @@ def test_the_first_page_and_the_folder_of_the_reports_are_the_page_over_all_tabl
     ],
 )
 @pytest.mark.process
-def test_nothing_else_is_served(address, path):
+def test_only_reports_and_logs_are_served(address, path):
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(f"{address}{path}")
 
@@ -83,14 +83,14 @@ def test_reports_on_another_disk_are_served_through_a_link(address, tmp_path):
 
 
 @pytest.mark.parametrize("public", ["reports.example.com", "ftp://reports.example.com", "https://"])
-def test_a_public_address_that_is_none_is_refused(tmp_path, monkeypatch, public):
+def test_a_malformed_public_address_is_refused(tmp_path, monkeypatch, public):
     monkeypatch.setenv(REPORTS_URL, public)
     with pytest.raises(DeclarationError, match=f"{REPORTS_URL} is '{public}'; write the whole"):
         server(tmp_path, 0, pages)
 
 
 @pytest.mark.process
-def test_the_program_of_the_reports_refuses_such_an_address_without_a_traceback(monkeypatch):
+def test_the_report_server_refuses_a_malformed_public_address_without_a_traceback(monkeypatch):
     monkeypatch.setenv(REPORTS_URL, "reports.example.com")
     done = subprocess.run(
         [sys.executable, "-m", PROGRAM], capture_output=True, text=True, check=False
@@ -99,7 +99,7 @@ def test_the_program_of_the_reports_refuses_such_an_address_without_a_traceback(
 
 
 @pytest.mark.process
-def test_what_is_not_written_yet_is_reported_and_not_just_missing(address):
+def test_a_report_that_is_not_written_yet_has_a_page_that_says_so(address):
     with pytest.raises(
         urllib.error.HTTPError, match="the first run that writes a day makes its report"
     ):
@@ -159,7 +159,7 @@ def test_a_request_for_another_host_is_refused(address, monkeypatch, host, statu
 
 @pytest.mark.parametrize("requests", [150, pytest.param(5_000, marks=pytest.mark.proof)])
 @pytest.mark.process
-def test_any_path_is_answered_without_a_traceback_and_shows_nothing_else(
+def test_any_path_gets_an_answer_without_a_traceback_or_another_file(
     address, tmp_path, capfd, requests
 ):
     (tmp_path / "reports" / "loop").symlink_to("loop")

@@ -72,7 +72,7 @@ def test_a_published_row_leads_to_its_request_answer_and_equal_rows(days, pages,
     assert len(service.log) == calls
 
 
-def test_a_row_that_is_not_there_is_a_page_that_says_so(days, pages):
+def test_a_missing_row_has_a_page_that_says_so(days, pages):
     days.write_input(DAY, ["x"])
     assert days.run(DAY) == 0
     for path, query, sentence in (
@@ -93,7 +93,7 @@ def test_a_row_that_is_not_there_is_a_page_that_says_so(days, pages):
     assert 'name="number"' in form[1]
 
 
-def test_letters_are_grouped_by_reason_with_what_a_replay_asks_for(days, pages):
+def test_dead_letters_are_grouped_by_reason_with_the_calls_of_a_replay(days, pages):
     days.write_input(DAY, ["alpha", "beta", "gamma", "delta"])
     days.fails = {"beta": 500, "gamma": 500, "delta": 422}
     days.towns.declare_too(SPARED.format(1.0))
@@ -126,7 +126,7 @@ def test_personal_values_are_on_no_page(days, pages):
     assert "***" in text_of(made[0])
 
 
-def test_values_from_a_query_are_text(days, pages):
+def test_values_from_a_query_are_shown_as_text(days, pages):
     days.write_input(DAY, ["x"])
     assert days.run(DAY) == 0
     bad = '"><script>alert(1)</script>'

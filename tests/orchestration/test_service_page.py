@@ -118,7 +118,7 @@ def test_a_run_at_work_is_shown_as_its_service_counts_it(days, holding, capsys):
     assert "No run that works here calls it now." in text_of(found)
 
 
-def test_a_paused_service_says_for_how_long_and_why(days, service, capsys):
+def test_the_page_of_a_paused_service_shows_duration_and_reason(days, service, capsys):
     asyncio.run(pause(f"http weather_api at {service.url.partition('//')[2]}"))
     (found,) = now(capsys)["pauses"]
     assert found["reason"] == "429 Too Many Requests"
@@ -134,7 +134,7 @@ async def pause(identity):
     await store.close()
 
 
-def test_a_service_that_no_lookup_asks_is_not_found(days):
+def test_a_service_without_a_lookup_is_not_found(days):
     pages = TablePages("declared", Path("data/reports"))
     status, page = pages.make("/service/%3Cb%3E", {})
     assert status == HTTPStatus.NOT_FOUND

@@ -129,7 +129,7 @@ def three_days(instance, script, **program) -> str:
     return why_red(run_range(definitions, JOB, DAYS[0], DAYS[2], instance))
 
 
-def test_a_mode_that_there_is_not_is_refused_before_anything_is_run(project):
+def test_an_unknown_mode_is_refused_before_any_run(project):
     script = Script(None, None, None)
     job = build_definitions([DECLARED], scripted(flights, script)).resolve_job_def(JOB)
     with pytest.raises(dg.DagsterInvalidConfigError, match="not in enum type Mode got reply"):
@@ -162,7 +162,7 @@ def others_have(stack, days):
 
 
 @pytest.mark.process
-def test_days_that_are_all_taken_are_reported_after_the_wait_of_one(project):
+def test_days_that_are_all_held_by_others_are_reported_after_a_single_wait(project):
     script = Script(None, None, None)
     with ExitStack() as others:
         others_have(others, DAYS)
@@ -200,7 +200,7 @@ def test_days_that_are_all_taken_are_reported_after_the_wait_of_one(project):
         ),
     ],
 )  # fmt: skip
-def test_the_reason_why_the_spark_of_several_days_ended_comes_first(
+def test_the_reason_of_the_spark_failure_comes_before_the_reasons_of_the_days(
     project, taken, script, program, message
 ):
     with ExitStack() as others:
@@ -232,9 +232,7 @@ def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(p
 
 @pytest.mark.process
 @pytest.mark.usefixtures("retried_once")
-def test_a_run_that_a_person_executes_again_runs_its_published_days_unless_from_failure(
-    project, monkeypatch
-):
+def test_a_re_execution_runs_published_days_again_unless_it_is_from_failure(project, monkeypatch):
     script, create = Script(written, no_input, written), dg.DagsterInstance.create_run_for_job
     definitions = build_definitions([DECLARED], scripted(flights, script))
     first = run_range(definitions, JOB, DAYS[0], DAYS[2], project).run_id
@@ -273,9 +271,7 @@ def test_a_summary_that_failed_before_a_crash_is_made_again_by_the_retry(project
 
 @pytest.mark.process
 @pytest.mark.usefixtures("retried_once")
-def test_a_retry_that_cannot_make_summaries_of_a_published_day_runs_the_other_days(
-    project, monkeypatch
-):
+def test_a_retry_that_cannot_make_a_summary_runs_the_other_days(project, monkeypatch):
 
     def unreachable(*_, **__):
         raise TidegateError("the store does not answer.")
@@ -288,9 +284,7 @@ def test_a_retry_that_cannot_make_summaries_of_a_published_day_runs_the_other_da
 
 
 @pytest.mark.process
-def test_an_error_before_spark_starts_fails_the_first_day_of_this_run_and_no_taken_day(
-    project, monkeypatch
-):
+def test_an_error_before_spark_starts_fails_the_first_day_that_the_run_holds(project, monkeypatch):
     monkeypatch.setattr(
         "orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1)
     )
@@ -313,7 +307,7 @@ def test_an_error_before_spark_starts_fails_the_first_day_of_this_run_and_no_tak
 
 
 @pytest.mark.process
-def test_a_day_that_a_full_disk_does_not_take_is_red_and_not_run_again(project, monkeypatch):
+def test_a_day_that_fails_on_a_full_disk_is_red_and_not_run_again(project, monkeypatch):
     monkeypatch.setattr(
         "orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1)
     )
@@ -333,9 +327,7 @@ def test_a_day_that_a_full_disk_does_not_take_is_red_and_not_run_again(project, 
 
 
 @pytest.mark.process
-def test_an_error_in_the_middle_of_a_run_fails_its_day_and_none_that_did_not_begin(
-    project, monkeypatch
-):
+def test_an_error_in_the_middle_of_a_run_fails_only_the_current_day(project, monkeypatch):
     monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
 
     def full(record, *_):
@@ -371,7 +363,7 @@ def test_a_run_that_is_cancelled_once_its_day_is_published_says_so(project, monk
 
 @pytest.mark.process
 @pytest.mark.usefixtures("retried_once")
-def test_the_one_day_that_a_retry_runs_is_reported_with_the_log_that_it_has(project):
+def test_the_single_day_of_a_retry_is_reported_with_its_log(project):
     three_days(project, Script(written, written, None), code=KILLED)
     last = project.fetch_observations(DECLARED.key, limit=1).records[0].asset_observation
     _, day, log = urlsplit(last.metadata["spark_log"].value).path.rsplit("/", 2)
@@ -426,7 +418,7 @@ def materialized(project, run) -> dict[str, list[str]]:
 
 @pytest.mark.spark
 @pytest.mark.proof
-def test_several_days_are_published_one_by_one_from_one_spark_and_a_bad_one_is_named(
+def test_several_days_in_one_spark_are_published_one_by_one_and_a_bad_day_is_named(
     dagster_project,
 ):
     (dagster_project.root / "bad_day.py").write_text(HOOK + ROW_DOUBLED + ONE_BAD_DAY)
@@ -499,7 +491,7 @@ def test_a_service_that_goes_down_stops_the_run_and_the_days_after_it_are_not_be
 
 @pytest.mark.spark
 @pytest.mark.proof
-def test_several_days_cancelled_in_the_middle_leave_no_spark_and_keep_the_days_that_are_published(
+def test_several_days_cancelled_in_the_middle_leave_no_spark_and_keep_published_days(
     dagster_project, monkeypatch
 ):
     """Days without input do not end the run."""

@@ -66,7 +66,7 @@ def look(instance) -> list[str]:
     ("state", "links"),
     [("running", {"spark_log"}), ("not started", set()), ("failed", {"report"})],
 )
-def test_a_day_links_to_the_pages_that_it_will_have(instance, state, links):
+def test_a_new_day_links_to_its_later_pages(instance, state, links):
     metadata = DayEvents(DECLARED, DAY, "run").observation(state, "a reason", "a step").metadata
     assert metadata.keys() & {"report", "spark_log"} == links
 
@@ -110,14 +110,14 @@ def test_a_day_whose_run_was_killed_is_reported_as_failed_and_the_alert_names_it
     assert look(instance) == []  # once
 
 
-def test_a_run_that_never_spoke_is_reported_too(instance):
+def test_a_run_that_never_reported_is_reported_as_failed(instance):
     run = a_run(instance, DagsterRunStatus.STARTING)
     instance.report_run_failed(run, "Could not load the declarations.")
     assert look(instance) == [f"flights_enriched {DAY}"]
     assert "(Could not load the declarations)" in latest_status(instance, DECLARED, DAY).reason
 
 
-def test_a_killed_run_that_dagster_starts_again_wakes_nobody(instance):
+def test_a_killed_run_that_dagster_retries_sends_no_alert(instance):
     run = a_run(instance, **{WILL_RETRY_TAG: "true"})
     speak(instance, run, "running")
     instance.report_run_failed(run)
@@ -130,7 +130,7 @@ def test_a_killed_run_that_dagster_starts_again_wakes_nobody(instance):
     assert look(instance) == []
 
 
-def test_a_run_that_said_it_is_tried_again_and_is_not_has_failed(instance):
+def test_a_run_whose_announced_retry_never_starts_counts_as_failed(instance):
     run = a_run(instance)
     speak(instance, run, "crashed")
     instance.report_run_failed(run)
@@ -143,14 +143,14 @@ def test_a_run_that_said_it_is_tried_again_and_is_not_has_failed(instance):
 
 
 @pytest.mark.parametrize("state", ["held back", "stopped: service", "published"])
-def test_a_run_that_spoke_of_its_end_is_left_alone(instance, state):
+def test_a_run_that_reported_its_end_is_not_reported_again(instance, state):
     run = a_run(instance)
     speak(instance, run, state)
     instance.report_run_failed(run)
     assert look(instance) == []
 
 
-def test_a_run_that_another_one_has_followed_is_left_alone(instance):
+def test_a_run_with_a_successor_is_not_reported(instance):
     run = a_run(instance)
     speak(instance, run, "running")
     instance.report_run_failed(run)
@@ -159,7 +159,7 @@ def test_a_run_that_another_one_has_followed_is_left_alone(instance):
     assert look(instance) == []
 
 
-def test_a_killed_run_that_another_one_has_followed_stays_in_the_days_report(instance):
+def test_a_killed_run_with_a_successor_stays_in_the_report_of_its_day(instance):
     killed = a_run(instance)
     log = run_records.spark_log(DECLARED.name, DAY, killed.run_id)
     log.parent.mkdir(parents=True)
@@ -174,7 +174,7 @@ def test_a_killed_run_that_another_one_has_followed_stays_in_the_days_report(ins
     assert "the run ended without a report, as after a kill" in page
 
 
-def test_a_record_that_cannot_be_read_is_named_and_the_other_tables_are_reported(instance):
+def test_an_unreadable_record_is_named_and_other_tables_are_reported(instance):
     record = run_records.folder(DECLARED.name, DAY) / "run.json"
     record.mkdir(parents=True)  # a folder in its place
     other = dataclasses.replace(DECLARED.enrichment, name="other")
@@ -198,7 +198,7 @@ def plan_checks(instance, run: dg.DagsterRun, day: str = DAY) -> None:
         )
 
 
-def test_checks_that_a_killed_run_had_planned_are_withdrawn_though_another_run_followed(instance):
+def test_planned_checks_of_a_killed_run_are_withdrawn_also_with_a_successor(instance):
     killed = a_run(instance)
     plan_checks(instance, killed)
     speak(instance, killed, "running")
@@ -209,7 +209,7 @@ def test_checks_that_a_killed_run_had_planned_are_withdrawn_though_another_run_f
     assert checks_of_days(instance, DECLARED, "EXECUTION_FAILED") == {}
 
 
-def test_nothing_that_a_run_at_work_has_planned_is_withdrawn(instance):
+def test_planned_checks_of_a_running_run_are_not_withdrawn(instance):
     killed, at_work = a_run(instance), a_run(instance)
     plan_checks(instance, killed)
     plan_checks(instance, at_work, "2026-11-18")
@@ -219,7 +219,7 @@ def test_nothing_that_a_run_at_work_has_planned_is_withdrawn(instance):
     assert checks_of_days(instance, DECLARED, "IN_PROGRESS")["every_row_once"] == {"2026-11-18"}
 
 
-def test_the_day_at_which_a_run_of_several_was_killed_is_reported_and_the_others_are_not(instance):
+def test_only_the_current_day_of_a_killed_run_of_several_days_is_reported(instance):
     run = a_run_of_several(instance)
     speak(instance, run, "published", "2026-11-17")
     speak(instance, run, "running", "2026-11-18")
@@ -227,7 +227,7 @@ def test_the_day_at_which_a_run_of_several_was_killed_is_reported_and_the_others
     assert look(instance) == ["flights_enriched 2026-11-18"]
 
 
-def test_a_run_of_several_days_that_never_spoke_is_reported_at_its_first_day(instance):
+def test_a_run_of_several_days_that_never_reported_is_reported_at_its_first_day(instance):
     instance.report_run_failed(a_run_of_several(instance), "Could not load the declarations.")
     assert look(instance) == ["flights_enriched 2026-11-17"]
     assert look(instance) == []
@@ -240,7 +240,7 @@ def a_run_of_several(instance) -> dg.DagsterRun:
     )
 
 
-def test_a_run_that_ended_without_a_word_counts_as_one_that_has_seen_its_files(instance):
+def test_a_run_that_ended_without_a_report_counts_as_having_read_its_files(instance):
     run = a_run(instance)
     instance.report_run_failed(run)
     look(instance)
@@ -249,7 +249,7 @@ def test_a_run_that_ended_without_a_word_counts_as_one_that_has_seen_its_files(i
     assert kept.started_at <= kept.ended_at
 
 
-def test_a_day_cancelled_without_a_word_is_no_alarm(instance):
+def test_a_day_cancelled_without_a_report_sends_no_alert(instance):
     run = a_run(instance)
     speak(instance, run, "running")
     instance.report_run_canceled(run)
@@ -257,9 +257,7 @@ def test_a_day_cancelled_without_a_word_is_no_alarm(instance):
     assert latest_status(instance, DECLARED, DAY).state == "cancelled"
 
 
-def test_a_replay_lets_a_published_day_stand_whose_last_run_was_killed_before_it_was_decided(
-    instance, monkeypatch
-):
+def test_a_replay_keeps_a_published_day_whose_last_run_was_killed_undecided(instance, monkeypatch):
     publish("03:00")
     (published,) = run_records.load(DECLARED.name, DAY)
     facts = dataclasses.replace(

@@ -59,7 +59,7 @@ def page():
     return describe(read_tables("declared", 14, NOW), NOW, REPORTS)
 
 
-def test_a_table_without_its_last_day_comes_first_with_its_reason_and_next_step(towns):
+def test_a_table_without_its_last_day_is_listed_first_with_reason_and_next_step(towns):
     for day in range(15, 20):
         published(towns, "fine", f"2013-01-{day}")
     for day in range(15, 18):
@@ -115,7 +115,7 @@ def test_only_pages_that_exist_are_linked(towns):
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(2, 40))]
 )
-def test_the_month_has_cost_what_costs_bills_whatever_the_days_of_its_runs(towns, seed):
+def test_the_page_shows_the_cost_of_the_month_as_costs_does(towns, seed):
     draw = random.Random(seed)
     spans = [
         (dt.timedelta(days=draw.uniform(-40, 19)), draw.choice([None, 0, 1])) for _ in range(25)
@@ -134,7 +134,7 @@ def test_the_month_has_cost_what_costs_bills_whatever_the_days_of_its_runs(towns
     assert sum(table.this_month.runs for table in status.tables) == runs
 
 
-def test_days_without_a_new_run_are_not_read(towns, caplog):
+def test_records_of_days_without_a_new_run_are_not_read_again(towns, caplog):
     published(towns, "towns", "2013-01-19")
     old = Path("data/runs/towns/2012-03-01")
     old.mkdir()
@@ -156,7 +156,7 @@ def test_a_run_without_files_counts_as_a_day_that_is_not_published(towns):
     assert (wrong["state"], wrong["reason"], wrong["next_step"]) == (run.state, "down", "Wait.")
 
 
-def test_a_changed_declaration_is_read_without_a_new_start(towns):
+def test_a_changed_declaration_is_read_without_a_restart(towns):
     start = TablePages("declared", REPORTS)
     assert "more_towns" not in start.make("/", {})[1]
     text = Path("declared/towns.py").read_text()
@@ -168,7 +168,7 @@ def test_a_changed_declaration_is_read_without_a_new_start(towns):
     assert "declared.more" not in start.make("/", {})[1]
 
 
-def test_without_a_package_the_page_says_so_and_leads_to_the_reports(tmp_path, monkeypatch):
+def test_without_a_package_the_start_page_says_so_and_links_to_the_reports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (REPORTS / "orders").mkdir(parents=True)
     text = TablePages("no_such_package", REPORTS).make("/", {})[1]
@@ -176,7 +176,7 @@ def test_without_a_package_the_page_says_so_and_leads_to_the_reports(tmp_path, m
     assert 'href="reports/orders/index.html"' in text
 
 
-def test_texts_from_outside_are_text_and_commands_are_code(towns):
+def test_foreign_texts_are_shown_as_text_and_commands_as_code(towns):
     at = "2013-01-20T02:15:00.000+00:00"
     reason, step = "<script>alert(1)</script>", "Run `tidegate run <b>` again."
     run_records.save_unwritten(

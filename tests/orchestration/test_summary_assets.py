@@ -12,7 +12,7 @@ from tidegate import Summary
 DAY = "2013-01-10"
 
 
-def test_a_summary_that_cannot_be_made_fails_by_its_sentence_alone(tmp_path, monkeypatch):
+def test_a_failed_summary_fails_with_only_its_sentence(tmp_path, monkeypatch):
     towns = towns_in(tmp_path, monkeypatch)
     towns.publish(DAY, range(3))
     wrong = Summary(name="wrong", sql="SELECT nothing FROM towns")

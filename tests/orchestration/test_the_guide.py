@@ -91,7 +91,7 @@ def wait_for_port(port: int) -> None:
         time.sleep(0.05)
 
 
-def test_the_new_file_is_right_and_its_rows_are_tried_with_real_calls(message):
+def test_the_file_of_the_guide_is_valid_and_try_makes_real_calls(message):
     printed, _ = message
     assert re.search(r"^orders_rated +right ", printed["tidegate check"][1], re.MULTILINE)
     status, output = printed["tidegate try"]
@@ -107,7 +107,7 @@ def test_the_plan_counts_a_call_per_customer_and_not_per_row(message):
     assert re.search(r"distinct keys +40\b", planned)
 
 
-def test_the_day_is_published_with_what_the_service_says_and_the_customer_it_does_not_know(message):
+def test_the_day_is_published_with_the_answers_and_the_unknown_customer(message):
     status, ran = message[0]["tidegate run"]
     assert status == 0, ran
     assert f"{DAY}  published   200 rows, 37 calls" in ran, "three were tried"
@@ -119,7 +119,7 @@ def test_the_day_is_published_with_what_the_service_says_and_the_customer_it_doe
     assert expected in looked
 
 
-def test_dagster_has_the_new_assets_and_materializes_the_day_without_a_call(message, folder):
+def test_dagster_loads_the_new_assets_and_materializes_the_day_without_a_call(message, folder):
     _, environment = message
     home = folder / "data" / "dagster"
     home.mkdir(parents=True)

@@ -40,7 +40,7 @@ def asked_at(enrichment, moment: str) -> str:
     return schedule(dg.build_schedule_context(scheduled_execution_time=utc(moment))).partition_key
 
 
-def test_the_schedule_asks_for_the_day_before_in_its_zone():
+def test_the_schedule_requests_the_day_before_in_its_time_zone():
     assert asked_at(BERLIN, "2026-11-19T23:15") == "2026-11-19"  # 00:15 on the 20th in Berlin
     assert asked_at(TOKYO, "2026-11-19T15:15") == "2026-11-19"
     declared = Declared("a:one", BERLIN)
@@ -50,13 +50,13 @@ def test_the_schedule_asks_for_the_day_before_in_its_zone():
     )
 
 
-def test_a_day_is_a_partition_as_soon_as_it_has_ended_in_its_zone():
+def test_a_day_becomes_a_partition_when_it_ends_in_its_time_zone():
     days = Declared("a:one", TOKYO).days
     assert days.get_partition_keys(current_time=utc("2026-11-20T14:59"))[-1] == "2026-11-19"
     assert days.get_partition_keys(current_time=utc("2026-11-20T15:00"))[-1] == "2026-11-20"
 
 
-def test_the_nights_of_a_changed_clock_are_one_day_each():
+def test_the_nights_of_a_clock_change_are_one_day_each():
     days = Declared("a:one", BERLIN).days.get_partition_keys(current_time=utc("2027-04-01T00:00"))
     assert [day for day in days if "2026-10-24" <= day <= "2026-10-26"] == [
         "2026-10-24",
@@ -80,7 +80,7 @@ def test_the_nights_of_a_changed_clock_are_one_day_each():
     assert hours == {"2026-10-24": 25, "2026-10-25": 24, "2027-03-27": 23}
 
 
-def test_the_nights_of_a_changed_clock_have_23_and_25_hours_each_once():
+def test_days_of_a_clock_change_have_23_and_25_hours():
     declared = Declared("a:one", HOURLY)
     schedule = nightly_schedule(declared, "5 * * * *", day_job(declared))
     partitions = declared.days.get_partition_keys(current_time=utc("2026-11-01T00:00"))
@@ -106,7 +106,7 @@ def test_the_nights_of_a_changed_clock_have_23_and_25_hours_each_once():
     assert partitions == sorted(partitions)
 
 
-def test_named_partitions_are_asked_for_in_both_hours_that_a_changed_clock_shows_alike():
+def test_named_partitions_are_requested_in_both_repeated_hours_of_a_clock_change():
     named = dataclasses.replace(
         BERLIN, input=dataclasses.replace(BERLIN.input, every=["eu"]), publish_by=None
     )
@@ -123,7 +123,7 @@ def test_named_partitions_are_asked_for_in_both_hours_that_a_changed_clock_shows
 
 
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/St_Johns", "Europe/Berlin"])
-def test_the_hours_of_a_zone_with_half_an_hour_are_partitions_up_to_the_last_that_a_run_takes(zone):
+def test_hours_of_a_half_hour_time_zone_are_partitions_up_to_the_last_complete_hour(zone):
     table = dataclasses.replace(HOURLY, zone=zone, start="2026-10-01", end="2026-10-03")
     partitions = Declared("a:one", table).days.get_partition_keys(
         current_time=utc("2026-11-01T00:00")
@@ -131,7 +131,7 @@ def test_the_hours_of_a_zone_with_half_an_hour_are_partitions_up_to_the_last_tha
     assert partitions == day_range(table, "2026-10-01", "2026-10-02", names=("--from", "--to"))
 
 
-def test_an_hour_is_a_partition_as_soon_as_it_has_ended_and_a_backfill_begins_with_the_day_of_its_zone():
+def test_an_hour_becomes_a_partition_when_it_ends_in_its_time_zone():
     hours = Declared("a:one", HOURLY).days
     assert hours.get_partition_keys(current_time=utc("2026-10-02T05:59"))[-1] == "2026-10-02T04Z"
     assert hours.get_partition_keys(current_time=utc("2026-10-02T06:00"))[-1] == "2026-10-02T05Z"
@@ -159,12 +159,12 @@ def test_an_hour_is_a_partition_as_soon_as_it_has_ended_and_a_backfill_begins_wi
         ),
     ],
 )
-def test_what_needs_whole_days_is_refused_with_hours(fields, message):
+def test_a_declaration_that_needs_whole_days_is_refused_with_hours(fields, message):
     with pytest.raises(DeclarationError, match=message):
         dataclasses.replace(HOURLY, **fields)
 
 
-def test_the_deadline_is_that_time_of_day_in_its_zone_in_summer_and_in_winter():
+def test_a_deadline_keeps_its_local_time_in_summer_and_winter():
     assert deadline(BERLIN, "2026-10-10") == utc("2026-10-11T04:30")
     assert deadline(BERLIN, "2026-11-10") == utc("2026-11-11T05:30")
     assert day_awaited(BERLIN, utc("2026-11-11T05:29")) == "2026-11-10"
@@ -173,13 +173,13 @@ def test_the_deadline_is_that_time_of_day_in_its_zone_in_summer_and_in_winter():
     assert local_time(BERLIN, utc("2026-11-11T05:30")) == "06:30 Europe/Berlin"
 
 
-def test_a_deadline_that_the_clock_leaves_out_is_an_hour_later():
+def test_a_deadline_skipped_by_the_clock_is_an_hour_later():
     at_half_past_two = dataclasses.replace(BERLIN, publish_by="02:30")
     assert deadline(at_half_past_two, "2027-03-27") == utc("2027-03-28T01:30")  # 03:30 in Berlin
     assert deadline(at_half_past_two, "2026-10-24") == utc("2026-10-25T00:30")  # the first of two
 
 
-def test_a_zone_that_there_is_not_is_refused_with_the_one_that_was_meant():
+def test_an_unknown_time_zone_is_refused_with_the_nearest_name():
     with pytest.raises(
         DeclarationError,
         match=(
@@ -190,7 +190,7 @@ def test_a_zone_that_there_is_not_is_refused_with_the_one_that_was_meant():
         dataclasses.replace(flights, zone="Europe/Berln")
 
 
-def test_the_zone_leaves_fingerprints_as_they_were():
+def test_the_time_zone_changes_no_fingerprint():
     assert (
         dataclasses.replace(flights, zone="UTC").fingerprint
         == flights.fingerprint

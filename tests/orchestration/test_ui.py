@@ -60,7 +60,7 @@ def test_a_port_on_which_nothing_can_listen_is_refused_in_a_sentence(capsys, por
     assert capsys.readouterr().err == message
 
 
-def test_a_command_that_ends_is_named_and_interrupts_while_the_others_end_are_not_heard(tmp_path):
+def test_an_ended_command_is_named_and_interrupts_during_the_shutdown_are_ignored(tmp_path):
     """The other server takes a while to end, and Ctrl-C comes again meanwhile."""
     slow = (
         "import os, signal, sys, time\n"

@@ -13,7 +13,7 @@ from tests.jobs.run.changes.test_changed_rows import give, never, show, towns  #
 from tests.support.scripted_spark import scripted
 
 
-def test_a_table_of_which_no_row_changed_is_published_with_its_counts_and_without_spark(towns):  # noqa: F811
+def test_an_unchanged_table_is_published_with_its_counts_and_without_spark(towns):  # noqa: F811
     record = show(towns, {1: 0, 2: 0})
     give(towns, [2, 1])
     declared = Declared("declared.towns:towns", towns.enrichment)

@@ -53,7 +53,7 @@ def made_by_a_run():
     return WrittenWindows("by_hour", (str(folder / "a.parquet"),), (), 1, 3, 0, 0)
 
 
-def test_the_windows_are_an_asset_behind_the_days_and_in_their_nightly_job(declared):
+def test_the_windows_are_an_asset_after_the_days_in_the_nightly_job(declared):
     repository = build_definitions([declared], SparkProgram()).get_repository_def()
     windows = repository.asset_graph.get(dg.AssetKey("by_hour"))
     assert windows.parent_keys == {declared.key}
@@ -65,7 +65,7 @@ def test_the_windows_are_an_asset_behind_the_days_and_in_their_nightly_job(decla
     assert windows.metadata["rows_in_no_window"].endswith("data/published/by_hour__dropped")
 
 
-def test_a_day_without_windows_that_a_command_published_is_materialized(towns, declared):
+def test_an_empty_window_day_published_by_a_command_is_materialized(towns, declared):
     none = WrittenWindows("by_hour", (), (), 0, 0, 0, 0)
     towns.publish(DAY, range(0), windows=(none,))
     towns.publish(NEXT, range(3), windows=(made_by_a_run(),))  # killed before it wrote them
@@ -86,7 +86,7 @@ def test_windows_of_a_day_of_an_earlier_table_are_not_materialized(towns, declar
     assert not Path("data/moved").exists()
 
 
-def test_windows_are_materialized_by_themselves_from_the_published_run_and_a_day_without_one_says_so(
+def test_windows_are_materialized_alone_from_the_published_run_or_the_missing_run_is_named(
     towns, declared
 ):
     towns.publish(DAY, range(3), windows=(made_by_a_run(),))

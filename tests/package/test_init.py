@@ -26,7 +26,7 @@ def run(*command, folder):
 @pytest.mark.parametrize(
     "engine", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.proof])]
 )
-def test_a_new_project_publishes_its_first_day_whatever_its_modules_are_called(
+def test_a_new_project_publishes_its_first_day_with_any_module_name(
     environments, tmp_path, monkeypatch, engine
 ):
     monkeypatch.setenv("TIDEGATE_ENGINE", engine)
@@ -88,7 +88,7 @@ def test_a_folder_with_files_is_left_alone(environments, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_where_tidegate_is_missing_make_says_so(tmp_path):
+def test_make_reports_a_missing_tidegate(tmp_path):
     subprocess.run(["cp", "-r", f"{TEMPLATE}/.", tmp_path], check=True)
     python = tmp_path / "no-python"
     status, _, why = run("make", "demo", f"PYTHON={python}", folder=tmp_path)
@@ -99,7 +99,7 @@ def test_where_tidegate_is_missing_make_says_so(tmp_path):
     ) in why
 
 
-def test_its_readme_has_at_most_twenty_lines_and_its_targets_are_there():
+def test_the_readme_of_a_new_project_has_at_most_twenty_lines_and_real_targets():
     lines = (TEMPLATE / "README.md").read_text().splitlines()
     assert len([line for line in lines if line]) <= 20
     makefile = (TEMPLATE / "Makefile").read_text()

@@ -50,9 +50,7 @@ def requirements(wheel):
 
 
 @pytest.mark.parametrize("end", ["lowest-direct", "highest"])
-def test_a_new_project_runs_by_the_command_and_by_dagster_at_both_ends_of_the_ranges(
-    wheel, tmp_path, end
-):
+def test_a_new_project_runs_with_the_oldest_and_newest_allowed_versions(wheel, tmp_path, end):
     home = tmp_path / "environment"
     python = home / "bin" / "python"
     extras = f"{wheel}[{','.join(EXTRAS)}]"

@@ -88,7 +88,7 @@ def tidegate(environment, project, *arguments, **variables):
     )  # fmt: skip
 
 
-def test_the_wheel_takes_two_names_and_brings_no_demo(wheel):
+def test_the_wheel_installs_two_top_level_names_and_no_demo(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {
@@ -98,7 +98,7 @@ def test_the_wheel_takes_two_names_and_brings_no_demo(wheel):
     assert {"tidegate/py.typed", "asyncio_core/py.typed"} <= names
 
 
-def test_declaring_asking_and_looking_need_no_spark_dagster_or_great_expectations(
+def test_declarations_calls_and_reports_need_no_spark_dagster_or_great_expectations(
     lean, project, service
 ):
     service.answer = grade
@@ -135,7 +135,7 @@ def test_a_command_that_needs_an_extra_says_how_to_install_it(lean, project, com
     assert done.returncode == 2
 
 
-def test_plan_of_an_expression_says_that_spark_counts_it(lean, project, service):
+def test_plan_says_that_an_expression_is_counted_by_spark(lean, project, service):
     path = project / "enrichments" / "orders.py"
     path.write_text(path.read_text().replace('"customer_id"}', '"reverse(customer_id)"}'))
     done = tidegate(lean, project, "plan", "orders", "--day", DAY, CREDIT_URL=service.url)
@@ -145,7 +145,7 @@ def test_plan_of_an_expression_says_that_spark_counts_it(lean, project, service)
     )
 
 
-def test_fingerprints_are_those_of_the_checkout(lean, tmp_path):
+def test_fingerprints_of_the_wheel_equal_those_of_the_checkout(lean, tmp_path):
     shutil.copy(ROOT / "tests" / "golden" / "declared" / "golden.py", tmp_path)
     code = (
         "from golden import towns, weather, order; from {jobs}.ledger.declared_folder import "
@@ -159,7 +159,7 @@ def test_fingerprints_are_those_of_the_checkout(lean, tmp_path):
     assert here == there
 
 
-def test_an_import_that_cannot_be_renamed_is_refused():
+def test_an_import_that_the_wheel_cannot_rename_is_refused():
     renamed = with_inner_names(
         "def f():\n    from jobs.declare.values.env import (\n        Env)\n"
     )
@@ -215,7 +215,7 @@ def bound(tree):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_for_users_names_no_path_of_the_repository_without_saying_so(page):
+def test_a_page_for_users_marks_each_path_of_the_repository(page):
     assert [name for text in sections(page) for name in INNER.findall(text)] == []
 
 

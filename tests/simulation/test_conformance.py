@@ -159,7 +159,7 @@ class SimulatedFiles:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_simulated_disk_answers_as_the_local_file_system(seed, tmp_path):
+def test_the_simulated_disk_behaves_as_the_local_file_system(seed, tmp_path):
     with simulated(seed):
         real, disk = RealFiles(tmp_path), SimulatedFiles()
         for does, path, target, data in file_operations(seed):
@@ -167,7 +167,7 @@ def test_the_simulated_disk_answers_as_the_local_file_system(seed, tmp_path):
             assert answers[0] == answers[1], (does, path, target)
 
 
-def test_times_of_files_move_as_on_the_local_file_system(tmp_path):
+def test_file_times_of_the_simulated_disk_change_as_on_the_local_file_system(tmp_path):
     with simulated(0) as night:
         for root in (tmp_path, SimulatedFiles().root):
             path = root / "a"
@@ -246,7 +246,7 @@ def compare_stores(place, tmp_path, seeds, count):
                 assert real == other, operation
 
 
-def test_a_listing_of_the_simulated_store_lags_for_the_given_time_only():
+def test_a_listing_of_the_simulated_store_lags_only_for_the_given_time():
     with simulated(0) as night:
         store = SimulatedObjects(ObjectStore(), lag=10.0)
         store.write("s3://bucket/in/a", b"1")
@@ -260,13 +260,13 @@ def test_a_listing_of_the_simulated_store_lags_for_the_given_time_only():
 
 
 @pytest.mark.process
-def test_the_simulated_store_answers_as_an_s3_server(s3, tmp_path):
+def test_the_simulated_store_behaves_as_an_s3_server(s3, tmp_path):
     compare_stores(s3.bucket, tmp_path, range(3), 40)
 
 
 @pytest.mark.proof
 @pytest.mark.process
-def test_the_simulated_store_answers_as_an_s3_server_to_long_scripts(s3, tmp_path):
+def test_the_simulated_store_behaves_as_an_s3_server_in_long_scripts(s3, tmp_path):
     compare_stores(s3.bucket, tmp_path, range(100, 120), 200)
 
 
@@ -276,7 +276,7 @@ def test_the_simulated_store_answers_as_an_s3_server_to_long_scripts(s3, tmp_pat
     not radosgw.is_installed(),
     reason="Ceph's radosgw and its monitor and store are not installed.",
 )
-def test_the_simulated_store_answers_as_radosgw(tmp_path, monkeypatch):
+def test_the_simulated_store_behaves_as_radosgw(tmp_path, monkeypatch):
     folder = tmp_path / "ceph"
     folder.mkdir()
     with radosgw.running(folder) as url:
@@ -288,7 +288,7 @@ def test_the_simulated_store_answers_as_radosgw(tmp_path, monkeypatch):
         compare_stores("s3://conformance", tmp_path, range(100, 120), 200)
 
 
-def test_a_file_that_a_night_left_open_takes_no_step_of_the_next_night():
+def test_a_file_left_open_by_a_night_takes_no_step_of_the_next_night():
     disk = Disk()
     with simulated(1):
         left = OpenFile(disk, "/a")

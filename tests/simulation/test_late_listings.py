@@ -56,7 +56,7 @@ def answer(key, now):
 @pytest.mark.parametrize(
     "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(3, 60))]
 )
-def test_every_answer_is_found_once_listings_have_had_the_time_to_show_it(seed, monkeypatch):
+def test_each_answer_is_found_after_the_delay_of_listings(seed, monkeypatch):
     draws = random.Random(f"late:{seed}")
     with simulated(seed) as night:
         store = LateStore(draws)

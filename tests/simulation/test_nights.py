@@ -63,7 +63,7 @@ def test_nights_that_once_failed_keep_every_promise(kept_nights):
 
 
 @pytest.mark.process
-def test_a_night_is_the_same_in_two_processes_whatever_ran_before(kept_nights, tmp_path):
+def test_a_night_gives_the_same_result_in_two_processes(kept_nights, tmp_path):
     last = tmp_path / "night.json"
     last.write_text(SEEDS.read_text().splitlines()[-1])
     alone = simulate("--night", str(last), "--trace")
@@ -110,7 +110,7 @@ def test_nights_of_publishing_that_once_failed_keep_every_promise(length):
 @pytest.mark.parametrize(
     "kind", [(), ("--publishing",), ("--jobs",)], ids=["calls", "publishing", "jobs"]
 )
-def test_nights_are_the_same_in_two_processes(kind):
+def test_nights_of_publishing_give_the_same_result_in_two_processes(kind):
     nights, last = (simulate(*kind, "--seeds", seeds, "--trace") for seeds in ("20:60", "50:60"))
     assert nights.returncode == 0, nights.stdout[-2000:]
     assert digests(nights.stdout)[30:] == digests(last.stdout) != []
@@ -123,7 +123,7 @@ def play_stores(first, last):
 
 @pytest.mark.process
 @pytest.mark.parametrize("last", [15, pytest.param(500, marks=pytest.mark.proof)])
-def test_a_lock_and_records_on_a_store_keep_every_promise_in_nights_of_kills(last):
+def test_a_lock_and_records_on_a_store_keep_each_promise_in_nights_of_kills(last):
     played = play_stores(0, last)
     assert played.returncode == 0, played.stdout + played.stderr
     holders = r"[1-9]\d* holders; faults: .*\d+ kill at a file"
@@ -131,7 +131,7 @@ def test_a_lock_and_records_on_a_store_keep_every_promise_in_nights_of_kills(las
 
 
 @pytest.mark.process
-def test_no_module_keeps_a_real_thread_clock_or_socket_in_a_night():
+def test_a_night_uses_no_real_thread_clock_or_socket():
     checked = subprocess.run(
         [sys.executable, "-m", "tests.simulation.leftovers"],
         cwd=ROOT,

@@ -222,7 +222,7 @@ def play(service, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", first_of([84, 159, *range(60)], 3))
-def test_runs_of_a_chain_spend_their_cap_and_no_more(play, seed):
+def test_runs_of_a_chain_spend_at_most_their_cap(play, seed):
     draws, vendor, rows, enrichment = play(seed)
     for _ in range(6):
         cap, before, slack = draws.randint(1, 400), vendor.snapshot(), vendor.slack()
@@ -237,7 +237,7 @@ def test_runs_of_a_chain_spend_their_cap_and_no_more(play, seed):
 
 
 @pytest.mark.parametrize("seed", first_of([1061, *range(1000, 1060)], 2))
-def test_two_runs_at_once_spend_both_caps_and_no_more(play, seed):
+def test_two_runs_at_once_spend_at_most_both_caps(play, seed):
     draws, vendor, rows, enrichment = play(seed)
     caps, errors = [draws.randint(1, 200) for _ in range(2)], []
 

@@ -62,7 +62,7 @@ def declare(project, monkeypatch, request):
 
 
 @pytest.mark.process
-def test_the_program_tidegate_takes_no_file_of_the_project_for_a_module_of_python(declare, project):
+def test_the_program_tidegate_imports_no_project_file_as_a_python_module(declare, project):
     package = declare("moods")
     for name in ("http", "queue", "secrets"):
         (project / f"{name}.py").write_text("raise AssertionError")
@@ -88,7 +88,9 @@ def test_expectations_are_not_checked_where_python_removes_docstrings(declare, p
 
 
 @pytest.mark.parametrize("chosen", ["option", "environment"])
-def test_what_needs_spark_is_wrong_for_the_local_engine(declare, capsys, monkeypatch, chosen):
+def test_check_reports_what_needs_spark_as_wrong_for_the_local_engine(
+    declare, capsys, monkeypatch, chosen
+):
     package = declare("moods", column="reverse(origin)")
     assert main(["check", "--package", package]) == 0
     if chosen == "environment":
@@ -111,7 +113,7 @@ def test_a_missing_column_has_one_line_for_the_local_engine_too(declare, capsys)
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-def test_one_enrichment_is_checked_by_its_name(declare, capsys):
+def test_check_accepts_the_name_of_an_enrichment(declare, capsys):
     package = declare("moods")
     declare("tempers", column="orgin")
     assert main(["check", "moods", "--package", package]) == 0
@@ -146,7 +148,7 @@ named = enrichment = Enrichment(
 @pytest.mark.parametrize(
     ("more", "trusts"), [("", True), (', position="$.index"', False), (', match="$.code"', False)]
 )
-def test_a_batch_matched_by_order_alone_is_named_with_what_it_trusts(
+def test_check_warns_of_a_batch_matched_only_by_order(
     declare, weather_service, capsys, more, trusts
 ):
     package = declare("batched", BATCHED, url=weather_service.url, more=more)
@@ -159,14 +161,14 @@ def test_a_batch_matched_by_order_alone_is_named_with_what_it_trusts(
     ) is trusts
 
 
-def test_a_timeout_that_may_be_in_milliseconds_is_shown_in_hours(declare, weather_service, capsys):
+def test_check_shows_a_suspiciously_long_timeout_in_hours(declare, weather_service, capsys):
     text = BATCHED.replace("timeout=", "timeout=1000 * ")
     package = declare("batched", text, url=weather_service.url, more="")
     assert main(["check", "--package", package]) == 0
     assert "lookup place: timeout is in seconds: " in capsys.readouterr().out
 
 
-def test_everything_is_checked_whatever_is_wrong_before(declare, capsys):
+def test_check_continues_after_an_error(declare, capsys):
     declare("broken", text="import nothing_like_this\n")
     declare("misspelt", column="orgin")
     assert main(["check", "--package", declare("moods")]) == 2
@@ -197,7 +199,7 @@ many = Enrichment(
 """
 
 
-def test_all_that_is_wrong_is_listed_at_once_a_line_each(declare, capsys):
+def test_check_lists_each_error_on_a_line(declare, capsys):
     assert main(["check", "--package", declare("many", text=MANY)]) == 2
     lines = capsys.readouterr().out.splitlines()
     assert all(line.split(maxsplit=2)[:2] == ["many", "WRONG"] for line in lines)
@@ -216,7 +218,7 @@ def test_all_that_is_wrong_is_listed_at_once_a_line_each(declare, capsys):
         assert line.split(maxsplit=2)[2].startswith(start), line
 
 
-def test_services_are_checked_too_when_there_is_no_input(declare, capsys):
+def test_check_tests_services_also_without_input(declare, capsys):
     declare("many", text=MANY.replace("data/raw/flights", "data/raw/nothing"))
     assert main(["check", "--package", declare("moods")]) == 2
     *many, moods = capsys.readouterr().out.splitlines()
@@ -226,7 +228,7 @@ def test_services_are_checked_too_when_there_is_no_input(declare, capsys):
     assert " right " in moods
 
 
-def test_an_input_without_a_folder_is_answered_with_the_one_nearby(declare, capsys):
+def test_check_suggests_a_similar_folder_for_a_missing_input(declare, capsys):
     Path("data/raw/flights").mkdir(parents=True, exist_ok=True)
     declare("many", text=MANY.replace("data/raw/flights", "data/raw/flight"))
     assert main(["check", "--package", declare("moods")]) == 2
@@ -236,7 +238,7 @@ def test_an_input_without_a_folder_is_answered_with_the_one_nearby(declare, caps
     )
 
 
-def test_the_last_day_is_one_whose_folder_a_run_finds(declare, project, capsys):
+def test_the_last_day_of_check_is_a_day_that_a_run_finds(declare, project, capsys):
     folder = project / "lake" / "day=20261119"
     folder.mkdir(parents=True)
     (folder / "part.parquet").touch()
@@ -260,7 +262,9 @@ class Raising(Input):
 mood = AsyncFunctionLookup("""
 
 
-def test_what_a_declaration_raises_is_reported_and_the_others_are_still_checked(declare, capsys):
+def test_an_exception_of_a_declaration_is_reported_and_other_declarations_are_checked(
+    declare, capsys
+):
     text = DECLARATION.replace("mood = AsyncFunctionLookup(", RAISING).replace(
         "=Input(", "=Raising("
     )
@@ -294,12 +298,12 @@ def test_an_hour_of_a_table_by_days_is_refused(declare, capsys):
 
 
 @pytest.mark.parametrize("day", ["2013-1-5", "yesterday"])
-def test_what_is_no_day_is_refused(declare, capsys, day):
+def test_a_malformed_day_is_refused(declare, capsys, day):
     assert main(["check", "--package", declare("moods"), "--day", day]) == 2
     assert "it must be a date, such as 2013-01-10" in capsys.readouterr().err
 
 
-def test_a_type_that_the_published_table_has_otherwise_is_wrong(declare, project):
+def test_check_reports_a_type_that_differs_from_the_published_table(declare, project):
     package = declare("moods", type="STRING")
     table = pa.table({"score": [1.0], "date": [dt.date(2013, 1, 9)]})
     write_deltalake(project / "data/published/moods", table, partition_by=["date"])
@@ -311,7 +315,7 @@ def test_a_type_that_the_published_table_has_otherwise_is_wrong(declare, project
     )
 
 
-def test_a_table_of_other_days_is_wrong(declare, project):
+def test_check_reports_a_table_with_another_partition_column(declare, project):
     package = declare("moods")
     write_deltalake(
         project / "data/published/moods",
@@ -324,7 +328,7 @@ def test_a_table_of_other_days_is_wrong(declare, project):
     )
 
 
-def test_a_column_of_the_input_that_the_published_table_has_otherwise_is_wrong(declare, project):
+def test_check_reports_an_input_column_that_differs_from_the_published_table(declare, project):
     package = declare("moods")
     table = pa.table({"flight": ["B6 1"], "date": [dt.date(2013, 1, 9)]})
     write_deltalake(project / "data/published/moods", table, partition_by=["date"])
@@ -337,14 +341,14 @@ def test_a_column_of_the_input_that_the_published_table_has_otherwise_is_wrong(d
     )
 
 
-def test_a_table_that_fits_is_right(declare, project):
+def test_check_accepts_a_matching_table(declare, project):
     package = declare("moods")
     table = pa.table({"score": [1.0], "date": [dt.date(2013, 1, 9)]})
     write_deltalake(project / "data/published/moods", table, partition_by=["date"])
     assert [finding for *_, finding in check_package(package)] == [Finding.RIGHT]
 
 
-def test_two_enrichments_of_one_name_are_wrong(declare):
+def test_check_reports_two_enrichments_of_the_same_name(declare):
     declare("first", name="moods")
     (_, (_, message, finding)) = check_package(package := declare("second", name="moods"))
     assert finding is Finding.WRONG
@@ -373,7 +377,7 @@ def test_two_enrichments_of_one_name_are_wrong(declare):
         ),
     ],
 )
-def test_two_enrichments_that_write_into_one_table_are_wrong(declare, output, message):
+def test_check_reports_two_enrichments_that_write_into_the_same_table(declare, output, message):
     declare("moods")
     (_, (_, found, finding)) = check_package(package := declare("others", output=output))
     assert finding is Finding.WRONG
@@ -384,13 +388,13 @@ def test_two_enrichments_that_write_into_one_table_are_wrong(declare, output, me
     )
 
 
-def test_a_table_whose_name_only_begins_as_another_one_is_right(declare):
+def test_a_table_whose_path_begins_with_the_path_of_another_is_accepted(declare):
     declare("moods")
     assert [finding for *_, finding in check_package(declare("moods_2"))] == 2 * [Finding.RIGHT]
 
 
 @pytest.mark.parametrize("by", ["others", "{package}.others:enrichment"])
-def test_a_run_is_refused_beside_another_enrichment_of_its_table(declare, capsys, by):
+def test_a_run_is_refused_if_another_enrichment_has_its_table(declare, capsys, by):
     declare("moods")
     package = declare("others", output="data/published/moods/others")
     assert (
@@ -400,7 +404,7 @@ def test_a_run_is_refused_beside_another_enrichment_of_its_table(declare, capsys
     assert not Path("data/runs/others").exists()
 
 
-def test_a_mistyped_field_is_answered_with_the_closest_one_and_its_line(declare, capsys):
+def test_a_mistyped_field_is_reported_with_the_closest_name_and_its_line(declare, capsys):
     text = 'from tidegate import Input\n\nhere = Input(path="in", row_ids=["a"])\n'
     assert main(["check", "--package", declare("mistyped", text=text)]) == 2
     message = "cannot be loaded: line 3: Input has no field 'row_ids'. Did you mean 'row_id'?"
@@ -417,14 +421,14 @@ def test_a_wrong_value_is_named_with_the_file_and_the_line_that_declares_it(decl
     assert "cannot be loaded: line 3: tolerance: error is 5; it is a share of rows" in shared
 
 
-def test_a_package_that_is_not_there_or_declares_nothing_is_wrong(declare, capsys):
+def test_check_reports_a_missing_or_empty_package(declare, capsys):
     with pytest.raises(DeclarationError, match=r"no package 'nothing_here' here: .* Start the"):
         list(check_package("nothing_here"))
     assert main(["check", "--package", declare("empty", text="")]) == 2
     assert "holds no Enrichment" in capsys.readouterr().err
 
 
-def test_it_runs_as_a_module_on_the_enrichments_of_the_project(project, weather_service):
+def test_check_runs_as_a_python_module(project, weather_service):
     done = subprocess.run(
         [sys.executable, "-m", "tidegate", "check"], capture_output=True, text=True, check=False,
         cwd=project, env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -438,7 +442,7 @@ def test_it_runs_as_a_module_on_the_enrichments_of_the_project(project, weather_
 
 
 @pytest.mark.process
-def test_a_service_that_is_down_stops_a_run_and_makes_no_declaration_wrong(
+def test_check_reports_a_service_that_is_down_separately_from_wrong_declarations(
     declare, capsys, monkeypatch
 ):
     package = declare("asked", text=ASKED)

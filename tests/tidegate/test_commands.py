@@ -36,7 +36,7 @@ def parsed(*arguments):
 
 
 @pytest.mark.parametrize("called", ["flights", "flights_enriched", "enrichments.flights:flights"])
-def test_an_enrichment_is_found_by_its_name_its_file_or_its_reference(called):
+def test_an_enrichment_is_found_by_name_file_or_reference(called):
     assert named(parsed("of", called)).enrichment.name == "flights_enriched"
 
 
@@ -58,13 +58,13 @@ def package(tmp_path, monkeypatch):
     return make
 
 
-def test_the_name_of_an_enrichment_holds_over_that_of_another_ones_file(package):
+def test_the_name_of_an_enrichment_takes_precedence_over_the_file_name_of_another(package):
     declared = package(orders="rated", ratings="orders")
     options = parsed("of", "orders", "--package", declared)
     assert named(options)[0] == f"{declared}.ratings:X"
 
 
-def test_a_name_of_two_enrichments_is_refused_as_check_refuses_it(package):
+def test_a_name_of_two_enrichments_is_refused(package):
     declared = package(orders="rated", ratings="rated")
     with pytest.raises(
         DeclarationError,
@@ -73,7 +73,7 @@ def test_a_name_of_two_enrichments_is_refused_as_check_refuses_it(package):
         named(parsed("of", "rated", "--package", declared))
 
 
-def test_what_a_declaration_prints_is_not_among_the_objects_for_programs(package, tmp_path, capsys):
+def test_output_of_a_declaration_does_not_mix_with_json_output(package, tmp_path, capsys):
     declared = package(orders="orders")
     file = tmp_path / declared / "orders.py"
     file.write_text(f"print('loading')\n{file.read_text()}")
@@ -90,7 +90,7 @@ def test_a_file_that_ends_the_program_as_it_is_loaded_is_named(package, tmp_path
     assert f"{declared}.once cannot be loaded: line 1: SystemExit: 0" in capsys.readouterr().err
 
 
-def test_a_broken_file_does_not_hinder_the_enrichments_of_other_files(package, tmp_path):
+def test_a_broken_file_does_not_stop_enrichments_of_other_files(package, tmp_path):
     declared = package(orders="rated")
     (tmp_path / declared / "broken.py").write_text("1 / 0")
     for name in ("rated", "orders"):
@@ -99,7 +99,7 @@ def test_a_broken_file_does_not_hinder_the_enrichments_of_other_files(package, t
         named(parsed("of", "X", "--package", declared))  # broken.py may name its enrichment X
 
 
-def test_an_unknown_enrichment_is_reported_with_those_that_there_are():
+def test_an_unknown_enrichment_is_reported_with_the_known_names():
     with pytest.raises(
         DeclarationError,
         match=(
@@ -110,7 +110,7 @@ def test_an_unknown_enrichment_is_reported_with_those_that_there_are():
         named(parsed("of", "fligths"))
 
 
-def test_days_are_one_or_a_range_with_both_ends():
+def test_days_are_a_single_day_or_a_range_with_both_ends():
     assert given_days(parsed("--day", "2013-01-10"), flights) == ["2013-01-10"]
     assert given_days(parsed("--from", "2012-12-31", "--to", "2013-01-02"), flights) == [
         "2012-12-31",
@@ -132,7 +132,7 @@ def test_days_are_one_or_a_range_with_both_ends():
         (("--from", "2013-1-3"), "--from is '2013-1-3'; it must be a date"),
     ],
 )
-def test_days_that_make_no_sense_are_refused(arguments, message):
+def test_wrong_days_and_ranges_are_refused(arguments, message):
     with pytest.raises(DeclarationError, match=message):
         given_days(parsed(*arguments), flights)
 
@@ -140,14 +140,14 @@ def test_days_that_make_no_sense_are_refused(arguments, message):
 @pytest.mark.parametrize(
     ("cap", "message"), [("--max-cost=5", "max-cost is '5'"), ("--max-calls=-1", "max-calls is -1")]
 )
-def test_a_cap_that_is_none_is_refused_before_spark_starts(capsys, cap, message):
+def test_a_wrong_cap_is_refused_before_spark_starts(capsys, cap, message):
     assert main(["run", "flights", "--day", "2013-01-10", cap]) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith(message)
     assert printed.out == ""
 
 
-def test_an_argument_that_a_command_does_not_know_is_reported_with_those_that_it_does(capsys):
+def test_an_unknown_argument_is_reported_with_the_known_arguments(capsys):
     with pytest.raises(SystemExit):
         main(["run", "flights", "--date", "2013-01-10"])
     message = capsys.readouterr().err
@@ -180,7 +180,7 @@ def test_the_version_is_printed(capsys):
     assert re.fullmatch(r"tidegate \d+\.\d+\.\d+\n", capsys.readouterr().out)
 
 
-def test_help_names_every_command_and_no_two_are_called_the_same(capsys):
+def test_help_names_each_command_once(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     message = capsys.readouterr().out
@@ -189,7 +189,7 @@ def test_help_names_every_command_and_no_two_are_called_the_same(capsys):
 
 
 @pytest.mark.process
-def test_a_command_loads_no_other_one():
+def test_a_command_imports_no_other_command():
     """Each loads what it needs of Spark's driver, the checks and the tables."""
     code = """
 import sys
@@ -220,7 +220,7 @@ main(["check", "moods:moods"])
     assert (done.stderr.count("\n"), done.returncode) == (1, -signal.SIGINT)
 
 
-def test_what_the_disk_refuses_is_reported_in_one_sentence_and_anything_else_as_it_is(
+def test_an_error_of_the_disk_is_reported_in_one_sentence_and_a_bug_with_its_traceback(
     monkeypatch, capsys
 ):
     def fails(options):
@@ -267,7 +267,7 @@ def test_a_command_runs_with_its_output_closed_and_names_a_full_output(
 
 @pytest.mark.process
 @pytest.mark.parametrize("command", ["check", "--help", "run --help", "show nosuch --json"])
-def test_output_that_nobody_reads_ends_a_command_as_a_shell_does(tmp_path, command):
+def test_a_command_with_a_closed_pipe_ends_with_the_status_of_a_shell(tmp_path, command):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "tidegate", *command.split()]
@@ -279,7 +279,7 @@ def test_output_that_nobody_reads_ends_a_command_as_a_shell_does(tmp_path, comma
     assert done.returncode == 141
 
 
-def test_a_circle_of_links_is_one_sentence(monkeypatch, capsys, tmp_path):
+def test_a_circle_of_links_is_reported_in_one_sentence(monkeypatch, capsys, tmp_path):
     (tmp_path / "a").symlink_to("a")
 
     def fails(options):
@@ -297,7 +297,7 @@ def test_a_circle_of_links_is_one_sentence(monkeypatch, capsys, tmp_path):
         assert "Fix that, then run the same command again" in capsys.readouterr().err
 
 
-def test_a_published_day_is_reported_with_what_was_not_read():
+def test_a_published_day_is_reported_with_its_unread_files():
     facts = DayFacts(
         flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z",
         "2026-11-20T02:16Z", unread=("e.parq", "late/"),
@@ -325,7 +325,7 @@ def test_a_published_day_is_reported_with_shared_answers_and_its_cost():
     )
 
 
-def test_a_day_held_back_is_reported_with_its_check_its_report_and_what_asks_again():
+def test_a_held_back_day_is_reported_with_check_report_and_next_command():
     weather = LookupMetrics("weather", {"ok": 1, "error": 9}, 10, 0, 1.0, 1.0, None, None)
     facts = DayFacts(
         flights.facts(),
@@ -362,7 +362,7 @@ EVENTS = (
 )  # fmt: skip
 
 
-def test_where_the_output_is_no_terminal_each_stage_of_a_day_is_a_line_and_is_printed_once(capsys):
+def test_without_a_terminal_each_stage_of_a_day_is_printed_once(capsys):
     stages = Stages(in_place=False)
     for event in EVENTS:
         for _ in range(2):
@@ -380,7 +380,7 @@ def test_where_the_output_is_no_terminal_each_stage_of_a_day_is_a_line_and_is_pr
     ]
 
 
-def test_in_a_terminal_the_stages_are_one_line_that_moves(capsys):
+def test_in_a_terminal_the_stages_of_a_day_update_one_line(capsys):
     stages = Stages(in_place=True)
     for event in EVENTS:
         stages.show(DayStage("2013-01-10", "r1", event.get("kind", ""), event))

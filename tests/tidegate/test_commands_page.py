@@ -78,7 +78,7 @@ def test_each_command_in_a_sentence_of_any_page_is_read_by_the_command_line(comm
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_there(command, capsys):
+def test_each_command_has_help(command, capsys):
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
     assert ended.value.code == 0

@@ -44,7 +44,7 @@ def stopped(state, **event):
     return lambda _day, _run_id: {"kind": "stopped", "state": state, "reason": "It is so.", **event}
 
 
-def test_no_two_states_that_differ_have_one_exit_status():
+def test_each_state_of_a_day_has_a_distinct_exit_status():
     statuses = [status for state, status in EXIT_CODES.items() if state != "unchanged"]
     assert len(set(statuses)) == len(statuses)
     assert {RunStopped.state, AccessRefused.state, BudgetExhausted.state} < set(EXIT_CODES)
@@ -77,7 +77,7 @@ def test_a_day_that_was_not_written_has_its_state_its_reason_and_its_status(
     assert day["next_step"].startswith(f"{ONCE.get(state, ONCE['failed'])}, run the day again: ")
 
 
-def test_a_spark_that_was_killed_is_a_crash(run):
+def test_a_killed_spark_is_reported_as_a_crash(run):
     status, (day,) = run(lambda _day, _run_id: None, code=137)
     assert (status, day["state"]) == (6, "crashed")
     assert day["reason"].startswith(
@@ -85,7 +85,7 @@ def test_a_spark_that_was_killed_is_a_crash(run):
     )
 
 
-def test_a_published_day_has_its_figures_and_one_held_back_its_reason(towns, run):
+def test_json_has_the_figures_of_a_published_day_and_the_reason_of_a_held_back_day(towns, run):
     def written(status):
         verdict = Verdict("every_row_once", status, "error", "1 row lost")
         return lambda day, run_id: towns.written(day, [1, 2], run_id, {2: "error"}, [verdict])
@@ -103,20 +103,20 @@ def test_a_published_day_has_its_figures_and_one_held_back_its_reason(towns, run
     assert day["next_step"].startswith("Fix the cause, then run")
 
 
-def test_a_day_that_another_run_has_is_not_started(run):
+def test_a_day_held_by_another_run_is_not_started(run):
     with leased("data/published/towns", DAY, "theirs"):
         status, (day,) = run(stopped("failed"))
     assert (status, day["state"], day["report"]) == (9, "not started", None)
     assert day["reason"].startswith(f"{DAY} is being run by run theirs")
 
 
-def test_what_is_wrong_before_any_day_is_an_object_too(run):
+def test_an_error_before_any_day_is_a_json_object(run):
     status, (day,) = run(stopped("failed"), command=["run", "none", *COMMAND[2:]])
     assert (status, day["state"], day["day"]) == (2, "wrong", DAY)
     assert day["reason"] == "no enrichment is named 'none'. There are: towns."
 
 
-def test_the_manifest_has_what_runs_a_day_and_what_its_tables_are(towns, tmp_path, capsys):
+def test_the_manifest_has_the_commands_and_tables_of_each_enrichment(towns, tmp_path, capsys):
     towns.declare_too(
         'towns = replace(towns, schedule="15 2 * * *", publish_by="06:30", owners=["team:crm"])'
     )

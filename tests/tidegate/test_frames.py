@@ -81,7 +81,7 @@ def declare(url, **more):
     )
 
 
-def test_an_arrow_table_keeps_its_columns_and_gets_the_answers(towns, service):
+def test_an_arrow_table_keeps_its_columns_and_gets_answer_columns(towns, service):
     table = pa.table(
         {"town": TOWNS, "at": pa.array([dt.timedelta(1)] * 6), "x.y": range(6)}
     ).replace_schema_metadata({"a": "b"})
@@ -98,7 +98,7 @@ def test_an_arrow_table_keeps_its_columns_and_gets_the_answers(towns, service):
     assert [path.name for path in Path("published").iterdir()] == ["_bills"]
 
 
-def test_a_second_call_of_any_kind_pays_nothing(towns, service):
+def test_a_second_enrich_of_any_frame_repeats_no_call(towns, service):
     enrich(pa.table({"town": TOWNS}), towns)
     paid = len(service.log)
     batch = enrich(pa.record_batch({"town": TOWNS}), towns)
@@ -121,7 +121,7 @@ def test_rows_whose_key_has_no_type_are_skipped(towns, service, make, town):
 
 @pytest.mark.parametrize(("value", "path"), [("oslo", "/oslo"), (True, "/true"), (7, "/7")])
 @pytest.mark.parametrize("nan", [np.float16("nan"), np.float32("nan"), float("nan"), pd.NaT])
-def test_a_nan_of_any_width_among_objects_of_pandas_is_null(towns, service, nan, value, path):
+def test_a_nan_among_pandas_objects_is_null(towns, service, nan, value, path):
     (weather,) = towns.lookups
     declared = dataclasses.replace(
         towns, lookups=[dataclasses.replace(weather, keys={"town": "town"})]
@@ -131,7 +131,7 @@ def test_a_nan_of_any_width_among_objects_of_pandas_is_null(towns, service, nan,
 
 
 @pytest.mark.parametrize("make", [pa.table, pd.DataFrame, pl.DataFrame])
-def test_a_key_is_a_field_of_a_struct_in_any_kind(towns, service, make):
+def test_a_key_may_be_a_struct_field_in_any_frame(towns, service, make):
     (weather,) = towns.lookups
     by_field = dataclasses.replace(weather, keys={"town": "trim(Customer.home.town)"})
     homes = [{"home": {"town": town}} for town in TOWNS]
@@ -165,7 +165,7 @@ def test_a_polars_frame_keeps_its_types(towns):
     assert enriched["degrees"].to_list() == DEGREES
 
 
-def test_order_and_day_of_the_declaration_need_no_column(towns, service):
+def test_a_frame_needs_no_event_time_and_no_day_column(towns, service):
     ordered = declare(
         service.url,
         mode="key_ordered",
@@ -175,7 +175,7 @@ def test_order_and_day_of_the_declaration_need_no_column(towns, service):
     assert enrich(pa.table({"town": TOWNS}), ordered)["degrees"].to_pylist() == DEGREES
 
 
-def test_it_works_where_an_event_loop_runs(towns):
+def test_enrich_works_inside_a_running_event_loop(towns):
     async def cell():
         return enrich(pa.table({"town": TOWNS}), towns)
 
@@ -260,7 +260,7 @@ def test_a_key_of_a_column_that_a_run_writes_is_refused(towns, service, name):
     assert service.log == []
 
 
-def test_whole_numbers_in_arrays_beside_a_null_keep_their_digits_in_pandas(towns, service):
+def test_whole_numbers_in_pandas_arrays_with_a_null_keep_their_digits(towns, service):
     async def answer(_request):
         return web.json_response({"ids": [2**62 + 1, None], "one": {"ids": [None, 2**53 + 1]}})
 
@@ -276,7 +276,7 @@ def test_whole_numbers_in_arrays_beside_a_null_keep_their_digits_in_pandas(towns
     assert list(rows["one"][0]["ids"]) == [None, 2**53 + 1]
 
 
-def test_a_cap_stops_it_and_the_same_call_goes_on(towns, service):
+def test_a_cap_stops_enrich_and_the_same_call_continues(towns, service):
     rows = pa.table({"town": [f"town{n}" for n in range(20)]})
     with pytest.raises(RunStopped, match=r"is kept; run again, and only the rest is asked\.$"):
         enrich(rows, towns, max_cost="1.00 USD")
@@ -285,7 +285,7 @@ def test_a_cap_stops_it_and_the_same_call_goes_on(towns, service):
     assert len(service.log) == len(set(service.log)) == 20
 
 
-def test_two_calls_at_once_are_billed_each_for_its_calls(towns, service):
+def test_two_enrich_calls_at_once_are_each_billed_for_their_calls(towns, service):
     both, answer = threading.Barrier(2, timeout=30), service.answer
     firsts = {"/a0", "/b0"}
 
@@ -348,7 +348,7 @@ def test_costs_in_two_currencies_are_not_added(towns, service):
     assert costs[-1] == "0.50 USD, 0.50 EUR"
 
 
-def test_the_bar_shows_the_share_calls_cost_and_time():
+def test_the_progress_bar_shows_share_calls_cost_and_time():
     event = {
         "rows": 120,
         "rows_total": 480,
@@ -397,7 +397,7 @@ def test_an_interrupt_loses_no_answer(towns, service):
 
 
 @pytest.mark.spark
-def test_a_spark_frame_is_asked_once_however_often_it_is_used(towns, service, spark):
+def test_a_spark_frame_is_called_once_however_often_it_is_used(towns, service, spark):
     at = dt.datetime(2026, 11, 19, 12, tzinfo=dt.UTC)
     rows = [(name, n, [n], Decimal("1.50"), at) for n, name in enumerate(TOWNS)]
     types = "town STRING, n INT, list ARRAY<INT>, price DECIMAL(10, 2), at TIMESTAMP"
@@ -465,7 +465,7 @@ def test_a_spark_frame_that_does_not_fit_is_refused(towns, service, spark, colum
     assert service.log == []
 
 
-def test_the_page_of_frames_says_what_happens(tmp_path, monkeypatch, service):
+def test_the_examples_of_the_frames_page_give_the_printed_results(tmp_path, monkeypatch, service):
     monkeypatch.chdir(tmp_path)
 
     async def answer(request):

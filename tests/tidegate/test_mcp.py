@@ -55,9 +55,7 @@ def files():
 
 
 @pytest.mark.proof
-def test_an_agent_reads_what_the_commands_print_and_nothing_is_called_or_changed(
-    days, service, capsys
-):
+def test_an_agent_reads_command_output_without_a_call_or_change(days, service, capsys):
     days.write_input(DAY, ["alpha", "beta", "alpha"])
     days.fails = {"beta": 500}
     days.towns.declare_too("towns = replace(towns, tolerance=Tolerance(error=1.0))")
@@ -118,7 +116,7 @@ REFUSED = (
 )
 
 
-def test_no_argument_is_an_option_and_no_tool_calls_without_an_approved_plan(days):
+def test_no_argument_is_read_as_an_option_and_no_tool_calls_without_an_approved_plan(days):
     async def ask():
         said = []
         async with agent() as client:
@@ -161,7 +159,7 @@ def approved(*options):
 
 
 @pytest.mark.proof
-def test_an_approved_plan_is_run_once_at_its_price_and_no_other_is(days, service):
+def test_only_an_approved_plan_is_run_once_at_its_price(days, service):
     days.towns.declare_too(*PRICED)
     days.write_input(DAY, ["alpha", "beta", "gamma"])
     refused, calls = [], []
@@ -198,7 +196,7 @@ def test_an_approved_plan_is_run_once_at_its_price_and_no_other_is(days, service
 
 
 @pytest.mark.proof
-def test_an_approved_replay_asks_for_its_letters_once(days, service, capsys):
+def test_an_approved_replay_calls_once_for_its_dead_letters(days, service, capsys):
     days.towns.declare_too(*PRICED)
     days.write_input(DAY, ["alpha", "beta"])
     days.fails = {"beta": 500}
@@ -223,7 +221,7 @@ def test_an_approved_replay_asks_for_its_letters_once(days, service, capsys):
     assert "Nobody approved the plan" in refused[0]
 
 
-def test_without_a_person_nothing_is_approved(days, capsys, monkeypatch):
+def test_a_plan_is_approved_only_by_a_person(days, capsys, monkeypatch):
     days.write_input(DAY, ["alpha"])
     monkeypatch.setattr(sys, "stdin", StringIO("yes\n"))
     approved()

@@ -35,7 +35,7 @@ def test_check_finds_nothing_wrong_in_a_new_project(tmp_path, monkeypatch, capsy
 
 
 @pytest.mark.parametrize("renames", [0, 1])
-def test_a_project_whose_making_was_killed_says_what_to_delete(
+def test_a_killed_init_leaves_a_project_that_says_what_to_delete(
     tmp_path, monkeypatch, capsys, renames
 ):
     monkeypatch.chdir(tmp_path)
@@ -58,9 +58,7 @@ def test_a_project_whose_making_was_killed_says_what_to_delete(
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_project_that_could_not_be_written_is_made_by_the_same_command(
-    tmp_path, monkeypatch, capsys, exists
-):
+def test_a_failed_init_is_repaired_by_the_same_command(tmp_path, monkeypatch, capsys, exists):
     monkeypatch.chdir(tmp_path)
     if exists:
         (tmp_path / "shop").mkdir()
@@ -88,7 +86,7 @@ def test_a_new_project_replaces_no_file_and_no_link(tmp_path, monkeypatch, capsy
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_the_next_step_of_a_new_project_can_be_pasted(tmp_path, monkeypatch, capsys):
+def test_the_printed_next_step_of_a_new_project_can_be_pasted(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["init", "my work/shop"]) == 0
     assert capsys.readouterr().out.endswith("Next: cd 'my work/shop' && make demo\n")
@@ -99,7 +97,7 @@ PIECES = ["a", "B_1", " ", "  ", "=", "#", "'", '"', "é", ":", "/", "\t"]
 
 
 @pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.proof)])
-def test_variables_have_the_values_that_dotenv_reads(tmp_path, monkeypatch, rounds):
+def test_env_files_are_read_as_dotenv_reads_them(tmp_path, monkeypatch, rounds):
     draw = random.Random(5)
     for _ in range(rounds):
         line = "".join(draw.choices(PIECES, k=draw.randrange(9)))
@@ -118,7 +116,7 @@ def test_variables_have_the_values_that_dotenv_reads(tmp_path, monkeypatch, roun
         assert os.environ == kept, written
 
 
-def test_a_variable_that_is_set_keeps_its_value(tmp_path, monkeypatch):
+def test_a_variable_that_is_already_set_keeps_its_value(tmp_path, monkeypatch):
     (tmp_path / ".env").write_text("CREDIT_URL=http://127.0.0.1:8099\n")
     monkeypatch.setattr(os, "environ", {"CREDIT_URL": "http://credit"})
     read_env_file(tmp_path)

@@ -46,7 +46,7 @@ def run_the_readmes_command(capsys):
     return shown, capsys.readouterr().out.splitlines()
 
 
-def test_the_readme_shows_what_its_command_prints(orders, capsys):
+def test_the_readme_shows_the_output_of_its_command(orders, capsys):
     async def rate(_request):
         return web.json_response({"score": 500, "grade": "A"})
 

@@ -13,7 +13,7 @@ LOOKUP = HttpLookup(
 )  # fmt: skip
 
 
-def test_others_run_after_an_enrichment_that_ends_early_but_not_the_readers_of_its_table(capsys):
+def test_after_an_enrichment_that_ends_early_only_readers_of_its_table_are_skipped(capsys):
     def declared(name, **source):
         written = Output(path=f"data/published/{name}")
         return Discovered(

@@ -61,7 +61,7 @@ def test_a_day_is_shown_with_its_runs_and_failed_checks_first(towns, capsys):
 
 
 @pytest.mark.parametrize("command", ["show", "diff"])
-def test_a_day_is_written_with_its_option_too(towns, capsys, command):
+def test_show_accepts_the_day_as_an_option_too(towns, capsys, command):
     towns.publish(DAY, [1, 2], run_id="first")
     towns.publish(DAY, [1], run_id="second")
     assert printed(capsys, command, "towns", DAY) == printed(capsys, command, "towns", "--day", DAY)
@@ -90,7 +90,7 @@ def test_dead_letters_of_every_enrichment_are_listed_without_a_name(towns, capsy
     assert main(["dead-letters", "--csv", "all.csv", "--package", "declared"]) == 2
 
 
-def test_a_day_without_a_run_is_one_sentence(towns, capsys):
+def test_a_day_without_a_run_is_reported_in_one_sentence(towns, capsys):
     assert main(["show", "towns", DAY, "--package", "declared"]) == 2
     assert capsys.readouterr().err == (
         f"towns: no run of {DAY} is recorded. Run it: `tidegate run towns --day {DAY}`.\n"
@@ -107,14 +107,12 @@ def test_a_day_without_a_run_is_one_sentence(towns, capsys):
         (["remap", "wether", "--from", DAY, "--package", "declared"], "Did you mean 'weather'?"),
     ],
 )
-def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(
-    towns, capsys, arguments, message
-):
+def test_a_mistyped_name_is_reported_with_the_right_name(towns, capsys, arguments, message):
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
 
 
-def test_help_lists_every_command_once_by_purpose(capsys):
+def test_help_groups_each_command_by_purpose(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     lines = capsys.readouterr().out.splitlines()

@@ -117,7 +117,7 @@ def test_days_that_a_restored_backup_of_the_table_lacks_are_missing(towns):
     assert named[-2:] == ["2013-01-18", "2013-01-19"]
 
 
-def test_rows_that_a_run_kept_are_rows_of_its_day(towns):
+def test_kept_rows_count_as_rows_of_the_day(towns):
     counts = {"new": 2, "changed": 0, "expired": 0, "gone": 0, "kept": 5}
     towns.publish("2013-01-19", [1, 2], changes=RowChanges(**counts))
     assert read_table(towns.enrichment, 1, NOW).last.rows == 7
@@ -140,7 +140,7 @@ def test_each_day_has_the_state_that_was_planted(towns):
     assert len(recent_runs(towns.enrichment, 3, NOW, NOW).days) == 3
 
 
-def test_the_last_day_is_awaited_until_its_deadline_and_a_run_at_work_is_running(towns):
+def test_the_last_day_is_awaited_until_its_deadline_and_a_running_run_is_running(towns):
     towns.publish("2013-01-18", [1])
     early = NOW.replace(hour=6)
     assert [day.state for day in read_table(towns.enrichment, 2, early).days][-1] == "waiting"
@@ -167,7 +167,7 @@ def test_days_are_missed_only_where_a_daily_schedule_wants_them(towns):
     assert [day.day for day in read_table(by_hand, 14, NOW).days] == ["2012-05-01"]
 
 
-def test_hours_of_a_zone_are_wanted_between_its_days_and_once_they_are_due(towns):
+def test_hours_of_a_time_zone_are_expected_within_its_days_once_due(towns):
     hourly = dataclasses.replace(
         towns.enrichment, input=Input(path="raw", row_id=["n"], every="hour"),
         schedule="20 * * * *", publish_by=None, zone="America/New_York", start="2026-11-26",
@@ -199,7 +199,7 @@ def test_a_day_of_a_schedule_with_more_zeros_is_due_at_its_time(towns):
         assert read_table(padded, 2, at).last.state == state
 
 
-def test_a_run_that_ends_while_its_costs_are_read_counts_once(towns, monkeypatch):
+def test_a_run_that_ends_while_costs_are_read_counts_once(towns, monkeypatch):
     day, load = "2013-01-19", run_records.load
     bills = [RunBill("towns", day, "r", "2013-01-20T00:00:00+00:00", (), "")]
     monkeypatch.setattr(run_records, "bills", lambda *_: list(bills))
@@ -216,7 +216,7 @@ def test_a_run_that_ends_while_its_costs_are_read_counts_once(towns, monkeypatch
     assert runs.bills == ()
 
 
-def test_counts_that_cannot_be_read_leave_the_status_of_their_table(towns, monkeypatch, tmp_path):
+def test_unreadable_counts_leave_the_status_of_their_table(towns, monkeypatch, tmp_path):
     (tmp_path / "a.meter").write_text("no JSON 1\n")
     run_records.folder("towns", "2013-01-19").mkdir(parents=True)
     bill = RunBill("towns", "2013-01-19", "r", NOW.isoformat(), (), str(tmp_path))
@@ -224,7 +224,7 @@ def test_counts_that_cannot_be_read_leave_the_status_of_their_table(towns, monke
     assert read_table(towns.enrichment, 1, NOW).this_month.runs == 1
 
 
-def test_what_is_wrong_comes_first_with_its_reason_and_what_to_do(towns, capsys):
+def test_wrong_tables_are_listed_first_with_reason_and_cure(towns, capsys):
     towns.declare_too(
         BY_HAND,
         "fine = replace(towns, name='a_fine', output=replace(towns.output, path='a_fine'))",
@@ -267,7 +267,7 @@ def test_a_mistyped_day_without_input_hides_no_table(towns, capsys):
     assert [day.day for day in read_table(towns.enrichment, 14, NOW).days] == ["2013-01-10"]
 
 
-def test_a_day_that_failed_again_says_what_readers_still_see(towns, capsys):
+def test_a_day_that_failed_again_names_the_version_that_readers_see(towns, capsys):
     towns.declare_too(BY_HAND)
     towns.publish("2013-01-19", [1, 2])
     ended("2013-01-19", "failed")
@@ -323,7 +323,7 @@ def test_a_named_partition_is_missing_only_where_a_schedule_wants_it(towns):
     assert [day.state for day in read_table(towns.enrichment, 14, NOW).days] == ["missing"] * 2
 
 
-def test_a_day_of_a_batch_is_running_until_its_batch_is_published_and_killed_without_it(towns):
+def test_a_day_of_a_batch_is_running_until_its_batch_is_published_or_killed(towns):
     day = "2013-01-19"
     run_records.save(towns.written(day, [1, 2, 3], "query-0-a", {}))
     with leased(towns.enrichment.output.path, day, "query-0-a"):

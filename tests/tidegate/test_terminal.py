@@ -95,7 +95,7 @@ def test_every_control_character_is_escaped_and_no_letter_changes():
     assert printable("Zoë 日本 \t ok\n") == "Zoë 日本 \t ok\n"
 
 
-def test_json_that_is_printed_stays_json(capsys):
+def test_printed_json_stays_valid_json(capsys):
     texts = [chr(number) for number in range(0x3100)]
     with printable_output():
         print(json.dumps(texts, ensure_ascii=False))
@@ -143,7 +143,7 @@ def day_events(name):
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])
-def test_a_run_in_a_terminal_ends_with_a_colour_and_the_address_of_its_report(
+def test_a_run_in_a_terminal_ends_in_colour_with_the_address_of_the_report(
     tmp_path, monkeypatch, no_color
 ):
     monkeypatch.chdir(tmp_path)
@@ -186,7 +186,7 @@ def test_without_a_terminal_a_run_prints_no_colour_and_its_reports_path_to_stder
     assert printed.err.endswith("report: data/reports/things/2013-01-10/index.html\n")
 
 
-def test_a_report_that_is_not_written_is_not_pointed_at(tmp_path, monkeypatch, capsys):
+def test_a_report_that_was_not_written_is_not_linked(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tidegate.commands.days.line", lambda one: one.reason)
     tell("things", [*day_events("things"), DaysWarning("2013-01-10", "its report is not written")])

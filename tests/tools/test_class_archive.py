@@ -22,7 +22,7 @@ def command():
     return " ".join(SparkSubmit()._command(PROGRAM, "module:name"))
 
 
-def test_a_spark_program_uses_the_archive_that_was_made(monkeypatch, tmp_path):
+def test_a_spark_program_uses_the_class_archive(monkeypatch, tmp_path):
     monkeypatch.setattr(spark_submit, "CLASS_ARCHIVE", tmp_path / "spark.jsa")
     assert "SharedArchiveFile" not in command()
     spark_submit.CLASS_ARCHIVE.touch()  # a Java that could make none
@@ -33,7 +33,7 @@ def test_a_spark_program_uses_the_archive_that_was_made(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", None])
 @pytest.mark.process
-def test_java_starts_without_a_word_where_the_archive_is_missing_torn_or_foreign(
+def test_java_starts_silently_with_a_missing_torn_or_foreign_class_archive(
     monkeypatch, tmp_path, content
 ):
     archive = tmp_path / "spark.jsa"
@@ -50,7 +50,7 @@ def test_java_starts_without_a_word_where_the_archive_is_missing_torn_or_foreign
 
 
 @pytest.mark.process
-def test_spark_finds_its_classes_in_the_archive_that_stands_beside_this_python(tmp_path):
+def test_spark_loads_classes_from_the_archive_beside_the_python(tmp_path):
     if not spark_submit.archived_classes():
         pytest.skip("none was made here: `make test` does")
     log = tmp_path / "classes"

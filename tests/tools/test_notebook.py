@@ -12,7 +12,7 @@ DOCS = NOTEBOOK.parent
 
 
 @pytest.mark.process
-def test_every_cell_runs_and_shows_what_is_written_under_it(tmp_path, monkeypatch):
+def test_each_cell_of_the_notebook_runs_and_shows_its_stored_output(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(STATE_HOME, str(tmp_path))
     monkeypatch.delenv(LIMITS_URL, raising=False)

@@ -13,11 +13,11 @@ PAGE = Path(__file__).parents[2] / reference.PAGE
 DECLARED = reference.declared_classes()
 
 
-def test_the_page_is_as_the_declarations_are():
+def test_the_reference_page_matches_the_declarations():
     assert PAGE.read_text() == reference.page(), "the declarations changed: run `make reference`"
 
 
-def test_every_declaration_that_users_import_is_on_the_page():
+def test_each_public_declaration_is_on_the_reference_page():
     public = [
         value for name in tidegate.__all__ if inspect.isclass(value := getattr(tidegate, name))
     ]
@@ -25,12 +25,12 @@ def test_every_declaration_that_users_import_is_on_the_page():
 
 
 @pytest.mark.parametrize("declared", DECLARED, ids=lambda declared: declared.__name__)
-def test_every_field_says_what_it_is(declared):
+def test_each_field_has_a_description(declared):
     """Among the Attributes of the class's docstring."""
     assert [name for name, text in reference.described(declared).items() if not text] == []
 
 
-def test_a_field_is_described_by_all_lines_of_its_attribute():
+def test_a_field_description_includes_all_lines_of_its_docstring():
     described = reference.described(tidegate.HttpLookup)
     assert described["pages"] == "An answer in several pages."
     assert described["echo"].endswith("its connection is not used again.")

@@ -10,12 +10,12 @@ CHANGELOG = (
 )
 
 
-def test_the_notes_are_the_section_of_the_version():
+def test_release_notes_are_the_changelog_section_of_the_version():
     assert notes("0.2.0", CHANGELOG, "0.2.0") == "- a thing"
     assert notes("0.1.0", CHANGELOG, "0.1.0") == "- first"
 
 
 @pytest.mark.parametrize(("version", "declared"), [("0.3.0", "0.3.0"), ("0.2.0", "0.1.0")])
-def test_a_tag_without_a_section_or_with_another_version_is_refused(version, declared):
+def test_a_tag_without_a_section_or_with_a_wrong_version_is_refused(version, declared):
     with pytest.raises(ValueError, match="says"):
         notes(version, CHANGELOG, declared)

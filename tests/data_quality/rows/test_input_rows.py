@@ -24,7 +24,7 @@ def test_the_footers_of_the_input_are_read_once_for_all_tasks(tmp_path):
     [{SPARK_VERSION: "2.4.8"}, {SPARK_VERSION: "3.5.1", OLD_CALENDAR: ""}],
     ids=["Spark 2", "as Spark 2"],
 )
-def test_dates_that_only_spark_converts_are_left_to_spark(tmp_path, noted):
+def test_files_with_dates_that_only_spark_converts_are_read_by_spark(tmp_path, noted):
     _, facts, _ = (day := honest_day(tmp_path)), *day.write()
     path = next(iter(InputRows(None, facts).counts))
     old = pa.table({"d": pa.array([-719164], pa.int32()).cast(pa.date32())})

@@ -41,7 +41,7 @@ def test_a_part_of_long_texts_is_bounded_by_its_bytes(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_texts_that_need_longer_offsets_are_read(monkeypatch, nested):
+def test_texts_of_more_than_2_gib_in_a_column_are_read(monkeypatch, nested):
     monkeypatch.setattr(task_rows, "OFFSETS_END", 10)
     kind = pa.struct([("a", pa.list_(pa.string()))]) if nested else pa.string()
     value = {"a": ["x" * 20]} if nested else "x" * 20
@@ -52,6 +52,6 @@ def test_texts_that_need_longer_offsets_are_read(monkeypatch, nested):
     assert (digest([rows.column("key")]) == digest([table["key"].combine_chunks()])).all()
 
 
-def test_whole_tasks_have_all_rows_with_the_columns_asked_for(output):
+def test_reading_a_whole_task_gives_all_rows_with_the_wanted_columns(output):
     (read,) = output.tasks(["_input_seq", "not there"])
     assert read().table.to_pydict() == {"_input_seq": list(range(70))}

@@ -92,14 +92,14 @@ def seconds_for(share, *, mode, each=0.0, **fields):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
 @pytest.mark.parametrize("share", [1, 4])
-def test_every_request_is_full_and_the_next_leaves_when_one_ends(share, mode):
+def test_every_request_is_full_and_the_next_request_leaves_when_one_ends(share, mode):
     seconds, requests = seconds_for(share, mode=mode)
     assert requests == [ITEMS] * (KEYS // ITEMS)
     assert seconds == pytest.approx(KEYS / ITEMS / share * SECONDS)
 
 
 @pytest.mark.parametrize("share", [1, 4])
-def test_keys_that_come_while_a_request_runs_fill_the_next_one(share):
+def test_keys_that_come_while_a_request_runs_fill_the_next_request(share):
     seconds, requests = seconds_for(share, mode="ordered", each=0.0002)
     assert requests == [ITEMS] * (KEYS // ITEMS)
     assert seconds == pytest.approx(KEYS / ITEMS / share * SECONDS, rel=0.02)
@@ -130,7 +130,7 @@ class Database(HttpLookup):
         return self.asked_by
 
 
-def test_a_request_that_is_being_cancelled_after_its_rows_have_left_is_still_outstanding():
+def test_a_request_being_cancelled_still_counts_as_in_flight():
     declared = Database(
         name="place",
         service=Service(name="geo", url="http://geo", max_concurrency=4),
@@ -167,7 +167,7 @@ def test_a_request_that_is_being_cancelled_after_its_rows_have_left_is_still_out
     assert run_virtual(main) == ((3, [3]), (0, [0]))
 
 
-def test_a_batch_is_full_also_without_a_cache():
+def test_batches_are_full_also_without_a_cache():
     seconds, requests = seconds_for(4, mode="unordered", cache=None)
     assert requests == [ITEMS] * (KEYS // ITEMS)
     assert seconds == pytest.approx(KEYS / ITEMS / 4 * SECONDS)

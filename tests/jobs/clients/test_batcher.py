@@ -91,14 +91,14 @@ def test_a_request_that_does_not_fill_leaves_when_its_first_key_has_waited_long_
     assert service.requests == [(pytest.approx(0.5), [0, 1]), (pytest.approx(1.1), [2, 3])]
 
 
-def test_no_more_requests_are_in_flight_than_may_be_and_what_waited_meanwhile_goes_together():
+def test_requests_in_flight_stay_within_the_limit_and_waiting_keys_go_together():
     service = Service()
     ask(service, range(23), max_items=5, max_requests=2)
     assert service.highest_in_flight == 2
     assert [len(keys) for _, keys in service.requests] == [5, 5, 5, 5, 3]
 
 
-def test_one_bad_item_has_its_error_and_every_other_its_answer():
+def test_a_bad_item_gets_its_error_and_every_other_item_its_answer():
     service = Service(bad={3})
     found = ask(service, range(8), max_items=8)
     assert [str(outcome) for outcome in found] == [
@@ -110,7 +110,7 @@ def test_one_bad_item_has_its_error_and_every_other_its_answer():
     assert service.highest_in_flight <= 2
 
 
-def test_a_key_of_a_refused_batch_has_not_left_before_its_half_does():
+def test_a_key_of_a_refused_batch_counts_as_unsent_until_its_half_is_sent():
     seen = {}
 
     class Looking(Service):
@@ -130,7 +130,7 @@ def test_a_key_of_a_refused_batch_has_not_left_before_its_half_does():
     assert seen == {0: [True] * 4, 1: [True, True, False, False], 2: [True] * 4}
 
 
-def test_a_batch_that_is_too_large_is_halved_until_it_is_not():
+def test_a_batch_that_is_too_large_is_halved_until_it_is_accepted():
     service = Service(largest=2)
     assert ask(service, range(8), max_items=8) == [f"answer to {key}" for key in range(8)]
     assert Counter(len(keys) for _, keys in service.requests) == {8: 1, 4: 2, 2: 4}
@@ -148,7 +148,7 @@ def test_a_failure_of_the_whole_request_fails_each_of_its_items(error):
     assert ask(Failing(), range(3)) == [error] * 3
 
 
-def test_no_request_leaves_while_a_throttled_service_wants_a_pause():
+def test_no_request_leaves_during_the_pause_of_a_throttled_service():
     outcomes = {0: Throttled("429", 30.0)}
     service = Service(outcomes)
     found = ask(service, range(3), max_items=1, max_requests=1)
@@ -160,7 +160,7 @@ def test_no_request_leaves_while_a_throttled_service_wants_a_pause():
     ]
 
 
-def test_a_count_of_outcomes_that_does_not_fit_is_an_error_and_no_mix_up():
+def test_a_wrong_number_of_outcomes_is_an_error_of_each_key():
     class Short(Service):
         async def send(self, keys):
             return (await super().send(keys))[:-1]
@@ -187,19 +187,19 @@ def leaving(service, *leavers, keys=range(3), at=0.25, max_requests=1):
     return run_virtual(main)
 
 
-def test_a_key_whose_row_left_before_its_request_is_not_asked():
+def test_a_key_whose_row_left_before_the_request_is_not_sent():
     service = Service()
     assert leaving(service, 0) == [None, "answer to 1", "answer to 2"]
     assert service.requests == [(pytest.approx(0.5), [1, 2])]
 
 
-def test_a_key_whose_row_left_after_its_request_stays_in_it_for_the_others():
+def test_a_key_whose_row_left_during_the_request_stays_in_the_request():
     service = Service()
     assert leaving(service, 0, at=1.0) == [None, "answer to 1", "answer to 2"]
     assert service.ended == ["answered"]
 
 
-def test_a_request_that_nobody_waits_for_is_cancelled_and_gives_its_place_back():
+def test_a_request_without_a_waiting_row_is_cancelled_and_frees_its_place():
     service = Service(seconds=3.0)
     assert leaving(service, *range(5), keys=range(7), at=1.0) == [None] * 5 + [
         "answer to 5",
@@ -209,7 +209,7 @@ def test_a_request_that_nobody_waits_for_is_cancelled_and_gives_its_place_back()
     assert service.requests[1] == (pytest.approx(1.0), [5, 6])
 
 
-def test_a_key_of_a_request_that_a_pause_held_back_is_no_repeat():
+def test_a_key_of_an_unsent_request_does_not_count_as_repeated():
     async def main():
         found = [NotSent(), [CallFailed("busy", passing=True)], ["an answer"]]
 
@@ -230,7 +230,7 @@ def test_a_key_of_a_request_that_a_pause_held_back_is_no_repeat():
     assert run_virtual(main()) == [0, 0, 1]
 
 
-def test_a_key_of_a_cancelled_request_that_goes_again_is_a_repeat():
+def test_a_key_of_a_cancelled_request_that_is_sent_again_counts_as_repeated():
     service = Service(seconds=3.0)
 
     async def main():
@@ -246,7 +246,7 @@ def test_a_key_of_a_cancelled_request_that_goes_again_is_a_repeat():
 
 
 @pytest.mark.parametrize("answer", [None, [StopIteration(), StopIteration()]])
-def test_outcomes_that_no_caller_can_get_are_an_error_of_each_that_waits(answer):
+def test_outcomes_of_the_wrong_shape_are_an_error_of_each_waiting_row(answer):
     async def main():
         async def send(_):
             return answer
@@ -274,13 +274,13 @@ def test_a_call_after_the_close_is_an_error():
     run_virtual(main)
 
 
-def test_nothing_is_asked_when_all_left_in_time():
+def test_no_request_is_sent_when_all_rows_left_before():
     service = Service()
     assert leaving(service, 0, 1, 2) == [None] * 3
     assert service.requests == []
 
 
-def test_closing_cancels_what_is_in_flight_and_whoever_waits():
+def test_closing_cancels_requests_in_flight_and_waiting_rows():
     service = Service(seconds=9.0)
 
     async def main():
@@ -327,7 +327,7 @@ def test_every_key_gets_the_outcome_it_would_get_alone(
 
 @examples(100)
 @given(seed=st.integers(0, 10_000), bad=st.sets(st.integers(0, 19)), max_items=st.integers(1, 8))
-def test_those_who_stay_get_their_outcome_whoever_leaves_and_when(seed, bad, max_items):
+def test_rows_that_stay_get_their_outcomes_when_other_rows_leave(seed, bad, max_items):
     draw = random.Random(seed)
     service = Service(bad=bad, seconds=0.3)
     leaves_at = {key: draw.uniform(0.0, 3.0) for key in range(20) if draw.random() < 0.5}
@@ -355,7 +355,7 @@ def test_those_who_stay_get_their_outcome_whoever_leaves_and_when(seed, bad, max
     assert service.highest_in_flight <= 2
 
 
-def test_the_next_request_is_on_its_way_before_those_who_waited_for_the_last_one_go_on():
+def test_the_next_request_is_sent_before_the_rows_of_the_last_request_go_on():
     events = []
 
     async def main():
@@ -379,7 +379,7 @@ def test_the_next_request_is_on_its_way_before_those_who_waited_for_the_last_one
     assert events == ["request", "request", "row", "row", "row", "row", "row", "row"]
 
 
-def test_what_ends_the_run_is_reported_before_another_request_leaves():
+def test_an_outcome_that_ends_the_run_is_reported_before_another_request_leaves():
     class Refusing(Service):
         async def send(self, keys):
             await super().send(keys)

@@ -21,7 +21,7 @@ BILLS = st.tuples(
 
 
 @given(bills=st.lists(BILLS, max_size=40))
-def test_all_attempts_together_counted_what_was_billed_in_the_priced_units(tmp_path_factory, bills):
+def test_the_meters_of_all_attempts_add_up_to_the_units_billed(tmp_path_factory, bills):
     folder, right = tmp_path_factory.mktemp("bills"), {}
     meters = [Meters(str(folder), UNITS).open() for _ in range(3)]
     for attempt, lookup, unit, day, many in bills:
@@ -33,7 +33,7 @@ def test_all_attempts_together_counted_what_was_billed_in_the_priced_units(tmp_p
         meter.close()
 
 
-def test_neither_a_torn_last_line_nor_a_file_that_vanishes_counts(tmp_path):
+def test_a_torn_last_line_and_a_vanished_meter_count_nothing(tmp_path):
     meter = Meters(str(tmp_path), UNITS).open()
     meter.add("geo", "request", 20_000, 3)
     meter.close()

@@ -74,7 +74,7 @@ async def importable(row: Row, http: Http) -> dict | None:
     return {"label": row.text}
 
 
-def test_the_decorated_name_is_a_lookup_called_as_the_function(service):
+def test_a_decorated_coroutine_is_a_lookup_with_the_name_of_the_coroutine(service):
     @declared(service.url, version=3)
     async def sentiment(row: Row, http: Http) -> dict | None:
         return {"label": row.text}
@@ -84,7 +84,7 @@ def test_the_decorated_name_is_a_lookup_called_as_the_function(service):
     assert declared(name="other")(sentiment.function).name == "other"
 
 
-def test_a_dict_is_the_answer_none_a_miss_and_anything_else_an_error(service):
+def test_a_dict_is_an_answer_none_is_a_miss_and_any_other_result_an_error(service):
     given = {
         "dict": {"label": "good", "score": 1},
         "none": None,
@@ -114,7 +114,7 @@ def test_an_answer_that_does_not_fit_is_named_with_its_column(service):
     assert str(wrong) == "score: expected DOUBLE, got 'high'"
 
 
-def test_an_answer_that_the_ledger_kept_gives_the_same_columns(service):
+def test_a_stored_answer_gives_the_same_columns_as_the_call(service):
     @declared(
         service.url,
         returns="price DECIMAL(8,2), day DATE, at TIMESTAMP, tags ARRAY<STRING>, raw BINARY",
@@ -143,7 +143,7 @@ def test_an_answer_that_the_ledger_kept_gives_the_same_columns(service):
     assert asked[0] == Decimal("1.50")
 
 
-def test_requests_go_to_the_service_with_who_asks_and_come_back_as_json(service, monkeypatch):
+def test_requests_of_a_coroutine_carry_the_authentication_and_return_json(service, monkeypatch):
     monkeypatch.setenv("LLM_KEY", "s3cr3t-Zq9")
     seen = []
 
@@ -181,7 +181,7 @@ def test_requests_go_to_the_service_with_who_asks_and_come_back_as_json(service,
     ]
 
 
-def test_a_packed_answer_is_read_whatever_the_method(service):
+def test_a_compressed_answer_is_read_for_each_http_method(service):
     async def packed(request):
         response = web.json_response({"label": "good"})
         response.enable_compression(force=web.ContentCoding.gzip)
@@ -229,7 +229,7 @@ def test_a_parameter_that_is_none_or_an_empty_list_is_refused(service):
     assert service.log == []
 
 
-def test_a_404_of_get_is_none_and_of_post_an_error_unless_said_otherwise(service):
+def test_a_404_is_none_for_get_and_an_error_for_post_unless_declared(service):
     async def gone(request):
         return web.json_response({}, status=404)
 
@@ -251,7 +251,7 @@ def test_a_404_of_get_is_none_and_of_post_an_error_unless_said_otherwise(service
     assert not post.passing
 
 
-def test_what_may_pass_is_tried_again_and_a_mistake_of_the_function_is_not(service):
+def test_passing_failures_are_retried_and_a_bug_of_the_function_is_not(service):
     async def broken(request):
         return web.json_response({}, status=500)
 
@@ -272,7 +272,9 @@ def test_what_may_pass_is_tried_again_and_a_mistake_of_the_function_is_not(servi
     assert str(mistake).startswith("KeyError: 'usage' ")
 
 
-def test_an_exception_names_its_last_line_in_the_users_package(service, tmp_path, monkeypatch):
+def test_an_error_of_a_coroutine_names_the_last_line_in_the_users_package(
+    service, tmp_path, monkeypatch
+):
     package = tmp_path / "shop"
     (package / "tools").mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -302,7 +304,7 @@ def test_an_exception_names_its_last_line_in_the_users_package(service, tmp_path
 
 
 @pytest.mark.parametrize("swallows", ["answers", "fails", None])
-def test_throttling_and_refusals_reach_the_run_even_if_the_function_catches_everything(
+def test_throttling_and_refusals_reach_the_run_though_the_function_catches_all_errors(
     service, swallows
 ):
     async def says(request):
@@ -349,7 +351,7 @@ def test_a_secret_that_comes_back_is_masked(service, monkeypatch):
         assert "s3cr3t-Zq9" not in str(failure)
 
 
-def test_a_key_that_is_not_there_is_named(service):
+def test_an_unknown_key_is_named(service):
     @declared(service.url)
     async def sentiment(row, http):
         return {"label": row["text"] + row.txt}
@@ -359,7 +361,7 @@ def test_a_key_that_is_not_there_is_named(service):
     assert str(failure).startswith(told)
 
 
-def test_what_was_left_waiting_is_cancelled_with_the_call(service):
+def test_a_cancelled_call_cancels_the_requests_of_its_coroutine(service):
     hears = asyncio.Event()
 
     @declared(service.url)
@@ -416,7 +418,7 @@ def test_only_a_coroutine_of_row_and_http_is_taken():
         declared()(alone)
 
 
-def test_it_shares_gate_and_concurrency_with_other_lookups_of_its_service(tmp_path):
+def test_a_coroutine_shares_gate_and_concurrency_with_other_lookups_of_its_service(tmp_path):
     @declared()
     async def sentiment(row, http):
         return None
@@ -448,7 +450,7 @@ def test_it_shares_gate_and_concurrency_with_other_lookups_of_its_service(tmp_pa
 
 
 @pytest.mark.process
-def test_it_travels_by_its_name_where_it_has_one_and_with_its_code_where_not(tmp_path):
+def test_a_coroutine_is_pickled_by_its_name_and_without_a_name_by_its_code(tmp_path):
     """Plain pickle in the one case; in both what Spark uses, read in another process that has the
     module.
     """
@@ -512,7 +514,7 @@ def test_a_key_in_a_path_reaches_no_other_address_of_the_service(service, key):
 
 
 @pytest.mark.parametrize("path", ["/", "/customers/", "/v1.2/a.b", "/a%20b", "/a;x=1"])
-def test_a_path_of_the_service_is_asked_as_it_stands(service, path):
+def test_a_path_of_the_service_is_requested_unchanged(service, path):
     @declared(service.url + "/tenant")
     async def sentiment(row, http):
         return {"label": "ok"} if await http.get(path) else None
@@ -580,7 +582,7 @@ async def fails_while_one_is_under_way(http):
         (fails_while_one_is_under_way, "ValueError: a bug", 0),
     ],
 )
-def test_a_request_that_nobody_awaits_is_waited_for_or_refused(service, way, outcome, ended):
+def test_a_request_without_an_await_is_finished_or_refused(service, way, outcome, ended):
     answered = []
 
     async def answer(request):
@@ -603,7 +605,7 @@ def test_a_request_that_nobody_awaits_is_waited_for_or_refused(service, way, out
 @pytest.mark.parametrize(
     ("status", "kind"), [(429, Throttled), (403, AccessRefused), (500, CallFailed)]
 )
-def test_a_failure_of_a_request_that_nobody_awaits_is_the_rows(service, status, kind, caplog):
+def test_a_failed_request_without_an_await_is_the_failure_of_its_row(service, status, kind, caplog):
     async def answer(request):
         await asyncio.sleep(0.05)
         return web.json_response({}, status=status)
@@ -628,7 +630,7 @@ def test_a_failure_of_a_request_that_nobody_awaits_is_the_rows(service, status, 
         ("get", 400, False, StatusFailed), ("post", 400, True, StatusFailed),
     ],
 )  # fmt: skip
-def test_a_refusal_after_a_request_that_acted_does_not_say_that_nothing_was_done(
+def test_a_refusal_after_a_request_that_acted_is_not_reported_as_unsent(
     service, before, status, idempotent, kind
 ):
     async def answer(request):
@@ -645,7 +647,7 @@ def test_a_refusal_after_a_request_that_acted_does_not_say_that_nothing_was_done
     assert type(found) is kind
 
 
-def test_http_is_used_by_nobody_after_the_run_for_its_row(service):
+def test_http_is_refused_after_the_coroutine_of_its_row_has_ended(service):
     refused = []
 
     async def later(http):

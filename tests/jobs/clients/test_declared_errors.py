@@ -45,7 +45,7 @@ GRAPHQL = {"errors": [{"message": "no such field"}], "data": {"temp_c": None}}
         ),
     ],
 )
-def test_an_answer_that_is_declared_an_error_is_one(service, fields, answer, why):
+def test_an_answer_declared_as_an_error_is_an_error(service, fields, answer, why):
     replies(service, lambda: web.json_response(answer))
     (message,) = ask(lookup(service.url, **fields), ("JFK",))
     assert isinstance(message, ValueError)
@@ -126,13 +126,13 @@ def test_an_error_on_any_page_fails_the_answer(service):
         ({"required": "temp_c"}, "required is 'temp_c'; it must be a list"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(fields, why):
+def test_contradictory_declarations_of_errors_are_refused(fields, why):
     with pytest.raises(DeclarationError, match=r"^lookup weather: ") as refused:
         lookup("http://w", **fields)
     assert why in str(refused.value)
 
 
-def test_fingerprints_are_those_of_before_where_nothing_new_is_declared():
+def test_fingerprints_stay_the_same_where_no_error_is_declared():
     auth = OAuth2ClientCredentials(token_url="http://t", client_id=Env("A"), client_secret=Env("B"))
     batched = HttpLookup(
         name="place",
@@ -151,7 +151,7 @@ def test_fingerprints_are_those_of_before_where_nothing_new_is_declared():
     assert asked == ["59c510f864bcbd28", "e67dbb0b2d27bd31", "d49677dac9942bbf", "94c30c45757f3851"]
 
 
-def test_declaring_what_is_an_error_asks_nothing_anew_and_is_another_declaration():
+def test_declaring_an_error_keeps_stored_answers_and_changes_the_declaration():
     strict = dataclasses.replace(weather, error_when=["$.error"], required=["temp_c"])
     assert request_fingerprint(strict) == request_fingerprint(weather)
     assert fingerprint(strict) != fingerprint(weather)
@@ -166,7 +166,7 @@ def test_declaring_what_is_an_error_asks_nothing_anew_and_is_another_declaration
         (FOR_EVER, ["old", "young", "old error", "young error"]),  # replay, remap
     ],
 )
-def test_a_stored_answer_that_is_an_error_holds_as_long_as_an_error(ttl, left):
+def test_a_stored_answer_now_declared_an_error_expires_as_an_error_does(ttl, left):
     ages = {"old": 2, "young": 0, "old error": 2, "young error": 0}
     stored = [
         StoredAnswer(

@@ -108,9 +108,7 @@ def test_equal_keys_are_items_of_their_own(service, geocoder):
     assert geocoder.batches == [["a", "a"]]
 
 
-def test_an_item_that_the_service_leaves_out_is_an_error_that_says_so_and_no_lost_row(
-    service, geocoder
-):
+def test_an_item_that_the_service_leaves_out_is_an_error_of_its_row(service, geocoder):
     geocoder.scripted = {"a": []}
     failure, answer = ask(lookup(service.url), "a", "bb")
     assert str(failure) == "the service left this item out of its answer"
@@ -119,7 +117,7 @@ def test_an_item_that_the_service_leaves_out_is_an_error_that_says_so_and_no_los
     assert ask(lookup(service.url, BATCH | {"left_out": "miss"}), "a", "bb") == [None, (2.0,)]
 
 
-def test_an_answer_to_nothing_we_asked_is_left_aside_and_spoken_of_where_one_is_missing(
+def test_an_answer_with_an_unknown_id_is_ignored_and_reported_where_an_answer_is_missing(
     service, geocoder
 ):
     geocoder.more = [{"id": "nobody's", "lat": 9}, {"lat": 9}, "x", None]
@@ -129,7 +127,7 @@ def test_an_answer_to_nothing_we_asked_is_left_aside_and_spoken_of_where_one_is_
     assert str(failure).endswith("; 4 of its answers have an unknown id")
 
 
-def test_an_item_is_no_miss_beside_an_answer_with_an_unknown_id(service, geocoder):
+def test_a_left_out_item_is_an_error_and_no_miss_if_an_answer_has_an_unknown_id(service, geocoder):
     geocoder.scripted = {"A@x": []}
     geocoder.more = [{"id": "a@x", "lat": 9}]  # the service writes ids in lower case
     failure, answer = ask(lookup(service.url, BATCH | {"left_out": "miss"}), "A@x", "bb")
@@ -269,7 +267,7 @@ def listed(service, answer):
 BARE = {"max_items": 50, "max_wait": 0.02, "item": "{q}"}
 
 
-def test_answers_may_come_in_the_order_of_the_items(service):
+def test_answers_may_be_matched_by_the_order_of_the_items(service):
     asked = listed(
         service, lambda keys: [{"lat": len(key)} if key != "bb" else None for key in keys]
     )
@@ -280,7 +278,7 @@ def test_answers_may_come_in_the_order_of_the_items(service):
     assert ask(lookup(service.url, BARE | {"left_out": "miss"}), "a", "bb") == [(1.0,), None]
 
 
-def test_a_count_of_answers_that_does_not_fit_is_an_error_of_all_and_no_mix_up(service):
+def test_a_wrong_number_of_answers_is_an_error_of_every_item(service):
     listed(service, lambda keys: [{"lat": len(key)} for key in keys[1:]])
     found = ask(lookup(service.url, BARE), "a", "bb")
     assert {str(one) for one in found} == {
@@ -376,7 +374,7 @@ def test_no_answer_reaches_another_key_however_a_service_numbers_its_answers(ser
     assert came[Unclear] > 30
 
 
-def test_an_answer_may_be_known_by_its_only_key_and_equal_keys_are_asked_once(service):
+def test_an_answer_may_be_matched_by_its_only_key_and_equal_keys_are_sent_once(service):
     asked = listed(
         service, lambda keys: [{"code": key, "lat": key} for key in sorted(set(keys)) if key != 9]
     )
@@ -385,14 +383,14 @@ def test_an_answer_may_be_known_by_its_only_key_and_equal_keys_are_asked_once(se
     assert asked == [[7, 3, 9]]
 
 
-def test_a_decimal_is_known_again_however_many_digits_it_comes_back_with(service):
+def test_a_decimal_key_matches_an_answer_with_another_number_of_digits(service):
     listed(service, lambda keys: [{"code": key, "lat": 1} for key in keys])
     declared = lookup(service.url, BARE | {"match": "$.code"})
     keys = [decimal.Decimal(text) for text in ("1.50", "2.00", "0.00", "1E-8", "-7.25")]
     assert ask(declared, *keys) == [(1.0,)] * 5
 
 
-def test_an_item_that_a_condition_cannot_read_is_an_error_of_its_own(service, geocoder):
+def test_an_item_that_a_condition_cannot_read_is_an_error_of_that_item(service, geocoder):
     nested = {}
     for _ in range(150):
         nested = {"a": nested}

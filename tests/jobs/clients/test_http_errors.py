@@ -50,7 +50,7 @@ def head(*headers, status="200 OK"):
     return "".join(f"{line}\r\n" for line in (f"HTTP/1.1 {status}", *headers, "")).encode()
 
 
-def test_the_body_of_an_error_stands_in_its_reason(service):
+def test_the_reason_of_an_error_contains_the_response_body(service):
     replies(
         service,
         lambda: web.json_response({"error": "unknown\n station", "field": "origin"}, status=400),
@@ -63,14 +63,14 @@ def test_the_body_of_an_error_stands_in_its_reason(service):
 @pytest.mark.parametrize(
     ("status", "kind"), [(503, Throttled), (403, AccessRefused), (500, CallFailed)]
 )
-def test_what_the_service_says_when_it_throttles_or_refuses_is_reported(service, status, kind):
+def test_the_text_of_a_throttling_or_refusing_response_is_reported(service, status, kind):
     replies(service, lambda: web.Response(text="quota of key 17 is used up", status=status))
     (failure,) = ask(lookup(service.url), ("JFK",))
     assert type(failure) is kind or isinstance(failure, kind)
     assert "quota of key 17 is used up" in str(failure)
 
 
-def test_an_error_body_is_bounded_on_one_line_and_without_tags(service):
+def test_an_error_body_is_shortened_to_one_line_without_tags(service):
     page = "<html><style>p {}</style><body>\x1b[31m<b>no\nsuch</b> thing" + "x" * 900_000
     replies(service, lambda: web.Response(text=page, status=400, content_type="text/html"))
     (failure,) = ask(lookup(service.url), ("JFK",))
@@ -81,13 +81,13 @@ def test_an_error_body_is_bounded_on_one_line_and_without_tags(service):
 @pytest.mark.parametrize(
     ("size", "shown"), [(8_192, "8,192 characters"), (8_193, "8,195 characters")]
 )
-def test_an_error_body_is_said_to_be_cut_only_where_it_is(service, size, shown):
+def test_an_error_body_is_marked_as_cut_only_if_it_was_cut(service, size, shown):
     replies(service, lambda: web.Response(text="over".rjust(size), status=400))
     (failure,) = ask(lookup(service.url), ("JFK",))
     assert str(failure) == f"400 Bad Request: ... ({shown})"
 
 
-def test_a_secret_in_an_error_body_is_masked_where_it_is_cut_too(service, monkeypatch):
+def test_a_secret_at_the_cut_of_an_error_body_is_masked(service, monkeypatch):
     monkeypatch.setenv("THE_SECRET", "sk-live-0123456789")
     replies(
         service,
@@ -107,7 +107,7 @@ def test_a_secret_in_an_error_body_is_masked_where_it_is_cut_too(service, monkey
 @pytest.mark.parametrize(
     ("status", "kind"), [(429, Throttled), (401, AccessRefused), (500, CallFailed)]
 )
-def test_an_error_counts_by_its_status_in_any_charset(service, status, kind, charset):
+def test_an_error_is_classified_by_its_status_in_any_charset(service, status, kind, charset):
     headers = {"Content-Type": f"text/plain; charset={charset}"}
     body = "no such é".encode()
     replies(service, lambda: web.Response(body=body, status=status, headers=headers))
@@ -118,7 +118,7 @@ def test_an_error_counts_by_its_status_in_any_charset(service, status, kind, cha
 
 
 @pytest.mark.process
-def test_an_error_whose_body_never_ends_is_reported_soon_without_half_a_secret(raw, monkeypatch):
+def test_an_error_with_an_endless_body_is_reported_soon_without_part_of_a_secret(raw, monkeypatch):
     monkeypatch.setenv("THE_SECRET", "sk-live-0123456789")
     bearer = Service(name="w", url=raw["url"], max_concurrency=1, auth=Bearer(Env("THE_SECRET")))
     raw["answer"] = head("Content-Length: 500", status="400 Bad Request") + b"not sk-live-01234"
@@ -149,7 +149,7 @@ def previewed(declared, rows):
     return preview_rows(enrichment, declared, keys, discard=True)
 
 
-def test_an_expired_login_that_redirects_every_call_stops_the_run_after_as_many_as_an_outage(
+def test_redirects_of_20_calls_in_a_row_stop_the_run(
     service,
 ):
     replies(
@@ -166,7 +166,7 @@ def test_an_expired_login_that_redirects_every_call_stops_the_run_after_as_many_
     assert 20 <= len(service.log) < 30
 
 
-def test_a_redirect_now_and_then_is_an_error_of_its_row(service):
+def test_a_single_redirect_is_an_error_of_its_row(service):
     async def some(request):
         if request.path.endswith("3"):
             return web.Response(status=301, headers={"Location": "/new"})
@@ -209,7 +209,7 @@ def test_utf8_that_is_labelled_as_western_is_read_as_utf8(service, charset):
     assert ask(lookup(service.url, returns="name STRING", paths={}), ("ZRH",)) == [("Zürich 東",)]
 
 
-def test_another_charset_is_honoured_also_where_its_bytes_could_be_utf8(service):
+def test_a_declared_charset_is_honoured_even_if_the_bytes_are_valid_utf8(service):
     for charset, name in (("gbk", "模"), ("windows-1251", "КІ"), ("iso-2022-jp", "東京")):
         body = json.dumps({"temp_c": 1.0, "name": name}, ensure_ascii=False).encode(charset)
         body.decode()  # valid UTF-8, of another text
@@ -231,7 +231,7 @@ def test_a_charset_that_does_not_exist_is_ignored(service, charset):
     assert not failure.passing
 
 
-def test_an_empty_answer_is_reported_as_empty(service):
+def test_an_empty_response_is_reported_as_empty(service):
     replies(service, lambda: web.Response(status=204))
     (failure,) = ask(lookup(service.url), ("ZRH",))
     assert str(failure) == (
@@ -266,7 +266,7 @@ CUTS = sorted(
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("reset", [True, False])
 @pytest.mark.process
-def test_a_body_without_a_length_that_breaks_off_may_pass(raw, cut, reset):
+def test_a_truncated_body_without_a_length_is_a_passing_failure(raw, cut, reset):
     raw |= {"answer": head("Content-Type: application/json") + BODY.encode()[:cut], "reset": reset}
     (failure,) = ask(lookup(raw["url"]), ("JFK",))
     assert failure.passing, failure
@@ -275,7 +275,7 @@ def test_a_body_without_a_length_that_breaks_off_may_pass(raw, cut, reset):
 
 @pytest.mark.parametrize("headers", [(), ("Content-Length: 40",)])
 @pytest.mark.process
-def test_a_compressed_body_that_was_cut_may_pass(raw, headers):
+def test_a_truncated_compressed_body_is_a_passing_failure(raw, headers):
     packed = gzip.compress(BODY.encode())[:40]
     raw["answer"] = (
         head("Content-Type: application/json", "Content-Encoding: gzip", *headers) + packed
@@ -287,7 +287,7 @@ def test_a_compressed_body_that_was_cut_may_pass(raw, headers):
 
 @pytest.mark.parametrize(("coding", "cut"), [("gzip", 0), ("identity", 11), (" Identity", 11)])
 @pytest.mark.process
-def test_a_body_without_a_length_that_no_coding_ends_may_pass(raw, coding, cut):
+def test_a_truncated_compressed_body_without_a_length_is_a_passing_failure(raw, coding, cut):
     raw["answer"] = (
         head("Content-Type: application/json", f"Content-Encoding: {coding}") + BODY.encode()[:cut]
     )
@@ -296,7 +296,7 @@ def test_a_body_without_a_length_that_no_coding_ends_may_pass(raw, coding, cut):
 
 
 @pytest.mark.process
-def test_a_whole_body_that_is_no_json_does_not_pass(raw):
+def test_a_whole_body_that_is_not_json_is_a_final_failure(raw):
     raw["answer"] = head("Content-Type: text/html") + b"<html><body>login"
     (failure,) = ask(lookup(raw["url"]), ("JFK",))
     assert not failure.passing

@@ -63,7 +63,7 @@ def heard(service):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_a_body_carries_the_keys_as_json_has_them(service, heard, method):
+def test_a_request_body_has_the_keys_as_json_values(service, heard, method):
     declared = lookup(
         service.url,
         request=f"{method} /v2/one?lang={{lang}}",
@@ -85,7 +85,7 @@ def test_a_body_carries_the_keys_as_json_has_them(service, heard, method):
     }  # fmt: skip
 
 
-def test_a_post_without_a_body_is_one(service, heard):
+def test_a_post_without_a_body_is_sent_as_a_post(service, heard):
     assert ask(lookup(service.url, request="POST /places/{q}"), ("a",)) == [(40.6,)]
     assert heard[0][0] == "POST"
     assert heard[0][3] is None
@@ -100,7 +100,7 @@ def test_a_key_that_json_cannot_hold_is_an_error_of_its_row_and_nothing_is_sent(
     assert len(heard) == 1
 
 
-def test_declared_headers_go_with_every_request_and_never_hide_who_asks(
+def test_declared_headers_go_with_every_request_and_keep_the_authentication(
     service, heard, monkeypatch
 ):
     monkeypatch.setenv("KEY", "s3cr3t-Zq9")
@@ -151,7 +151,7 @@ PAGES = {
 }
 
 
-def test_pages_are_one_answer_whose_list_goes_on(service):
+def test_pages_are_joined_into_an_answer_with_one_list(service):
     assert ask(paged(service, PAGES), ("a",), ("b",)) == [(["1", "2", "3", "4", "5"], 5), ([], 0)]
     assert service.log == ["/places/a", "/places/a?page=2", "/places/a?page=3", "/places/b"]
 
@@ -166,7 +166,7 @@ def test_without_items_the_answer_is_the_list_of_the_pages(service):
     assert ask(declared, ("a",), ("b",)) == [(["1", "2", "3", "4", "5"], 5), ([], 0)]
 
 
-def test_a_bare_list_goes_on_by_a_cursor(service):
+def test_a_bare_list_is_continued_by_a_cursor(service):
     pages = {
         "/places/a?size=2": {"stops": STOPS("1", "2"), "next": "x=&y"},
         "/places/a?size=2&cursor=x%3D%26y": {"stops": STOPS("3"), "next": 7},
@@ -190,7 +190,7 @@ def test_a_bare_list_goes_on_by_a_cursor(service):
         '<{next}>; title="see <b>"; rel=next',
     ],
 )
-def test_a_header_leads_from_a_list_to_the_next_one(service, link):
+def test_a_link_header_leads_from_a_list_to_the_next_page(service, link):
     async def answer(request):
         page = int(request.query.get("page", 1))
         headers = {"Link": link.format(next=f"/places/a?page={page + 1}")} if page < 3 else {}
@@ -206,7 +206,7 @@ def test_a_header_leads_from_a_list_to_the_next_one(service, link):
     assert ask(declared, ("a",)) == [(["1", "2", "3"],)]
 
 
-def test_the_last_item_leads_on_while_more_are_said_to_follow(service):
+def test_the_last_item_is_the_cursor_while_the_answer_announces_more_items(service):
     pages = {
         "/places/a": {"stops": STOPS("1", "2"), "more": True},
         "/places/a?after=2": {"stops": STOPS("3"), "more": False},
@@ -224,7 +224,7 @@ def test_the_last_item_leads_on_while_more_are_said_to_follow(service):
     ]
 
 
-def test_a_page_without_more_is_the_last_only_if_an_earlier_one_had_it(service):
+def test_a_page_without_the_more_field_is_the_last_only_if_an_earlier_page_had_the_field(service):
     pages = {
         "/places/a": {"stops": STOPS("1", "2"), "more": True},
         "/places/a?after=2": {"stops": STOPS("3")},
@@ -241,7 +241,7 @@ def test_a_page_without_more_is_the_last_only_if_an_earlier_one_had_it(service):
     assert found == [(["1", "2", "3"], None), ([], None), (["3"], None), (["4", "5"], None)]
 
 
-def test_the_next_page_is_asked_for_as_the_first_one_was_but_for_its_parameter(service):
+def test_the_request_for_the_next_page_differs_only_in_its_page_parameter(service):
     first = "/places?q=new%20york&name=%FC&flag"
     pages = {
         f"{first}&cursor=1": {"stops": STOPS("1"), "next": "2+"},
@@ -256,7 +256,7 @@ def test_the_next_page_is_asked_for_as_the_first_one_was_but_for_its_parameter(s
     assert ask(declared, ("new york",)) == [(["1", "2"], None)]
 
 
-def test_a_link_is_ours_however_the_services_host_is_written(service):
+def test_a_link_to_a_page_may_spell_the_host_of_the_service_in_another_case(service):
     url = service.url.replace("127.0.0.1", "LocalHost")
     pages = PAGES | {"/places/a": {"stops": STOPS("1"), "next": f"{url.lower()}/places/b"}}
     declared = dataclasses.replace(
@@ -265,7 +265,7 @@ def test_a_link_is_ours_however_the_services_host_is_written(service):
     assert ask(declared, ("a",)) == [(["1"], None)]
 
 
-def test_more_pages_than_may_be_are_an_error_that_says_so(service):
+def test_more_pages_than_max_pages_are_an_error(service):
     declared = paged(service, PAGES, pages=Pages(next="$.next", items="$.stops", max_pages=2))
     (failure,) = ask(declared, ("a",))
     assert str(failure) == "the answer has more than 2 pages (max_pages)"
@@ -273,7 +273,7 @@ def test_more_pages_than_may_be_are_an_error_that_says_so(service):
     assert len(service.log) == 2
 
 
-def test_pages_in_a_circle_are_an_error(service):
+def test_pages_that_form_a_circle_are_an_error(service):
     pages = PAGES | {"/places/a?page=2": {"stops": [], "next": "/places/a"}}
     (failure,) = ask(paged(service, pages), ("a",))
     assert str(failure) == "page 3 is page 1 again"
@@ -288,7 +288,7 @@ def test_pages_in_a_circle_are_an_error(service):
         "http://u:p@{host}/x",
     ],
 )
-def test_a_page_elsewhere_is_not_asked_for_as_our_token_would_go_along(service, monkeypatch, place):
+def test_a_page_at_another_address_is_not_requested_and_gets_no_token(service, monkeypatch, place):
     monkeypatch.setenv("KEY", "s3cr3t-Zq9")
     link = place.replace("{host}", service.url.removeprefix("http://"))
     pages = {"/places/a": {"stops": [], "next": link}}
@@ -303,7 +303,7 @@ def test_a_page_elsewhere_is_not_asked_for_as_our_token_would_go_along(service, 
 
 
 @pytest.mark.parametrize("value", [7, True, ["x"], {}, {"href": "/places/a?page=2"}, "http://[x"])
-def test_what_names_no_page_is_an_error_and_not_asked_for(service, value):
+def test_a_next_page_that_is_not_an_address_is_an_error_and_is_not_requested(service, value):
     (failure,) = ask(paged(service, {"/places/a": {"stops": [], "next": value}}), ("a",))
     assert isinstance(failure, CallFailed)
     assert str(failure) == f"$.next is {value!r}, not an address of a page"
@@ -313,7 +313,7 @@ def test_what_names_no_page_is_an_error_and_not_asked_for(service, value):
 @pytest.mark.parametrize(
     "value", ["/other/places", "../../other", "/tenant/..%2fother", "/tenant/%2e%2e;/other"]
 )
-def test_a_page_that_does_not_lie_below_the_services_url_is_not_asked_for(service, value):
+def test_a_page_outside_the_url_of_the_service_is_not_requested(service, value):
     service.answer = lambda request: respond({"stops": ["x"], "next": value})
     declared = paged(service, {})
     inside = dataclasses.replace(declared.service, url=service.url + "/tenant")
@@ -327,7 +327,7 @@ async def respond(answer):
     return web.json_response(answer)
 
 
-def test_a_page_without_its_list_is_an_error_and_no_shorter_answer(service):
+def test_a_page_without_its_list_is_an_error_of_the_answer(service):
     pages = PAGES | {"/places/a?page=3": {"stops": None}}
     (failure,) = ask(paged(service, pages), ("a",))
     assert str(failure) == "page 3 has no list at $.stops"
@@ -345,7 +345,7 @@ def test_a_failure_at_any_page_fails_the_answer(service):
     assert isinstance(failure, Throttled)
 
 
-def test_the_first_page_reports_a_miss(service):
+def test_a_miss_is_read_from_the_first_page(service):
     pages = {"/places/a": lambda: web.Response(status=404), "/places/b": {"status": "NONE"}}
     assert ask(paged(service, pages, miss_when=[404, "$.status == 'NONE'"]), ("a",), ("b",)) == [
         None,
@@ -353,7 +353,7 @@ def test_the_first_page_reports_a_miss(service):
     ]
 
 
-def test_size_and_time_are_of_all_pages_together(service):
+def test_size_and_time_of_an_answer_cover_all_pages(service):
     pages = {
         f"/places/a{'?page=' + str(n) if n else ''}": {
             "stops": ["x" * 400],

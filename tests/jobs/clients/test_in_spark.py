@@ -43,7 +43,7 @@ def enrichment(*lookups):
     )
 
 
-def test_a_coroutine_travels_by_its_name_and_shares_its_services_limit_with_other_lookups(
+def test_a_coroutine_is_sent_by_its_name_and_shares_the_limit_of_its_service(
     spark, service, tmp_path, monkeypatch, enrich
 ):
     (tmp_path / "doubling_declared.py").write_text(DECLARED.replace("SHARED_URL", service.url))
@@ -99,7 +99,7 @@ def refusing_in_latin_1():
         listening.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_refusal_in_words_that_are_no_utf_8_ends_the_run_and_not_in_silence(
+def test_a_refusal_with_a_body_that_is_not_utf_8_ends_the_run_with_a_message(
     spark, refusing_in_latin_1, enrich
 ):
     asked = Service(name="s", url=refusing_in_latin_1, max_concurrency=4)
@@ -151,7 +151,7 @@ def test_keys_of_many_rows_go_together_to_a_database_from_every_task(
     wait_for(lambda: postgres.execute(left) == [(0,)])
 
 
-def test_each_worker_process_has_one_token_which_the_next_run_uses_too(
+def test_each_worker_process_fetches_one_token_and_keeps_it_for_the_next_run(
     spark, service, monkeypatch, enrich
 ):
     tokens, seen, both = [], set(), asyncio.Event()

@@ -44,7 +44,7 @@ def postgresql(postgres):
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.proof), 7])
 @pytest.mark.process
-def test_a_query_that_is_left_gives_no_row_to_the_next_one(
+def test_an_abandoned_query_gives_no_row_to_the_next_query(
     request, monkeypatch, database, batch_size
 ):
     monkeypatch.setenv("NUMBERS", request.getfixturevalue(database))

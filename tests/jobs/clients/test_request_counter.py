@@ -64,7 +64,7 @@ def coroutine(url, **of_service):
     return lookup(service=service, keys={"q": "q"}, returns="lat DOUBLE", timeout=5.0)
 
 
-def test_each_request_counts_whatever_came_of_it(service):
+def test_each_sent_request_counts_whatever_its_outcome(service):
     message = {"/throttled": 429, "/broken": 500, "/unknown": 404, "/refused": 400}
 
     async def answer(request):
@@ -84,14 +84,14 @@ def test_each_request_counts_whatever_came_of_it(service):
 
 
 @pytest.mark.process
-def test_a_request_that_found_nobody_was_not_sent():
+def test_a_request_without_a_connection_does_not_count_as_sent():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         counts = counted(over_http(f"http://127.0.0.1:{taken.getsockname()[1]}"), "a", "b")
     assert (counts.sent.total(), counts.items.total(), counts.most_at_once) == (0, 0, 0)
 
 
-def test_a_request_that_was_not_written_leaves_its_keys_to_the_next():
+def test_the_keys_of_a_request_that_was_not_written_count_at_the_next_request():
     counts = RequestCounts(lookup="geo")
     keys = Unasked(3)
     for is_written in (False, True, True):
@@ -125,7 +125,7 @@ def test_each_page_is_a_request_and_the_key_is_one_item(service):
     )
 
 
-def test_a_batch_is_one_request_and_its_halves_are_requests_that_ask_again(service):
+def test_a_batch_counts_as_a_request_and_its_halves_as_repeated_requests(service):
     sizes = []
 
     async def answer(request):
@@ -144,7 +144,7 @@ def test_a_batch_is_one_request_and_its_halves_are_requests_that_ask_again(servi
     assert counts.most_at_once <= 2
 
 
-def test_a_run_of_a_coroutine_is_one_item_whatever_it_asks(service):
+def test_a_run_of_a_coroutine_counts_as_an_item_whatever_its_requests(service):
     @coroutine(service.url)
     async def twice(row, http):
         await http.get(f"/{row.q}/first")
@@ -155,7 +155,7 @@ def test_a_run_of_a_coroutine_is_one_item_whatever_it_asks(service):
 
 
 @pytest.mark.process
-def test_a_run_of_a_coroutine_is_one_item_also_when_its_first_request_found_nobody():
+def test_a_run_of_a_coroutine_counts_as_an_item_also_if_its_first_request_is_not_sent():
     with socket.socket() as later:
         later.bind(("127.0.0.1", 0))  # and listens only once a request was refused
 
@@ -185,7 +185,7 @@ def test_a_run_of_a_coroutine_is_one_item_also_when_its_first_request_found_nobo
     assert (counts.sent.total(), counts.items.total()) == (2, 1)
 
 
-def test_a_request_that_takes_over_a_connection_is_not_in_flight_beside_the_one_that_left_it(
+def test_requests_that_follow_each_other_on_a_connection_are_not_in_flight_together(
     service,
 ):
     """The one has its answer, and waits for its turn to say so; the next one is on its way
@@ -218,7 +218,7 @@ def test_a_request_that_takes_over_a_connection_is_not_in_flight_beside_the_one_
     assert counts.most_at_once == service.highest_in_flight == 1
 
 
-def test_an_error_with_a_long_body_costs_what_its_end_reports(service):
+def test_an_error_with_a_long_body_costs_what_the_end_of_the_body_reports(service):
     async def refused(_):
         answer = {"error": 20_000 * "x", "usage": {"tokens": 30}}
         return web.json_response(answer, status=400)
@@ -325,7 +325,7 @@ def test_the_use_of_a_coroutine_is_unknown_if_a_request_is_lost_or_unbilled(
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_request_counts_right_before_it_is_written(service, monkeypatch, method):
+def test_a_request_counts_just_before_it_is_written(service, monkeypatch, method):
     """A process that is killed in between has one request too many on its bill, not all that have a
     connection.
     """
@@ -354,9 +354,7 @@ def test_a_request_counts_right_before_it_is_written(service, monkeypatch, metho
 
 @pytest.mark.process
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says_so(
-    service, tmp_path, method
-):
+def test_no_request_leaves_once_the_meter_file_cannot_be_written(service, tmp_path, method):
     priced = Service(
         name="geo", url=service.url, max_concurrency=2, prices=[Price("1 USD", per="request")]
     )
@@ -394,7 +392,7 @@ def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says
     assert isinstance(first, CallFailed | TidegateError)
 
 
-def test_a_client_after_the_end_of_a_task_counts_on_no_bill(tmp_path):
+def test_a_request_after_the_end_of_its_task_is_not_billed_to_the_task(tmp_path):
     request_counter.begin(Meters(str(tmp_path / "bills"), {"place": ["request"]}).open())
     request_counter.counts_of("place").meter("request", 20_000, 1)
     request_counter.end()
@@ -402,7 +400,7 @@ def test_a_client_after_the_end_of_a_task_counts_on_no_bill(tmp_path):
     assert metered(tmp_path / "bills") == {"place": {("request", 20_000): 1}}
 
 
-def test_a_bill_without_a_place_is_one_sentence(tmp_path):
+def test_a_meter_file_that_cannot_be_made_is_reported_in_one_sentence(tmp_path):
     (tmp_path / "bills").touch()
     with pytest.raises(
         TidegateError,
@@ -415,7 +413,7 @@ def test_a_bill_without_a_place_is_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize(("batch_size", "queries"), [(1, 5), (5, 1)])
-def test_a_query_is_a_request(tmp_path, batch_size, queries):
+def test_a_query_of_a_database_counts_as_a_request(tmp_path, batch_size, queries):
     with sqlite3.connect(tmp_path / "p.db") as database:
         database.execute("CREATE TABLE p (k TEXT, lat REAL)")
     declared = SqlLookup(

@@ -65,14 +65,14 @@ def heard(service):
     return found
 
 
-def test_a_key_in_the_query_goes_with_every_request(service):
+def test_a_secret_in_the_query_goes_with_every_request(service):
     found = heard(service)
     ask(in_query(service, request="GET /v1/{origin}?units=si"), ("JFK",))
     ask(in_query(service, pages=Pages(next="$.next", max_pages=2)), ("EWR",))
     assert found == [({"units": "si", "api_key": SECRET}, None), ({"api_key": SECRET}, None)]
 
 
-def test_a_key_in_the_body_is_read_where_it_is_sent(service):
+def test_a_secret_in_the_body_is_read_on_the_executor(service):
     found = heard(service)
     ask(in_body(service), ("JFK",))
     assert found == [({}, {"key": SECRET, "origin": "JFK", "nested": [{"key": SECRET}]})]
@@ -84,7 +84,7 @@ def test_a_key_in_the_body_is_read_where_it_is_sent(service):
 
 
 @pytest.mark.parametrize("declare", [in_query, in_body])
-def test_the_secret_is_in_no_error_note_or_fingerprint_and_its_name_is(
+def test_errors_and_fingerprints_have_the_name_of_a_secret_and_not_its_value(
     service, tmp_path, monkeypatch, declare
 ):
     async def repeats(request):
@@ -109,7 +109,7 @@ def test_the_secret_is_in_no_error_note_or_fingerprint_and_its_name_is(
 
 
 @pytest.mark.parametrize("declare", [in_query, in_body])
-def test_a_missing_secret_is_named_before_any_call(service, monkeypatch, declare):
+def test_a_missing_secret_is_reported_before_any_call(service, monkeypatch, declare):
     monkeypatch.delenv("THE_KEY")
     enrichment = Enrichment(
         name="e", input=Input(path="raw"), lookups=[declare(service)], output=Output(path="out")
@@ -167,7 +167,7 @@ def test_a_token_url_may_be_in_the_environment_and_only_its_host_is_shown(servic
     assert "t0k3n" not in str(wrong.value)
 
 
-def test_tenants_share_no_answers_where_they_are_declared():
+def test_declared_tenants_share_no_stored_answers():
     def of(tenant):
         return lookup(
             "http://w", service=Service(name="geo", url=Env("U"), max_concurrency=1, tenant=tenant)

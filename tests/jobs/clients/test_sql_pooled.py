@@ -84,7 +84,7 @@ def test_a_pooler_in_transaction_mode_gives_every_key_its_own_row(declare, batch
         assert second == [(-number,) for number in range(begin, begin + 40)]
 
 
-def test_a_query_that_is_left_behind_a_pooler_gives_no_row_to_another(declare):
+def test_an_abandoned_query_behind_a_pooler_gives_no_row_to_another_query(declare):
     select = (
         "SELECT seats FROM planes, pg_sleep(CASE WHEN seats % 5 = 0 THEN 0.6 ELSE 0 END) "
         "WHERE tailnum = :tailnum"
@@ -115,7 +115,7 @@ def test_a_table_behind_a_pooler_is_checked_as_any_other(declare):
         asyncio.run(inspect(declare()))
 
 
-def test_a_poolers_servers_keep_no_statement_of_ours(declare, pooler):
+def test_servers_behind_a_pooler_keep_no_prepared_statement(declare, pooler):
     async def main():
         caller = SqlClient(declare(), 8)
         await caller.open()

@@ -139,12 +139,12 @@ def statements_of(declared, *keys):
 
 
 @pytest.mark.parametrize("batch_size", [1, 500])
-def test_a_row_of_a_table_in_a_schema_is_the_answer_and_no_row_is_a_miss(lookup, batch_size):
+def test_a_row_is_the_answer_and_no_row_is_a_miss_in_a_table_with_a_schema(lookup, batch_size):
     assert ask(lookup(batch_size=batch_size), ("N149",), ("N0",), ("n1",)) == [(149,), None, (4,)]
 
 
 @pytest.mark.parametrize("batch_size", [1, 500])
-def test_every_type_that_an_answer_can_have_is_read(lookup, batch_size):
+def test_each_type_of_an_answer_is_read_from_postgresql(lookup, batch_size):
     declared = lookup(table="every", keys={"at": "at"}, returns=EVERY, batch_size=batch_size)
     first, second, third = ask(
         declared, (FIVE,), (FIVE + dt.timedelta(hours=1),), (FIVE + dt.timedelta(hours=2),)
@@ -159,7 +159,7 @@ def test_every_type_that_an_answer_can_have_is_read(lookup, batch_size):
     assert third is None
 
 
-def test_an_answer_that_the_ledger_kept_gives_the_same_columns(lookup):
+def test_a_stored_answer_gives_the_same_columns_as_the_call(lookup):
     async def main():
         caller = SqlClient(lookup(table="every", keys={"at": "at"}, returns=EVERY), 1)
         await caller.open()
@@ -267,7 +267,9 @@ def test_a_key_matches_only_equal_values_of_a_domain(lookup_in, batch_size):
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_json_keeps_the_digits_of_numbers_and_no_member_twice(lookup, postgres, batch_size):
+def test_json_keeps_the_digits_of_numbers_and_a_repeated_member_is_an_error(
+    lookup, postgres, batch_size
+):
     database = postgres.new_database()
     digits = "12345678901234567890.123456789"
     postgres.execute(
@@ -304,7 +306,7 @@ def test_json_keeps_the_digits_of_numbers_and_no_member_twice(lookup, postgres, 
     ],
 )
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_a_key_may_have_any_of_these_types(lookup, column, key, batch_size):
+def test_a_key_may_have_each_supported_type_of_postgresql(lookup, column, key, batch_size):
     declared = lookup(
         table="every", keys={column: "k"}, returns="`group` STRING", batch_size=batch_size
     )
@@ -312,7 +314,7 @@ def test_a_key_may_have_any_of_these_types(lookup, column, key, batch_size):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_names_are_taken_as_they_are_written(lookup, postgres, database, batch_size):
+def test_names_of_tables_and_columns_keep_their_case(lookup, postgres, database, batch_size):
     postgres.execute(
         """CREATE TABLE IF NOT EXISTS "Odd.table :x" ("a%b C" TEXT, "x{y}:z" INT, "sel""ect" INT);
            DELETE FROM "Odd.table :x"; INSERT INTO "Odd.table :x" VALUES ('k%', 1, 2)""",
@@ -340,7 +342,7 @@ def test_one_statement_serves_batches_of_every_size(lookup):
     assert one.partition(" LIMIT ")[0] == two.partition(" LIMIT ")[0]
 
 
-def test_keys_that_the_database_takes_for_equal_get_the_same_row(lookup):
+def test_keys_that_the_database_considers_equal_get_the_same_row(lookup):
     """CHAR pads: the row holds 'c7   ', and both keys mean it. Compared in Python both would be misses."""
     declared = lookup(keys={"code": "code"}, returns="seats INT, code STRING", batch_size=10)
     assert ask(declared, ("c7",), ("c7 ",), ("C7",), ("c7",)) == [
@@ -352,7 +354,7 @@ def test_keys_that_the_database_takes_for_equal_get_the_same_row(lookup):
 
 
 @pytest.mark.parametrize("batch_size", [1, 10])
-def test_two_rows_for_a_key_are_an_error_for_that_key_only(lookup, batch_size):
+def test_two_rows_for_a_key_are_an_error_of_that_key_only(lookup, batch_size):
     declared = lookup(
         table="twice", keys={"k": "k", "part": "part"}, returns="word STRING", batch_size=batch_size
     )
@@ -483,7 +485,7 @@ def in_kathmandu(monkeypatch):
         ("f = :k", decimal.Decimal(10**37), None),
     ],
 )
-def test_the_driver_changes_no_key_of_a_select(lookup_in, condition, key, came):
+def test_a_key_reaches_a_select_unchanged_by_the_driver(lookup_in, condition, key, came):
     declare = lookup_in(
         "CREATE TABLE t (n INT, d DATE, at TIMESTAMP, z TIMESTAMPTZ, r REAL, f FLOAT8); INSERT INTO t "
         "VALUES (1, '2013-01-10', '2013-01-10 05:00', '2013-01-10 05:00+00', 1.5, 1.1)"
@@ -511,7 +513,7 @@ def test_a_select_of_two_rows_is_an_error(lookup):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_a_connection_that_the_server_ends_may_pass_and_the_next_call_has_a_new_one(
+def test_a_connection_closed_by_the_server_is_a_passing_failure_and_is_replaced(
     lookup, postgres, database, batch_size
 ):
     def end_all():
@@ -552,14 +554,14 @@ def test_rows_wait_where_a_database_has_no_free_connection(lookup, postgres, dat
 
 
 @pytest.mark.parametrize("state", ["57P01", "57P02", "57P03"])
-def test_a_database_that_starts_or_ends_is_waited_for_as_a_service_that_is_down(lookup, state):
+def test_a_database_that_starts_or_stops_counts_as_an_outage(lookup, state):
     error = asyncpg.exceptions.PostgresError.new({"C": state, "M": "the database system starts up"})
     raised = failure(error, declared := lookup(), engine_for(declared))
     assert isinstance(raised, Throttled)
     assert (str(raised), raised.status) == ("the database system starts up", 503)
 
 
-def test_texts_in_an_array_are_no_bytes_although_they_may_be_base64(lookup):
+def test_texts_in_an_array_are_not_read_as_base64_bytes(lookup):
     text, octets = (
         lookup(
             select=f"SELECT {array} AS parts WHERE :k > 0", keys={"k": "k"},
@@ -596,7 +598,7 @@ def test_a_time_with_a_zone_keeps_the_seconds_of_its_offset(lookup_in, batch_siz
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_a_query_whose_plan_a_changed_table_made_void_may_pass(lookup, postgres, batch_size):
+def test_a_query_with_an_outdated_plan_is_a_passing_failure(lookup, postgres, batch_size):
     database = postgres.new_database()
     postgres.execute("CREATE TABLE valid (k INT, v INT); INSERT INTO valid VALUES (1, 2)", database)
     kinds = itertools.cycle(("bigint", "int"))
@@ -622,7 +624,7 @@ SLEEPING = (
 )
 
 
-def test_a_query_ended_in_the_middle_by_the_server_may_pass(lookup, postgres, wait_for):
+def test_a_query_cancelled_by_the_server_is_a_passing_failure(lookup, postgres, wait_for):
     def end_it():
         wait_for(lambda: postgres.execute(SLEEPING) == [(1,)])
         postgres.execute(f"SELECT pg_terminate_backend(pid) {SLEEPING.partition('count(*)')[2]}")
@@ -657,7 +659,7 @@ def test_a_query_over_its_time_limit_is_ended_at_the_server_too(lookup, postgres
     wait_for(lambda: postgres.execute(SLEEPING) == [(0,)])
 
 
-def test_a_time_limit_of_the_servers_own_may_pass(lookup, postgres, database):
+def test_a_statement_timeout_of_the_server_is_a_passing_failure(lookup, postgres, database):
     postgres.execute(
         "CREATE ROLE hasty LOGIN PASSWORD 'h'; ALTER ROLE hasty SET statement_timeout = '50ms'"
     )
@@ -692,7 +694,7 @@ def test_a_refusal_of_the_database_stops_the_run_in_one_sentence(lookup, postgre
         assert postgres.password not in str(stopped.value)
 
 
-def test_a_server_that_is_not_there_may_come_back(lookup):
+def test_an_unreachable_server_is_a_passing_failure(lookup):
     (failure,) = ask(lookup(url="postgresql+asyncpg://me:pw@127.0.0.1:1/db"), ("N1",))
     assert failure.passing
 
@@ -724,7 +726,9 @@ def test_a_server_that_is_not_there_may_come_back(lookup):
         ),
     ],
 )
-def test_what_the_database_lacks_is_reported_before_spark_starts(lookup, postgres, fields, message):
+def test_a_missing_table_or_column_is_reported_before_spark_starts(
+    lookup, postgres, fields, message
+):
     database = postgres.new_database()
     reader = f"reader_{database}"
     postgres.execute(
@@ -739,14 +743,14 @@ def test_what_the_database_lacks_is_reported_before_spark_starts(lookup, postgre
     assert message in str(error.value)
 
 
-def test_what_the_database_has_passes_the_inspection(lookup):
+def test_a_matching_table_passes_the_inspection(lookup):
     asyncio.run(inspect(lookup()))
     # a type of PostgreSQL's own
     asyncio.run(inspect(lookup(table="every", keys={"n": "n"}, returns="place STRING")))
     asyncio.run(inspect(lookup(select="SELECT seats FROM fleet.planes WHERE tailnum = :tailnum")))
 
 
-def test_a_server_that_is_down_before_spark_starts_may_be_back_later(lookup):
+def test_a_server_that_is_down_before_the_run_is_reported_as_an_outage(lookup):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(RunStopped) as stop:
@@ -760,7 +764,7 @@ def test_a_server_that_is_down_before_spark_starts_may_be_back_later(lookup):
     assert "Zq9-secret" not in str(stop.value)
 
 
-def test_a_locked_table_does_not_hold_up_the_inspection_for_ever(
+def test_the_inspection_of_a_locked_table_ends_at_its_time_limit(
     lookup, postgres, database, monkeypatch
 ):
     monkeypatch.setattr(sql_inspection, "INSPECTED_WITHIN", 1.0)
@@ -797,7 +801,7 @@ INSERT INTO valid VALUES
         {"select": "SELECT * FROM valid WHERE k = :k"},
     ],
 )
-def test_an_infinite_date_or_time_is_an_error_of_its_row_and_the_year_9999_is_none(
+def test_an_infinite_date_or_time_is_an_error_of_its_row_and_the_year_9999_is_not(
     lookup_in, fields
 ):
     declare = lookup_in(INFINITE)
@@ -814,7 +818,7 @@ def test_an_infinite_date_or_time_is_an_error_of_its_row_and_the_year_9999_is_no
 
 
 @pytest.mark.parametrize("batch_size", [1, 9])
-def test_the_word_infinity_in_json_is_no_infinite_time(lookup_in, batch_size):
+def test_the_text_infinity_in_json_is_not_an_infinite_time(lookup_in, batch_size):
     declare = lookup_in(
         """
         CREATE TABLE hotels (k INT, doc JSONB);

@@ -47,7 +47,7 @@ def answer(service, body, status=200, **headers):
         ("gzip, gzip", gzip.compress(gzip.compress(BODY, mtime=0), mtime=0)),
     ],
 )
-def test_a_whole_body_that_cannot_be_decoded_is_final(service, coding, body):
+def test_a_whole_body_that_cannot_be_decoded_is_a_final_failure(service, coding, body):
     answer(service, body, Content_Encoding=coding)
     (failure,) = ask(lookup(service.url), ("JFK",))
     assert isinstance(failure, CallFailed)
@@ -68,7 +68,7 @@ def test_a_whole_body_that_cannot_be_decoded_is_final(service, coding, body):
         ("deflate", zlib.compress(BODY) + b"end"),
     ],
 )
-def test_codings_that_requests_accept_are_read(service, coding, body):
+def test_each_accepted_content_coding_is_decoded(service, coding, body):
     answer(service, body, Content_Encoding=coding)
     assert ask(lookup(service.url), ("JFK",)) == [(1.5, 3.25)]
 
@@ -82,7 +82,7 @@ def test_codings_that_requests_accept_are_read(service, coding, body):
         ("gzip,aws-chunked", gzip.compress(BODY, mtime=0)),
     ],
 )
-def test_a_word_that_is_no_content_coding_changes_no_body(service, coding, body):
+def test_an_unknown_content_coding_leaves_the_body_unchanged(service, coding, body):
     answer(service, body, Content_Encoding=coding)
     assert ask(lookup(service.url), ("JFK",)) == [(1.5, 3.25)]
 
@@ -120,7 +120,7 @@ def test_a_decoded_body_is_bounded(service):
         (207, "207 Multi-Status: several answers, each with a status"),
     ],
 )
-def test_a_status_that_promises_an_answer_is_none_unless_declared(service, status, reason):
+def test_a_202_or_207_is_an_error_unless_declared(service, status, reason):
     answer(service, BODY, status=status)
     (failure,) = ask(lookup(service.url), ("JFK",))
     assert not failure.passing
@@ -147,7 +147,7 @@ def test_a_status_that_promises_an_answer_is_none_unless_declared(service, statu
         ({"answer_when": 202}, "answer_when is 202; it must be a list, such as [202]."),
     ],
 )
-def test_answer_when_takes_the_statuses_that_are_no_answers(fields, why):
+def test_answer_when_accepts_statuses_that_are_errors_by_default(fields, why):
     with pytest.raises(DeclarationError) as refused:
         lookup("http://localhost", **fields)
     assert why in str(refused.value)
@@ -161,14 +161,14 @@ def test_answer_when_takes_the_statuses_that_are_no_answers(fields, why):
         (b'{"temp_c": 1.5, "else": [{"\\u00e9": 1, "\xc3\xa9": 2}]}', "\\u00e9"),
     ],
 )
-def test_an_object_that_has_a_member_twice_is_an_error_of_its_row(service, body, member):
+def test_an_object_with_a_repeated_member_is_an_error_of_its_row(service, body, member):
     answer(service, body)
     (failure,) = ask(lookup(service.url), ("JFK",))
     assert not failure.passing
     assert str(failure) == f'the answer is not JSON: an object has the member "{member}" twice'
 
 
-def test_a_member_that_one_item_has_twice_is_an_error_of_this_item(service):
+def test_a_repeated_member_in_an_item_is_an_error_of_that_item(service):
     def reply(items):
         results = [json.dumps({"id": item["id"], "lat": 1.5}) for item in items]
         results[1] = results[1].replace('"lat"', '"lat": 2, "lat"')

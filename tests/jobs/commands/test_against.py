@@ -53,7 +53,7 @@ def tested(local_days, monkeypatch, capsys):
     return test
 
 
-def test_an_unchanged_declaration_changes_no_cell_and_says_so_twice(tested):
+def test_test_against_shows_no_change_for_an_unchanged_declaration(tested):
     (status, found), (_, again) = tested(), tested()
     assert (status, found["held_back"], found["lost"]) == (0, "", "")
     difference = found["difference"]
@@ -61,7 +61,7 @@ def test_an_unchanged_declaration_changes_no_cell_and_says_so_twice(tested):
     assert again == found
 
 
-def test_the_text_says_whether_the_day_would_be_published(local_days, capsys):
+def test_test_against_says_whether_the_day_would_be_published(local_days, capsys):
     local_days.write_input(DAY, TOWNS)
     assert local_days.run(DAY) == 0
     printed = []
@@ -73,7 +73,7 @@ def test_the_text_says_whether_the_day_would_be_published(local_days, capsys):
     assert printed[0] == printed[1]
 
 
-def test_a_new_column_and_another_path_are_shown_cell_by_cell(tested):
+def test_test_against_shows_each_cell_that_a_new_column_or_path_changes(tested):
     status, found = tested(
         "towns = replace(towns, lookups=[replace(weather,",
         "    returns='temp_c DOUBLE, town_there STRING',",
@@ -87,7 +87,7 @@ def test_a_new_column_and_another_path_are_shown_cell_by_cell(tested):
 
 
 @pytest.mark.proof
-def test_answers_out_of_a_new_range_would_hold_the_day_back(tested):
+def test_test_against_reports_that_answers_out_of_a_new_range_hold_the_day_back(tested):
     status, found = tested(
         "towns = replace(towns, lookups=[replace(weather, ranges={'temp_c': (100.0, None)})])"
     )
@@ -95,7 +95,7 @@ def test_answers_out_of_a_new_range_would_hold_the_day_back(tested):
     assert found["held_back"].startswith("weather__answers_in_range: ")
 
 
-def test_a_path_that_loses_what_the_day_before_had_would_hold_the_day_back(local_days, capsys):
+def test_test_against_reports_that_a_path_without_values_holds_the_day_back(local_days, capsys):
     for day in ("2013-01-09", DAY):
         local_days.write_input(day, [f"town {number}" for number in range(20)])
     assert local_days.run("2013-01-09", DAY) == 0
@@ -106,14 +106,14 @@ def test_a_path_that_loses_what_the_day_before_had_would_hold_the_day_back(local
     assert "weather__columns_filled: temp_c is null in all 20 rows" in capsys.readouterr().out
 
 
-def test_rows_that_would_lose_their_answers_are_counted(tested):
+def test_test_against_counts_rows_that_lose_their_answers(tested):
     status, found = tested("towns = replace(towns, lookups=[replace(weather, version=2)])")
     assert status == 1
     assert "lookup weather: 4 rows have an answer in the published day" in found["lost"]
     assert found["difference"]["after"]["outcomes"] == {"weather": {"not_asked": 4}}
 
 
-def test_what_cannot_be_tested_is_refused_in_one_sentence(local_days, capsys):
+def test_a_day_that_cannot_be_tested_is_refused_in_one_sentence(local_days, capsys):
     arguments = ["test", "towns", "--package", "declared", "--against"]
     assert main([*arguments, DAY]) == 2
     assert main([*arguments, "13-1-1"]) == 2
@@ -125,9 +125,7 @@ def test_what_cannot_be_tested_is_refused_in_one_sentence(local_days, capsys):
     assert lines[2] == "towns has no ledger: a test without calls needs one."
 
 
-def test_a_day_with_windows_is_tested_without_them_and_what_needs_spark_is_said_of_the_enrichment(
-    local_days, capsys
-):
+def test_test_against_leaves_windows_out_and_names_what_needs_spark(local_days, capsys):
     arguments = ["test", "towns", "--package", "declared", "--against", DAY]
     at = pa.array([1, 2, 3, 4], pa.timestamp("us", "UTC"))
     local_days.write_input(DAY, TOWNS, at=at)

@@ -56,7 +56,7 @@ def test_an_approved_plan_of_batches_without_a_price_calls_for_all_its_keys(
     assert json.loads(capsys.readouterr().out)["figures"]["calls"] == 7
 
 
-def test_an_approval_may_name_the_highest_cost(labels, project, capsys):
+def test_an_approval_may_set_a_maximum_cost(labels, project, capsys):
     project.declare(
         labels.replace("max_concurrency=2", 'max_concurrency=2, prices=[Price("1 USD")]')
     )

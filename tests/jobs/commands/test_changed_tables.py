@@ -6,7 +6,7 @@ from tests.support.delta_logs import change_table, delete_by_vector, metadata
 from tidegate.__main__ import main
 
 
-def test_the_table_is_refused_before_any_call(local_days, capsys):
+def test_a_table_changed_by_another_program_is_refused_before_any_call(local_days, capsys):
     local_days.write_input("2013-01-10", ["a"])
     local_days.write_input("2013-01-11", ["b"])
     assert local_days.run("2013-01-10") == 0
@@ -19,7 +19,7 @@ def test_the_table_is_refused_before_any_call(local_days, capsys):
     assert len(local_days.calls) == 1
 
 
-def test_forget_does_not_bring_back_rows_that_a_vector_deletes(local_days, capsys):
+def test_forget_does_not_bring_back_rows_deleted_by_a_vector(local_days, capsys):
     local_days.write_input("2013-01-10", ["a", "b", "c"])
     assert local_days.run("2013-01-10") == 0
     table = local_days.towns.enrichment.output.path

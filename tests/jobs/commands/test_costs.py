@@ -45,7 +45,7 @@ def killed(day, run_id, started_at, units, unit="item"):
     meter.close()
 
 
-def test_the_runs_of_a_month_are_added_up_to_the_last_digit_and_no_other(capsys):
+def test_costs_add_up_exactly_the_runs_of_the_month(capsys):
     ran("2026-10-31", "a", "2026-11-01T00:00:00+00:00", "0.1000")
     ran("2026-11-02", "b", "2026-11-03T02:15:00+00:00", "0.2000", saved="7.5000")
     ran("2026-11-02", "c", "2026-11-03T05:00:00+00:00", "12345.0001", units=2000)
@@ -76,7 +76,7 @@ def test_the_bill_of_a_killed_run_counts_after_the_project_moved(tmp_path, monke
 
 @pytest.mark.parametrize("read", ["bills", "load"])
 @pytest.mark.parametrize("first", [True, False])
-def test_a_run_that_ends_while_the_costs_are_read_counts_once(monkeypatch, read, first):
+def test_a_run_that_ends_while_costs_are_read_counts_once(monkeypatch, read, first):
     (day, run_id, started_at) = run = ("2026-11-05", "e", "2026-11-06T02:00:00+00:00")
     killed(*run, 5)
     (bill,) = run_records.bills("flights_enriched")
@@ -98,7 +98,7 @@ def test_a_run_that_ends_while_the_costs_are_read_counts_once(monkeypatch, read,
     assert list_costs("2026-11").totals() == {"USD": Decimal("0.0200")}
 
 
-def test_a_forget_adds_nothing_to_what_runs_did_and_cost(local_days):
+def test_a_forget_adds_no_calls_and_no_cost(local_days):
     local_days.towns.declare_too(
         "from tidegate import Price",
         "priced = replace(weather.service, prices=[Price('1 USD')])",
@@ -114,7 +114,7 @@ def test_a_forget_adds_nothing_to_what_runs_did_and_cost(local_days):
         assert (work.runs, work.rows, work.calls, work.cost) == (1, 3, 3, {"USD": 3.0})
 
 
-def test_a_day_is_shown_with_what_its_stopped_runs_cost(local_days, capsys):
+def test_show_lists_the_cost_of_each_stopped_run_of_a_day(local_days, capsys):
     local_days.towns.declare_too(
         "from tidegate import Price",
         "priced = replace(weather.service, prices=[Price('1 USD'), Price('2 USD', per='request')])",
@@ -135,7 +135,7 @@ def test_a_day_is_shown_with_what_its_stopped_runs_cost(local_days, capsys):
 
 
 @pytest.mark.parametrize("every", ["day", "hour"])
-def test_a_try_is_no_day_of_the_table(local_days, every, capsys):
+def test_a_try_does_not_count_as_a_day_of_the_table(local_days, every, capsys):
     days = {"day": "2013-01-10", "hour": "2013-01-10T05Z"}
     local_days.towns.declare_too(
         "from tidegate import Price",
@@ -180,7 +180,7 @@ def test_currencies_are_not_added_up():
     }
 
 
-def test_a_month_without_a_priced_run_says_so_and_one_that_is_none_is_refused(capsys):
+def test_costs_reports_a_month_without_a_priced_run_and_refuses_a_wrong_month(capsys):
     assert main(["costs", "--month", "2026-11"]) == 0
     assert capsys.readouterr().out == "2026-11: no run with a price was made here.\n"
     ran("2026-10-02", "a", "2026-10-03T02:15:00+00:00", "0.2000")
@@ -195,7 +195,7 @@ def test_a_month_without_a_priced_run_says_so_and_one_that_is_none_is_refused(ca
         list_costs("2026-13")
 
 
-def test_what_stored_answers_saved_of_tokens_is_the_mean_cost_of_an_answer():
+def test_a_stored_answer_saves_the_mean_token_cost_of_an_answer():
     model = dataclasses.replace(
         flights.facts().lookups[0], prices=(PriceFacts("3", "USD", "token", 1000),)
     )

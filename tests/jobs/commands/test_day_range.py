@@ -28,7 +28,7 @@ NAMES = ("--from", "--to")
         ("2026-01-01T05Z", "2026-01-01", 14, ["2026-01-01T05Z", "2026-01-01T18Z"]),
     ],
 )
-def test_hours_are_named_by_themselves_or_by_the_days_of_the_zone(first, last, hours, ends):
+def test_hours_are_given_by_name_or_by_days_of_the_time_zone(first, last, hours, ends):
     found = day_range(HOURLY, first, last, names=NAMES)
     assert (len(found), found[:: len(found) - 1]) == (hours, ends)
 
@@ -66,7 +66,7 @@ def test_the_first_day_of_the_calendar_begins_in_each_time_zone():
         ),
     ],
 )
-def test_a_range_that_makes_no_sense_is_refused(enrichment, first, last, message):
+def test_an_empty_or_reversed_range_of_days_is_refused(enrichment, first, last, message):
     with pytest.raises(DeclarationError, match=message):
         day_range(enrichment, first, last, names=NAMES)
 
@@ -74,5 +74,5 @@ def test_a_range_that_makes_no_sense_is_refused(enrichment, first, last, message
 @pytest.mark.parametrize(
     "text", ["2026-01-01T5Z", "2026-01-01T24Z", "2026-01-01 05", "2026-01-01T05:00Z", "2026-01-01"]
 )
-def test_no_other_format_is_an_hour(text):
+def test_an_hour_in_another_format_is_refused(text):
     assert not is_day(text, "hour")

@@ -57,9 +57,7 @@ def letters():
 
 
 @pytest.mark.usefixtures("locally")
-def test_columns_that_are_declared_in_another_case_are_judged_and_their_rows_replayed(
-    towns, local_days, capsys
-):
+def test_columns_declared_in_another_case_are_checked_and_replayed(towns, local_days, capsys):
     towns.declare_too(
         "import datetime as dt",
         "from tidegate import EventTime, Input",
@@ -90,9 +88,7 @@ def failing_for(*towns):
 
 
 @pytest.mark.usefixtures("locally")
-def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_nothing_else(
-    asked, capsys
-):
+def test_days_are_run_until_a_day_fails_and_a_replay_calls_only_for_dead_letters(asked, capsys):
     asked.answer = failing_for("town-8")
     assert tidegate("run", "towns", "--from", DAY, "--to", "2013-01-13") == 2
     first, second = capsys.readouterr().out.splitlines()
@@ -124,7 +120,7 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
 
 
 @pytest.mark.usefixtures("asked", "locally")
-def test_a_report_that_cannot_be_written_after_all_is_a_warning_and_the_day_is_published(capsys):
+def test_a_report_that_cannot_be_written_is_a_warning_and_the_day_is_published(capsys):
     Path("data/reports/towns/index.html").mkdir(parents=True)  # in the way of the page
     assert tidegate("run", "towns", "--day", DAY) == 0
     first, second = capsys.readouterr().out.splitlines()
@@ -133,7 +129,7 @@ def test_a_report_that_cannot_be_written_after_all_is_a_warning_and_the_day_is_p
     assert len(rows_of(DAY)) == 10
 
 
-def test_a_day_that_somebody_else_runs_is_left_to_him_and_said_in_one_sentence(
+def test_a_day_held_by_another_run_is_not_started_and_reported_in_one_sentence(
     towns, asked, capsys
 ):
     with leased(TABLE, DAY, "theirs"):
@@ -147,9 +143,7 @@ def test_a_day_that_somebody_else_runs_is_left_to_him_and_said_in_one_sentence(
 
 @pytest.mark.spark
 @pytest.mark.proof
-def test_a_new_column_costs_no_call_and_a_refresh_calls_for_what_it_found_and_nothing_else(
-    towns, asked, capsys
-):
+def test_a_new_column_costs_no_call_and_a_refresh_calls_only_for_its_answers(towns, asked, capsys):
     towns.write_input(NEXT, range(6, 16))
     asked.answer = cold_in("town-7")
     assert tidegate("run", "towns", "--from", DAY, "--to", NEXT) == 0
@@ -183,7 +177,7 @@ def test_a_new_column_costs_no_call_and_a_refresh_calls_for_what_it_found_and_no
 
 @pytest.mark.spark
 @pytest.mark.proof
-def test_a_run_that_was_killed_is_just_started_again(towns, asked, wait_for, capsys):
+def test_a_killed_run_continues_when_the_same_command_is_run_again(towns, asked, wait_for, capsys):
     towns.write_input(NEXT, range(40))
 
     async def slow(_):

@@ -65,7 +65,7 @@ def nights(towns, service, monkeypatch):
     return Nights(towns, service, monkeypatch)
 
 
-def test_a_day_calls_when_the_one_before_is_decided_and_is_compared_with_all_before(nights):
+def test_a_day_calls_after_the_day_before_is_decided_and_is_compared_with_all_earlier_days(nights):
     compared_with = {}
 
     def check(day):
@@ -87,7 +87,7 @@ def test_a_day_calls_when_the_one_before_is_decided_and_is_compared_with_all_bef
     assert len(nights.service.log) == 30
 
 
-def test_a_red_day_is_the_last_where_the_run_ends_with_it(nights):
+def test_a_red_day_is_the_last_with_the_option_until_red(nights):
     nights.check = lambda day: LOST if day == SECOND else None
     assert [(one.day, one.state) for one in nights.run(until_red=True)] == [
         (FIRST, "published"), (SECOND, "held back"),
@@ -96,7 +96,7 @@ def test_a_red_day_is_the_last_where_the_run_ends_with_it(nights):
     assert not run_records.progress_file("towns", THIRD).exists()
 
 
-def test_a_day_whose_checks_break_off_is_the_last_and_its_answers_are_kept(nights):
+def test_a_day_whose_checks_crash_is_the_last_and_its_answers_are_kept(nights):
     def check(day):
         if day == SECOND:
             raise RuntimeError("no memory")

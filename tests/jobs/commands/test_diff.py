@@ -38,7 +38,7 @@ def version(towns, draw, rows, run_id, monkeypatch):
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.proof) for n in range(1, 9))]
 )
-def test_versions_differ_as_a_model_says_and_the_same_each_time(towns, monkeypatch, seed):
+def test_diff_agrees_with_a_model_and_is_the_same_each_time(towns, monkeypatch, seed):
     draw = random.Random(seed)
 
     def drawn():
@@ -98,7 +98,7 @@ def test_a_held_back_run_is_compared_with_what_readers_see(towns, capsys):
     assert found["after"]["version"] is None
 
 
-def test_a_new_column_is_named_and_personal_values_are_not_shown(towns):
+def test_diff_names_a_new_column_and_hides_personal_values(towns):
     towns.declare(pii=["town"])
     towns.publish(DAY, [1, 2], run_id="first")
     towns.declare(returns="temp_c DOUBLE, sky STRING", pii=["town"])
@@ -119,7 +119,7 @@ def test_a_new_column_is_named_and_personal_values_are_not_shown(towns):
     assert changes["weather_status"].cells == 1
 
 
-def test_answers_of_a_lookup_stay_personal_when_it_is_declared_no_more(towns):
+def test_answers_of_a_removed_lookup_stay_personal(towns):
     towns.declare(pii=["town"])
     towns.publish(DAY, [1], run_id="first")
     second = towns.written(DAY, [1], "second", {})
@@ -171,7 +171,7 @@ def versions_of_other_types(folder, draw):
 @pytest.mark.parametrize(
     "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.proof) for n in range(6, 60))]
 )
-def test_rows_of_other_types_and_repeated_ids_are_compared_by_their_values(towns, tmp_path, seed):
+def test_diff_compares_rows_of_changed_types_and_repeated_ids_by_value(towns, tmp_path, seed):
     (before, old), (after, new) = versions_of_other_types(tmp_path, random.Random(seed))
     found = compare(towns.enrichment, DAY, old, new)
     ids = [Counter(number for number, _ in side) for side in (before, after)]
@@ -219,7 +219,9 @@ def test_rows_are_matched_by_source_if_a_version_lacks_the_row_id(towns, tmp_pat
         (["13-1-9"], "DAY is '13-1-9'; it must be a date"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_in_one_sentence(towns, capsys, arguments, message):
+def test_versions_that_cannot_be_compared_are_refused_in_one_sentence(
+    towns, capsys, arguments, message
+):
     towns.publish(DAY, [1])
     assert main(["diff", "towns", "--package", "declared", *arguments]) == 2
     printed = capsys.readouterr()

@@ -74,7 +74,7 @@ def refused(vendor):
     return {text for text, said in vendor.said.items() if said[-1][0] == "refused"}
 
 
-def test_two_prompts_on_two_hundred_rows_pay_four_hundred_calls_and_a_run_the_rest(vendor, capsys):
+def test_eval_of_two_prompts_on_200_rows_makes_400_calls_and_a_run_the_rest(vendor, capsys):
     options = ("--with", "brief", "--against", "labels.parquet", "--json")
     found = json.loads(evaluate(capsys, *options))
     sampled = {int(name[1:]) for name in vendor.said if name.startswith("r")}
@@ -129,7 +129,7 @@ def test_two_prompts_on_two_hundred_rows_pay_four_hundred_calls_and_a_run_the_re
     assert costs() == vendor.invoice
 
 
-def test_a_single_declaration_is_held_to_its_labels(vendor, capsys):
+def test_eval_of_a_single_declaration_compares_its_answers_with_labels(vendor, capsys):
     vendor.weights = {"fits": 1}
     text = evaluate(capsys, "--sample", "20", "--against", "labels.parquet")
     assert len(vendor.asked) == 20
@@ -158,13 +158,15 @@ def test_a_single_declaration_is_held_to_its_labels(vendor, capsys):
         (["reviews", "--sample", "0"], "--sample is 0; it must be at least 1."),
     ],
 )
-def test_what_cannot_be_evaluated_is_refused_before_any_call(vendor, capsys, arguments, message):
+def test_an_evaluation_that_cannot_work_is_refused_before_any_call(
+    vendor, capsys, arguments, message
+):
     assert main(["eval", *arguments, "--package", "declared"]) == 2
     assert message in capsys.readouterr().err
     assert not vendor.asked
 
 
-def test_only_the_evaluated_lookup_and_those_it_reads_are_called(local_days, service, capsys):
+def test_eval_calls_only_the_evaluated_lookup_and_the_lookups_it_reads(local_days, service, capsys):
     local_days.towns.declare_too("""
 def lookup(name, keys, returns):
     return replace(weather, name=name, request="GET /" + name + "/{key}", keys={"key": keys},
@@ -183,7 +185,7 @@ again = replace(second, request="GET /again/{key}")
 
 
 @pytest.mark.parametrize("order", ["[paid, weather]", "[weather, paid]"])
-def test_a_lookup_without_a_price_needs_no_budget_of_another(
+def test_eval_of_a_lookup_without_a_price_ignores_the_budget_of_another_lookup(
     local_days, service, monkeypatch, tmp_path, order
 ):
     monkeypatch.delenv(LIMITS_URL)
@@ -216,7 +218,7 @@ def test_rows_are_matched_by_a_row_id_spelled_in_another_case(local_days, capsys
 
 
 @pytest.mark.parametrize("weights", [{"fits": 8, "misfit": 4}, {"fits": 8, "refused": 2}])
-def test_a_stored_answer_costs_as_much_as_when_it_was_called(vendor, capsys, weights):
+def test_eval_counts_a_stored_answer_at_the_cost_of_its_call(vendor, capsys, weights):
     """With the first answer to a repair; and where another row calls, as after a refusal."""
     vendor.weights, paid = weights, {}
     for _ in range(2):
@@ -243,7 +245,7 @@ reviews = Enrichment(name="reviews", input=Input(path="raw"), lookups=[label], o
 """
 
 
-def test_stored_answers_of_full_batches_cost_what_their_calls_did(project, service, capsys):
+def test_eval_counts_stored_answers_of_batches_at_the_cost_of_their_calls(project, service, capsys):
     async def answer(request):
         return web.json_response([{**item, "x": 1} for item in await request.json()])
 

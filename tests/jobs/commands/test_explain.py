@@ -67,7 +67,7 @@ def test_a_cell_leads_to_the_call_that_the_service_answered(local_days, service,
         assert found["source_row"] == number
 
 
-def test_a_row_is_explained_without_a_call_and_in_lines_of_a_terminal(local_days, service, capsys):
+def test_explain_makes_no_call_and_fits_its_lines_to_the_terminal(local_days, service, capsys):
     local_days.write_input(DAYS[0], ["x", "y", "x"])
     local_days.fails["y"] = 500
     local_days.towns.declare_too("towns = replace(towns, tolerance=Tolerance(error=1.0))")
@@ -89,7 +89,7 @@ def test_a_row_is_explained_without_a_call_and_in_lines_of_a_terminal(local_days
     assert len(service.log) == calls
 
 
-def test_personal_values_are_shown_only_on_demand(local_days, capsys):
+def test_explain_shows_personal_values_only_on_demand(local_days, capsys):
     local_days.towns.declare(pii=["town"])
     local_days.write_input(DAYS[0], ["secretville", "secretville"])
     assert local_days.run(DAYS[0]) == 0
@@ -106,7 +106,7 @@ def test_personal_values_are_shown_only_on_demand(local_days, capsys):
     assert "GET /v1/secretville" in capsys.readouterr().out
 
 
-def test_columns_of_a_lookup_that_is_declared_no_more_are_not_of_the_input(local_days, explained):
+def test_columns_of_a_removed_lookup_are_not_shown_as_input(local_days, explained):
     local_days.towns.declare(pii=["town"])
     local_days.write_input(DAYS[0], ["secretville"])
     assert local_days.run(DAYS[0]) == 0
@@ -155,7 +155,9 @@ def test_explain_reports_what_became_of_a_stored_answer(local_days, explained):
         (["--row", "number=1", "--day", "13-1-9"], "--day is '13-1-9'; it must be a date"),
     ],
 )
-def test_what_cannot_be_explained_is_refused_in_one_sentence(towns, capsys, arguments, message):
+def test_a_row_that_cannot_be_explained_is_refused_in_one_sentence(
+    towns, capsys, arguments, message
+):
     towns.publish(DAYS[0], [1, 1, 2])
     assert main(["explain", "towns", "--package", "declared", *arguments]) == 2
     printed = capsys.readouterr()
@@ -164,7 +166,7 @@ def test_what_cannot_be_explained_is_refused_in_one_sentence(towns, capsys, argu
     assert printed.out == ""
 
 
-def test_a_row_that_another_program_wrote_again_is_refused_in_one_sentence(towns, capsys):
+def test_a_row_rewritten_by_another_program_is_refused_in_one_sentence(towns, capsys):
     towns.publish(DAYS[0], [1, 2])
     DeltaTable("data/published/towns").optimize.z_order(["number"])
     assert main(["explain", "towns", "--package", "declared", "--row", "number=1"]) == 2
@@ -177,7 +179,7 @@ def test_a_row_that_another_program_wrote_again_is_refused_in_one_sentence(towns
     assert "no row of 1 published day has these values" in capsys.readouterr().err
 
 
-def test_a_request_is_explained_with_the_schema_that_it_sends_and_without_a_repair():
+def test_explain_shows_the_request_with_its_schema_and_without_a_repair():
     service = Service(name="model", url="http://a", max_concurrency=1)
     label = HttpLookup(
         name="label", service=service, keys={"k": "k"}, returns="x INT", timeout=1.0,
@@ -188,7 +190,7 @@ def test_a_request_is_explained_with_the_schema_that_it_sends_and_without_a_repa
     assert text == 'POST /chat {"text": "a", "schema": {"required": ["x"]}}'
 
 
-def test_a_row_whose_key_had_another_name_is_explained(local_days, explained, capsys):
+def test_explain_finds_a_row_whose_key_was_renamed(local_days, explained, capsys):
     local_days.write_input(DAYS[0], ["x"])
     local_days.run(DAYS[0])
     local_days.towns.declare_too(
@@ -203,7 +205,7 @@ def test_a_row_whose_key_had_another_name_is_explained(local_days, explained, ca
     assert "key         town=x\n" in capsys.readouterr().out
 
 
-def test_the_part_of_a_key_that_was_null_is_shown(local_days, explained, capsys):
+def test_explain_names_the_part_of_a_key_that_was_null(local_days, explained, capsys):
     local_days.towns.declare_too(
         "towns = replace(towns, lookups=[replace(weather, request='GET /v1/{place}/{number}',",
         "    keys={'place': 'trim(town)', 'number': 'number'})])",

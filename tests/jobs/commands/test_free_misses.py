@@ -11,7 +11,7 @@ towns = replace(towns, lookups=[weather])
 """
 
 
-def test_a_price_of_an_answer_bills_no_miss_no_error_and_no_refused_access(local_days, capsys):
+def test_a_price_per_answer_bills_no_miss_no_error_and_no_refused_access(local_days, capsys):
     local_days.towns.declare_too("from tidegate import Tolerance", LENIENT, *BY_HIT.splitlines())
     local_days.fails = {"alpha": 404, "beta": 422}
     local_days.write_input(DAY, ["alpha", "beta", "gamma", "delta", "gamma"])
@@ -25,7 +25,7 @@ def test_a_price_of_an_answer_bills_no_miss_no_error_and_no_refused_access(local
     assert "2 hits  0.02 USD" in capsys.readouterr().out
 
 
-def test_a_redirect_by_its_status_is_no_use_that_stays_unknown(local_days, capsys):
+def test_a_redirect_does_not_count_as_unknown_use(local_days, capsys):
     local_days.towns.declare_too("from tidegate import Tolerance", LENIENT, *BY_HIT.splitlines())
     local_days.fails = {"alpha": 302}
     local_days.write_input(DAY, ["alpha", "gamma"])

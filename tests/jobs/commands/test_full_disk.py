@@ -25,7 +25,7 @@ def largest_file(size):
 
 
 @pytest.mark.parametrize("rows", [40, 400])  # whose answers are stored at the end, and before
-def test_no_key_is_paid_twice_by_a_run_that_cannot_store_answers(local_days, service, capsys, rows):
+def test_a_run_that_cannot_store_answers_pays_no_key_twice(local_days, service, capsys, rows):
     asked = Counter()
 
     async def answer(request):
@@ -43,7 +43,9 @@ def test_no_key_is_paid_twice_by_a_run_that_cannot_store_answers(local_days, ser
 
 @pytest.mark.parametrize("path", ["data/runs", "data/reports"])
 @pytest.mark.parametrize("command", [["status"], ["forget", "weather", "--key", "town=a"]])
-def test_a_file_in_the_place_of_a_folder_is_one_sentence(local_days, capsys, path, command):
+def test_a_file_in_the_place_of_a_folder_is_reported_in_one_sentence(
+    local_days, capsys, path, command
+):
     local_days.write_input(DAY, ["a"])
     assert local_days.run(DAY) == 0
     Path(path).rename("data/kept")

@@ -143,7 +143,7 @@ def spent():
     return Decimal(book.held(name)) / 1_000_000_000
 
 
-def test_a_run_that_stops_at_its_cap_has_a_bill(spark, vendor, monkeypatch):
+def test_a_run_that_stops_at_its_cap_is_in_the_costs(spark, vendor, monkeypatch):
     monkeypatch.setattr(SparkSubmit, "started", in_this_session)
     monkeypatch.setenv(LIMITS_URL, "off")
     declare(vendor)

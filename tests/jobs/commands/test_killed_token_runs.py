@@ -63,7 +63,7 @@ def run(day, *, kill_at=None):
     return killed
 
 
-def test_a_killed_run_has_billed_all_but_what_was_in_flight(project, wait_for):
+def test_a_killed_run_has_billed_all_calls_except_those_in_flight(project, wait_for):
     weights = {"fits": 70, "misfit": 20, "cut": 2, "error": 4, "throttled": 3}
     vendor = ChatVendor(weights, latency=0.05)
     limits = 'budget=Budget("9 USD", per="day"),'

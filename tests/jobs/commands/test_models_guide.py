@@ -48,7 +48,7 @@ def test_the_example_has_at_most_thirty_lines():
     assert max(map(len, example().splitlines())) <= 102
 
 
-def test_the_variant_of_the_page_is_asked_beside_the_lookup(vendor, capsys):
+def test_eval_compares_the_variant_of_the_page_with_the_lookup(vendor, capsys):
     vendor.weights = {"fits": 1}
     declare("".join(blocks("docs/models.md", "python")), vendor)
     write(vendor, DAY, 4)
@@ -59,7 +59,7 @@ def test_the_variant_of_the_page_is_asked_beside_the_lookup(vendor, capsys):
     assert len(briefly) == len(vendor.said) - len(briefly) == 4
 
 
-def test_each_review_ends_as_the_vendor_says_and_costs_are_its_invoice(vendor, capsys):
+def test_each_review_has_the_vendors_answer_and_costs_equal_the_invoice(vendor, capsys):
     declare(example(), vendor)
     write(vendor, DAY, ROWS)
     vendor.weights = {"fits": 1}

@@ -51,7 +51,7 @@ def test_a_held_back_day_of_a_moved_project_is_replayed(local_days, move, capsys
     assert DeltaTable(TABLE).to_pyarrow_table().num_rows == 2
 
 
-def test_a_replay_of_a_day_whose_files_are_removed_is_refused(local_days, capsys):
+def test_a_replay_of_a_day_without_its_files_is_refused(local_days, capsys):
     held_back(local_days)
     assert run("vacuum", "--keep-days", "0") == 0
     capsys.readouterr()
@@ -93,7 +93,7 @@ def optimize(local_days):
 
 
 @pytest.mark.parametrize("change", ["move", lose_records, rename, optimize])
-def test_a_remap_without_stored_answers_takes_none_away(local_days, move, change):
+def test_a_remap_without_stored_answers_removes_no_published_answer(local_days, move, change):
     local_days.towns.declare_too("towns = replace(towns, summaries=[])")
     local_days.write_input(DAY, ["a", "b"])
     assert local_days.run(DAY) == 0

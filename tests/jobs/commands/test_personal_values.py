@@ -20,7 +20,7 @@ def printed(capsys, *arguments):
 
 
 @pytest.mark.parametrize("declared", ["", ROW_ID])
-def test_a_failing_personal_key_is_in_no_sentence_and_no_record(local_days, capsys, declared):
+def test_a_failing_personal_key_is_in_no_message_and_no_record(local_days, capsys, declared):
     local_days.towns.declare(pii=["town"])
     local_days.towns.declare_too(declared, "towns = replace(towns, summaries=[])")
     local_days.write_input(DAY, [WORD, "beta"])
@@ -39,7 +39,7 @@ def test_a_failing_personal_key_is_in_no_sentence_and_no_record(local_days, caps
     assert [file for file in kept if WORD.encode() in file.read_bytes()] == []
 
 
-def test_each_letter_of_a_personal_key_is_printed_without_its_error(local_days, capsys):
+def test_each_dead_letter_of_a_personal_key_is_printed_without_its_error(local_days, capsys):
     local_days.towns.declare(pii=["town"])
     local_days.write_input(DAY, [WORD, "beta"])
     local_days.fails = {WORD: 500}
@@ -49,7 +49,7 @@ def test_each_letter_of_a_personal_key_is_printed_without_its_error(local_days, 
     assert WORD not in told
 
 
-def test_letters_of_a_personal_key_are_not_said_to_lack_a_reason(local_days, capsys):
+def test_dead_letters_of_a_personal_key_are_reported_with_a_hidden_reason(local_days, capsys):
     local_days.towns.declare(pii=["town"])
     local_days.write_input(DAY, ["", "beta"])
     local_days.run(DAY)
@@ -57,7 +57,7 @@ def test_letters_of_a_personal_key_are_not_said_to_lack_a_reason(local_days, cap
     assert "no reason is recorded, or its key is personal: --csv writes the error" in told
 
 
-def test_letters_from_before_a_column_was_personal_are_hidden_too(local_days, capsys):
+def test_dead_letters_from_before_a_column_became_personal_are_hidden(local_days, capsys):
     local_days.towns.declare()
     local_days.write_input(DAY, [WORD, "beta"])
     local_days.fails = {WORD: 500}
@@ -90,7 +90,7 @@ def test_eval_shows_no_answer_to_a_personal_key_unless_asked(local_days, capsys)
     assert WORD in printed(capsys, *options, "--show-personal")
 
 
-def test_the_reason_of_a_stop_repeats_no_personal_key(local_days, capsys):
+def test_the_reason_of_a_stopped_run_repeats_no_personal_key(local_days, capsys):
     local_days.towns.declare(pii=["town"])
     local_days.towns.declare_too(
         "from datetime import timedelta",
@@ -121,7 +121,7 @@ def test_the_reason_of_a_stop_repeats_no_personal_key(local_days, capsys):
     ],
 )
 @pytest.mark.parametrize("ledger", ["Ledger('data/ledger')", "None"])
-def test_the_end_of_a_run_by_a_refusal_or_a_row_repeats_no_personal_key(
+def test_the_message_of_a_failed_run_repeats_no_personal_key(
     local_days, capsys, changed, said, ledger
 ):
     local_days.towns.declare(pii=["town"])

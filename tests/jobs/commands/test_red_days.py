@@ -37,7 +37,7 @@ def test_days_of_the_next_enrichment_run_after_a_red_day(local_days, arguments):
     assert (states("towns"), states("towns2")) == (["held back"], ["held back"])
 
 
-def test_letters_of_the_next_day_are_called_after_a_red_day(local_days):
+def test_dead_letters_of_the_next_day_are_called_after_a_red_day(local_days):
     local_days.towns.declare_too(
         "towns = replace(towns, summaries=[], tolerance=Tolerance(error=1.0))"
     )

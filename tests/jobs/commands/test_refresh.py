@@ -50,7 +50,7 @@ def stored(towns):
     return towns
 
 
-def test_answers_are_found_by_what_the_lookup_returns_with_the_days_that_stand_on_them(stored):
+def test_refresh_finds_answers_by_returned_values_and_names_the_days_that_use_them(stored):
     assert found(stored, "answer.temp_c = 0") == ([key(1), key(4)], [FIRST, SECOND])
     assert found(stored, "answer.temp_c BETWEEN 4 AND 6 OR answer.temp_c IS NULL") == (
         [key(2), key(3)],
@@ -59,13 +59,13 @@ def test_answers_are_found_by_what_the_lookup_returns_with_the_days_that_stand_o
     assert found(stored, "answer.temp_c > 100") == ([], [])
 
 
-def test_days_whose_files_another_program_wrote_again_may_stand_on_any_answer(stored):
+def test_days_rewritten_by_another_program_count_as_users_of_each_answer(stored):
     DeltaTable("data/published/towns").optimize.z_order(["number"])
     assert found(stored, "stored.outcome = 'miss'") == ([key(3)], [FIRST, SECOND])
     assert found(stored, "answer.temp_c > 100") == ([], [])
 
 
-def test_answers_are_found_by_their_raw_response_their_outcome_and_when_they_came(stored):
+def test_refresh_finds_answers_by_raw_response_outcome_and_time(stored):
     assert found(stored, "stored.response ->> '$.sky' = 'clear'") == ([key(1)], [FIRST])
     assert found(stored, "stored.outcome = 'miss'") == ([key(3)], [SECOND])
     assert found(stored, "stored.answered_at >= '2013-01-11'") == ([key(3), key(4)], [SECOND])
@@ -86,13 +86,13 @@ def test_large_decimals_are_compared_with_all_their_digits(towns):
 
 
 @everywhere("towns", on_store=pytest.mark.proof)
-def test_a_newer_answer_that_does_not_meet_the_condition_counts(stored):
+def test_refresh_judges_only_the_newest_answer_of_a_key(stored):
     stored.store({1: {"temp_c": 7.0}}, at="2013-01-12T03:00:00+00:00")
     assert found(stored, "answer.temp_c = 0") == ([key(4)], [SECOND])
 
 
 @everywhere("towns", on_store=pytest.mark.proof)
-def test_marked_answers_are_marked_once_and_their_days_are_still_told_after_a_crash(stored):
+def test_answers_are_marked_once_and_their_days_are_named_again_after_a_crash(stored):
     matched = refresh.find(kept(stored), "answer.temp_c = 0")
     assert refresh.expire(kept(stored), matched) == 2
     again = refresh.find(kept(stored), "answer.temp_c = 0")
@@ -127,15 +127,13 @@ def test_a_condition_that_names_marks_finds_the_calls_whose_answers_were_lost(st
         ("answer.temp_c IS NULL OR stored.run_id = 'asked'", False),
     ],
 )
-def test_a_mark_meets_a_condition_only_if_it_would_not_under_another_outcome(
-    stored, where, finds_marks
-):
+def test_a_mark_without_an_answer_meets_only_conditions_on_marks(stored, where, finds_marks):
     mark = StoredAnswer(key(5), "asked", None, round(time.time() * 1e6), "killed")
     stored.folder.write_part("killed", "0-0-5", [mark])
     assert (key(5) in refresh.find(kept(stored), where).keys) is finds_marks
 
 
-def test_without_run_it_is_said_and_nothing_changes(stored, capsys):
+def test_refresh_without_run_reports_the_answers_and_changes_nothing(stored, capsys):
     parts = stored.folder.parts()
     assert (
         main(["refresh", "weather", "--where", "answer.temp_c = 0", "--package", "declared"]) == 0
@@ -148,7 +146,7 @@ def test_without_run_it_is_said_and_nothing_changes(stored, capsys):
     assert stored.folder.parts() == parts
 
 
-def test_tables_made_of_the_refreshed_ones_are_named_as_not_run_again(stored, capsys):
+def test_refresh_names_the_tables_that_it_does_not_run_again(stored, capsys):
     stored.declare_too(
         "other = replace(weather, name='other', service=replace(weather.service, name='other'))",
         "cities = replace(towns, name='cities', input=replace(towns.input, path=towns.output.path),",
@@ -171,21 +169,21 @@ def test_tables_made_of_the_refreshed_ones_are_named_as_not_run_again(stored, ca
         ("answer.temp_c = 0 AND nowhere.temp_c", "no such column: nowhere.temp_c"),
     ],
 )
-def test_what_is_no_condition_is_refused_in_one_sentence(stored, where, message, capsys):
+def test_a_malformed_condition_is_refused_in_one_sentence(stored, where, message, capsys):
     with pytest.raises(DeclarationError, match=message):
         refresh.find(kept(stored), where)
     assert main(["refresh", "weather", "--where", where, "--package", "declared"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_a_lookup_that_is_not_there_is_named_with_those_that_are(stored, capsys):
+def test_an_unknown_lookup_is_reported_with_the_known_lookups(stored, capsys):
     assert main(["refresh", "wether", "--where", "1", "--package", "declared"]) == 2
     assert capsys.readouterr().err == (
         "no lookup with a ledger is named 'wether'. Did you mean 'weather'? There are: weather.\n"
     )
 
 
-def test_a_day_whose_input_is_gone_keeps_no_other_day_from_its_refresh(local_days, capsys):
+def test_a_day_without_its_input_does_not_stop_the_refresh_of_other_days(local_days, capsys):
     days = {FIRST: ["town-1", "town-2"], SECOND: ["town-2", "town-3"], "2013-01-12": ["town-4"]}
     for day, towns in days.items():
         local_days.write_input(day, towns)
@@ -198,7 +196,7 @@ def test_a_day_whose_input_is_gone_keeps_no_other_day_from_its_refresh(local_day
     assert f"{FIRST}  no input " in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_a_refresh_that_is_tried_again_asks_for_no_answer_twice(local_days):
+def test_a_repeated_refresh_calls_for_no_answer_twice(local_days):
     for day, towns in {FIRST: ["town-1", "town-2"], SECOND: ["town-3", "town-4"]}.items():
         local_days.write_input(day, towns)
     assert local_days.run(FIRST, SECOND) == 0

@@ -48,7 +48,7 @@ def test_a_day_whose_lookup_was_renamed_is_held_back(towns, monkeypatch, capsys)
 
 
 @everywhere("towns")
-def test_the_published_run_is_the_one_whose_files_readers_see_whatever_a_clock_said(towns):
+def test_the_published_run_is_the_run_whose_files_readers_see_despite_wrong_clocks(towns):
     first = towns.publish(FIRST, [1, 2], run_id="first")
     towns.publish(FIRST, [1, 2, 3], run_id="second")
     # by a clock put back since
@@ -56,7 +56,7 @@ def test_the_published_run_is_the_one_whose_files_readers_see_whatever_a_clock_s
     assert last_published("towns", FIRST).facts.run_id == "second"
 
 
-def test_a_row_that_had_no_answer_may_stay_without_one(towns):
+def test_a_row_without_an_answer_may_stay_without_an_answer(towns):
     before = towns.publish(FIRST, [1, 2, 3], statuses={3: "error"})
     now = towns.written(FIRST, [1, 2, 3], "remapped", {3: "not_asked"})
     assert explain_lost_answers(files(before), now) == ""
@@ -64,7 +64,7 @@ def test_a_row_that_had_no_answer_may_stay_without_one(towns):
 
 
 @everywhere("towns")
-def test_it_is_each_row_that_counts_not_how_many_there_are(towns):
+def test_lost_answers_are_counted_per_row_and_not_by_total(towns):
     # whose answer came after its row had left
     before = towns.publish(FIRST, [1, 2], statuses={2: "timeout"})
     now = towns.written(FIRST, [1, 2, 4], "remapped", {1: "not_asked"})  # 4 is new in the input
@@ -73,7 +73,7 @@ def test_it_is_each_row_that_counts_not_how_many_there_are(towns):
     )
 
 
-def test_rows_without_ids_of_an_input_that_was_written_again_are_not_compared(towns):
+def test_rows_without_ids_of_a_rewritten_input_are_not_compared(towns):
     def of_file(record, file):
         declared = dataclasses.replace(record.facts.declared, row_id=())
         facts = dataclasses.replace(record.facts, declared=declared, input_files=(file,))
@@ -91,7 +91,7 @@ def test_rows_without_ids_of_an_input_that_was_written_again_are_not_compared(to
 
 
 @everywhere("towns")
-def test_rows_that_were_forgotten_since_have_lost_nothing(towns):
+def test_forgotten_rows_do_not_count_as_lost_answers(towns):
     towns.publish(FIRST, [1, 2, 3], statuses={3: "error"})
     assert main(["forget", "weather", "--key", "town=town-1", "--package", "declared"]) == 0
     for left in ([2, 3], [1, 2, 3]):  # the input without the row, or with it still
@@ -101,7 +101,7 @@ def test_rows_that_were_forgotten_since_have_lost_nothing(towns):
 
 
 @everywhere("towns")
-def test_an_answer_that_does_not_fit_any_more_is_for_the_checks_to_judge(towns):
+def test_an_answer_that_no_longer_fits_does_not_count_as_lost(towns):
     before = towns.publish(FIRST, [1, 2])
     assert (
         explain_lost_answers(files(before), towns.written(FIRST, [1, 2], "remapped", {2: "error"}))
@@ -110,7 +110,7 @@ def test_an_answer_that_does_not_fit_any_more_is_for_the_checks_to_judge(towns):
 
 
 @everywhere("towns")
-def test_the_days_are_those_that_readers_see(towns):
+def test_a_remap_covers_the_days_that_readers_see(towns):
     assert published_days(towns.enrichment, FIRST) == []
     for day in (FIRST, SECOND, THIRD):
         towns.publish(day, [1])
@@ -120,7 +120,7 @@ def test_the_days_are_those_that_readers_see(towns):
     assert last_published("towns", FIRST).facts.run_id == "again"
 
 
-def test_the_last_run_is_the_last_one_also_when_somebody_deleted_the_table_in_between(towns):
+def test_the_last_run_is_found_also_after_the_table_was_deleted(towns):
     for run_id in ("first", "second"):
         record = towns.publish(FIRST, [1], run_id=run_id)
         run_records.save(dataclasses.replace(record, published_at="2013-01-11T00:00:00+00:00"))
@@ -129,7 +129,7 @@ def test_the_last_run_is_the_last_one_also_when_somebody_deleted_the_table_in_be
     assert last_published("towns", FIRST).facts.run_id == "afresh"
 
 
-def test_what_cannot_be_remapped_is_reported_in_one_sentence(towns, capsys):
+def test_a_day_that_cannot_be_remapped_is_reported_in_one_sentence(towns, capsys):
     assert main(["remap", "wether", "--from", FIRST, "--package", "declared"]) == 2
     assert capsys.readouterr().err == (
         "no lookup or enrichment is called 'wether'. Did you mean 'weather'? There are: towns, "

@@ -76,7 +76,7 @@ def costs():
     return sum(list_costs(month).totals().values(), Decimal(0))
 
 
-def test_an_answer_that_does_not_fit_is_asked_for_once_more_and_no_other(vendor):
+def test_repair_repeats_only_calls_whose_answer_does_not_fit(vendor):
     vendor.weights = {
         "fits": 50, "misfit": 30, "cut": 6, "refused": 6, "error": 10, "throttled": 5,
     }  # fmt: skip
@@ -119,7 +119,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_once_more_and_no_other(vendor)
 
 
 @pytest.mark.proof
-def test_ten_thousand_answers_end_as_the_vendor_says_and_tokens_are_its_invoice(vendor):
+def test_ten_thousand_answers_match_the_vendor_and_tokens_match_the_invoice(vendor):
     vendor.weights = {
         "fits": 900, "misfit": 70, "cut": 20, "refused": 10, "error": 30, "throttled": 20,
         "rejected": 5,
@@ -151,7 +151,7 @@ def test_ten_thousand_answers_end_as_the_vendor_says_and_tokens_are_its_invoice(
     print(dict(first), dict(statuses), len(vendor.asked), "requests", f"{vendor.invoice} USD")
 
 
-def test_the_reason_is_in_the_second_request_and_the_first_one_is_as_without_it(vendor):
+def test_the_second_request_has_the_reason_and_the_first_request_is_unchanged(vendor):
     vendor.weights = {"misfit": 1}
     declare(vendor)
     assert run(vendor, ["a review"]) == 0

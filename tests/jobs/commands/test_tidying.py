@@ -20,7 +20,7 @@ DAY = "2013-01-10"
 
 
 @everywhere("towns")
-def test_compact_loses_no_answer_and_says_what_it_did(towns, capsys):
+def test_compact_loses_no_answer_and_reports_its_work(towns, capsys):
     assert main(["compact", "--package", "declared"]) == 0
     assert capsys.readouterr().out == "Nothing is stored yet.\n"
     for number in range(5):
@@ -34,7 +34,7 @@ def test_compact_loses_no_answer_and_says_what_it_did(towns, capsys):
     assert select(towns.folder, wanted, now_us=2**60, ttl=FOR_EVER).answers.num_rows == 5
 
 
-def test_compact_removes_what_a_run_killed_days_ago_left_and_nothing_of_a_run_at_work(towns):
+def test_compact_removes_files_of_a_run_killed_days_ago_and_none_of_a_run_at_work(towns):
     towns.store({1: {"temp_c": 1.0}})
     for run_id, age in (("killed", 3 * 86_400), ("at-work", 10)):
         towns.folder.write(f"runs/{run_id}/index-1.arrow", b"x")
@@ -45,7 +45,7 @@ def test_compact_removes_what_a_run_killed_days_ago_left_and_nothing_of_a_run_at
 
 
 @everywhere("towns")
-def test_vacuum_keeps_what_is_young_and_says_what_went_of_each_table(towns, capsys):
+def test_vacuum_keeps_young_files_and_reports_the_removed_files_of_each_table(towns, capsys):
     towns.publish(DAY, [1, 2], statuses={2: "error"})
     towns.publish(DAY, [1], run_id="again")
     towns.written(DAY, [1], "never published", {})
@@ -67,9 +67,7 @@ def test_vacuum_keeps_what_is_young_and_says_what_went_of_each_table(towns, caps
     assert main(["vacuum", "towns", "--keep-days", "8", "--package", "declared"]) == 2
 
 
-def test_vacuum_removes_what_a_publication_that_crashed_left_on_a_store_and_nothing_of_a_run_at_work(
-    towns, s3
-):
+def test_vacuum_removes_files_of_a_crashed_publication_and_none_of_a_run_at_work(towns, s3):
     towns.place = s3.bucket
     towns.declare()
     kept = towns.publish(DAY, [1]).facts

@@ -32,7 +32,7 @@ labels = Enrichment(name="labels", input=Input(path="raw"), lookups=[{lookup}], 
 
 
 @pytest.mark.parametrize("lookup", ["together", "label"])
-def test_a_plan_says_what_calls_cost_that_use_as_much_as_the_last_runs(
+def test_a_plan_forecasts_the_token_cost_from_the_calls_of_the_last_runs(
     project, service, capsys, lookup
 ):
     used = {"input": 0, "output": 0}

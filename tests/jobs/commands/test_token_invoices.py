@@ -140,7 +140,7 @@ def book():
     return Decimal(found.held(name)) / 1_000_000_000
 
 
-def test_costs_and_budget_are_the_invoice_of_a_day_with_errors_and_misfits(vendor):
+def test_costs_and_budget_equal_the_invoice_of_a_day_with_errors_and_misfits(vendor):
     declare(vendor, limits='budget=Budget("50 USD", per="day"),')
     write(vendor, 90)
     assert run() == 0
@@ -167,7 +167,7 @@ def test_a_cap_or_a_budget_is_used_nearly_whole_and_never_exceeded(vendor, optio
     assert costs() == vendor.invoice
 
 
-def test_a_request_whose_answer_was_lost_costs_the_budget_the_most_that_it_may(vendor, capsys):
+def test_a_request_with_a_lost_answer_counts_at_its_maximum_in_the_budget(vendor, capsys):
     vendor.kinds = ["ok"] * 9 + ["dropped"]
     declare(vendor, limits='budget=Budget("50 USD", per="day"),')
     write(vendor, 60)

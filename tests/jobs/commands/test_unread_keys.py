@@ -38,7 +38,7 @@ def test_a_key_that_python_cannot_hold_costs_its_row(local_days, capsys, column,
     assert "0 of them stored" in printed(capsys, "forget", "weather", "--key", "at=nobody")
 
 
-def test_a_letter_is_a_line_whatever_its_row_id_holds(local_days, capsys):
+def test_a_dead_letter_is_a_line_whatever_its_row_id_contains(local_days, capsys):
     at, _ = COLUMNS["a time"]
     local_days.towns.declare_too(
         "weather = replace(weather, keys={'at': 'at'}, request='GET /v1/{at}',",

@@ -180,7 +180,7 @@ def test_a_wrong_request_is_refused_with_rule_value_and_cure(case):
     assert message in str(error.value)
 
 
-def test_what_an_answer_depends_on_asks_anew_and_nothing_else_does():
+def test_only_a_change_of_the_request_changes_the_request_fingerprint():
     post = {"request": "POST /b", "body": {"q": "{q}"}}
     pages = {"request": "GET /{q}", "pages": Pages(**PAGES)}
     anew = [

@@ -514,7 +514,7 @@ def test_every_kind_of_lookup_refuses_concurrency_0(kind):
     "schedule",
     ["15 2 * * *", "*/5 0-6 1,15 JAN-MAR MON#2", "0 3 L * *", "0 0 1 1 0", "59 23 31 12 7"],
 )
-def test_a_schedule_as_cron_writes_it_is_taken(schedule):
+def test_a_schedule_in_cron_format_is_accepted(schedule):
     assert enrichment(schedule=schedule).schedule == schedule
 
 
@@ -671,7 +671,7 @@ def test_the_fingerprint_knows_a_function_by_its_name_and_arguments_and_not_by_i
     assert declared(Sentiment) != declared(Other)
 
 
-def test_a_declaration_travels_to_an_executor_and_is_the_same_there():
+def test_a_declaration_is_the_same_on_an_executor():
     there = pickle.loads(pickle.dumps(flights))
     assert there == flights
     assert there.fingerprint == flights.fingerprint
@@ -716,7 +716,7 @@ def test_the_facts_go_through_json_unchanged():
     assert DeclaredFacts.from_json(flights.facts().to_json()) == flights.facts()
 
 
-def test_facts_with_any_other_value_that_json_lacks_are_refused():
+def test_facts_with_a_value_that_json_lacks_are_refused():
     verdict = Verdict("row_count", "failed", "error", "", evidence=({"at": date(2013, 1, 10)},))
     with pytest.raises(AttributeError, match=r"'datetime\.date' object"):
         verdict.to_json()
@@ -785,7 +785,7 @@ def test_a_secret_in_a_ledgers_url_is_refused_without_showing_it():
     "file:///data/ledger", "abfs://container@account.dfs.core.windows.net/ledger",
     "gs://anonymous@bucket/ledger", "s3://bucket/people/ada@example.com",
 ])  # fmt: skip
-def test_a_ledgers_url_without_a_secret_is_taken(path):
+def test_a_ledgers_url_without_a_secret_is_accepted(path):
     assert Ledger(path).path == path
 
 
@@ -798,7 +798,7 @@ def test_a_ledger_where_no_file_is_replaced_atomically_is_refused(path):
 @pytest.mark.parametrize(
     "partition", ["my day", "my-day", "a.b", "a`b", "a'b", "a=b", "a%20b", "a?b", "a/b", "1day", ""]
 )
-def test_a_name_of_the_days_that_sql_or_a_path_would_take_apart_is_refused(partition):
+def test_a_partition_column_whose_name_sql_or_a_path_would_split_is_refused(partition):
     with pytest.raises(DeclarationError) as refused:
         Input(path="data/raw", partition=partition)
     assert str(refused.value) == (
@@ -811,9 +811,7 @@ def test_a_name_of_the_days_that_sql_or_a_path_would_take_apart_is_refused(parti
     "name", ["run_id", "Run_ID", "_key", "_at", "_late", "_Location_status", "_location_attempts"]
 )
 @pytest.mark.parametrize("where", ["partition", "row_id"])
-def test_a_row_or_day_is_not_named_by_a_column_that_the_tables_beside_have_of_their_own(
-    where, name
-):
+def test_a_row_id_or_partition_may_not_be_a_column_of_the_audit_or_dead_letters(where, name):
     given = {"partition": name} if where == "partition" else {"row_id": ["id", name]}
     with pytest.raises(DeclarationError) as refused:
         enrichment(input=Input(path="data/raw", **given))
@@ -822,7 +820,7 @@ def test_a_row_or_day_is_not_named_by_a_column_that_the_tables_beside_have_of_th
     )
 
 
-def test_the_columns_of_the_dead_letters_are_the_reserved_ones():
+def test_the_columns_of_the_dead_letters_are_reserved():
     assert {field.name for field in dead_letters.OWN_COLUMNS} == {
         schema.RUN_ID,
         *schema.LETTER_COLUMNS,
@@ -830,7 +828,7 @@ def test_the_columns_of_the_dead_letters_are_the_reserved_ones():
 
 
 @pytest.mark.parametrize("name", ["", "by town", "by-town", "../towns", "a%20b"])
-def test_a_summary_whose_name_is_none_of_a_folder_is_refused(name):
+def test_a_summary_whose_name_is_not_a_folder_name_is_refused(name):
     with pytest.raises(
         DeclarationError, match="the name must be letters, digits and _: a folder has it"
     ):

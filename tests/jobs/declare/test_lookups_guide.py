@@ -59,7 +59,7 @@ def enriched(declared, *keys, share=None, mode="ordered"):
     ]
 
 
-def test_an_answer_that_names_its_key(service):
+def test_an_answer_that_echoes_another_key_is_an_error(service):
     async def balance(request):
         customer = request.path.split("/")[2]
         named = {"7": {"customer_id": 8}, "9": {}}.get(customer, {"customer_id": int(customer)})
@@ -105,7 +105,7 @@ def test_equal_requests_are_one_call(service, mode):
         assert row["rating_answered_at"] is not None
 
 
-def test_a_token_is_fetched_once_and_shown_with_every_call(service, monkeypatch):
+def test_a_token_is_fetched_once_and_sent_with_every_call(service, monkeypatch):
     monkeypatch.setenv("GEO_ID", "me")
     monkeypatch.setenv("GEO_SECRET", "s3cr3t-Zq9")
 
@@ -193,7 +193,7 @@ def test_a_request_whose_row_timed_out_may_finish_and_serve_the_rows_after_it(se
     "without",
     [{"attempt_timeout=5.0": "attempt_timeout=None"}, {"timeout=0.3": "cache=None, timeout=0.3"}],
 )
-def test_what_goes_on_needs_a_bound_and_a_place(without):
+def test_a_request_that_outlives_its_row_needs_a_time_limit_and_a_cache(without):
     with pytest.raises(
         DeclarationError,
         match=(
@@ -204,7 +204,7 @@ def test_what_goes_on_needs_a_bound_and_a_place(without):
         example("A request that is billed anyway", SERVICE_URL="http://127.0.0.1:1", **without)
 
 
-def test_a_slow_request_is_sent_a_second_time(service):
+def test_a_slow_request_gets_a_second_request(service):
     async def place(request):
         if request.path.endswith("/39") and service.log.count("/places/39") == 1:
             await asyncio.sleep(9.0)
@@ -238,7 +238,7 @@ def test_a_body_carries_the_keys(service):
 
 @pytest.mark.parametrize("cache", ["with a cache", "without"])
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
-def test_many_keys_are_one_request_and_each_row_has_its_own_outcome(service, mode, cache):
+def test_many_keys_go_in_a_request_and_each_row_gets_its_outcome(service, mode, cache):
     asked = []
 
     async def places(request):
@@ -331,7 +331,7 @@ def planes_url(postgres, fleet, monkeypatch):
     monkeypatch.setenv("PLANES_URL", postgres.url(fleet))
 
 
-def test_a_row_of_a_table_is_the_answer(planes_url):
+def test_the_answer_of_a_sql_lookup_is_a_row_of_the_table(planes_url):
     rows = enriched(example("A row of a database"), ("N7",), ("N0",), (None,))
     assert [row["plane_status"] for row in rows] == ["ok", "miss", "skipped"]
     assert (rows[0]["manufacturer"], rows[0]["seats"], rows[0]["built"]) == (
@@ -362,7 +362,7 @@ def test_many_keys_go_in_one_query_and_each_has_its_own_outcome(planes_url):
 
 
 @pytest.mark.parametrize("heading", ["A row of a database", "Many keys in one query"])
-def test_rows_whose_connection_the_server_ends_in_the_middle_are_asked_again(
+def test_a_row_whose_connection_the_server_closed_is_called_again(
     planes_url, postgres, fleet, heading, wait_for
 ):
     """Ended from outside, once, while every query waits for a lock."""
@@ -386,7 +386,7 @@ def test_rows_whose_connection_the_server_ends_in_the_middle_are_asked_again(
     assert max(len(row["_plane_attempts"]) for row in rows) > 1
 
 
-def test_a_coroutine_of_your_own_asks_the_service_as_it_likes(service, monkeypatch):
+def test_a_coroutine_may_send_any_requests_to_its_service(service, monkeypatch):
     monkeypatch.setenv("LLM_KEY", "s3cr3t-Zq9")
     heard = []
 
@@ -414,7 +414,7 @@ def test_a_coroutine_of_your_own_asks_the_service_as_it_likes(service, monkeypat
     assert declared.version == 3
 
 
-def test_a_graphql_list_is_asked_page_by_page(service):
+def test_a_graphql_list_is_requested_page_by_page(service):
     names = [f"repository-{number}" for number in range(5)]
 
     async def graph(request):

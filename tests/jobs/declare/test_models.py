@@ -35,7 +35,7 @@ def coroutine(prices=PRICES, label=label, **fields):
     )(label)  # fmt: skip
 
 
-def test_the_model_in_the_body_has_its_prices():
+def test_prices_follow_the_model_in_the_request_body():
     bill = {"tokens": "$.usage.total"}
     assert [price.amount for price in over_http(PRICES, bill=bill).prices] == ["1"]
     large = {"body": {"model": "large", "text": "{k}"}}
@@ -54,7 +54,7 @@ def test_the_model_in_the_body_has_its_prices():
         ({"rate": Rate(9, per="day", of="words")}, "bill: its service has a rate of word"),
     ],
 )
-def test_a_price_that_no_call_would_have_is_refused(fields, sentence):
+def test_a_price_that_cannot_apply_to_a_call_is_refused(fields, sentence):
     with pytest.raises(DeclarationError, match=sentence):
         over_http(PRICES, **{"bill": {"tokens": "$.usage.total"}} | fields)
 
@@ -82,19 +82,19 @@ def test_a_repair_repeats_no_call_and_leaves_the_first_request_as_it_is():
         ),
     ],
 )
-def test_a_repair_that_cannot_be_asked_for_is_refused(fields, sentence):
+def test_a_repair_that_cannot_be_requested_is_refused(fields, sentence):
     with pytest.raises(DeclarationError, match=sentence):
         over_http(**fields)
 
 
-def test_a_price_or_a_bill_repeats_no_call_and_a_prompt_does():
+def test_a_new_price_or_bill_keeps_stored_answers_and_a_new_prompt_does_not():
     plain = request_fingerprint(over_http())
     assert request_fingerprint(over_http(PRICES, bill={"tokens": "$.usage.total"})) == plain
     changed = {"body": {"model": "small", "text": "Label: {k}"}}
     assert request_fingerprint(over_http(**changed)) != plain
 
 
-def test_check_names_a_coroutine_that_bills_no_unit_of_its_prices():
+def test_check_names_a_coroutine_that_never_bills_a_priced_unit():
     async def unbilled(row, http):
         return await http.get("/bill")
 
@@ -110,7 +110,7 @@ def test_check_names_a_coroutine_that_bills_no_unit_of_its_prices():
     assert coroutine(label=unbilled, prices=()).trusts is None
 
 
-def test_a_coroutine_asks_anew_what_its_named_prompt_changed_and_check_says_where_none_is_named():
+def test_a_changed_named_prompt_repeats_calls_and_check_reports_an_unnamed_prompt():
     plain = coroutine(prices=())
     assert plain.trusts is None, "nothing of it is billed by token"
     assert coroutine().trusts.startswith("version: it counts by its name")

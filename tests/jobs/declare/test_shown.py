@@ -73,16 +73,16 @@ def test_a_declaration_prints_as_a_short_table(declared):
     assert len(lines) == 5
 
 
-def test_a_notebook_shows_it_as_html(declared):
+def test_a_notebook_shows_a_declaration_as_html(declared):
     shown = declared._repr_html_()
     assert shown.count("<tr>") == 4
     assert "k: a &lt; b" in shown
 
 
-def test_neither_shows_a_secret(declared):
+def test_a_shown_declaration_has_no_secret(declared):
     assert SECRET not in repr(declared) + declared._repr_html_()
 
 
-def test_it_prints_where_a_variable_is_not_set(declared, monkeypatch):
+def test_a_declaration_prints_with_an_unset_variable(declared, monkeypatch):
     monkeypatch.delenv("SCORES_URL")
     assert "$SCORES_URL" in repr(declared)

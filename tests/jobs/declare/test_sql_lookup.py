@@ -33,7 +33,7 @@ def test_a_select_whose_parameters_are_the_keys_is_taken(select, url):
     assert set(lookup(select=select, url=url).statement.parameters) == {"tailnum"}
 
 
-def test_a_key_may_be_called_as_a_word_of_sql_is():
+def test_a_key_may_be_named_as_a_keyword_of_sql():
     keys = {"order": "o", "on": "d", "select": "s"}
     declared = lookup(
         select="SELECT seats FROM p WHERE a = :order AND b <= CAST(:on AS date) AND c = :select",
@@ -122,7 +122,7 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
         ),
     ],
 )
-def test_what_cannot_be_asked_is_refused_in_one_sentence(fields, message):
+def test_a_query_that_cannot_work_is_refused_in_one_sentence(fields, message):
     with pytest.raises(DeclarationError) as error:
         lookup(**fields)
     assert str(error.value).startswith("lookup plane: ")
@@ -130,7 +130,7 @@ def test_what_cannot_be_asked_is_refused_in_one_sentence(fields, message):
     assert "\n" not in str(error.value)
 
 
-def test_the_ledger_knows_an_answer_by_what_is_asked_and_not_by_how_many_keys_go_together():
+def test_the_batch_size_of_a_sql_lookup_changes_no_request_fingerprint():
     def facts(**fields):
         return lookup(**fields).request_facts()
 

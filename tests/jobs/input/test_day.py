@@ -75,7 +75,7 @@ def refusal(folder, *tables):
 @pytest.mark.parametrize(
     "options", [{}, {"use_deprecated_int96_timestamps": True}, {"version": "1.0"}], ids=str
 )
-def test_spark_is_given_the_types_that_it_would_find(spark, tmp_path, options):
+def test_spark_gets_the_types_that_its_own_inference_finds(spark, tmp_path, options):
     # of files alike Spark finds those of nested columns
     day = day_of(tmp_path, CARRIED, {"other": [1]}, **options)
     found = spark.read.parquet(str(day.files[0]))
@@ -89,7 +89,7 @@ def test_the_types_of_nested_columns_are_known_without_spark(tmp_path):
 
 
 @pytest.mark.spark
-def test_spark_is_given_the_types_of_files_that_it_wrote_itself(spark, tmp_path):
+def test_spark_gets_the_types_of_files_that_spark_wrote(spark, tmp_path):
     wide = (
         "struct(id, array(id, null) AS ids, map('a', named_struct('b', id)) AS map, "
         "current_timestamp() AS at) AS s"
@@ -142,9 +142,7 @@ def test_spark_bounds_the_bytes_of_a_batch_where_rows_are_wide(spark, tmp_path):
 
 
 @pytest.mark.spark
-def test_a_column_that_some_files_have_not_is_null_in_their_rows_whichever_comes_first(
-    spark, tmp_path
-):
+def test_a_column_that_some_files_lack_is_null_in_their_rows(spark, tmp_path):
     day = day_of(tmp_path, {"id": [1], "old": ["a"]}, {"new": [0.5], "ID": [2]})
     assert day.names == ["id", "old", "new"]
     rows = sorted(day.read(spark).collect())
@@ -179,7 +177,7 @@ PAIRS = [  # of two files: in the first, in the second, read as
 
 @pytest.mark.spark
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_types_of_which_one_holds_the_other_are_read_as_that_one(spark, tmp_path, order):
+def test_two_types_are_read_as_the_type_that_holds_both(spark, tmp_path, order):
     files = [
         {f"c{number}": pair[place] for number, pair in enumerate(PAIRS)} | {"file": [place]}
         for place in order
@@ -205,7 +203,7 @@ def test_types_of_which_one_holds_the_other_are_read_as_that_one(spark, tmp_path
 
 
 @pytest.mark.spark
-def test_columns_of_later_files_count_however_alike_their_types_are(spark, tmp_path):
+def test_columns_of_later_files_are_read_also_if_their_types_are_equal(spark, tmp_path):
     day = day_of(
         tmp_path,
         {"id": [1], "tags": [["a"]]},
@@ -217,7 +215,7 @@ def test_columns_of_later_files_count_however_alike_their_types_are(spark, tmp_p
 
 
 @pytest.mark.parametrize("names", [("ID", "id"), ("id", "ID"), ("id", "id")])
-def test_two_columns_of_a_file_that_are_one_name_to_spark_are_refused(tmp_path, names):
+def test_two_columns_whose_names_differ_only_in_case_are_refused(tmp_path, names):
     pq.write_table(pa.table([[1], ["a"]], names=names), tmp_path / "part.parquet")
     message = (
         f"{names[0]!r} and {names[1]!r} in .*part.parquet differ only in case, which Spark "
@@ -228,9 +226,7 @@ def test_two_columns_of_a_file_that_are_one_name_to_spark_are_refused(tmp_path, 
 
 
 @pytest.mark.spark
-def test_what_only_a_later_file_has_is_enriched_and_published_and_the_checks_read_it(
-    spark, tmp_path, monkeypatch
-):
+def test_a_column_of_a_later_file_is_enriched_checked_and_published(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("raw/date=2013-01-10").mkdir(parents=True)
     day_of(
@@ -264,7 +260,7 @@ def test_what_only_a_later_file_has_is_enriched_and_published_and_the_checks_rea
 
 
 @pytest.mark.spark
-def test_a_file_without_rows_has_no_say_unless_none_has_rows(spark, tmp_path):
+def test_a_file_without_rows_does_not_decide_types_unless_all_files_are_empty(spark, tmp_path):
     empty = {"k": pa.nulls(0), "n": ["a"][:0], "s": pa.nulls(0)}
     day = day_of(
         tmp_path, empty, {"k": ["x"], "n": [1], "s": [{"y": 2}]}, {"k": pa.array([], pa.int8())}

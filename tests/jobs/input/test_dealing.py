@@ -27,7 +27,7 @@ def random_day(folder, draw):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_every_row_has_one_task_and_tasks_are_balanced(tmp_path, monkeypatch, seed):
+def test_each_row_goes_to_one_task_and_tasks_are_balanced(tmp_path, monkeypatch, seed):
     draw = random.Random(seed)
     monkeypatch.setattr(dealing, "BYTES_PER_TASK", draw.choice([1, 1000, dealing.BYTES_PER_TASK]))
     day, at_most = random_day(tmp_path, draw), draw.randrange(1, 9)
@@ -49,7 +49,7 @@ def test_every_row_has_one_task_and_tasks_are_balanced(tmp_path, monkeypatch, se
 @pytest.mark.parametrize(
     ("files", "rows", "tasks"), [(1, 9_000, 1), (3, 10, 2), (2, 10, 2), (1, 2_000_000, 2)]
 )
-def test_few_rows_of_one_file_go_through_one_task(tmp_path, files, rows, tasks):
+def test_few_rows_of_a_file_go_through_one_task(tmp_path, files, rows, tasks):
     for number in range(files):
         table = pa.table({"n": range(rows)})
         pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=max(1, rows // 4))

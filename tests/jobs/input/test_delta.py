@@ -95,7 +95,7 @@ def test_a_day_of_a_changed_table_is_read_as_delta_shows_it(spark, lake):
 
 
 @pytest.mark.spark
-def test_enrichments_follow_each_other_and_the_record_names_the_version_that_was_read(spark, lake):
+def test_an_enrichment_reads_the_table_of_another_and_records_the_version(spark, lake):
     changed(lake)
     first = run_day(MOODS, DAY, "r1", checks="data_quality.day:check")
     assert [verdict.sentence for verdict in first.verdicts if verdict.holds_back] == []
@@ -127,7 +127,7 @@ def test_enrichments_follow_each_other_and_the_record_names_the_version_that_was
     assert not [name for name in rows[0] if name.startswith("_")]
 
 
-def test_days_and_files_are_those_of_the_last_version(lake):
+def test_days_and_files_of_a_delta_table_are_those_of_the_last_version(lake):
     assert last_day(MOODS.input) == NEXT
     (old,) = files_in(MOODS.input, DAY)
     table = changed(lake)
@@ -145,7 +145,7 @@ def test_days_and_files_are_those_of_the_last_version(lake):
     assert refusal(last_day, MOODS.input) == "input: lake has no rows of any day."
 
 
-def test_a_table_that_nobody_has_written_yet_is_a_day_without_input(lake):
+def test_a_table_that_does_not_exist_yet_is_a_day_without_input(lake):
     after = dataclasses.replace(MOODS, input=Input(path="later", format="delta"))
     with pytest.raises(NoInput) as without:
         find_input(after, DAY)
@@ -257,7 +257,7 @@ def test_a_column_mapping_is_refused(lake):
     )
 
 
-def test_a_feature_that_nobody_here_knows_is_refused_by_name(lake):
+def test_an_unknown_table_feature_is_refused_by_name(lake):
     commit(lake, needs("variantType"))
     assert "variantType" in refusal(find_input, MOODS, DAY)
 
@@ -287,7 +287,7 @@ def test_a_table_of_other_partitions_is_refused(lake, by, days, message):
     )
 
 
-def test_a_table_without_partitions_is_all_of_the_only_name(lake):
+def test_a_delta_table_without_partitions_is_read_as_its_only_partition(lake):
     write_deltalake("whole", pa.table({"id": [1, 2], "k": ["a", "bb"]}))
     whole = Input(path="whole", format="delta", partition="part", every=["all"])
     found = find_input(dataclasses.replace(MOODS, input=whole), "all")
@@ -321,7 +321,7 @@ def test_a_place_without_a_table_and_a_version_that_is_missing_are_refused(lake)
     assert refusal(DeltaInput.at, "lake", "date").startswith("input: lake cannot be read: ")
 
 
-def test_another_format_is_refused_and_the_default_leaves_the_fingerprint_as_it_was():
+def test_an_unknown_format_is_refused_and_the_default_keeps_the_fingerprint():
     assert refusal(lambda: Input(path="a", format="orc")) == (
         "input: format is 'orc'; it must be one of: parquet, csv, json, delta, iceberg."
     )

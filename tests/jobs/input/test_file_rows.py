@@ -23,7 +23,7 @@ def rows_of(path):
     return FileRows(deal(day, 1), day.schema, {}, day.row_bytes)
 
 
-def test_texts_and_bytes_that_delta_rs_wrote_again_are_read(tmp_path):
+def test_texts_and_bytes_rewritten_by_delta_rs_are_read(tmp_path):
     """Its DELETE, UPDATE and MERGE write Arrow's views."""
     columns = {"k": pa.array(["a", "é", None]), "b": pa.array([b"a", None, b"\xff"])}
     write_deltalake(
@@ -106,7 +106,7 @@ def test_a_file_of_a_store_is_read_once(tmp_path, monkeypatch):
     assert sum(read) < 1.2 * path.stat().st_size
 
 
-def test_a_task_without_memory_does_not_blame_the_file(tmp_path, monkeypatch):
+def test_a_task_without_memory_does_not_report_a_damaged_file(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"k": [1]}), path)
     rows = rows_of(path)

@@ -143,7 +143,7 @@ def test_a_day_of_a_changed_table_is_enriched_as_iceberg_shows_it_and_the_record
     ]  # fmt: skip
 
 
-def test_a_table_without_such_a_column_is_all_of_the_only_name(orders):
+def test_an_iceberg_table_without_the_partition_column_is_read_as_its_only_partition(orders):
     whole = dataclasses.replace(MOODS.input, partition="part", every=["all"])
     found = find_input(dataclasses.replace(MOODS, input=whole), "all")
     assert [row["id"] for row in read(found)] == [1, 2, 3, 4]
@@ -226,7 +226,7 @@ def test_only_the_rows_of_the_day_are_read_whatever_the_table_is_partitioned_by(
         find_input(MOODS, NEXT)
 
 
-def test_a_text_that_only_begins_with_a_day_is_of_no_day(lake):
+def test_a_text_that_only_begins_with_a_day_belongs_to_no_day(lake):
     columns = COLUMNS.append(pa.field("day", pa.string()))
     table = lake.create_table("shop.orders", columns)
     with table.update_spec() as spec:
@@ -243,7 +243,7 @@ def test_a_text_that_only_begins_with_a_day_is_of_no_day(lake):
 
 
 @pytest.mark.parametrize("column", ["at", "noon"])
-def test_the_day_of_a_time_that_the_table_is_partitioned_by_is_a_day(lake, column):
+def test_a_table_partitioned_by_the_day_of_a_time_is_read_by_day(lake, column):
     table = lake.create_table("shop.orders", COLUMNS)
     with table.update_spec() as spec:
         spec.add_field(column, "day", "on_day")
@@ -257,7 +257,7 @@ def test_the_day_of_a_time_that_the_table_is_partitioned_by_is_a_day(lake, colum
 
 
 @pytest.mark.parametrize("column", ["at", "noon", "hour"])
-def test_an_hour_is_that_of_a_time_that_the_table_is_partitioned_by_or_a_text(lake, column):
+def test_a_table_partitioned_by_the_hour_of_a_time_or_by_a_text_is_read_by_hour(lake, column):
     columns = COLUMNS.append(pa.field("hour", pa.string()))
     table = lake.create_table("shop.orders", columns)
     if column != "hour":
@@ -390,7 +390,7 @@ def test_rows_deleted_by_their_values_are_refused(orders):
 
 # -- what is not there
 # -------------------------------------------------------------------------------------------------
-def test_days_and_files_are_those_of_the_last_snapshot(orders):
+def test_days_and_files_of_an_iceberg_table_are_those_of_the_last_snapshot(orders):
     assert last_day(MOODS.input) == NEXT
     (old,) = files_in(MOODS.input, DAY)
     written = orders.current_snapshot().timestamp_ms
@@ -404,7 +404,7 @@ def test_days_and_files_are_those_of_the_last_snapshot(orders):
     assert refusal(last_day, MOODS.input) == "input: lake.shop.orders has no rows of any day."
 
 
-def test_a_table_that_nobody_has_written_yet_is_a_day_without_input(lake):
+def test_a_table_that_does_not_exist_yet_is_a_day_without_input(lake):
     with pytest.raises(NoInput) as without:
         find_input(MOODS, DAY)
     assert str(without.value) == (

@@ -45,16 +45,16 @@ def day(tmp_path):
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_reader_has_the_instants_of_the_file(day, reader):
+def test_arrow_reads_the_instants_of_an_int96_file(day, reader):
     assert day.schema.field("at").type == UTC
     assert READERS[reader](day).to_pylist() == GIVEN.to_pylist()
 
 
-def test_the_driver_has_the_keys_of_the_file(day):
+def test_the_driver_reads_keys_of_an_int96_file(day):
     assert by_keys(day).to_pylist() == GIVEN.to_pylist()
 
 
-def test_a_copy_that_gives_columns_a_type_has_the_instants_of_the_file(tmp_path):
+def test_a_copy_with_cast_columns_keeps_the_instants_of_an_int96_file(tmp_path):
     files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     for file, texts in zip(files, (pa.nulls(4), pa.array(["text"] * 4)), strict=True):
         table = pa.table({"at": GIVEN, "nested": [[one] for one in GIVEN], "k": texts})

@@ -132,7 +132,7 @@ def test_the_live_files_of_a_delta_table_in_a_bucket_are_read_with_its_version(r
         find_input(delta, NEXT)
 
 
-def test_a_day_that_is_not_there_is_no_input_and_a_folder_named_otherwise_is_named(raw):
+def test_a_missing_day_is_without_input_and_a_folder_with_another_name_is_reported(raw):
     put(f"{raw}/date=20260102/a.parquet", parquet([{"k": "a"}]))
     with pytest.raises(
         NoInput,
@@ -145,7 +145,7 @@ def test_a_day_that_is_not_there_is_no_input_and_a_folder_named_otherwise_is_nam
     assert files_in(reading(raw).input, NEXT) == []
 
 
-def test_a_bucket_that_is_not_there_is_named_in_one_sentence(raw):
+def test_a_missing_bucket_is_reported_in_one_sentence(raw):
     for kind in ("parquet", "delta"):
         with pytest.raises(DeclarationError) as refused:
             find_input(reading("s3://no-such-bucket/raw", format=kind), DAY)

@@ -89,7 +89,7 @@ def test_a_copy_that_gives_columns_a_type_refuses_old_dates(tmp_path):
     ],
     ids=["of Spark 3", "of another program", "from 1900", "null"],
 )
-def test_dates_that_every_reader_reads_alike_are_not_refused(tmp_path, given):
+def test_old_dates_that_every_reader_reads_alike_are_accepted(tmp_path, given):
     day = of_files([write(tmp_path / "a.parquet", **given)])
     assert read_row_ids(changed_only(tmp_path), day).num_rows == len(given["days"])
 
@@ -132,7 +132,7 @@ WRITERS = [
 @pytest.mark.proof
 @pytest.mark.spark
 @pytest.mark.parametrize("int96", [False, True])
-def test_each_file_that_spark_reads_otherwise_than_arrow_is_found(spark, tmp_path, int96):
+def test_each_file_that_spark_and_arrow_read_differently_is_found(spark, tmp_path, int96):
     times = [dt.datetime(day.year, day.month, day.day, 1, tzinfo=dt.UTC) for day in DATES]
     rows = {"at": pa.array(times, pa.timestamp("us", "UTC"))} | ({} if int96 else {"d": DATES})
     differing = 0
@@ -176,7 +176,7 @@ def test_a_copy_that_gives_columns_a_type_keeps_times_in_int96(tmp_path):
     assert [row["until"] for row in first_rows(day, 2).to_pylist()] == [FOR_EVER, FOR_EVER]
 
 
-def test_labels_have_their_times_in_int96(tmp_path):
+def test_labels_with_times_in_int96_are_read(tmp_path):
     score = changed_only(tmp_path).lookups[0]
     ending = dataclasses.replace(score, returns="until TIMESTAMP")
     labels = write_int96(tmp_path / "labels.parquet", id=[1])

@@ -22,7 +22,7 @@ class Score:
         return [{"score": len(keys["k"])}]
 
 
-def test_a_file_of_changed_rows_has_its_name_when_it_is_on_the_disk(tmp_path, monkeypatch):
+def test_a_file_of_changed_rows_gets_its_name_after_it_is_on_the_disk(tmp_path, monkeypatch):
     """A later run takes it for whole by its name, also after a power cut."""
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "part-0.parquet")
     day, wanted = of_files([tmp_path / "part-0.parquet"]), np.array([True, False])

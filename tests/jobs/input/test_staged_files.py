@@ -104,7 +104,7 @@ def test_json_is_read_line_by_line_with_the_declared_columns_and_types(raw):
     ]
 
 
-def test_a_row_larger_than_what_is_read_at_once_and_many_rows_keep_their_order(raw):
+def test_a_row_larger_than_a_block_and_many_rows_keep_their_order(raw):
     with (raw / "a.csv").open("w") as file:
         file.write("id,k\n")
         file.writelines(f"{number},{'x' * 100}\n" for number in range(100_000))
@@ -147,7 +147,7 @@ def test_an_unchanged_file_is_converted_once_and_a_changed_one_again(raw):
     }
 
 
-def test_processes_of_the_same_number_copy_a_file_beside_each_other(tmp_path):
+def test_processes_with_the_same_id_copy_a_file_without_a_conflict(tmp_path):
     target = tmp_path / f"{'x' * 230}-copy.parquet"  # a draft's name is no longer than its file's
     with staged_files.copy_at(str(target)) as killed:
         killed.write_bytes(b"half")  # as a killed process of a container leaves it
@@ -157,7 +157,7 @@ def test_processes_of_the_same_number_copy_a_file_beside_each_other(tmp_path):
         assert target.read_bytes() == b"whole"
 
 
-def test_vacuum_removes_converted_files_that_nobody_used_for_so_long_and_keeps_those_of_a_day_at_work(
+def test_vacuum_removes_old_converted_files_and_keeps_those_of_a_running_day(
     raw,
 ):
     (raw / "a.csv").write_text("id,k\n1,a\n")

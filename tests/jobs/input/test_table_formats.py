@@ -75,9 +75,7 @@ def with_file(path):
         (".hoodie/hoodie.properties", "", "a Hudi table"),
     ],
 )
-def test_files_of_a_table_are_refused_wherever_its_log_lies(
-    tmp_path, monkeypatch, log, below, kind
-):
+def test_files_of_a_table_are_refused_wherever_the_log_is(tmp_path, monkeypatch, log, below, kind):
     monkeypatch.chdir(tmp_path)
     root = Path("lake", below)
     with_a_day(root)
@@ -102,13 +100,13 @@ def test_files_of_a_table_are_refused_wherever_its_log_lies(
         "../_delta_log/0.json",
     ],
 )
-def test_a_table_that_is_not_of_these_files_harms_nothing(tmp_path, other):
+def test_a_table_in_a_neighbouring_folder_is_no_reason_to_refuse(tmp_path, other):
     with_a_day(tmp_path / "lake" / "orders")
     with_file(tmp_path / "lake" / "orders" / other)
     assert find_input(reading(tmp_path / "lake" / "orders"), DAY).rows == 1
 
 
-def test_above_a_folder_at_the_top_lies_the_disk_and_not_the_current_folder(tmp_path, monkeypatch):
+def test_the_search_for_a_table_log_ends_at_the_root_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with_file(tmp_path / "_delta_log" / "0.json")
     refuse_table_formats("/data/date=2013-01-10", "/data")

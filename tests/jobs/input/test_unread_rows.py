@@ -76,7 +76,7 @@ def test_files_in_a_folder_below_a_day_are_refused_by_name(raw, below):
     assert find_input(declared(), DAY).rows == 10
 
 
-def test_what_lies_there_and_is_not_read_is_named(raw):
+def test_unread_files_and_folders_of_a_day_are_named(raw):
     for name in ("e.parq", "f.parquet.snappy", "_SUCCESS", ".a.parquet.crc", "a.parquet.crc"):
         (raw / name).touch()
     for name in ("empty", "_temporary", ".hidden"):
@@ -107,13 +107,13 @@ def test_a_link_to_a_file_or_folder_that_is_not_there_is_refused_by_name(raw, na
         find_input(declared(), DAY)
 
 
-def test_links_of_hidden_names_and_other_endings_may_lead_nowhere(raw):
+def test_a_dangling_link_with_a_hidden_name_or_another_ending_is_ignored(raw):
     for name in (".#a.parquet", "_b.parquet", "c.csv"):
         (raw / name).symlink_to("not_fetched")
     assert find_input(declared(), DAY).rows == 10
 
 
-def test_check_names_what_is_not_read(raw, monkeypatch):
+def test_check_names_unread_files(raw, monkeypatch):
     (raw / "e.parq").touch()
     Path("mine").mkdir()
     Path("mine/__init__.py").touch()
@@ -128,7 +128,7 @@ def test_check_names_what_is_not_read(raw, monkeypatch):
     ]
 
 
-def test_a_day_whose_files_have_another_ending_says_what_it_holds(raw):
+def test_a_day_without_a_file_of_its_format_names_the_files_that_it_has(raw):
     (raw / "a.parquet").rename(raw / "a.parq")
     message = f"raw/date={DAY} holds no .parquet file. It holds a.parq."
     with pytest.raises(NoInput, match=re.escape(message)):
@@ -173,7 +173,7 @@ def test_rows_of_an_iceberg_table_in_no_day_are_counted_and_named(
         assert (day.rows, sorted(day.unread)) == (1, [*other, "2 rows with date = null"])
 
 
-def test_the_files_of_a_day_are_not_compared_with_each_other(raw, monkeypatch):
+def test_listing_a_day_compares_no_file_with_another_file(raw, monkeypatch):
     """A day may have tens of thousands."""
     compared = []
 

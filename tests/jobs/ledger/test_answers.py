@@ -16,7 +16,7 @@ RESPONSES = st.lists(
 
 @settings(deadline=None, max_examples=40)
 @given(RESPONSES, st.data())
-def test_rows_of_large_responses_are_taken_in_pieces_in_the_order_asked_for(responses, data):
+def test_rows_with_large_responses_are_read_in_pieces_in_the_requested_order(responses, data):
     stored = [
         StoredAnswer(str(number), "ok", one, number, "run") for number, one in enumerate(responses)
     ]
@@ -33,7 +33,7 @@ def test_rows_of_large_responses_are_taken_in_pieces_in_the_order_asked_for(resp
 
 
 @pytest.mark.proof
-def test_rows_are_taken_from_more_text_than_one_arrow_array_can_hold():
+def test_rows_are_read_from_more_text_than_an_arrow_array_can_hold():
     size = 11 * (1 << 30) // 10
     large = pa.StringArray.from_buffers(
         1, pa.py_buffer(np.array([0, size], np.int32)), pa.py_buffer(bytes(size))

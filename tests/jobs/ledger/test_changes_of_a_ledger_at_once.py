@@ -184,7 +184,7 @@ PAIRS = itertools.product(Changes.ALL, repeat=2)
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else str(one),
 )
-def test_a_change_within_another_loses_no_answer_and_keeps_no_forgotten_key(
+def test_a_ledger_change_during_another_loses_no_answer_and_keeps_no_forgotten_key(
     tmp_path, monkeypatch, pair, place, every
 ):
     first, second = pair
@@ -212,7 +212,7 @@ def test_a_change_within_another_loses_no_answer_and_keeps_no_forgotten_key(
     assert step > 1
 
 
-def test_a_compaction_begins_no_further_file_once_a_forget_is_done(tmp_path, monkeypatch):
+def test_a_compaction_writes_no_further_file_after_a_forget(tmp_path, monkeypatch):
     for name in ("ROWS_PER_FILE", "ROWS_IN_MEMORY"):
         monkeypatch.setattr(compaction, name, 2)
     storage = SteppedStorage("503")

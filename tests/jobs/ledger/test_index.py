@@ -45,7 +45,7 @@ def found(index, texts):
 
 
 @pytest.mark.parametrize("at_once", [keyed_file.BYTES_AT_ONCE, 5_000])
-def test_every_key_is_found_with_its_record_and_no_other(index, monkeypatch, at_once):
+def test_each_key_is_found_with_its_record_only(index, monkeypatch, at_once):
     monkeypatch.setattr(keyed_file, "BYTES_AT_ONCE", at_once)
     monkeypatch.setattr(keyed_file, "ROW_BYTES", 0)
     records = answers(1000)
@@ -62,7 +62,7 @@ def test_every_key_is_found_with_its_record_and_no_other(index, monkeypatch, at_
     assert found(one, []) == []
 
 
-def test_an_index_of_nothing_finds_nothing(index):
+def test_an_empty_index_finds_no_key(index):
     assert found(index([]), ["[1]"]) == [None]
 
 
@@ -100,7 +100,7 @@ def test_an_index_without_hashes_is_reported(tmp_path):
     ("place", "cure"),
     [("/dev/full", "Free some space there"), ("/dev/null/index.arrow", "Make it writable")],
 )
-def test_an_index_that_cannot_be_written_says_what_to_do(place, cure):
+def test_an_index_that_cannot_be_written_is_reported_with_the_cure(place, cure):
     with pytest.raises(LedgerError, match=rf"written to '{place}': .*\. {cure} and start again\."):
         write_index(place, as_table(answers(10)))
 
@@ -119,7 +119,7 @@ def test_an_index_in_an_object_store_is_read_from_a_local_copy(objects, monkeypa
 
 
 @pytest.mark.parametrize("end", ["", "/", "?region=eu", "/?region=eu&scheme=http"])
-def test_each_lookup_has_an_index_of_its_own_below_any_url(tmp_path, end):
+def test_each_lookup_has_a_separate_index_below_any_url(tmp_path, end):
     root = f"file://{tmp_path}/a%20ledger{end}"
     plans = [
         LedgerPlan(root, name, "f" * 16, "run", Ttl(), 200, 0.5) for name in ("weather", "plane")
@@ -133,7 +133,7 @@ def test_each_lookup_has_an_index_of_its_own_below_any_url(tmp_path, end):
         assert [name[:15] for name in open_folder(plan).names()] == ["runs/run/index-"]
 
 
-def test_searching_an_index_allocates_for_what_is_found_only(tmp_path):
+def test_a_search_of_an_index_allocates_memory_only_for_found_keys(tmp_path):
     """100 MB of answers, of which 2,000 are looked for: the others stay in the mapped file."""
     count = 10_000
     records = pa.table(

@@ -24,7 +24,7 @@ def test_a_run_that_waits_for_the_lock_of_the_jobs_ends_in_a_clear_error(files):
 
 
 @everywhere("files")
-def test_an_error_under_the_lock_of_the_jobs_is_not_one_of_the_lock(files):
+def test_an_error_of_the_code_under_the_jobs_lock_is_not_reported_as_an_error_of_the_lock(files):
     with pytest.raises(OSError, match=r"^a full disk$"), files.locked():
         raise OSError("a full disk")
     with files.locked(wait=0):

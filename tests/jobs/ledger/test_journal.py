@@ -43,7 +43,7 @@ def write(folder, answers, name="0-0-00000"):
     return Path(folder.path) / "parts" / "run-1" / f"{name}.journal"
 
 
-def test_an_answer_is_in_the_journal_long_before_its_part_is_due_and_the_part_replaces_it(
+def test_an_answer_is_in_the_journal_before_its_part_is_stored_and_the_part_replaces_the_journal(
     folder, wait_for
 ):
     writer = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
@@ -59,7 +59,7 @@ def test_an_answer_is_in_the_journal_long_before_its_part_is_due_and_the_part_re
 
 
 @pytest.mark.slow
-def test_a_journal_that_was_cut_anywhere_has_the_records_before_the_cut(folder):
+def test_a_journal_cut_at_any_byte_has_the_records_before_the_cut(folder):
     path = write(folder, ANSWERS)
     whole, before = path.read_bytes(), 0
     for size in range(len(whole) + 1):
@@ -71,7 +71,7 @@ def test_a_journal_that_was_cut_anywhere_has_the_records_before_the_cut(folder):
     assert before == 3
 
 
-def test_a_journal_of_a_newer_format_stops_and_a_foreign_one_is_skipped(folder, caplog):
+def test_a_journal_of_a_newer_format_is_an_error_and_a_foreign_file_is_skipped(folder, caplog):
     path = Path(folder.path, "parts", "run-1", "0-0-00000.journal")
     Journal(path, {FORMAT_KEY: str(JOURNAL_FORMAT + 1).encode()}).append(columns(ANSWERS))
     with pytest.raises(
@@ -103,7 +103,7 @@ def test_a_journal_of_formats_1_and_2_is_read(golden):
         min_size=1,
     )
 )  # fmt: skip
-def test_a_journal_has_the_records_digit_for_digit(answers):
+def test_a_journal_keeps_each_record_exactly(answers):
     with tempfile.TemporaryDirectory() as root:
         folder = LedgerFolder(root, "weather", "f")
         folder.journal("run-1", "0-0-00000").append(columns(answers))
@@ -136,7 +136,7 @@ def test_answers_are_found_whose_journal_becomes_a_part_during_the_listing(folde
     assert as_answers(folder.read(folder.parts())) == ANSWERS
 
 
-def test_compaction_takes_a_journal_in(folder):
+def test_compaction_includes_a_journal(folder):
     path = write(folder, ANSWERS)
     day_us = 86_400_000_000
     changed = path.stat().st_mtime_ns // 1000 + 1
@@ -145,7 +145,7 @@ def test_compaction_takes_a_journal_in(folder):
     assert folder.parts() == []
 
 
-def test_answers_that_are_appended_to_a_journal_after_a_compaction_are_found_after_a_kill(folder):
+def test_answers_written_to_a_journal_after_a_compaction_are_found_after_a_kill(folder):
     journal = folder.journal("run-1", "0-0-00000")
     journal.append(columns(ANSWERS[:1]))
     assert compact(folder) == Compacted()
@@ -171,7 +171,7 @@ def test_no_byte_of_a_forgotten_key_stays_in_a_journal_or_its_torn_end(folder):
         assert [one.key for one in as_answers(opened.read())] == ['["JFK",1]', '["Z\u00fcrich",1]']
 
 
-def test_a_disk_that_takes_no_journal_stops_nothing(folder, monkeypatch, wait_for, caplog):
+def test_a_disk_that_refuses_the_journal_does_not_stop_a_run(folder, monkeypatch, wait_for, caplog):
     def fails(*_):
         raise OSError(28, "No space left on device")
 
@@ -186,9 +186,7 @@ def test_a_disk_that_takes_no_journal_stops_nothing(folder, monkeypatch, wait_fo
 
 
 @pytest.mark.process
-def test_what_came_back_is_on_disk_before_its_part_is_stored_and_outlives_a_kill(
-    tmp_path, wait_for
-):
+def test_an_answer_is_on_disk_before_its_part_is_stored_and_survives_a_kill(tmp_path, wait_for):
     code = f"""
 import time
 from jobs.ledger.store import LedgerFolder

@@ -44,7 +44,7 @@ PART = st.one_of(
     keys=st.lists(st.tuples(PART) | st.tuples(PART, PART) | st.tuples(st.integers())),
     hidden=st.booleans(),
 )
-def test_many_keys_have_the_texts_that_each_has_alone(keys, hidden):
+def test_keys_have_the_same_texts_together_and_alone(keys, hidden):
     assert texts_in_bulk(keys, hidden=hidden) == [key_text(key, hidden=hidden) for key in keys]
 
 
@@ -53,7 +53,7 @@ def test_the_session_time_zone_does_not_alter_a_key():
     assert key_text((berlin,)) == key_text((HOUR,))
 
 
-def test_keys_that_differ_have_texts_that_differ():
+def test_different_keys_have_different_texts():
     keys = [
         (1,),
         (1.0,),
@@ -78,7 +78,7 @@ def test_a_hidden_key_shows_nothing_and_differs_from_others():
 
 
 @pytest.mark.process
-def test_text_and_hash_are_the_same_in_every_process():
+def test_text_and_hash_of_a_key_are_the_same_in_every_process():
     code = """
 import datetime as dt
 from jobs.ledger.keys import key_hashes, key_text
@@ -109,7 +109,7 @@ print(text, key_text(("x",), hidden=True), *key_hashes([text, "", "Zürich"]))
     )
 
 
-def test_many_hashes_are_numbers_of_64_bits_that_differ():
+def test_hashes_of_many_keys_are_distinct_64_bit_numbers():
     hashes = key_hashes([f"[{number}]" for number in range(10_000)])
     assert hashes.dtype == np.uint64
     assert len(set(hashes.tolist())) == 10_000

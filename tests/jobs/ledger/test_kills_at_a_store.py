@@ -93,7 +93,7 @@ at_each_request = pytest.mark.parametrize("served", [False, True])
 
 @at_each_request
 @pytest.mark.parametrize("compacted", [False, True])
-def test_a_run_killed_at_any_request_of_its_ledger_loses_no_answer_and_the_next_asks_the_rest(
+def test_a_run_killed_at_any_ledger_request_loses_no_answer_and_the_next_run_calls_the_rest(
     killed, s3, tmp_path, served, compacted
 ):
     for at in itertools.count(1, EVERY):
@@ -115,7 +115,7 @@ def test_a_run_killed_at_any_request_of_its_ledger_loses_no_answer_and_the_next_
 
 @at_each_request
 @pytest.mark.parametrize("work", ["compact", "forget"])
-def test_a_compaction_and_a_forgetting_killed_at_any_request_lose_no_answer_and_the_same_again_ends_them(
+def test_a_compaction_or_forget_killed_at_any_request_loses_no_answer_and_can_be_repeated(
     killed, s3, tmp_path, served, work
 ):
     kept = set(TEXTS) - set(GONE) if work == "forget" else set(TEXTS)

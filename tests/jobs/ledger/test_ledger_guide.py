@@ -16,7 +16,7 @@ GUIDE = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text()
 AT = 1_357_794_000_000_000
 
 
-def test_everybody_can_query_the_ledger_as_the_guide_says(tmp_path, monkeypatch):
+def test_the_queries_of_the_ledger_guide_run_without_tidegate(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = LedgerFolder("data/ledger", "weather", "0123456789abcdef")
     answers = [
@@ -53,7 +53,7 @@ def test_everybody_can_query_the_ledger_as_the_guide_says(tmp_path, monkeypatch)
     assert len(rows) == 10
 
 
-def test_the_layout_is_the_one_that_the_guide_draws(tmp_path):
+def test_the_layout_of_a_ledger_is_the_layout_of_the_guide(tmp_path):
     folder = LedgerFolder(str(tmp_path), "weather", "0123456789abcdef")
     folder.write_part("run-1", "0-0-0f3a9c21-00000", [StoredAnswer("[1]", "ok", b"1", AT, "run-1")])
     compact(folder)

@@ -140,7 +140,7 @@ def place(request, tmp_path):
 
 
 @everywhere("place", on_store=pytest.mark.proof)
-def test_a_ledger_says_what_a_list_says_in_whatever_order_it_is_written_compacted_and_erased(place):
+def test_a_ledger_equals_a_list_after_any_order_of_writes_compactions_and_erasures(place):
     of_settings = examples(25, stateful_step_count=12, suppress_health_check=[HealthCheck.too_slow])
     ledgers = count()
     run_state_machine_as_test(

@@ -109,16 +109,16 @@ COSTS_NOTHING = [
 
 
 @pytest.mark.parametrize(("lookup", "fields"), ASKS_ANEW, ids=str)
-def test_a_change_of_what_is_asked_or_of_whom_asks_anew(lookup, fields):
+def test_a_change_of_the_request_or_the_service_repeats_calls(lookup, fields):
     assert request_fingerprint(changed(lookup, **fields)) != request_fingerprint(lookup)
 
 
 @pytest.mark.parametrize(("lookup", "fields"), COSTS_NOTHING, ids=str)
-def test_a_change_of_how_answers_are_read_limited_or_paid_asks_nothing(lookup, fields):
+def test_a_change_of_reading_limits_or_prices_repeats_no_call(lookup, fields):
     assert request_fingerprint(changed(lookup, **fields)) == request_fingerprint(lookup)
 
 
-def test_the_facts_hold_no_secret():
+def test_facts_of_a_request_contain_no_secret():
     assert "secret" not in str(plain(SQL.request_facts()))
     assert "***" not in str(plain(FUNCTION.request_facts()))
 

@@ -61,9 +61,7 @@ CASES = [
 @everywhere("folder", on_store=pytest.mark.proof)
 @pytest.mark.parametrize(("records", "speaks"), CASES, ids=str)
 @pytest.mark.parametrize("where", ["parts", "compacted", "both"])
-def test_the_newest_record_that_still_holds_speaks_for_a_key(
-    folder, ledgers, records, speaks, where
-):
+def test_the_newest_unexpired_record_of_a_key_counts(folder, ledgers, records, speaks, where):
     made = [ledgers.stored("k", outcome, NOW - age * SECOND) for outcome, age in records]
     others = [ledgers.stored("other", "ok", NOW)]
     if where == "parts":
@@ -81,7 +79,7 @@ def test_the_newest_record_that_still_holds_speaks_for_a_key(
 
 
 @everywhere("folder")
-def test_by_default_an_answer_holds_for_ever_a_miss_a_day_and_an_error_never(folder, ledgers):
+def test_by_default_an_answer_is_kept_for_ever_a_miss_a_day_and_an_error_never(folder, ledgers):
     day = 86_400 * SECOND
     failures = [ledgers.stored("e", "error"), ledgers.stored("t", "timeout")]
     folder.write_part("r", "0", [ledgers.stored("a"), ledgers.stored("m", "miss"), *failures])
@@ -89,7 +87,7 @@ def test_by_default_an_answer_holds_for_ever_a_miss_a_day_and_an_error_never(fol
     assert sorted(ledgers.known(folder, ["a", "m", "e", "t"], now_us=day + 1, ttl=Ttl())) == ["a"]
 
 
-def test_a_time_to_live_of_0_is_never_whatever_the_clocks_say(folder, ledgers):
+def test_a_time_to_live_of_0_never_uses_an_answer_whatever_the_clocks_say(folder, ledgers):
     later = NOW + 3600 * SECOND  # the clock was put back since
     kinds = ("ok", "miss", "error")
     folder.write_part("r", "0-0-0", [ledgers.stored(kind, kind, later) for kind in kinds])
@@ -98,7 +96,7 @@ def test_a_time_to_live_of_0_is_never_whatever_the_clocks_say(folder, ledgers):
 
 
 @pytest.mark.parametrize("ages", [timedelta.max, timedelta(days=365 * 300_000)], ids=str)
-def test_the_longest_time_to_live_that_can_be_written_is_for_ever(folder, ledgers, ages):
+def test_the_longest_time_to_live_means_for_ever(folder, ledgers, ages):
     folder.write_part(
         "r", "0-0-0", [ledgers.stored("a", "ok", NOW), ledgers.stored("m", "miss", NOW)]
     )
@@ -107,15 +105,13 @@ def test_the_longest_time_to_live_that_can_be_written_is_for_ever(folder, ledger
 
 
 @everywhere("folder")
-def test_of_two_at_one_moment_the_greater_run_counts_whatever_the_order_of_the_parts(
-    folder, ledgers
-):
+def test_of_two_records_at_the_same_time_the_record_of_the_greater_run_id_counts(folder, ledgers):
     folder.write_part("a", "0", [ledgers.stored("k", response=b"2", run_id="run-2")])
     folder.write_part("b", "0", [ledgers.stored("k", response=b"1", run_id="run-1")])
     assert ledgers.known(folder, ["k"])["k"].run_id == "run-2"
 
 
-def test_keys_may_be_asked_for_in_any_order_and_twice_and_come_sorted(folder, ledgers):
+def test_wanted_keys_may_be_unsorted_and_repeated_and_answers_are_sorted(folder, ledgers):
     folder.write_part(
         "r", "0", [ledgers.stored(key) for key in ("b", "ä", "a", "𝒳", "Z", "\uffff")]
     )
@@ -127,7 +123,7 @@ def test_keys_may_be_asked_for_in_any_order_and_twice_and_come_sorted(folder, le
 
 
 @everywhere("folder")
-def test_the_plan_says_why_a_key_with_an_answer_is_asked_again(folder, ledgers):
+def test_the_plan_says_why_a_key_with_an_answer_is_called_again(folder, ledgers):
     records = [
         ledgers.stored("old", "miss", 1),
         ledgers.stored("void"),
@@ -141,7 +137,7 @@ def test_the_plan_says_why_a_key_with_an_answer_is_asked_again(folder, ledgers):
 
 
 @everywhere("folder")
-def test_an_empty_ledger_and_no_wanted_key_give_nothing(folder, ledgers):
+def test_an_empty_ledger_or_no_wanted_key_gives_no_answer(folder, ledgers):
     assert ledgers.known(folder, ["k"]) == {}
     folder.write_part("r", "0", [ledgers.stored("k")])
     compact(folder)
@@ -193,7 +189,7 @@ def test_of_row_groups_without_the_wanted_key_only_the_keys_are_read(large, read
 
 
 @everywhere("folder")
-def test_keys_too_long_for_a_footer_are_found(folder, ledgers):
+def test_a_key_too_long_for_footer_statistics_is_found(folder, ledgers):
     keys = [f"{n:05d}" + "x" * 5_000 for n in range(1_500)]
     folder.write_part("r", "0", [ledgers.stored(key) for key in keys])
     compact(folder, grace=timedelta(0))
@@ -214,7 +210,7 @@ def test_torn_parts_are_named_and_a_torn_compacted_file_too(large, ledgers, capl
 
 
 @everywhere("folder")
-def test_a_newer_format_of_a_part_or_a_generation_stops_with_a_sentence(
+def test_a_newer_format_of_a_part_or_generation_is_reported_in_one_sentence(
     folder, ledgers, monkeypatch
 ):
     folder.write_part("r", "0", [ledgers.stored("k")])
@@ -231,7 +227,7 @@ def test_a_newer_format_of_a_part_or_a_generation_stops_with_a_sentence(
         ledgers.known(folder, ["k"])
 
 
-def test_a_file_that_vanished_while_it_was_to_be_read_makes_the_reader_list_again(
+def test_a_file_that_vanishes_before_the_reading_makes_the_reader_list_again(
     remote, objects, ledgers
 ):
     remote.write_part("r", "0", [ledgers.stored("k")])
@@ -260,7 +256,7 @@ def test_a_file_that_vanished_while_it_was_to_be_read_makes_the_reader_list_agai
     assert ledgers.known(remote, ["k"]) == {"k": ledgers.stored("k", at=2)}
 
 
-def test_many_records_of_the_wanted_keys_are_reduced_on_the_way(folder, ledgers, monkeypatch):
+def test_many_records_of_wanted_keys_are_reduced_while_reading(folder, ledgers, monkeypatch):
     monkeypatch.setattr(scan, "ROWS_AT_ONCE", 10)
     monkeypatch.setattr(selection, "ROWS_AT_ONCE", 10)
     for number in range(30):
@@ -273,12 +269,12 @@ def test_many_records_of_the_wanted_keys_are_reduced_on_the_way(folder, ledgers,
     ]
 
 
-def test_a_table_of_a_part_is_written_as_it_is(folder, ledgers):
+def test_an_arrow_table_is_written_as_a_part(folder, ledgers):
     folder.write_part("r", "0", as_table([ledgers.stored("k")]))
     assert ledgers.known(folder, ["k"]) == {"k": ledgers.stored("k")}
 
 
-def test_a_part_is_read_once_while_its_file_is_the_same(folder, ledgers, monkeypatch):
+def test_a_part_is_read_once_while_its_file_is_unchanged(folder, ledgers, monkeypatch):
     read = []
     read_part = LedgerFolder.read_part
     monkeypatch.setattr(
@@ -316,7 +312,7 @@ def after_a_search(folder):
     return Search(folder, pa.array(["[7]"]), seen=search.seen)
 
 
-def test_a_refreshed_answer_that_a_compaction_took_in_without_its_mark_counts_in_no_search(
+def test_a_refreshed_answer_stays_refreshed_though_its_compaction_missed_the_mark(
     tmp_path, monkeypatch
 ):
     folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
@@ -328,7 +324,7 @@ def test_a_refreshed_answer_that_a_compaction_took_in_without_its_mark_counts_in
     assert not search.selected(now_us=NOW, ttl=Ttl()).answers.num_rows
 
 
-def test_an_answer_from_before_a_refresh_that_is_stored_later_counts_in_no_search(tmp_path):
+def test_an_answer_from_before_a_refresh_that_is_stored_later_is_not_used(tmp_path):
     folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
     search = after_a_search(folder)
     folder.write_part("slow", "0-0-0", [record("ok", 40, "slow")])
@@ -339,7 +335,7 @@ def test_an_answer_from_before_a_refresh_that_is_stored_later_counts_in_no_searc
     assert search.selected(now_us=NOW, ttl=Ttl()).answers["run_id"].to_pylist() == ["new"]
 
 
-def test_a_part_that_one_search_found_half_written_is_read_by_the_next(tmp_path):
+def test_a_part_found_half_written_is_read_by_the_next_search(tmp_path):
     folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
     part = f"parts/{folder.write_part('new', '0-0-0', [record('ok', 10, 'new')])}"
     whole = folder.read_bytes(part)
@@ -350,7 +346,7 @@ def test_a_part_that_one_search_found_half_written_is_read_by_the_next(tmp_path)
     assert search.update(NOW)
 
 
-def test_a_mark_that_a_compaction_took_in_voids_an_answer_that_is_stored_later(tmp_path):
+def test_a_mark_in_a_compacted_file_voids_an_answer_that_is_stored_later(tmp_path):
     folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
     folder.write_part("old", "0-0-0", [record("ok", 10, "old")])
     folder.write_part("refresh-1", "0-0-0", [record("expired", 50, "refresh-1")])

@@ -162,7 +162,9 @@ def test_forgetting_loses_no_other_answer_and_ends_well_the_next_time_whatever_o
 
 @pytest.mark.proof
 @pytest.mark.parametrize("failing", EACH, indirect=True)
-def test_a_refresh_marks_what_it_found_or_says_so_whatever_operation_fails(failing, tmp_path):
+def test_a_refresh_marks_its_answers_or_reports_an_error_whatever_operation_fails(
+    failing, tmp_path
+):
     asked = lookup(Function())
 
     def job(folder):
@@ -216,7 +218,7 @@ def run_once(folder, asked, run_id):
 @pytest.mark.proof
 @pytest.mark.parametrize("failing", EACH, indirect=True)
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_a_run_asks_no_key_that_is_stored_whatever_operation_fails(failing, tmp_path, idempotent):
+def test_a_run_repeats_no_stored_call_whatever_operation_fails(failing, tmp_path, idempotent):
     functions = {}
 
     def job(folder):
@@ -246,7 +248,7 @@ def test_a_run_asks_no_key_that_is_stored_whatever_operation_fails(failing, tmp_
 
 
 @pytest.mark.parametrize("failing", EACH, indirect=True)
-def test_a_replay_voids_what_made_letters_and_nothing_else_whatever_operation_fails(
+def test_a_replay_voids_only_the_records_of_its_dead_letters_whatever_operation_fails(
     failing, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -271,7 +273,7 @@ def test_a_replay_voids_what_made_letters_and_nothing_else_whatever_operation_fa
 
 
 @pytest.mark.parametrize("failing", [("EIO", False)], indirect=True)
-def test_a_listing_that_fails_is_not_an_empty_ledger_for_whoever_looks(failing, tmp_path):
+def test_a_failed_listing_is_never_read_as_an_empty_ledger(failing, tmp_path):
     folder = LedgerFolder(str(tmp_path / "ledger"), "first", "f" * 16)
     fill(folder)
     for look in (folder.parts, folder.is_empty, folder.names, lambda: versions(folder)):

@@ -39,24 +39,24 @@ def put(folder, part, data):
 
 
 @everywhere("folder")
-def test_what_is_stored_is_read_back_in_order_and_exactly(folder):
+def test_stored_answers_are_read_back_exactly_and_in_order(folder):
     part = folder.write_part("run-1", "0-0", ANSWERS)
     assert folder.parts() == [part] == ["run-1/0-0.parquet"]
     assert as_answers(folder.read([part])) == ANSWERS
 
 
-def test_records_are_the_same_as_arrow_and_back():
+def test_records_survive_the_conversion_to_arrow_and_back():
     assert as_answers(as_table(ANSWERS)) == ANSWERS
     assert as_table([]).schema == SCHEMA
 
 
-def test_a_folder_that_is_not_there_is_empty_and_asking_makes_nothing(folder, tmp_path):
+def test_a_missing_ledger_folder_is_empty_and_reading_does_not_create_it(folder, tmp_path):
     assert folder.is_empty()
     assert folder.parts() == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_another_run_makes_meanwhile_is_listed(folder):
+def test_a_ledger_folder_that_another_run_creates_meanwhile_is_listed(folder):
     made = Path(folder.path, "parts", "r1")
     made.parent.mkdir(parents=True)
     listed = threading.Event()
@@ -88,7 +88,7 @@ def test_a_root_may_be_relative_absolute_or_a_url(root, tmp_path, monkeypatch):
     assert LedgerFolder(str(tmp_path / "ledger"), "weather", "f").parts() == ["run-1/0-0.parquet"]
 
 
-def test_an_object_store_is_asked_for_whole_objects_only(remote, objects):
+def test_a_part_is_put_on_an_object_store_in_one_request(remote, objects):
     part = remote.write_part("run-1", "0-0", ANSWERS)
     assert objects.changes == [("put", "bucket/weather/0123456789abcdef/parts/run-1/0-0.parquet")]
     assert as_answers(remote.read(remote.parts())) == ANSWERS
@@ -128,7 +128,7 @@ def test_a_part_truncated_at_any_byte_is_skipped_with_a_warning_and_the_others_a
 
 @everywhere("folder", on_store=pytest.mark.proof)
 @pytest.mark.slow
-def test_a_part_with_a_byte_changed_anywhere_gives_its_true_answers_or_none(folder):
+def test_a_part_with_a_changed_byte_gives_its_true_answers_or_none(folder):
     part = folder.write_part("run-1", "0-0", ANSWERS)
     data = data_of(folder, part)
     for place in range(len(data)):
@@ -138,7 +138,7 @@ def test_a_part_with_a_byte_changed_anywhere_gives_its_true_answers_or_none(fold
 
 
 @everywhere("folder")
-def test_a_hole_of_zeros_in_a_part_is_not_believed(folder):
+def test_a_part_with_a_hole_of_zeros_is_skipped(folder):
     part = folder.write_part(
         "run-1", "0-0", [StoredAnswer(f"[{n}]", "ok", b"%d" % n, n, "r") for n in range(5_000)]
     )
@@ -150,7 +150,7 @@ def test_a_hole_of_zeros_in_a_part_is_not_believed(folder):
 
 @everywhere("folder")
 @pytest.mark.parametrize("data", [b"", b"a,b\n1,2\n", b"PAR1", b"PAR1PAR1", b"\x00" * 500])
-def test_a_file_that_is_no_parquet_is_skipped_with_a_warning(folder, caplog, data):
+def test_a_file_that_is_not_parquet_is_skipped_with_a_warning(folder, caplog, data):
     part = folder.write_part("run-1", "0-0", ANSWERS)
     put(folder, "run-1/notes.parquet", data)
     put(folder, "run-1/notes.txt", data)
@@ -161,7 +161,7 @@ def test_a_file_that_is_no_parquet_is_skipped_with_a_warning(folder, caplog, dat
 
 
 @everywhere("folder")
-def test_somebody_elses_parquet_file_is_skipped_with_a_warning(folder, caplog):
+def test_a_foreign_parquet_file_is_skipped_with_a_warning(folder, caplog):
     folder.write_part("run-1", "0-0", ANSWERS)
     sink = pa.BufferOutputStream()
     pq.write_table(as_table(ANSWERS), sink)
@@ -171,7 +171,7 @@ def test_somebody_elses_parquet_file_is_skipped_with_a_warning(folder, caplog):
 
 
 @everywhere("folder")
-def test_a_newer_format_stops_with_a_sentence(folder, monkeypatch):
+def test_a_ledger_of_a_newer_format_is_reported_in_one_sentence(folder, monkeypatch):
     with monkeypatch.context() as newer:
         newer.setattr(store, "FORMAT", 2)
         part = folder.write_part("run-1", "0-0", ANSWERS)
@@ -183,7 +183,7 @@ def test_a_newer_format_stops_with_a_sentence(folder, monkeypatch):
     )
 
 
-def test_format_1_can_be_read(tmp_path, ledgers):
+def test_a_ledger_of_format_1_can_be_read(tmp_path, ledgers):
     shutil.copytree(GOLDEN / "format_1", tmp_path / "ledger")
     folder = LedgerFolder(str(tmp_path / "ledger"), "weather", "0123456789abcdef")
     found = ledgers.known(folder, ['["JFK",1]', '["LGA",1]', '["EWR",1]', '["Z\u00fcrich",1]'])
@@ -197,7 +197,7 @@ def test_format_1_can_be_read(tmp_path, ledgers):
     ]
 
 
-def test_everybody_can_read_a_part_with_the_types_that_the_guide_names(folder):
+def test_pyarrow_alone_reads_a_part_with_the_types_of_the_guide(folder):
     part = folder.write_part("run-1", "0-0", ANSWERS)
     table = pq.read_table(Path(folder.path, "parts", part))
     assert {field.name: str(field.type) for field in table.schema} == {
@@ -284,7 +284,7 @@ def test_a_full_disk_is_reported_and_earlier_answers_stay_stored(tmp_path):
     assert folder.read(folder.parts()).num_rows == sum(1000 * (part + 1) for part in range(parts))
 
 
-def test_a_folder_that_may_not_be_made_is_reported(tmp_path):
+def test_a_ledger_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     folder = LedgerFolder(str(tmp_path / "file"), "weather", "f")
     with pytest.raises(LedgerError, match="answers cannot be stored: "):
@@ -313,7 +313,7 @@ def test_a_filesystem_that_fails_is_not_taken_for_a_torn_part(remote, objects, m
         remote.read([part])
 
 
-def test_a_folder_travels_to_another_process(folder):
+def test_a_ledger_folder_can_be_pickled(folder):
     folder.write_part("run-1", "0-0", ANSWERS)
     assert pickle.loads(pickle.dumps(folder)).parts() == folder.parts()
 

@@ -32,7 +32,7 @@ def test_while_an_answer_cannot_be_stored_no_batch_is_safe(tmp_path):
     asyncio.run(task())
 
 
-def test_an_answer_in_doubt_speaks_for_no_key_and_one_that_came_after_it_does():
+def test_an_answer_in_doubt_is_not_used_and_a_later_answer_is():
     def line(key, outcome, at):
         return StoredAnswer(key, outcome, b"1" if outcome == "ok" else None, at, "r")
 

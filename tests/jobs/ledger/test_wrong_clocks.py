@@ -28,7 +28,7 @@ def stamped(folder, ledgers):
 
 
 @everywhere("folder")
-def test_an_answer_that_is_paid_later_counts_and_a_compaction_keeps_it(stamped, ledgers):
+def test_a_later_paid_answer_replaces_an_answer_from_the_future(stamped, ledgers):
     stamped.write_part("run-2", "0", [ledgers.stored("k", at=NOW_US, response=b'"new"')])
     assert ledgers.known(stamped, ["k"], now_us=NOW_US + 1)["k"].response == b'"new"'
     compact(stamped, grace=AT_ONCE, now_us=NOW_US + 2)
@@ -38,7 +38,7 @@ def test_an_answer_that_is_paid_later_counts_and_a_compaction_keeps_it(stamped, 
     assert ledgers.known(stamped, ["k"], now_us=TO_COME + 1)["k"].response == b'"new"'
 
 
-def test_a_miss_that_is_paid_later_counts_and_the_answer_of_a_year_to_come_goes(stamped, ledgers):
+def test_a_later_paid_miss_replaces_an_answer_from_the_future(stamped, ledgers):
     stamped.write_part("run-2", "0", [ledgers.stored("k", "miss", NOW_US)])
     assert ledgers.known(stamped, ["k"], now_us=NOW_US + 1)["k"].outcome == "miss"
     assert compact(stamped, grace=AT_ONCE, now_us=NOW_US + 2).rows_dropped == 1
@@ -46,7 +46,7 @@ def test_a_miss_that_is_paid_later_counts_and_the_answer_of_a_year_to_come_goes(
 
 
 @everywhere("folder")
-def test_a_key_of_a_wrong_clock_that_is_declared_expired_gets_the_new_answer(stamped, ledgers):
+def test_an_expired_answer_from_the_future_is_replaced_by_the_new_answer(stamped, ledgers):
     stamped.write_part("refresh", "0", [ledgers.stored("k", "expired", NOW_US)])
     wanted = pa.array(["k"])
     forever = Ttl(ok=None, miss=None, error=None)
@@ -55,7 +55,7 @@ def test_a_key_of_a_wrong_clock_that_is_declared_expired_gets_the_new_answer(sta
     assert ledgers.known(stamped, ["k"], now_us=NOW_US + 3)["k"].response == b'"new"'
 
 
-def test_an_answer_of_a_wrong_clock_outlives_no_limited_time_to_live(stamped):
+def test_an_answer_from_the_future_is_not_used_beyond_its_time_to_live(stamped):
     limited = Ttl(ok=timedelta(days=1000), miss=None, error=None)
     assert select(stamped, pa.array(["k"]), now_us=NOW_US, ttl=limited).expired.to_pylist() == ["k"]
 
@@ -66,7 +66,7 @@ def test_clocks_that_differ_by_less_than_a_few_minutes_are_believed(folder, ledg
     assert ledgers.known(folder, ["k"], now_us=NOW_US)["k"].response == b'"ahead"'
 
 
-def test_a_mark_of_a_year_to_come_is_settled_by_an_answer(folder, ledgers):
+def test_a_mark_from_the_future_is_settled_by_an_answer(folder, ledgers):
     folder.write_part("run-1", "0", [ledgers.stored("k", "asked", TO_COME)])
     assert ledgers.known(folder, ["k"], now_us=NOW_US)["k"].outcome == "asked"
     folder.write_part("run-1", "1", [ledgers.stored("k", at=NOW_US)])

@@ -221,7 +221,7 @@ PROOF, SLOW = pytest.mark.proof, pytest.mark.slow
         pytest.param({"room": 20, "seconds": 0.02}, 20, 30, marks=PROOF, id="fast answers"),
     ],
 )
-def test_after_ten_round_trips_as_many_are_answered_as_with_the_best_fixed_limit(
+def test_after_ten_round_trips_the_adaptive_limit_answers_as_many_calls_as_the_best_fixed_limit(
     facts, best, seconds
 ):
     settle = 10 * at(facts.get("seconds", 0.1), 0)
@@ -242,14 +242,16 @@ def test_a_limit_that_is_not_used_does_not_grow():
 
 
 @pytest.mark.parametrize(("held", "adapted"), [(4, True), (3, False)])
-def test_a_run_that_holds_less_than_its_service_bears_is_not_held_back_by_that(held, adapted):
+def test_a_run_whose_share_is_below_the_adaptive_limit_is_not_reported_as_limited_by_it(
+    held, adapted
+):
     limits = ServiceLimits("geo", {CALLS: Limit(8)}, 10.0, at_least=4)
     keeper = LeaseKeeper(limits, "a", "a run", MemoryStore(random.Random(1)), lambda: 0.0)
     keeper.holder.take(Answer({CALLS: Share(held, held)}, 100.0), asked_at=0.0)
     assert keeper.heartbeat("0", {CALLS: Claim(Limit(8), 0, 8)}, Seen()).adapted == adapted
 
 
-def test_an_outage_tells_nothing_of_the_capacity():
+def test_an_outage_does_not_change_the_adaptive_limit():
     limit = AdaptiveLimit(4, 100)
     for step in range(20):
         limit.take(Seen(answered=100, seconds=10.0), step * 0.1)
@@ -277,12 +279,12 @@ def test_an_outage_tells_nothing_of_the_capacity():
         ),
     ],
 )
-def test_a_search_without_room_is_refused(declare, sentence):
+def test_an_adaptive_limit_without_room_is_refused(declare, sentence):
     with pytest.raises(DeclarationError, match=sentence):
         declare()
 
 
-def test_a_search_needs_calls_that_end_and_changes_no_fingerprint():
+def test_an_adaptive_limit_needs_calls_that_end_and_changes_no_fingerprint():
     def geo(**options):
         service = Service(name="geo", url="http://127.0.0.1:1", max_concurrency=8, **options)
         return HttpLookup(

@@ -69,7 +69,7 @@ def beat(book, owner, keeps, wants, now=0.0):
     return book.heartbeat(owner, {"m": Claim(SPENT, keeps, wants)}, now=now, ttl=5.0).shares["m"]
 
 
-def test_what_was_spent_is_never_free_again_and_what_was_only_reserved_is():
+def test_spent_money_stays_spent_and_reserved_money_becomes_free():
     book = LeaseBook()
     assert beat(book, "a", 0, 60) == Share(60, 60)
     beat(book, "a", 30, 30, now=1.0)
@@ -80,7 +80,7 @@ def test_what_was_spent_is_never_free_again_and_what_was_only_reserved_is():
     assert book.held("m") == 100, "what a dead run held counts as spent"
 
 
-def test_a_restart_of_the_machine_forgets_leases_and_pauses_and_no_money():
+def test_a_restart_of_the_machine_forgets_leases_and_pauses_and_keeps_spent_money():
     book = LeaseBook()
     book.heartbeat(
         "a", {"m": Claim(SPENT, 0, 40), "calls": Claim(Limit(9), 0, 9)}, now=1.0, ttl=5.0
@@ -91,7 +91,7 @@ def test_a_restart_of_the_machine_forgets_leases_and_pauses_and_no_money():
     assert (again.held("m"), again.held("calls"), again.pause(1.0)) == (40, 0, None)
 
 
-def test_the_file_of_an_earlier_start_still_knows_what_was_spent(url):
+def test_the_file_of_an_earlier_start_keeps_spent_money(url):
     async def main():
         before, after = open_store(url), open_store(url)
         before._boot = "earlier"
@@ -104,7 +104,7 @@ def test_the_file_of_an_earlier_start_still_knows_what_was_spent(url):
     assert asyncio.run(main()) == 60
 
 
-def test_a_month_keeps_what_it_spent_whatever_number_of_budgets_of_days_follows():
+def test_a_month_keeps_its_spent_money_after_many_daily_budgets():
     book = LeaseBook()
     for number in range(BUDGETS_KEPT + 1):
         claims = {name: Claim(Limit(9_999, math.inf), 1, 1) for name in ("month", f"day {number}")}
@@ -171,7 +171,7 @@ def at_once(url, declared, count, rows):
     return runs
 
 
-def test_ten_runs_at_once_under_a_budget_spend_it_and_no_more(url, service):
+def test_ten_runs_at_once_spend_a_budget_and_no_more(url, service):
     service.answer = billing = Billing("0.10")
     runs = at_once(url, priced(service.url, "0.10 USD", [Budget("100.00 USD", per="day")]), 10, 300)
     print(f"the bill: {billing.bill}")
@@ -252,7 +252,7 @@ def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_requ
 
 
 @pytest.mark.usefixtures("given_back_soon")
-def test_no_key_counts_as_asked_whose_batch_the_budget_left_unsent(url, service, tmp_path):
+def test_keys_of_a_batch_that_the_budget_left_unsent_do_not_count_as_called(url, service, tmp_path):
 
     async def answer(request):
         return web.json_response([{"first_x": 1}] * len(await request.json()))
@@ -275,7 +275,7 @@ def test_no_key_counts_as_asked_whose_batch_the_budget_left_unsent(url, service,
 
 
 @pytest.mark.usefixtures("given_back_soon")
-def test_the_next_day_has_its_own_budget_and_a_month_holds_over_days(url, service):
+def test_a_daily_budget_restarts_each_day_and_a_monthly_budget_does_not(url, service):
     service.answer = billing = Billing("1.00")
     declared = priced(
         service.url, "1 USD", [Budget("10 USD", per="day"), Budget("25 USD", per="month")]
@@ -293,9 +293,7 @@ def test_the_next_day_has_its_own_budget_and_a_month_holds_over_days(url, servic
 
 
 @pytest.mark.usefixtures("given_back_soon")
-def test_a_run_that_needs_less_than_the_budget_ends_well_and_leaves_the_rest_to_others(
-    url, service
-):
+def test_a_run_that_needs_less_than_the_budget_leaves_the_rest_to_others(url, service):
     service.answer = billing = Billing("1.00")
     declared = priced(service.url, "1 USD", [Budget("30 USD", per="day")])
     (first,) = at_once(url, declared, 1, 10)
@@ -314,7 +312,7 @@ def spent_budget(url, service, given_back_soon):
 
 
 @pytest.mark.usefixtures("spent_budget")
-def test_limits_shows_what_is_spent_of_a_budget_in_its_currency(capsys):
+def test_limits_shows_the_spent_part_of_a_budget_in_its_currency(capsys):
     assert main(["limits"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if "USD" in line]
     (line,) = [line[line.index("USD") :] for line in lines]
@@ -322,7 +320,7 @@ def test_limits_shows_what_is_spent_of_a_budget_in_its_currency(capsys):
 
 
 @pytest.mark.usefixtures("spent_budget")
-def test_what_is_spent_of_a_budget_is_json_for_programs_and_never_ends(capsys):
+def test_limits_with_json_shows_the_spent_part_of_a_budget(capsys):
     assert main(["limits", "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     holders = [one for service in found["services"] for one in service["holders"]]
@@ -333,7 +331,7 @@ def test_what_is_spent_of_a_budget_is_json_for_programs_and_never_ends(capsys):
 
 
 @pytest.mark.usefixtures("given_back_soon")
-def test_a_budget_of_an_enrichment_is_of_its_runs_only(url, service):
+def test_a_budget_of_an_enrichment_counts_only_its_runs(url, service):
     service.answer = billing = Billing("1.00")
     declared = priced(service.url, "1 USD", Budget("25 USD", per="day"))
     for name, bill in (("one", 10), ("one", 10), ("two", 20), ("three", 25)):
@@ -397,7 +395,7 @@ def test_a_budget_of_an_enrichment_needs_one_service_with_prices():
         ),
     ],
 )
-def test_a_budget_that_no_price_goes_with_is_refused(fields, sentence):
+def test_a_budget_without_a_matching_price_is_refused(fields, sentence):
     with pytest.raises(DeclarationError, match=sentence):
         Service(name="s", url="http://a", max_concurrency=1, **fields)
 
@@ -414,7 +412,7 @@ BATCH = {"request": "POST /", "batch": Batch(max_items=5, max_wait=0.05, item="{
         (BATCH, "item", "0.20 USD per day, below the 0.25 USD that a full batch (max_items)"),
     ],
 )
-def test_a_budget_that_pays_for_no_call_is_refused_by_check(fields, per, sentence):
+def test_check_refuses_a_budget_below_the_price_of_a_call(fields, per, sentence):
     amount = sentence.partition(" per")[0]
     declared = priced("http://a", "0.05 USD", Budget(amount, per="day"), **fields)
     service = dataclasses.replace(declared.service, prices=Price("0.05 USD", per=per))
@@ -455,12 +453,12 @@ def test_a_run_without_calls_needs_no_budget(url, service, tmp_path):
         ),
     ],
 )
-def test_a_budget_with_a_wrong_amount_is_refused_at_once(fields, sentence):
+def test_a_budget_with_a_wrong_amount_is_refused(fields, sentence):
     with pytest.raises(DeclarationError, match=sentence):
         Budget(**fields, per="day")
 
 
-def test_a_budget_where_runs_do_not_meet_is_refused_before_anything_starts(monkeypatch):
+def test_a_budget_without_a_store_of_limits_is_refused_before_a_run(monkeypatch):
     monkeypatch.setenv(LIMITS_URL, "off")
     for timeout in (5.0, None):
         with pytest.raises(
@@ -473,7 +471,7 @@ def test_a_budget_where_runs_do_not_meet_is_refused_before_anything_starts(monke
 
 
 @pytest.mark.usefixtures("given_back_soon")
-def test_a_raised_budget_holds_at_once_and_a_lower_one_for_the_runs_that_declare_it(url, service):
+def test_a_raised_budget_applies_at_once_and_a_lowered_budget_to_runs_that_declare_it(url, service):
     service.answer = billing = Billing("1.00")
     first = Run(url, priced(service.url, "1 USD", Budget("5 USD", per="day")), "killed", tasks=1)
     first.start(lambda: batches(100))
@@ -489,7 +487,7 @@ def test_a_raised_budget_holds_at_once_and_a_lower_one_for_the_runs_that_declare
 
 
 @pytest.mark.parametrize("seed", first_of(range(3)))
-def test_a_coroutine_that_billed_and_then_failed_is_settled_at_its_bill(url, service, seed):
+def test_a_coroutine_that_billed_and_failed_is_settled_at_its_bill(url, service, seed):
     draw, spent = random.Random(seed), []
 
     async def answer(request):
@@ -533,7 +531,7 @@ def test_a_coroutine_that_billed_and_then_failed_is_settled_at_its_bill(url, ser
     assert book.held("billionths of USD on 2026-11-25") == sum(spent) * 1_000_000
 
 
-def test_a_coroutine_that_lost_a_request_and_went_on_is_settled_at_its_most(url, service):
+def test_a_coroutine_that_lost_a_request_is_settled_at_its_maximum(url, service):
     async def answer(request):
         if request.path == "/lost":
             request.transport.close()
@@ -562,6 +560,6 @@ def test_a_coroutine_that_lost_a_request_and_went_on_is_settled_at_its_most(url,
     assert book.held("billionths of USD on 2026-11-25") == 6 * 100_000_000
 
 
-def test_no_budget_and_no_rate_changes_nothing_of_a_plan(monkeypatch):
+def test_a_plan_without_budget_and_rate_has_no_leased_limit(monkeypatch):
     monkeypatch.setenv(LIMITS_URL, "off")
     assert leased_limits([priced("http://a", "1 USD", ())]) == ()

@@ -76,7 +76,7 @@ def answering(status):
 @pytest.mark.parametrize(
     ("status", "of_lookup"), [(422, 'on_error="fail", '), (401, "")], ids=["on_error", "denied"]
 )
-def test_a_run_that_a_row_or_denied_access_ends_gives_its_leases_back(
+def test_a_run_that_ends_at_a_row_or_at_denied_access_returns_its_leases(
     run, service, status, of_lookup
 ):
     service.answer = answering(status)
@@ -85,14 +85,14 @@ def test_a_run_that_a_row_or_denied_access_ends_gives_its_leases_back(
     assert holders(run.url) == []
 
 
-def test_a_run_that_reaches_its_cap_gives_its_leases_back(run, service):
+def test_a_run_that_reaches_its_cap_returns_its_leases(run, service):
     ended, output = run(options=["--max-calls", "3"])
     assert ended == BudgetExhausted.status, output
     assert len(service.log) == 3
     assert holders(run.url) == []
 
 
-def test_a_run_whose_checks_are_red_gives_its_leases_back(run, service):
+def test_a_run_with_red_checks_returns_its_leases(run, service):
     async def answer(_request):
         return web.json_response({}, status=422)
 

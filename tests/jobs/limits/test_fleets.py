@@ -36,7 +36,7 @@ def test_a_thousand_tasks_in_twenty_runs_cost_the_store_twenty_steps_a_second():
 
 
 @pytest.mark.proof
-def test_ten_thousand_tasks_in_two_hundred_runs_cost_it_two_hundred():
+def test_ten_thousand_tasks_in_two_hundred_runs_cost_the_store_230_steps_a_second_at_most():
     service, store, use, jain = run(runs=200, tasks=50, limit=1000, seconds=15)
     assert service.peak == 1000
     assert use >= 0.95
@@ -62,13 +62,13 @@ async def trouble(runs, store, service):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", first_of(range(5), 2))
-def test_killed_and_stopped_runs_and_a_store_that_goes_and_comes_never_exceed_the_limit(seed):
+def test_kills_stops_and_store_outages_never_exceed_the_limit(seed):
     service, _, _, _ = run(seed, runs=6, tasks=4, limit=16, seconds=120, meanwhile=trouble)
     assert service.peak == 16
     assert len(service.starts) > 1000
 
 
-def test_the_share_of_a_killed_run_is_in_use_again_after_its_time_to_live():
+def test_the_share_of_a_killed_run_is_used_again_after_its_time_to_live():
     killed = 20.0
 
     async def kill(runs, store, service):
@@ -87,7 +87,7 @@ def test_the_share_of_a_killed_run_is_in_use_again_after_its_time_to_live():
 
 
 @pytest.mark.slow
-def test_without_the_store_no_call_starts_beyond_the_lease_and_all_go_on_when_it_is_back():
+def test_without_the_store_calls_stay_within_the_lease_and_go_on_when_the_store_is_back():
     async def down(runs, store, service):
         await asyncio.sleep(20)
         store.down = True
@@ -101,7 +101,7 @@ def test_without_the_store_no_call_starts_beyond_the_lease_and_all_go_on_when_it
     assert [start for start in service.starts if start > 62]
 
 
-def test_one_pause_holds_for_all_tasks_of_all_runs_within_a_second_then_one_call_probes():
+def test_a_pause_reaches_all_tasks_of_all_runs_within_a_second_and_ends_with_one_probe():
     seconds = 5.0
 
     async def throttle(runs, store, service):

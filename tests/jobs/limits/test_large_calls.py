@@ -24,9 +24,7 @@ RATE = Limit(100, 1.0)
     wants=st.lists(st.integers(0, 200), max_size=8),
     least=st.integers(1, 100),
 )
-def test_no_share_of_one_that_calls_is_too_small_for_a_call_where_one_can_start(
-    total, wants, least
-):
+def test_a_share_is_large_enough_for_a_call_or_empty(total, wants, least):
     shares = useful_shares(total, wants, least)
     calling = [place for place, want in enumerate(wants) if want >= least]
     in_use = sum(want for want in wants if want < least)
@@ -40,7 +38,7 @@ def test_no_share_of_one_that_calls_is_too_small_for_a_call_where_one_can_start(
         assert shares == fair_shares(total, wants)
 
 
-def test_those_that_came_first_go_first_and_the_others_once_they_are_done():
+def test_claims_that_came_first_are_served_first_and_others_afterwards():
     book = LeaseBook()
 
     def beat(owner, keeps, wants, now):
@@ -57,7 +55,7 @@ def test_those_that_came_first_go_first_and_the_others_once_they_are_done():
 
 
 @pytest.mark.parametrize("runs", [1, 2])
-def test_tasks_and_runs_whose_equal_part_is_less_than_a_call_reserves_all_end(
+def test_tasks_and_runs_all_end_although_an_equal_share_is_less_than_a_call_reserves(
     runs, tmp_path, service, monkeypatch
 ):
     url = f"file://{tmp_path}/limits.sqlite"

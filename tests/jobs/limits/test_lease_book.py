@@ -39,7 +39,7 @@ def test_shares_are_max_min_fair(total, wants):
             assert max(given_shares) <= share + 1
 
 
-def test_the_second_run_gets_its_half_once_the_first_has_given_it_back():
+def test_a_second_run_gets_half_after_the_first_run_has_returned_it():
     book = LeaseBook()
     assert beat(book, "a", 0, 10, now=0.0) == Share(10, 10)
     assert beat(book, "b", 0, 10, now=0.1) == Share(0, 5)
@@ -52,13 +52,13 @@ def test_the_second_run_gets_its_half_once_the_first_has_given_it_back():
     assert beat(book, "b", 3, 10, now=0.6) == Share(5, 5)
 
 
-def test_what_a_run_cannot_use_goes_to_the_others():
+def test_a_share_that_a_run_cannot_use_goes_to_other_runs():
     book = LeaseBook()
     beat(book, "a", 0, 2, now=0.0)
     assert beat(book, "b", 0, 10, now=0.0) == Share(8, 8)
 
 
-def test_the_share_of_a_run_that_says_nothing_is_free_at_the_end_of_its_lease_and_not_before():
+def test_the_share_of_a_silent_run_is_free_at_the_end_of_its_lease_and_not_before():
     book = LeaseBook()
     beat(book, "a", 0, 10, now=0.0)
     assert beat(book, "b", 0, 10, now=4.9).has == 0
@@ -68,7 +68,7 @@ def test_the_share_of_a_run_that_says_nothing_is_free_at_the_end_of_its_lease_an
     )
 
 
-def test_what_a_dead_run_used_of_a_window_stays_out_of_use_until_the_window_has_passed():
+def test_the_used_rate_of_a_dead_run_stays_reserved_until_its_window_has_passed():
     book, rate = LeaseBook(), Limit(10, window=60.0)
     beat(book, "a", 0, 10, now=0.0, limit=rate)
     assert beat(book, "b", 0, 10, now=5.0, limit=rate).has == 0
@@ -78,21 +78,21 @@ def test_what_a_dead_run_used_of_a_window_stays_out_of_use_until_the_window_has_
     assert beat(book, "b", 0, 10, now=65.0, limit=rate).has == 10
 
 
-def test_what_many_runs_used_of_a_window_one_after_another_is_free_after_the_window_each():
+def test_the_used_rate_of_each_past_run_is_free_after_its_window():
     book, rate = LeaseBook(), Limit(600, window=60.0)
     for second in range(240):
         assert beat(book, f"run-{second}", 0, 8, now=float(second), limit=rate).has == 8
         book.leave(f"run-{second}", now=second + 0.5, spent={"calls": 8})
 
 
-def test_the_strictest_declaration_holds_for_all_who_are_there():
+def test_the_strictest_declared_limit_applies_to_all_present_runs():
     book = LeaseBook()
     beat(book, "a", 0, 10, now=0.0)
     assert beat(book, "b", 0, 10, now=0.0, limit=Limit(4)) == Share(0, 2)
     assert beat(book, "a", 10, 10, now=0.1).target == 2
 
 
-def test_a_book_comes_back_from_json_as_it_was():
+def test_a_book_survives_the_conversion_to_json_and_back():
     book = LeaseBook()
     beat(book, "a", 0, 10, now=0.0, limit=Limit(10, window=60.0))
     book.expire(6.0)
@@ -112,7 +112,7 @@ STEP = st.tuples(
 
 @pytest.mark.parametrize("limit", [Limit(10), Limit(10, window=3.0)])
 @given(steps=st.lists(STEP, max_size=40))
-def test_whatever_is_lost_on_the_way_owners_may_never_use_more_than_there_is(limit, steps):
+def test_owners_never_use_more_than_the_limit_whatever_messages_are_lost(limit, steps):
     book, now = LeaseBook(), 100.0
     holders = {}
     for owner, in_use, wants, pause, what in steps:
@@ -143,7 +143,7 @@ SPENDING = st.tuples(
 
 
 @given(steps=st.lists(SPENDING, max_size=40))
-def test_a_budget_counts_at_least_what_was_spent_and_exactly_that_once_all_is_settled(steps):
+def test_a_budget_counts_at_least_the_spent_money_and_exactly_that_once_settled(steps):
     book, now = LeaseBook(), 100.0
     spent, has, until, gone = (
         dict.fromkeys("abc", 0),
@@ -201,7 +201,7 @@ def gate(book, owner, *, now, wants=10):
     return answer.gate, round(answer.closed_for, 3)
 
 
-def test_a_job_counts_at_its_most_until_it_is_settled_also_after_a_restart():
+def test_a_vendor_job_counts_at_its_maximum_until_it_is_settled_also_after_a_restart():
     book = LeaseBook()
     amounts = {"day": 10, "month": 100}
 
@@ -222,7 +222,7 @@ def test_a_job_counts_at_its_most_until_it_is_settled_also_after_a_restart():
     assert [spend("3", 5), held()] == ["", (10, 10)]
 
 
-def test_after_a_pause_one_run_probes_and_its_answer_opens_the_gate_for_all():
+def test_after_a_pause_one_run_probes_and_its_success_opens_the_gate_for_all_runs():
     book = LeaseBook()
     assert gate(book, "a", now=0.0, wants=5) == (OPEN, 0.0)
     gate(book, "b", now=0.0, wants=5)
@@ -235,7 +235,7 @@ def test_after_a_pause_one_run_probes_and_its_answer_opens_the_gate_for_all():
     assert gate(book, "a", now=5.0) == (OPEN, 0.0)
 
 
-def test_a_probe_that_fails_closes_the_gate_again_and_one_that_dies_is_made_by_another():
+def test_a_failed_probe_closes_the_gate_again_and_a_dead_probe_is_made_by_another_run():
     book = LeaseBook()
     gate(book, "a", now=0.0, wants=5)
     gate(book, "b", now=0.0, wants=5)
@@ -250,7 +250,7 @@ def test_a_probe_that_fails_closes_the_gate_again_and_one_that_dies_is_made_by_a
     )
 
 
-def test_a_longer_pause_is_not_shortened_and_who_has_nothing_to_ask_does_not_probe():
+def test_a_longer_pause_is_not_shortened_and_a_run_without_calls_does_not_probe():
     book = LeaseBook()
     gate(book, "a", now=0.0, wants=5)
     gate(book, "idle", now=0.0, wants=0)
@@ -261,7 +261,7 @@ def test_a_longer_pause_is_not_shortened_and_who_has_nothing_to_ask_does_not_pro
     assert gate(book, "a", now=3.0)[0] == PROBE
 
 
-def test_who_lacks_the_money_of_a_call_does_not_probe():
+def test_a_run_without_money_for_a_call_does_not_probe():
     book, money = LeaseBook(), Limit(26, math.inf)
 
     def ask(owner, now):

@@ -61,7 +61,7 @@ def test_a_task_that_wants_calls_after_idleness_gets_them_with_the_first_heartbe
     play(main)
 
 
-def test_an_expired_lease_gives_a_task_nothing(play):
+def test_an_expired_lease_gives_a_task_no_share(play):
     async def main(kept):
         kept.keeper.heartbeat("task", ALL)
         await kept.beat()

@@ -69,7 +69,7 @@ def runs(service, count, *, rows, state):
             process.wait()
 
 
-def test_two_runs_at_once_keep_the_limit_of_one_and_use_it(service, tmp_path):
+def test_two_runs_at_once_use_and_keep_a_single_limit(service, tmp_path):
     service.answer = vendor = Vendor()
     with runs(service, 2, rows=80, state=tmp_path) as started:
         assert [process.wait(60) for process in started] == [0, 0]
@@ -79,7 +79,7 @@ def test_two_runs_at_once_keep_the_limit_of_one_and_use_it(service, tmp_path):
 
 @pytest.mark.proof
 @pytest.mark.parametrize("count", [2, 3])
-def test_a_killed_run_leaves_its_part_to_the_others_and_the_limit_is_never_exceeded(
+def test_a_killed_run_leaves_its_share_to_other_runs_within_the_limit(
     service, tmp_path, wait_for, count
 ):
     service.answer = vendor = Vendor()
@@ -94,7 +94,7 @@ def test_a_killed_run_leaves_its_part_to_the_others_and_the_limit_is_never_excee
     assert vendor.peak <= LIMIT
 
 
-def test_the_file_is_in_the_state_folder_of_the_user_and_off_means_none():
+def test_the_file_of_limits_is_in_the_state_folder_and_off_disables_it():
     assert limits_url({STATE_HOME: "/a/state"}, str) == "file:///a/state/tidegate/limits.sqlite"
     assert (
         limits_url({"XDG": ""}, str) == f"file://{Path.home()}/.local/state/tidegate/limits.sqlite"
@@ -107,7 +107,7 @@ def test_the_file_is_in_the_state_folder_of_the_user_and_off_means_none():
     assert found == ["PostgresStore", "FileStore", ""], "as the page says"
 
 
-def test_machines_that_share_a_home_have_a_file_each():
+def test_machines_that_share_a_home_folder_have_separate_files_of_limits():
     one, again, other = (
         limits_url({STATE_HOME: "/a/state"}, lambda name=name: name) for name in ("a", "a", "b")
     )

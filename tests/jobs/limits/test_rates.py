@@ -46,7 +46,7 @@ def most_in_a_window(uses, window):
     return most
 
 
-def test_the_model_counts_what_is_in_one_window():
+def test_the_model_of_the_tests_counts_the_calls_in_a_window():
     assert most_in_a_window([(0.0, 3), (0.5, 2), (1.0, 4), (1.4, 1)], 1.0) == 7
     assert most_in_a_window([(0.0, 3), (1.0, 2)], 1.0) == 3
 
@@ -63,7 +63,7 @@ STEP = st.tuples(
     unit=st.sampled_from(["request", "token"]),
     window=st.sampled_from([2.0, math.inf]),
 )
-def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit, window):
+def test_no_window_exceeds_the_rate_whatever_messages_are_lost(steps, unit, window):
     amount, reserve_per_call = 6, 1 if unit == "request" else 3
     book, now, used = LeaseBook(), 100.0, []
     owners = {}
@@ -122,7 +122,7 @@ def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit, window)
     assert most_in_a_window(used, window) <= amount
 
 
-def test_what_a_task_has_at_its_end_is_out_of_use_until_the_window_has_passed():
+def test_the_rate_that_a_task_holds_at_its_end_stays_reserved_until_its_window_has_passed():
     book, rate = LeaseBook(amounts={"r": 6}), Limit(6, 60.0)
     assert book.heartbeat("a", {"r": Claim(rate, 0, 4)}, now=0.0, ttl=100.0).shares["r"].has == 4
     book.leave("a", now=10.0)
@@ -131,7 +131,7 @@ def test_what_a_task_has_at_its_end_is_out_of_use_until_the_window_has_passed():
     assert book.heartbeat("b", {"r": Claim(rate, 2, 6)}, now=70.0, ttl=100.0).shares["r"].has == 6
 
 
-def test_a_request_counts_until_a_window_after_its_answer_or_after_the_time_in_which_it_arrives():
+def test_a_request_counts_for_a_window_after_its_answer_or_its_latest_arrival():
     now = 0.0
     use = WindowUse(1.0, {("request", None): 1}, 1)
     calls = [CallUse([use], lambda: now) for _ in range(3)]
@@ -146,7 +146,7 @@ def test_a_request_counts_until_a_window_after_its_answer_or_after_the_time_in_w
     assert use.in_use(now) == 0
 
 
-def test_what_an_abandoned_call_may_have_used_counts_for_a_window_after_it_arrives():
+def test_an_abandoned_call_counts_for_a_window_after_its_latest_arrival():
     now = 0.0
     use = WindowUse(1.0, {("token", None): 1}, 10)
     calls = [CallUse([use], lambda: now) for _ in range(4)]
@@ -264,7 +264,7 @@ def jain(service):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", first_of(range(2)))
-def test_three_runs_of_four_tasks_use_each_limit_to_its_end_and_never_above(seed):
+def test_three_runs_of_four_tasks_use_each_rate_fully_and_never_exceed_it(seed):
     draw = random.Random(seed)
     seconds = 180.0
     service = run_virtual(
@@ -281,7 +281,7 @@ def test_three_runs_of_four_tasks_use_each_limit_to_its_end_and_never_above(seed
     assert jain(service) >= 0.95
 
 
-def test_within_one_run_a_rate_holds_over_its_tasks_without_a_store():
+def test_the_tasks_of_a_run_keep_a_rate_without_a_store():
     draw = random.Random(1)
     service = run_virtual(
         lambda: calling(
@@ -309,7 +309,7 @@ async def trouble(fleet, store):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", first_of(range(3)))
-def test_killed_runs_and_a_store_that_goes_and_comes_never_exceed_a_rate(seed):
+def test_kills_and_store_outages_never_exceed_a_rate(seed):
     draw = random.Random(seed)
     service = run_virtual(
         lambda: calling(
@@ -334,7 +334,7 @@ def test_killed_runs_and_a_store_that_goes_and_comes_never_exceed_a_rate(seed):
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_call_reserves_one_request_or_a_hundredth_of_another_unit_or_what_is_declared():
+def test_a_call_reserves_one_request_or_a_hundredth_of_another_unit_or_the_declared_amount():
     assert Rate(600, per="minute").reserve_per_call == 1
     assert Rate(90_000, per="minute", of="tokens").reserve_per_call == 900
     assert Rate(90_000, per="10 seconds", of="tokens", at_most=4_000).reserve_per_call == 4_000

@@ -66,7 +66,7 @@ def geo(service):
     return service
 
 
-def test_two_runs_over_a_store_keep_one_rate_and_use_it(geo, tmp_path):
+def test_two_runs_with_a_store_use_and_keep_a_single_rate(geo, tmp_path):
     with runs(geo, 2, tasks=2, rows=50, url=f"file://{tmp_path}/limits.sqlite") as started:
         assert [process.wait(60) for process in started] == [0, 0]
     arrivals = [when for when, _ in geo.answer.arrivals]
@@ -101,7 +101,7 @@ class Throttling(Geo):
 
 
 @pytest.mark.parametrize("store", [True, pytest.param(False, marks=pytest.mark.proof)])
-def test_one_refusal_pauses_every_task_of_every_run_then_one_call_finds_out(
+def test_a_refusal_pauses_all_tasks_of_all_runs_and_then_one_call_probes(
     service, tmp_path, wait_for, store
 ):
     service.answer = geo = Throttling()
@@ -119,7 +119,7 @@ def test_one_refusal_pauses_every_task_of_every_run_then_one_call_finds_out(
 
 @pytest.mark.proof
 @pytest.mark.parametrize("trouble", [False, True])
-def test_three_runs_of_four_tasks_keep_three_limits_for_minutes(geo, tmp_path, trouble):
+def test_three_runs_of_four_tasks_keep_three_rates_for_minutes(geo, tmp_path, trouble):
     with runs(geo, 3, tasks=4, rows=100_000, url=f"file://{tmp_path}/limits.sqlite") as started:
         while not geo.answer.arrivals:
             time.sleep(0.1)

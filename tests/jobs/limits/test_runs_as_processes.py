@@ -106,7 +106,7 @@ def url(request, tmp_path):
 @pytest.mark.parametrize(
     "url", ["file", pytest.param("postgresql", marks=pytest.mark.proof)], indirect=True
 )
-def test_three_runs_at_once_share_one_limit_and_one_pause(url, counting):
+def test_three_runs_at_once_share_a_limit_and_a_pause(url, counting):
     with runs(url, counting, 3) as processes:
         for _ in range(5):  # on a busy machine the third run begins late
             time.sleep(2.0)
@@ -148,7 +148,7 @@ def test_killed_and_stopped_holders_never_let_the_limit_be_exceeded(url, countin
 
 
 @pytest.mark.proof
-def test_a_store_killed_and_started_again_twice_never_lets_it_be_exceeded(counting):
+def test_a_store_killed_and_restarted_twice_never_lets_the_limit_be_exceeded(counting):
     from tests.support.postgres_server import PostgresServer
 
     with PostgresServer.running() as server, runs(store_url(server), counting, 3):

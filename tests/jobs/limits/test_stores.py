@@ -44,7 +44,7 @@ def beat(owner, wants=10):
 
 
 @pytest.mark.process
-def test_steps_of_many_at_once_are_taken_one_by_one_and_none_is_lost(url):
+def test_concurrent_steps_are_applied_one_by_one_and_none_is_lost(url):
     async def main():
         stores = [open_store(url) for _ in range(5)]
 
@@ -84,7 +84,7 @@ print(len(decisions))
 
 
 @pytest.mark.process
-def test_a_step_is_taken_again_after_another_in_a_turkish_locale_too(tmp_path):
+def test_a_conflicting_step_is_repeated_also_in_a_turkish_locale(tmp_path):
     ended = subprocess.run(
         [sys.executable, "-c", AT_ONCE, tmp_path / "limits.sqlite"],
         env=os.environ | {"LC_ALL": "tr_TR.UTF-8"},
@@ -98,7 +98,7 @@ def test_a_step_is_taken_again_after_another_in_a_turkish_locale_too(tmp_path):
 
 
 @pytest.mark.process
-def test_what_one_tells_another_hears(url):
+def test_a_change_told_to_a_store_reaches_its_listeners(url):
     async def main():
         here, there = open_store(url), open_store(url)
         await here.step("geo", beat("a"))
@@ -113,7 +113,7 @@ def test_what_one_tells_another_hears(url):
     assert asyncio.run(asyncio.wait_for(main(), 10)) == "geo"
 
 
-def test_the_books_of_an_earlier_start_of_the_machine_are_forgotten(tmp_path):
+def test_the_books_of_an_earlier_start_of_the_machine_lose_their_leases(tmp_path):
     url = f"file://{tmp_path}/limits.sqlite"
 
     async def main():
@@ -127,7 +127,7 @@ def test_the_books_of_an_earlier_start_of_the_machine_are_forgotten(tmp_path):
     assert asyncio.run(main()) == ([], 10)
 
 
-def test_a_machine_that_uses_the_file_of_another_one_is_refused_and_the_other_goes_on(tmp_path):
+def test_a_machine_that_uses_the_file_of_another_machine_is_refused(tmp_path):
     async def main():
         here, there = (open_store(f"file://{tmp_path}/limits.sqlite") for _ in range(2))
         there._boot = "of another machine"
@@ -158,9 +158,7 @@ def test_a_machine_that_uses_the_file_of_another_one_is_refused_and_the_other_go
     asyncio.run(main())
 
 
-def test_runs_that_begin_at_once_after_a_restart_take_the_books_over_together(
-    tmp_path, monkeypatch
-):
+def test_runs_that_begin_together_after_a_restart_take_over_the_books_once(tmp_path, monkeypatch):
     monkeypatch.setattr(file_store, "WRITTEN_WITHIN", 0.2)
 
     async def main():
@@ -181,7 +179,7 @@ def test_runs_that_begin_at_once_after_a_restart_take_the_books_over_together(
     assert asyncio.run(main()) == [["geo"], ["geo"]]
 
 
-def test_a_check_refuses_a_corrupt_book_of_an_earlier_start_as_a_run_does(tmp_path, monkeypatch):
+def test_check_refuses_a_corrupt_book_of_an_earlier_start(tmp_path, monkeypatch):
     path = tmp_path / "limits.sqlite"
     monkeypatch.setenv(LIMITS_URL, f"file://{path}")
     monkeypatch.setattr(file_store, "WRITTEN_WITHIN", 0.0)
@@ -193,7 +191,7 @@ def test_a_check_refuses_a_corrupt_book_of_an_earlier_start_as_a_run_does(tmp_pa
         check_limits([GEO], ())
 
 
-def test_a_power_cut_leaves_a_whole_file(tmp_path):
+def test_a_power_cut_leaves_a_complete_file_of_limits(tmp_path):
     async def main():
         store = open_store(f"file://{tmp_path}/limits.sqlite")
         await store.step("geo", beat("a"))
@@ -209,7 +207,7 @@ def test_a_power_cut_leaves_a_whole_file(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.parametrize("rights", ["", "SELECT", "SELECT, UPDATE"])
-def test_a_role_that_cannot_write_the_books_is_refused_before_spark_starts(
+def test_a_database_role_that_cannot_write_the_books_is_refused_before_spark_starts(
     postgres, monkeypatch, rights
 ):
     database, role = postgres.new_database(), f"reader_{len(rights)}"
@@ -325,7 +323,7 @@ def test_a_pooler_that_changes_servers_is_named_as_the_cause(postgres):
         ),
     ],
 )
-def test_a_store_that_is_not_reached_is_lost_and_no_password_is_shown(url, sentence):
+def test_an_unreachable_store_is_reported_without_its_password(url, sentence):
     async def main():
         store = open_store(url, patience=1.0)
         await store.step("geo", beat("a"))
@@ -338,7 +336,7 @@ def test_a_store_that_is_not_reached_is_lost_and_no_password_is_shown(url, sente
 @pytest.mark.parametrize(
     "url", ["mysql://somewhere/limits", "limits.sqlite", "file://host/limits", "postgresql:///x"]
 )
-def test_an_address_of_another_kind_is_refused(url):
+def test_a_store_address_of_an_unknown_kind_is_refused(url):
     with pytest.raises(
         DeclarationError, match="another form than postgresql://user@host/database, file:///path"
     ):
@@ -348,7 +346,7 @@ def test_an_address_of_another_kind_is_refused(url):
 @pytest.mark.parametrize(
     "address", ["postgresql://u:SECRET@db.example:port/x", "postgresql://u:SECRET@[::1/x"]
 )
-def test_an_address_that_is_none_is_refused_without_its_password(address):
+def test_a_malformed_store_address_is_refused_without_its_password(address):
     with pytest.raises(
         DeclarationError, match="is no address: its host or its port is none"
     ) as refused:
@@ -377,7 +375,7 @@ PARTS = st.lists(st.sampled_from(PIECES), max_size=6)
 
 
 @given(before=PARTS, after=PARTS)
-def test_no_address_of_any_form_is_quoted_with_its_password(before, after):
+def test_no_error_quotes_a_password_of_a_store_address(before, after):
     with suppress(DeclarationError):
         open_store("".join([*before, "SECRET", *after]))
         return
@@ -390,7 +388,7 @@ def test_no_address_of_any_form_is_quoted_with_its_password(before, after):
 @pytest.mark.parametrize(
     "address", ["h:1,u:SECRET@i:2/x", "u:SECRET@127.0.0.1:9/x?sslmode=SECRET", "u:SECRET@h%zz/x"]
 )
-def test_an_address_that_only_the_driver_refuses_is_reported_without_its_password(address):
+def test_a_store_address_refused_by_the_driver_is_reported_without_its_password(address):
     async def main():
         await open_store(f"postgresql://{address}", patience=2.0).step("geo", beat("a"))
 
@@ -438,7 +436,7 @@ def test_a_corrupt_book_is_one_error_that_names_its_place(text):
 
 
 @pytest.mark.parametrize("text", ["null", "[]", "0", '""', "[[]]"])
-def test_a_text_that_is_no_object_is_no_book(text):
+def test_a_text_that_is_not_a_json_object_is_a_corrupt_book(text):
     with pytest.raises(BookCorrupt):
         book_in(text, "geo", "/limits.sqlite")
 
@@ -449,7 +447,7 @@ GEO = HttpLookup(
 )  # fmt: skip
 
 
-def test_a_run_and_its_check_refuse_a_corrupt_book_alike_and_name_the_file(tmp_path, monkeypatch):
+def test_run_and_check_refuse_a_corrupt_book_alike_and_name_the_file(tmp_path, monkeypatch):
     monkeypatch.delenv(LIMITS_URL)
     monkeypatch.setenv(STATE_HOME, str(tmp_path))
     path = Path(limits_url().removeprefix("file://"))
@@ -479,7 +477,7 @@ def test_a_run_and_its_check_refuse_a_corrupt_book_alike_and_name_the_file(tmp_p
         check_limits([GEO], ())
 
 
-def test_a_run_and_its_check_refuse_a_file_that_they_cannot_write(tmp_path, monkeypatch):
+def test_run_and_check_refuse_a_file_of_limits_that_they_cannot_write(tmp_path, monkeypatch):
     path = tmp_path / "limits.sqlite"
     monkeypatch.setenv(LIMITS_URL, f"file://{path}")
     asyncio.run(stepped(path))
@@ -499,9 +497,7 @@ def test_a_run_and_its_check_refuse_a_file_that_they_cannot_write(tmp_path, monk
     leases.close()
 
 
-def test_a_full_disk_is_one_sentence_and_the_file_is_whole_once_there_is_room(
-    tmp_path, monkeypatch
-):
+def test_a_full_disk_is_reported_and_the_file_of_limits_stays_complete(tmp_path, monkeypatch):
     path = tmp_path / "limits.sqlite"
     monkeypatch.setenv(LIMITS_URL, f"file://{path}")
 

@@ -37,7 +37,7 @@ async def beats(path, caplog):
     return found
 
 
-def test_a_run_that_waits_for_what_a_killed_one_held_says_so(tmp_path, caplog):
+def test_a_run_that_waits_for_the_share_of_a_killed_run_says_so(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "tidegate"):
         found = asyncio.run(beats(tmp_path / "limits.sqlite", caplog))
     assert caplog.messages[0] == SAID
@@ -69,5 +69,5 @@ async def first_part(path):
     return before, run.heartbeat("task", claims).shares[CALLS].has
 
 
-def test_a_run_gets_its_part_with_its_first_heartbeat(tmp_path):
+def test_a_run_gets_its_share_with_its_first_heartbeat(tmp_path):
     assert asyncio.run(first_part(tmp_path / "limits.sqlite")) == (0, 4)

@@ -78,7 +78,7 @@ async def slowly(request):
 
 
 @everywhere("project")
-def test_changed_rows_killed_at_half_are_asked_once_and_a_run_without_a_change_asks_nothing(
+def test_a_killed_run_of_changed_rows_repeats_no_call_and_an_unchanged_table_makes_none(
     project, service, wait_for
 ):
     table, start = project

@@ -69,7 +69,7 @@ def decided(towns, *verdicts):
 
 
 @pytest.mark.parametrize("break_it", BROKEN)
-def test_a_day_whose_verdicts_cannot_be_stored_is_published_by_those_in_hand_with_a_warning(
+def test_a_day_whose_verdicts_cannot_be_stored_is_published_with_a_warning(
     towns, monkeypatch, break_it
 ):
     break_it(monkeypatch)
@@ -81,7 +81,7 @@ def test_a_day_whose_verdicts_cannot_be_stored_is_published_by_those_in_hand_wit
     assert run_records.load("towns", DAY) == [record]
 
 
-def test_a_red_verdict_that_cannot_be_stored_holds_the_day_back_all_the_same(towns, monkeypatch):
+def test_a_red_verdict_that_cannot_be_stored_holds_the_day_back(towns, monkeypatch):
     damaged(monkeypatch)
     record = decided(towns, Verdict("every_row_once", "failed", "error", "1 row lost"))
     assert (record.state, record.reason, len(record.warnings)) == (
@@ -103,7 +103,7 @@ def open_pipeline(towns, script):
 
 # -- progress
 # --------------------------------------------------------------------------------------------------
-def test_progress_is_reported_though_a_later_event_replaced_it_before_the_file_was_read(towns):
+def test_progress_is_reported_though_a_later_event_replaced_the_earlier_one_in_the_file(towns):
     progress = {"kind": "progress", "rows": 2, "rows_total": 2, "unit": "rows"}
 
     def script(day, _run_id):
@@ -118,7 +118,7 @@ def test_progress_is_reported_though_a_later_event_replaced_it_before_the_file_w
     assert [event.progress for event in events if isinstance(event, DayResult)] == [progress]
 
 
-def test_a_run_without_files_knows_the_input_files_that_it_began_with(towns):
+def test_a_failed_run_records_the_input_files_at_its_start(towns):
     began_with = version_of(files_in(towns.enrichment.input, DAY))
 
     def script(day, _run_id):
@@ -129,7 +129,7 @@ def test_a_run_without_files_knows_the_input_files_that_it_began_with(towns):
     assert [run.files_version for run in run_records.unwritten("towns", DAY)] == [began_with]
 
 
-def test_progress_that_cannot_be_written_ends_no_run(tmp_path):
+def test_progress_that_cannot_be_written_does_not_end_a_run(tmp_path):
     report = progress_to(tmp_path / ("x" * 300) / "progress.json")  # as on a full disk
     report({"kind": "progress", "rows": 2})
     with pytest.raises(OSError, match="File name too long"):
@@ -154,7 +154,7 @@ def run_days(towns, days, *, red=(), options=None):
     ]
 
 
-def test_a_red_day_leaves_the_others_unless_the_first_red_day_is_to_be_the_last(towns):
+def test_days_after_a_red_day_run_unless_until_red_is_set(towns):
     outcomes = run_days(towns, DAYS, red=[DAYS[1]])
     assert [outcome.state for outcome in outcomes] == ["published", "held back", "published"]
     assert len({outcome.run_id for outcome in outcomes}) == 3
@@ -162,7 +162,7 @@ def test_a_red_day_leaves_the_others_unless_the_first_red_day_is_to_be_the_last(
     assert [outcome.state for outcome in outcomes] == ["published", "held back"]
 
 
-def test_a_day_that_another_run_has_is_the_last_where_the_first_red_day_is(towns):
+def test_with_until_red_a_day_held_by_another_run_is_the_last_day(towns):
     with leased(TABLE, DAYS[1], "theirs"):
         outcomes = run_days(towns, DAYS, options=DayOptions(until_red=True))
         assert [(outcome.day, outcome.state) for outcome in outcomes] == [
@@ -175,7 +175,7 @@ def test_a_day_that_another_run_has_is_the_last_where_the_first_red_day_is(towns
     ]  # fmt: skip
 
 
-def test_a_day_that_cannot_be_written_has_failed_with_the_reason_and_leaves_the_others(towns):
+def test_a_day_that_cannot_be_written_fails_with_its_reason_and_other_days_run(towns):
     def script(day, run_id):
         record = towns.written(day, [1, 2], run_id, {})
         if day == DAYS[1]:
@@ -192,7 +192,7 @@ def test_a_day_that_cannot_be_written_has_failed_with_the_reason_and_leaves_the_
     assert killed_runs("towns", TABLE) == []
 
 
-def test_a_summary_that_cannot_be_made_is_named_and_the_days_are_published(towns, capsys):
+def test_a_failed_summary_is_reported_and_the_days_are_published(towns, capsys):
     towns.declare_too(
         'towns = replace(towns, summaries=[Summary(name="none", sql="SELECT CAST(town AS INT) AS '
         'number FROM towns")])'
@@ -206,7 +206,7 @@ def test_a_summary_that_cannot_be_made_is_named_and_the_days_are_published(towns
 
 
 @pytest.mark.parametrize("break_it", BROKEN)
-def test_a_database_of_verdicts_that_takes_none_is_found_before_anything_is_called(
+def test_a_read_only_verdict_database_is_refused_before_any_call(
     towns, monkeypatch, break_it, capsys
 ):
     break_it(monkeypatch)
@@ -218,16 +218,14 @@ def test_a_database_of_verdicts_that_takes_none_is_found_before_anything_is_call
     assert not run_records.any_run("towns")
 
 
-def test_a_folder_of_reports_that_takes_none_is_found_before_anything_is_called(towns, capsys):
+def test_a_read_only_report_folder_is_refused_before_any_call(towns, capsys):
     Path("data/reports").write_text("no folder")
     assert main(["run", "towns", "--package", "declared", "--day", DAY]) == 2
     assert "its report cannot be written: " in capsys.readouterr().err
     assert not run_records.any_run("towns")
 
 
-def test_forget_says_that_verdicts_cannot_be_cleaned_and_does_not_end_well(
-    towns, monkeypatch, capsys
-):
+def test_forget_fails_if_verdicts_cannot_be_cleaned(towns, monkeypatch, capsys):
     towns.store({1: {"temp_c": 1.0}})
     towns.publish(DAY, [1], verdicts=[verdict("first row: town-1", {"number": 1})])
     damaged(monkeypatch)
@@ -235,7 +233,7 @@ def test_forget_says_that_verdicts_cannot_be_cleaned_and_does_not_end_well(
     assert capsys.readouterr().err.startswith("verdicts: ")
 
 
-def test_postgresql_stores_a_sentence_with_a_nul_and_half_a_character(towns, postgres):
+def test_postgresql_stores_a_sentence_with_a_nul_and_a_broken_character(towns, postgres):
     url = postgres.url(postgres.new_database(), driver="postgresql+psycopg2")
     odd = Verdict(
         "every_row_once", "failed", "warn", "row a\0b \ud83d lost", 1, 1, "x\0", ({"id": "a\0b"},)
@@ -252,7 +250,7 @@ def test_postgresql_stores_a_sentence_with_a_nul_and_half_a_character(towns, pos
     engine.dispose()
 
 
-def test_a_warning_stands_below_the_line_of_its_day(towns, monkeypatch, capsys):
+def test_a_warning_is_printed_below_the_line_of_its_day(towns, monkeypatch, capsys):
     damaged(monkeypatch)
     record = decided(towns)
     tell(

@@ -126,7 +126,7 @@ def write_input(day):
         )
 
 
-def test_a_day_is_published_to_a_bucket_and_leaves_nothing_behind(in_session, s3):
+def test_a_day_is_published_to_a_bucket_and_leaves_no_temporary_object(in_session, s3):
     before = len(s3.requests())
     assert in_session() == 0
     kinds = Counter((method, place_in(path)) for method, path in s3.requests()[before:])
@@ -147,7 +147,7 @@ def test_a_day_is_published_to_a_bucket_and_leaves_nothing_behind(in_session, s3
 
 
 @pytest.mark.proof
-def test_each_of_thirteen_days_asks_at_most_200_requests(in_session, s3):
+def test_each_of_thirteen_days_sends_at_most_200_requests_to_the_store(in_session, s3):
     asked = []
     for day in THIRTEEN:
         if day != DAY:
@@ -165,7 +165,7 @@ def test_each_of_thirteen_days_asks_at_most_200_requests(in_session, s3):
 
 
 @pytest.mark.proof
-def test_a_day_of_3000_calls_in_tasks_elsewhere_asks_at_most_200_requests(
+def test_a_day_of_3000_calls_on_executors_sends_at_most_200_requests_to_the_store(
     in_session, s3, monkeypatch
 ):
     """Its input is on the store too: two tasks, 3,000 keys, then the same day again."""
@@ -190,7 +190,7 @@ def test_a_day_of_3000_calls_in_tasks_elsewhere_asks_at_most_200_requests(
     assert rows_of(s3) == list(range(3000))
 
 
-def test_another_machine_has_the_records_and_pays_nothing(in_session, service):
+def test_another_machine_reads_the_records_and_repeats_no_call(in_session, service):
     assert in_session() == 0
     asked = len(service.log)
     shutil.rmtree("data")
@@ -203,9 +203,7 @@ def test_another_machine_has_the_records_and_pays_nothing(in_session, service):
 
 
 @pytest.mark.proof
-def test_a_killed_day_is_taken_over_and_its_answers_are_not_paid_again(
-    scored, service, s3, wait_for
-):
+def test_a_killed_day_is_taken_over_without_repeated_calls(scored, service, s3, wait_for):
     service.answer = slowly
     with scored() as first:
         wait_for(lambda: len(service.log) > ROWS // 2, seconds=90)

@@ -184,7 +184,7 @@ def day(tmp_path, monkeypatch, service):
 
 
 @pytest.mark.parametrize("times", [100, pytest.param(10_000, marks=pytest.mark.proof)])
-def test_a_run_listens_on_loopback_only_and_ends_as_if_nothing_had_been_thrown_at_it(
+def test_a_run_listens_only_on_loopback_and_survives_bytes_of_strangers(
     day, wait_for, service, times
 ):
     mark = f"ports-{os.getpid()}-{times}"

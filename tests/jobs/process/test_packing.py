@@ -59,7 +59,7 @@ def names_in(path: Path) -> set[str]:
         return {name for name in archive.namelist() if name.startswith("parcel")}
 
 
-def test_no_hidden_file_no_key_and_no_link_out_of_the_package_travels(parcel, tmp_path):
+def test_a_zip_of_a_package_has_no_hidden_file_no_key_and_no_outside_link(parcel, tmp_path):
     (tmp_path / "outside.py").write_text(SECRET)
     for name in (
         ".env",
@@ -82,7 +82,7 @@ def test_no_hidden_file_no_key_and_no_link_out_of_the_package_travels(parcel, tm
     assert "parcel/.env" in packed.left_out
 
 
-def test_the_command_names_what_it_leaves_out_and_takes_what_it_is_asked_for(parcel, capsys):
+def test_pack_names_the_files_that_it_leaves_out_and_includes_requested_files(parcel, capsys):
     for name in ("prices.csv", ".env", "deep/prices.csv"):
         (parcel / name).parent.mkdir(exist_ok=True)
         (parcel / name).write_text("a,b\n")
@@ -100,7 +100,7 @@ def test_the_command_names_what_it_leaves_out_and_takes_what_it_is_asked_for(par
     assert "1 file left out" in capsys.readouterr().err
 
 
-def test_a_name_that_is_no_package_leaves_no_draft_and_the_old_zip(parcel):
+def test_a_wrong_package_name_leaves_the_old_zip_and_no_draft(parcel):
     Path("p.zip").write_text("the old one")
     with pytest.raises(DeclarationError, match="no package or module"):
         package(Path("p.zip"), ["parcel", "nothing_like_this"])
@@ -168,7 +168,7 @@ def importable(package: Path) -> set[str]:
 
 @pytest.mark.parametrize("trees", [20, pytest.param(1_000, marks=pytest.mark.proof)])
 @pytest.mark.process
-def test_of_random_trees_exactly_the_modules_travel(parcel, tmp_path, trees, monkeypatch):
+def test_a_zip_of_a_random_tree_has_exactly_its_modules(parcel, tmp_path, trees, monkeypatch):
     monkeypatch.setattr("jobs.process.packing.NEEDED", ())  # they take the time
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -70,7 +70,7 @@ def test_the_guard_ends_with_the_status_of_its_command(status):
     assert subprocess.run(guarded, check=False).returncode == status
 
 
-def test_a_command_that_was_killed_shows_in_the_status():
+def test_the_status_shows_that_the_command_was_killed():
     guarded = command_under_guard(
         [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], grace=5
     )
@@ -78,7 +78,7 @@ def test_a_command_that_was_killed_shows_in_the_status():
 
 
 @pytest.mark.parametrize("arguments", [(), ("deaf",)], ids=["listens", "ignores SIGTERM"])
-def test_sigterm_ends_the_command_and_every_process_of_it(arguments):
+def test_sigterm_ends_the_command_and_all_its_processes(arguments):
     guard, pids = start(command_under_guard(family(*arguments), grace=0.5 if arguments else 10.0))
     guard.terminate()
     status = guard.wait()
@@ -105,7 +105,7 @@ def test_kill_9_of_the_guard_ends_the_command():
             os.kill(pid, signal.SIGKILL)
 
 
-def test_a_guard_whose_starter_is_gone_starts_nothing(tmp_path):
+def test_a_guard_whose_starter_is_gone_starts_no_command(tmp_path):
     touched = tmp_path / "touched"
     guarded = command_under_guard(["touch", str(touched)], grace=5)
     # as if the starter had died before the guard looked

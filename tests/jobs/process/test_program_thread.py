@@ -32,7 +32,7 @@ def interrupt(table, log):
 
 
 @everywhere("table")
-def test_an_interrupted_command_holds_its_day_until_the_thread_has_ended(
+def test_an_interrupted_command_holds_its_day_until_its_thread_has_ended(
     table, tmp_path, monkeypatch
 ):
     may_end = threading.Event()
@@ -49,7 +49,7 @@ def test_an_interrupted_command_holds_its_day_until_the_thread_has_ended(
 
 
 @everywhere("table")
-def test_an_interrupted_command_whose_program_has_ended_gives_its_day_back(table):
+def test_an_interrupted_command_whose_program_has_ended_releases_its_day(table):
     with (
         pytest.raises(KeyboardInterrupt),
         leased(table, DAY, "first") as lease,
@@ -60,7 +60,7 @@ def test_an_interrupted_command_whose_program_has_ended_gives_its_day_back(table
         pass
 
 
-def test_a_log_that_a_full_disk_does_not_take_changes_no_end(monkeypatch, capsys):
+def test_a_log_on_a_full_disk_does_not_change_the_exit_status(monkeypatch, capsys):
     monkeypatch.setattr(enrich_day, "load", lambda _: 1 / 0)
     arguments = ["--enrichment", "towns:towns", "--day", DAY, "--run-id", "r1"]
     with started_in_thread(arguments, Path("/dev/full"), []) as wait:

@@ -30,7 +30,7 @@ def environment(monkeypatch):
     return monkeypatch
 
 
-def test_an_option_stands_over_the_environment_and_the_last_one_over_earlier_ones(environment):
+def test_an_option_overrides_the_environment_and_later_options_override_earlier_ones(environment):
     environment.setenv(SPARK_CONF, "spark.a=1 'spark.b=-Xss4m -Dx=y'\nspark.c=")
     conf = spark_submit_from_environment(None, ["spark.a=2", "spark.a=x=3"]).conf
     assert conf == {
@@ -41,7 +41,7 @@ def test_an_option_stands_over_the_environment_and_the_last_one_over_earlier_one
     }
 
 
-def test_a_command_collects_its_settings():
+def test_a_command_collects_its_spark_settings():
     parser = argparse.ArgumentParser()
     add_engine(parser)
     assert parser.parse_args(["--conf", "spark.a=1", "--conf", "spark.b=2"]).conf == [
@@ -54,7 +54,7 @@ def test_a_command_collects_its_settings():
 @pytest.mark.parametrize(
     "word", ["spark.a", "a=1", "=1", "", "spark.a b=1", "--conf=spark.a=1", "Spark.a=1"]
 )
-def test_what_is_no_setting_is_refused(word):
+def test_a_malformed_spark_setting_is_refused(word):
     with pytest.raises(
         DeclarationError,
         match=(
@@ -66,7 +66,7 @@ def test_what_is_no_setting_is_refused(word):
 
 
 @pytest.mark.parametrize("master", ["local[2]", CLUSTER])
-def test_all_that_tidegate_sets_itself_is_refused_and_nothing_else(environment, master):
+def test_only_settings_that_tidegate_sets_itself_are_refused(environment, master):
     environment.setenv("TIDEGATE_SPARK_MASTER", master)
     own = OF_SESSION.keys() | OF_APPLICATION.keys() | start_settings(master).keys()
     own |= {"spark.master", "spark.app.name", "spark.driver.extraJavaOptions"}
@@ -84,7 +84,7 @@ def test_all_that_tidegate_sets_itself_is_refused_and_nothing_else(environment, 
         assert spark_submit_from_environment(None, [f"{key}=1"]).conf[key] == "1"
 
 
-def test_where_no_setting_can_reach_spark_one_is_refused(environment):
+def test_a_spark_setting_is_refused_where_it_cannot_reach_spark(environment):
     with pytest.raises(DeclarationError, match="the local engine has no Spark; leave --conf out"):
         spark_submit_from_environment("local", ["spark.a=1"])
     environment.setenv("TIDEGATE_SPARK_MASTER", "sc://spark.example:15002")
@@ -108,13 +108,15 @@ def test_where_no_setting_can_reach_spark_one_is_refused(environment):
         ("TIDEGATE_LINK_PORT", "seven", "it must be a port, such as 7100, or several"),
     ],
 )
-def test_check_refuses_what_a_run_would_refuse(environment, capsys, name, value, message):
+def test_check_refuses_the_spark_settings_that_a_run_refuses(
+    environment, capsys, name, value, message
+):
     environment.setenv(name, value)
     assert main(["check"]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_workers_of_a_cluster_have_the_python_of_its_image_and_the_driver_its_own(environment):
+def test_cluster_workers_use_the_python_of_their_image(environment):
     environment.setenv("PYSPARK_PYTHON", IMAGE)
     assert python_environment(CLUSTER)["PYSPARK_PYTHON"] == IMAGE
     assert python_environment("local[2]")["PYSPARK_PYTHON"] == sys.executable
@@ -128,7 +130,7 @@ def test_workers_of_a_cluster_have_the_python_of_its_image_and_the_driver_its_ow
 
 
 @pytest.mark.process
-def test_the_python_of_spark_keeps_docstrings_whatever_the_environment_says(environment):
+def test_python_processes_of_spark_keep_docstrings_whatever_the_environment(environment):
     environment.setenv("PYTHONOPTIMIZE", "2")
     command = [sys.executable, "-c", "import pydoc; print(pydoc.__doc__ is not None)"]
     done = subprocess.run(

@@ -108,7 +108,7 @@ def ended(process):
 
 
 @pytest.mark.proof
-def test_a_day_over_spark_connect_gives_the_tables_that_a_session_of_its_own_gives(
+def test_a_day_over_spark_connect_gives_the_same_tables_as_a_local_session(
     project, remote, service, spark, monkeypatch
 ):
     code, output = ended(remote())
@@ -138,7 +138,7 @@ print(enrich(spark.read.parquet("raw"), scored).where("score_status = 'ok' and t
 
 
 @pytest.mark.proof
-def test_a_program_of_ones_own_enriches_a_frame_of_spark_connect(project, service):
+def test_a_users_program_enriches_a_frame_of_spark_connect(project, service):
     with connect_server(project / "server.log", ROOT, project) as address:
         environment = os.environ | {"PYTHONPATH": f"{ROOT}:{project}"}
         program = [sys.executable, "-c", IN_A_PROGRAM, address]
@@ -157,7 +157,7 @@ def rows_of(table):
 
 
 @pytest.mark.proof
-def test_a_client_that_is_killed_stops_its_calls_and_the_same_again_repeats_few(
+def test_a_killed_connect_client_stops_its_calls_and_a_new_run_repeats_few(
     remote, service, wait_for
 ):
     async def slowly(request):
@@ -177,7 +177,7 @@ def test_a_client_that_is_killed_stops_its_calls_and_the_same_again_repeats_few(
 
 
 @pytest.mark.proof
-def test_a_service_that_denies_access_is_named_as_in_a_session_of_ones_own(remote, service):
+def test_over_spark_connect_a_service_that_denies_access_is_named(remote, service):
     async def denied(_request):
         return web.Response(status=401)
 

@@ -154,9 +154,7 @@ sys.exit(launch_gateway().jvm.java.util.Locale.getDefault().getLanguage() != "en
 
 
 @pytest.mark.process
-def test_spark_lowers_texts_as_in_english_whatever_the_language_of_the_machine(
-    tmp_path, monkeypatch
-):
+def test_spark_lowers_texts_as_in_english_in_any_locale(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=tr")
     (tmp_path / "program.py").write_text(LANGUAGE_OF_JAVA)
     log = tmp_path / "spark.log"
@@ -166,7 +164,7 @@ def test_spark_lowers_texts_as_in_english_whatever_the_language_of_the_machine(
 
 
 @pytest.mark.process
-def test_a_spark_that_cannot_start_is_reported_by_its_cause(tmp_path):
+def test_a_failed_start_of_spark_is_reported_with_its_cause(tmp_path):
     log = tmp_path / "spark.log"
     too_odd = SparkSubmit(conf={"spark.driver.memory": "1x"})
     code = too_odd.run("enrichments.flights:flights", days=[DAY], run_id="r1", log=log)
@@ -210,7 +208,7 @@ def few_files():
         (NO_FILES, "Error loading java.security file"),
     ],
 )
-def test_a_java_that_a_limit_stops_is_reported_with_the_limit(tmp_path, logged, why):
+def test_a_java_process_stopped_by_a_memory_limit_is_reported_with_the_limit(tmp_path, logged, why):
     log = tmp_path / "spark.log"
     log.write_text(logged)
     assert ended(1, log).reason == (

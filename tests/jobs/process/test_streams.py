@@ -124,9 +124,7 @@ def project(tmp_path, monkeypatch, service):
     return Project(service)
 
 
-def test_each_pass_publishes_what_is_new_judged_as_a_day_in_one_commit_of_the_querys_transaction(
-    project, spark
-):
+def test_each_batch_of_a_stream_is_checked_as_a_day_and_published_in_one_commit(project, spark):
     project.put("a", range(5))
     project.put("b", range(5, 8), date=NEXT)
     state = project.run()
@@ -175,7 +173,7 @@ def test_the_record_of_a_day_has_the_figures_of_all_its_batches(project, spark):
 
 
 @pytest.mark.proof
-def test_a_batch_is_billed_once_though_a_kill_left_the_record_of_the_one_before(project, spark):
+def test_a_batch_is_billed_once_though_a_kill_left_the_record_of_the_batch_before(project, spark):
     declared = Path("declared/towns.py")
     priced = 'max_concurrency=4, prices=[Price("0.50 USD")]'
     declared.write_text(declared.read_text().replace("max_concurrency=4", priced))
@@ -267,7 +265,7 @@ def test_a_stream_of_hours_adds_to_its_hours(project, spark):
     } == {(number, "2013-01-10T05Z") for number in range(2)}
 
 
-def test_a_stream_with_a_trigger_goes_on_and_its_health_file_says_so(project, spark, wait_for):
+def test_a_stream_with_a_trigger_continues_and_its_health_file_says_so(project, spark, wait_for):
     stream = Stream(load("declared.towns:towns"), DayQuality(), wait=0.0)
     thread = threading.Thread(target=stream.run, args=(Trigger(0.2),))
     thread.start()
@@ -286,7 +284,7 @@ def test_a_stream_with_a_trigger_goes_on_and_its_health_file_says_so(project, sp
     assert project.rows() == [0, 1]
 
 
-def test_a_days_run_and_a_stream_leave_out_what_the_other_has_published(project, spark):
+def test_a_run_of_a_day_and_a_stream_each_leave_out_rows_that_the_other_published(project, spark):
     project.put("a", [1, 2])
     project.run()
     project.put("b", [3])
@@ -302,7 +300,7 @@ def test_a_days_run_and_a_stream_leave_out_what_the_other_has_published(project,
 
 
 @pytest.mark.proof
-def test_the_commits_of_a_delta_table_are_batches_and_its_days_run_brings_what_a_commit_changed(
+def test_commits_of_a_delta_table_become_batches_and_changed_rows_come_with_a_run_of_the_day(
     project, spark
 ):
     towns = load("declared.towns:towns")
@@ -340,9 +338,7 @@ def test_the_commits_of_a_delta_table_are_batches_and_its_days_run_brings_what_a
     assert set(project.calls().values()) == {1}
 
 
-def test_a_red_batch_stops_the_stream_before_it_is_published_and_is_done_anew(
-    project, spark, service
-):
+def test_a_red_batch_stops_the_stream_unpublished_and_is_repeated(project, spark, service):
     project.put("a", [1, 2])
     service.answer = refuse
     state = project.run(status=1)
@@ -355,7 +351,7 @@ def test_a_red_batch_stops_the_stream_before_it_is_published_and_is_done_anew(
 
 
 @pytest.mark.proof
-def test_a_file_deleted_before_the_stream_read_it_is_named_with_a_cure_that_works(project, spark):
+def test_a_file_deleted_before_the_stream_read_it_is_named_with_a_working_cure(project, spark):
     project.put("a", range(5))
     bad = Path(f"data/raw/towns/date={DAY}/b.parquet")
     bad.write_text("no Parquet")
@@ -547,7 +543,7 @@ def publish_day(date, enrichment=None, rules=None):
 
 
 @pytest.mark.proof
-def test_the_command_prints_an_object_per_day_of_a_batch_and_one_at_the_end(project):
+def test_stream_with_json_prints_an_object_per_day_of_a_batch_and_a_last_object(project):
     project.put("a", range(5))
     project.put("b", range(5, 8), date=NEXT)
     command = [

@@ -59,7 +59,7 @@ def night(enrichment, run_id):
 
 
 @everywhere("shop", on_store=pytest.mark.proof)
-def test_a_day_in_doubt_is_held_back_and_the_next_run_asks_again_and_publishes_it_right(
+def test_a_day_with_answers_in_doubt_is_held_back_and_the_next_run_calls_again(
     spark, shop, service
 ):
     record = night(shop, "first")

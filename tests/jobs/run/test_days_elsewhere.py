@@ -162,7 +162,7 @@ def files_of_runs(tmp_path):
         pytest.param("key_ordered", "reverse(reverse(town))", marks=pytest.mark.proof),
     ],
 )
-def test_a_day_on_a_store_alone_has_the_values_of_a_day_in_a_folder(
+def test_a_day_on_a_store_equals_the_day_in_a_folder(
     place, spark, service, *, tmp_path, monkeypatch, mode, key
 ):
     # Spark packs the rows of an expression that only Spark evaluates by the sizes of local files
@@ -213,7 +213,7 @@ def test_a_day_on_a_store_alone_has_the_values_of_a_day_in_a_folder(
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_text_is_converted_to_files_on_the_store(place, spark, service, tmp_path):
+def test_text_input_is_converted_to_files_on_the_store(place, spark, service, tmp_path):
     """And a day is not converted twice; `vacuum` removes what it was converted to."""
     text = "".join(f"{n},town{n % 7}\n" for n in range(50))
     objects.write(f"{place}/text/date={DAY}/a.csv", f"n,town\n{text}".encode())
@@ -233,7 +233,7 @@ def test_text_is_converted_to_files_on_the_store(place, spark, service, tmp_path
 
 @pytest.mark.proof
 @pytest.mark.usefixtures("elsewhere")
-def test_a_changed_row_is_named_by_a_check_in_a_task(place, spark, service, monkeypatch):
+def test_a_check_in_a_task_names_a_changed_row(place, spark, service, monkeypatch):
     """The files are changed after they are written: the check reads them in a task, and says which
     row.
     """
@@ -313,7 +313,7 @@ def rows_of(files):
 
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", range(12))
-def test_windows_on_a_store_alone_are_those_of_a_folder(
+def test_windows_on_a_store_equal_windows_in_a_folder(
     place, spark, service, *, monkeypatch, tmp_path, seed
 ):
     in_folder = run_day(declare(service, ".", **draw_windows(seed)), DAY, "r1", checks=CHECKS)
@@ -341,7 +341,7 @@ def test_windows_on_a_store_alone_are_those_of_a_folder(
 
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", range(12))
-def test_changed_rows_on_a_store_alone_are_those_of_a_folder(
+def test_changed_rows_on_a_store_equal_changed_rows_in_a_folder(
     place, spark, service, *, monkeypatch, tmp_path, seed
 ):
     """Three runs over rows of which some change, come and go. The published table has the values of
@@ -431,7 +431,7 @@ def give(tmp_path, place, files):
     ],
     ids=["table", "ledger", "input"],
 )
-def test_a_folder_that_tasks_do_not_see_is_refused_before_any_call(
+def test_a_folder_that_tasks_cannot_read_is_refused_before_any_call(
     place, spark, service, *, tmp_path, monkeypatch, more, sentence
 ):
     monkeypatch.setattr(
@@ -459,14 +459,14 @@ def test_tasks_of_another_version_are_refused_before_any_call(place, spark, serv
 
 @pytest.mark.proof
 @pytest.mark.usefixtures("elsewhere")
-def test_a_folder_that_tasks_see_is_used(place, spark, service):
+def test_a_folder_that_tasks_can_read_is_used(place, spark, service):
     record = run_day(declare(service, ".", **draw_windows(0)), DAY, "r1", checks=CHECKS)
     assert set(statuses(record).values()) <= {"passed", "not_run"}
     assert record.facts.windows
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_nested_columns_on_a_store_are_carried(place, spark, service, tmp_path):
+def test_nested_columns_on_a_store_are_kept(place, spark, service, tmp_path):
     tags, customers = [[{"a": 1}, None], None], [{"town": "town7"}, None]
     table = pa.table({"n": [1, 2], "tags": tags, "customer": customers})
     pq.write_table(table, tmp_path / "nested.parquet")

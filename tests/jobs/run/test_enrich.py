@@ -64,7 +64,7 @@ def enrichment(*lookups, row_id=("id",), **fields):
     groups=st.lists(st.tuples(st.integers(1, 4), st.integers(4, 40)), min_size=1, max_size=3),
     tasks=st.integers(1, 8),
 )
-def test_all_lookups_of_a_service_together_never_have_more_calls_than_it_allows(groups, tasks):
+def test_all_lookups_of_a_service_together_stay_within_its_concurrency(groups, tasks):
     lookups = [
         lookup(f"s{n}l{m}", service=allows(f"s{n}", max_concurrency=total))
         for n, (members, total) in enumerate(groups)
@@ -103,7 +103,7 @@ def things(spark, tmp_path):
     ("allowed", "tasks", "divided"),
     [(1, 1, (1,)), (2, 2, (1, 1)), (5, 2, (3, 2)), (100, 2, (50, 50))],
 )
-def test_there_are_as_many_tasks_as_shares_and_never_more_than_calls(
+def test_there_are_as_many_tasks_as_shares_and_at_most_as_many_as_calls(
     things, allowed, tasks, divided
 ):
     assert things.rdd.getNumPartitions() == 4
@@ -123,7 +123,7 @@ def parallelism(spark):
 
 
 @pytest.mark.spark
-def test_spark_finds_no_more_tasks_than_have_a_share_when_executors_come_meanwhile(
+def test_executors_that_join_do_not_raise_the_number_of_tasks_above_the_shares(
     spark, tmp_path, parallelism
 ):
     spark.range(0, 1000, 1, 1).write.parquet(str(tmp_path / "things"))
@@ -137,9 +137,7 @@ def test_spark_finds_no_more_tasks_than_have_a_share_when_executors_come_meanwhi
 
 
 @pytest.mark.spark
-def test_the_program_divides_the_files_of_a_day_alike_each_time_that_it_reads_them(
-    spark, parallelism
-):
+def test_the_files_of_a_day_are_divided_alike_each_time(spark, parallelism):
     parallelism(7)
     keep_tasks(spark)
     assert spark.conf.get(PARALLELISM) == str(spark.sparkContext.defaultParallelism)
@@ -157,7 +155,9 @@ def test_the_smallest_of_several_services_decides_how_many_tasks_there_are(thing
 
 
 @pytest.mark.spark
-def test_names_of_lookups_and_keys_may_run_into_each_other(things, service, enrich):
+def test_names_of_lookups_and_keys_that_join_to_the_same_text_are_distinguished(
+    things, service, enrich
+):
     def one(name, key):
         return lookup(
             name, service=Service(name=name, url=service.url, max_concurrency=2),
@@ -182,9 +182,7 @@ async def slowly(request):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("allowed", first_of([3, 1, 8]))
-def test_all_tasks_together_never_have_more_calls_at_once_than_declared(
-    things, service, allowed, enrich
-):
+def test_all_tasks_together_stay_within_the_declared_concurrency(things, service, allowed, enrich):
     service.answer = slowly
     declared = enrichment(
         lookup(service=Service(name="w", url=service.url, max_concurrency=allowed))
@@ -197,9 +195,7 @@ def test_all_tasks_together_never_have_more_calls_at_once_than_declared(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("allowed", first_of([2, 1, 3]))
-def test_many_keys_in_one_request_count_as_one_call_over_all_tasks(
-    things, service, allowed, enrich
-):
+def test_a_batch_counts_as_a_call_over_all_tasks(things, service, allowed, enrich):
     asked = []
 
     async def answer(request):
@@ -226,9 +222,7 @@ def test_many_keys_in_one_request_count_as_one_call_over_all_tasks(
 
 
 @pytest.mark.spark
-def test_two_lookups_of_one_service_together_have_no_more_calls_at_once_than_it_allows(
-    things, service, enrich
-):
+def test_two_lookups_of_a_service_together_stay_within_its_concurrency(things, service, enrich):
     service.answer = slowly
     both = Service(name="w", url=service.url, max_concurrency=4)
     declared = enrichment(
@@ -269,7 +263,7 @@ def test_rows_that_are_not_read_from_files_need_a_row_id(spark, service, enrich)
 
 
 @pytest.mark.spark
-def test_columns_may_be_spelt_in_any_case(things, service, enrich):
+def test_column_names_match_in_any_case(things, service, enrich):
     asked = lookup(service=Service(name="w", url=service.url, max_concurrency=4), keys={"k": "ID"})
     declared = enrichment(
         asked,
@@ -330,7 +324,7 @@ def test_a_key_of_a_type_that_has_no_text_is_refused_with_the_cast(
 
 
 @pytest.mark.spark
-def test_a_key_of_any_other_type_has_a_text(spark, service):
+def test_a_key_of_any_other_type_is_accepted(spark, service):
     made = spark.createDataFrame([exotic(1)], T.StructType.fromDDL(EXOTIC))
     names = [
         "id",
@@ -361,7 +355,7 @@ def test_a_key_of_any_other_type_has_a_text(spark, service):
 
 
 @pytest.mark.spark
-def test_a_session_that_runs_tasks_twice_is_refused_where_calls_must_not_repeat(spark):
+def test_a_session_with_speculation_is_refused_where_calls_must_not_repeat(spark):
     order = lookup("order", idempotent=False, retry=Retry(retries=0))
     # what a session made with it has; ours is made already
     spark.sparkContext._conf.set("spark.speculation", "true")
@@ -401,7 +395,7 @@ def exotic(n):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
-def test_columns_of_every_type_are_carried_untouched(spark, service, mode, enrich):
+def test_columns_of_every_type_are_kept_unchanged(spark, service, mode, enrich):
     rows = [exotic(n) for n in range(30)] + [(99,) + (None,) * (len(exotic(0)) - 1)]
     made = spark.createDataFrame(rows, T.StructType.fromDDL(EXOTIC))
     declared = enrichment(
@@ -418,7 +412,7 @@ def test_columns_of_every_type_are_carried_untouched(spark, service, mode, enric
 
 
 @pytest.mark.spark
-def test_what_is_written_has_the_schema_that_was_promised(things, service, tmp_path, enrich):
+def test_the_written_files_have_the_planned_schema(things, service, tmp_path, enrich):
     declared = enrichment(
         lookup(service=Service(name="w", url=service.url, max_concurrency=4)),
         mode="ordered", event_time=EventTime("at", max_out_of_orderness=dt.timedelta(minutes=5)),
@@ -442,7 +436,7 @@ def test_what_is_written_has_the_schema_that_was_promised(things, service, tmp_p
 
 
 @pytest.mark.spark
-def test_no_rows_give_no_rows_and_figures_of_nothing(things, service, tmp_path, enrich):
+def test_an_empty_input_gives_no_rows_and_figures_of_zero(things, service, tmp_path, enrich):
     declared = enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=4)))
     assert enrich(things.where("id < 0"), declared).count() == 0
     files = [str(path) for path in tmp_path.glob("enriched-*/*.parquet")]
@@ -456,7 +450,7 @@ def test_no_rows_give_no_rows_and_figures_of_nothing(things, service, tmp_path, 
 
 
 @pytest.mark.spark
-def test_a_run_that_is_stopped_in_a_task_is_reported_in_its_own_words(things, service, tmp_path):
+def test_a_run_stopped_in_a_task_reports_the_message_of_the_stop(things, service, tmp_path):
     from aiohttp import web
 
     async def refuses(request):
@@ -475,7 +469,9 @@ def test_a_run_that_is_stopped_in_a_task_is_reported_in_its_own_words(things, se
 
 
 @pytest.mark.spark
-def test_what_a_function_of_the_users_raises_in_a_task_is_reported_as_theirs(things, enrich):
+def test_an_error_of_a_users_function_in_a_task_is_reported_as_an_error_of_the_function(
+    things, enrich
+):
     class Unconnected:
         async def close(self):
             raise ConnectionError("nobody listens\nat the door")

@@ -53,7 +53,9 @@ def rows_of(record):
     return [row for file in record.facts.files for row in pq.ParquetFile(file).read().to_pylist()]
 
 
-def test_a_day_is_written_counted_and_recorded_and_nothing_is_published(project, weather_service):
+def test_the_spark_program_writes_counts_and_records_a_day_and_does_not_publish_it(
+    project, weather_service
+):
     ended = run("--run-id", "r1")
     assert ended.returncode == 0, ended.stderr
     (record,) = run_records.load("flights_enriched", DAY)
@@ -84,7 +86,7 @@ def test_a_day_is_written_counted_and_recorded_and_nothing_is_published(project,
 
 
 @pytest.mark.proof
-def test_spark_submit_runs_the_same_program(project, weather_service):
+def test_spark_submit_runs_the_program_of_a_day(project, weather_service):
     ended = run("--run-id", "r2", submit=True)
     assert ended.returncode == 0, ended.stderr
     (record,) = run_records.load("flights_enriched", DAY)
@@ -118,7 +120,7 @@ column = dataclasses.replace(flights, lookups=[wrong])
         ({"WEATHER_URL": ""}, "lookup weather: WEATHER_URL is not set"),
     ],
 )
-def test_a_users_mistake_ends_with_2_and_one_sentence_before_spark_starts(
+def test_a_mistake_of_the_user_ends_with_status_2_before_spark_starts(
     project, monkeypatch, given, message
 ):
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
@@ -134,7 +136,7 @@ def test_a_users_mistake_ends_with_2_and_one_sentence_before_spark_starts(
     assert not Path("data/published").exists()
 
 
-def test_a_service_that_is_down_before_the_first_call_ends_with_3_as_it_may_be_back_later(
+def test_a_service_that_is_down_before_the_first_call_ends_a_run_with_status_3(
     project, monkeypatch
 ):
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
@@ -146,7 +148,7 @@ def test_a_service_that_is_down_before_the_first_call_ends_with_3_as_it_may_be_b
     assert not Path("data/published").exists()
 
 
-def test_a_service_that_goes_down_in_the_middle_ends_with_3_its_name_and_nothing_published(
+def test_a_service_that_goes_down_in_the_middle_ends_a_run_with_status_3_unpublished(
     project, monkeypatch, spark, capsys
 ):
     monkeypatch.syspath_prepend(project)
@@ -192,7 +194,9 @@ flights = dataclasses.replace(flights, lookups=[dataclasses.replace(weather, ser
 
 
 @pytest.mark.proof
-def test_a_bug_outside_ends_with_1_and_a_last_line_that_is_one_sentence(project, weather_service):
+def test_an_unexpected_error_ends_with_status_1_and_a_last_line_of_one_sentence(
+    project, weather_service
+):
     shutil.copytree("data/raw/flights", "damaged")
     path = Path(f"damaged/date={DAY}/part-00000.parquet")
     whole = bytearray(path.read_bytes())

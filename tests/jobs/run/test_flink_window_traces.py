@@ -44,7 +44,7 @@ def firings_of(trace):
     return sorted(found, key=str)
 
 
-def test_there_are_traces_of_every_kind_with_late_firings_merges_and_dropped_rows():
+def test_the_traces_include_late_firings_merges_and_dropped_rows_of_every_kind():
     assert len(TRACES) >= 40
     for kind in ("tumbling", "sliding", "session"):
         of_kind = [trace for trace in TRACES if trace["kind"] == kind]
@@ -55,7 +55,7 @@ def test_there_are_traces_of_every_kind_with_late_firings_merges_and_dropped_row
 
 
 @named
-def test_the_plain_model_does_what_flinks_operator_did(trace):
+def test_the_plain_model_makes_the_firings_that_flink_recorded(trace):
     model = Model(reading_facts(trace), trace["bound_ms"], trace["rows"])
     assert model.table() == firings_of(trace)
     rows = sorted(
@@ -67,7 +67,7 @@ def test_the_plain_model_does_what_flinks_operator_did(trace):
 
 
 @named
-def test_the_check_expects_what_flinks_operator_did(trace):
+def test_the_check_expects_the_firings_that_flink_recorded(trace):
     keys = [key for key, _ in trace["rows"]]
     codes = np.array([sorted(set(keys)).index(key) for key in keys], np.int64)
     times = np.array([time for _, time in trace["rows"]], np.int64)
@@ -82,7 +82,7 @@ def test_the_check_expects_what_flinks_operator_did(trace):
 
 
 @pytest.mark.parametrize("trace", SESSIONS, ids=[trace["name"] for trace in SESSIONS])
-def test_the_sessions_of_a_task_fire_as_flinks_did(trace):
+def test_the_sessions_of_a_task_make_the_firings_that_flink_recorded(trace):
     watermarks = [-(2**60) if one == float("-inf") else one
                   for one in watermarks_of([time for _, time in trace["rows"]], trace["bound_ms"])]  # fmt: skip
     found, dropped = [], []
@@ -114,11 +114,11 @@ def same_in_spark(spark, folder, trace):
 
 @pytest.mark.parametrize("name", IN_SPARK)
 @pytest.mark.spark
-def test_spark_makes_the_firings_that_flinks_operator_made(spark, tmp_path, name):
+def test_spark_makes_the_firings_that_flink_recorded(spark, tmp_path, name):
     same_in_spark(spark, tmp_path, next(trace for trace in TRACES if trace["name"] == name))
 
 
 @named
 @pytest.mark.proof
-def test_spark_makes_all_firings_that_flinks_operator_made(spark, tmp_path, trace):
+def test_spark_makes_every_firing_that_flink_recorded(spark, tmp_path, trace):
     same_in_spark(spark, tmp_path, trace)

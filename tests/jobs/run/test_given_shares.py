@@ -25,7 +25,7 @@ DIVIDED = DriverAddress("127.0.0.1", 1, 0, divides=True)
 
 @pytest.mark.parametrize("mode", first_of(["ordered", "unordered"]))
 @pytest.mark.parametrize("cache", [None, Cache()])
-def test_a_task_has_as_many_calls_in_flight_as_it_is_given_meanwhile(wait_for, mode, cache):
+def test_a_task_uses_calls_that_it_is_given_while_it_runs(wait_for, mode, cache):
     function = Function(seconds=lambda key: 0.005)
     planned = dataclasses.replace(
         plan(lookup(function, cache=cache), mode=mode), shares=((4, 3, 3),), driver=DIVIDED
@@ -67,7 +67,7 @@ def test_the_share_that_comes_with_the_first_rows_holds_from_the_first_call(shar
     assert function.highest == share  # 1: an attempt before it had lent the others
 
 
-def test_a_task_that_does_not_reach_the_driver_has_what_each_has_at_first():
+def test_a_task_that_cannot_reach_the_driver_uses_its_first_share():
     function = Function(seconds=lambda key: 0.005)
     run = PartitionRun(
         dataclasses.replace(plan(lookup(function)), shares=((4, 3),), driver=DIVIDED), 0, 0
@@ -99,7 +99,7 @@ class Driver(DriverLink):
             self.run.take_limits(facts["number"], self._answer(facts), {})
 
 
-def test_a_task_without_a_share_begins_when_it_has_one_for_each_lookup():
+def test_a_task_without_a_share_begins_when_each_lookup_has_a_share():
     quick, slow = Function(), Function()
     driver = Driver(lambda facts: [4, 4] if facts["number"] > 2 else [0, 4])
     planned = dataclasses.replace(
@@ -116,7 +116,7 @@ def test_a_task_without_a_share_begins_when_it_has_one_for_each_lookup():
     assert quick.highest <= 4
 
 
-def test_a_task_reports_what_its_last_rows_need_and_keeps_no_more():
+def test_a_task_keeps_only_the_share_that_its_last_rows_need():
     function = Function(seconds=lambda key: 0.01 if key < 30 else 1.0)
     driver = Driver(lambda facts: facts["keeps"])
     planned = dataclasses.replace(plan(lookup(function, "a")), shares=((8, 8),), driver=DIVIDED)

@@ -79,7 +79,7 @@ def table(name):
 
 
 @pytest.mark.spark
-def test_hours_are_enriched_checked_published_and_replaced_one_by_one(spark):
+def test_each_hour_is_enriched_checked_published_and_replaced_alone(spark):
     write(FIRST, "a", "bad")
     write(SECOND, "bb")
     ran(FIRST, "r1")
@@ -123,7 +123,7 @@ def test_hours_are_enriched_checked_published_and_replaced_one_by_one(spark):
     assert earlier_days("moods", "2026-10-26T01Z", Path("data/runs")).keys() == {SECOND}
 
 
-def test_a_table_of_days_takes_no_hours_and_a_folder_of_another_name_is_reported(tmp_path):
+def test_hours_of_a_table_of_days_are_refused_and_a_misnamed_folder_is_reported(tmp_path):
     write(FIRST, "a")
     write_deltalake(
         "out", pa.table({"id": [1], "hour": [dt.date(2026, 10, 25)]}), partition_by=["hour"]

@@ -218,7 +218,7 @@ def held(service, folder, counted):
         ("far apart in one task", "unordered", Ledger("ledger")),
     ],
 )
-def test_each_key_is_asked_once_in_a_run_by_every_kind_of_lookup(
+def test_each_key_is_called_once_in_a_run_by_every_kind_of_lookup(
     held, folder, layout, mode, ledger
 ):
     held(layout, mode, ledger)
@@ -229,7 +229,7 @@ def test_each_key_is_asked_once_in_a_run_by_every_kind_of_lookup(
 @pytest.mark.parametrize("ledger", [Ledger("ledger"), None], ids=["ledger", "no ledger"])
 @pytest.mark.parametrize("mode", ["unordered", "ordered", "key_ordered"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_each_key_is_asked_once_however_the_keys_lie_over_the_tasks(held, layout, mode, ledger):
+def test_each_key_is_called_once_however_tasks_share_the_keys(held, layout, mode, ledger):
     record = held(layout, mode, ledger, checks="data_quality.day:check")
     assert record.verdicts
     assert [verdict.check for verdict in record.verdicts if verdict.status == "failed"] == []
@@ -257,9 +257,7 @@ def test_a_call_that_must_not_be_made_twice_is_made_once_for_a_key_of_two_tasks(
 
 
 @pytest.mark.proof
-def test_zeros_of_both_signs_are_one_key_as_in_spark_and_a_rerun_calls_for_none(
-    spark, service, folder
-):
+def test_zeros_of_both_signs_are_one_key_and_a_rerun_does_not_call(spark, service, folder):
     dice = random.Random(1)
     kind = pa.struct([("x", pa.float64()), ("of", pa.list_(pa.struct([("y", pa.float32())])))])
     values = [

@@ -131,7 +131,7 @@ def held(service, keys):
 
 
 @everywhere("place")
-def test_a_worker_that_dies_while_keys_are_asked_repeats_few_calls(keys, service):
+def test_a_worker_killed_during_the_prefetch_repeats_few_calls(keys, service):
     submit = [str(find_script()), "--master", "local[2,4]"]
     ended = subprocess.run(
         **program("dies", *submit), capture_output=True, text=True, timeout=580, check=False
@@ -142,9 +142,7 @@ def test_a_worker_that_dies_while_keys_are_asked_repeats_few_calls(keys, service
 
 
 @everywhere("place")
-def test_a_driver_killed_while_keys_are_asked_repeats_few_calls_when_the_day_is_run_again(
-    keys, service
-):
+def test_a_driver_killed_during_the_prefetch_repeats_few_calls_in_the_next_run(keys, service):
     first = subprocess.Popen(**program("plain", sys.executable), stderr=subprocess.PIPE, text=True)
     while len(service.log) < keys // 2:
         assert first.poll() is None, first.stderr.read()

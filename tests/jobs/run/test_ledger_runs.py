@@ -268,9 +268,7 @@ def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_
 @everywhere("night")
 @pytest.mark.parametrize("files", [1, 2])
 @pytest.mark.proof
-def test_a_day_killed_three_times_on_its_way_ends_row_for_row_as_one_that_nothing_disturbed(
-    night, service, files
-):
+def test_a_day_killed_three_times_equals_an_undisturbed_day_row_for_row(night, service, files):
     rows = 2_000
     given(rows, files)
     service.answer = answers = Answers(0.05)
@@ -335,7 +333,7 @@ def test_a_task_whose_worker_dies_repeats_few_calls_when_spark_runs_it_again(
 
 @everywhere("night")
 @pytest.mark.proof
-def test_a_task_whose_worker_dies_makes_no_call_twice_that_must_not_be(night, service):
+def test_a_task_whose_worker_dies_repeats_no_call_that_must_not_be_repeated(night, service):
     given(1_000)
     service.answer = answers = Answers(0.1)
     died = died_once("dies_ordering", 450)
@@ -351,7 +349,7 @@ def test_a_task_whose_worker_dies_makes_no_call_twice_that_must_not_be(night, se
 
 
 @everywhere("night", on_store=pytest.mark.proof)
-def test_a_new_version_or_an_old_answer_is_asked_again_and_changed_columns_and_limits_are_not(
+def test_a_new_version_or_expired_answer_is_called_again_and_new_columns_are_not(
     night, service, spark
 ):
     given(40)
@@ -393,9 +391,7 @@ def test_a_night_with_an_expired_credential_leaves_nothing_in_the_ledger(night, 
 
 
 @everywhere("night", on_store=pytest.mark.proof)
-def test_a_cap_stops_the_day_with_its_answers_kept_and_without_calls_the_rest_is_not_asked(
-    night, service, spark
-):
+def test_a_cap_stops_the_day_and_keeps_its_answers(night, service, spark):
     given(100)
     with pytest.raises(BudgetExhausted, match="max_calls 30 is used up"):
         run_day(night.night, DAY, "capped", rules=RunOptions(max_calls=30))
@@ -411,7 +407,7 @@ def test_a_cap_stops_the_day_with_its_answers_kept_and_without_calls_the_rest_is
 
 
 @pytest.mark.proof
-def test_a_declared_error_is_asked_anew_and_mended_by_a_remap_without_a_call(night, service, spark):
+def test_a_declared_error_is_called_again_and_a_remap_needs_no_call(night, service, spark):
     """Answers that were stored as ok become errors where they are declared so; the raw answers
     stay.
     """

@@ -94,7 +94,7 @@ class Run(TaskThreads):
 
 
 @pytest.mark.parametrize("cache", [None, Cache()])
-def test_two_runs_have_no_more_calls_in_flight_than_one_may_have(url, cache):
+def test_two_runs_together_stay_within_the_calls_in_flight_of_a_single_run(url, cache):
     function = Function(seconds=lambda key: 0.02)
     declared = lookup(function, max_concurrency=LIMIT, cache=cache)
     runs = [Run(url, declared, name=f"run {number}") for number in range(2)]
@@ -109,7 +109,7 @@ def test_two_runs_have_no_more_calls_in_flight_than_one_may_have(url, cache):
     assert not runs[0].errors
 
 
-def test_a_run_alone_has_the_whole_limit_and_gives_it_back_at_its_end(url, wait_for):
+def test_a_single_run_has_the_whole_limit_and_returns_it_at_its_end(url, wait_for):
     function = Function(seconds=lambda key: 0.01)
     run = Run(url, lookup(function, max_concurrency=LIMIT), tasks=1)
     run.start(lambda: batches(300))
@@ -123,7 +123,7 @@ def test_a_run_alone_has_the_whole_limit_and_gives_it_back_at_its_end(url, wait_
     wait_for(lambda: held() == 0)
 
 
-def test_a_task_whose_rows_come_in_bursts_keeps_its_part_between_them(url, monkeypatch):
+def test_a_task_with_bursts_of_rows_keeps_its_share_between_them(url, monkeypatch):
     function = Function(seconds=lambda key: 0.001)
 
     def bursts():
@@ -143,7 +143,7 @@ def test_a_task_whose_rows_come_in_bursts_keeps_its_part_between_them(url, monke
     assert 0 not in wanted[first:last]
 
 
-def test_what_another_run_holds_is_not_used_and_what_it_leaves_is(url):
+def test_a_run_uses_only_the_calls_that_another_run_does_not_hold(url):
     function = Function(seconds=lambda key: 0.01)
     declared = lookup(function, max_concurrency=LIMIT)
     other = Run(url, declared)
@@ -154,7 +154,7 @@ def test_what_another_run_holds_is_not_used_and_what_it_leaves_is(url):
     assert function.highest == LIMIT - 4
 
 
-def test_one_refusal_stops_all_tasks_of_both_runs_until_the_pause_ends(url):
+def test_a_refusal_stops_all_tasks_of_both_runs_until_the_pause_ends(url):
     began, lock = [], threading.Lock()
     refused = threading.Event()
 
@@ -211,7 +211,7 @@ def test_a_call_whose_process_was_stopped_sends_nothing_after_its_end(url, servi
 
 
 @pytest.mark.parametrize("error", [StoreLost("gone"), EOFError("of a driver")])
-def test_without_the_store_the_run_stops_in_one_sentence(url, monkeypatch, error):
+def test_a_run_that_loses_its_store_stops_with_one_sentence(url, monkeypatch, error):
     monkeypatch.setattr(coordinating, "WITHOUT_STORE", 0.5)
     function = Function(seconds=lambda key: 0.05)
     run = Run(url, lookup(function, max_concurrency=LIMIT), tasks=1)
@@ -227,7 +227,7 @@ def test_without_the_store_the_run_stops_in_one_sentence(url, monkeypatch, error
     assert "The store of the limits has not answered for" in str(run.errors[0])
 
 
-def test_gates_are_followed_again_after_any_error_of_the_store(monkeypatch, wait_for):
+def test_gates_are_read_again_after_any_error_of_the_store(monkeypatch, wait_for):
     monkeypatch.setattr(run_leases, "FOLLOW_AGAIN", 0.01)
     looks = []
 
@@ -252,24 +252,24 @@ def test_gates_are_followed_again_after_any_error_of_the_store(monkeypatch, wait
     wait_for(lambda: len(looks) == 3)
 
 
-def test_a_lookup_whose_calls_nothing_ends_is_refused(url):
+def test_a_lookup_without_any_time_limit_is_refused(url):
     with pytest.raises(DeclarationError, match="it has no timeout and no attempt_timeout"):
         leased_limits([lookup(Function(), timeout=None)])
 
 
-def test_a_missing_store_is_reported_before_anything_starts(monkeypatch):
+def test_an_unreachable_store_is_reported_before_a_run_starts(monkeypatch):
     monkeypatch.setattr(run_leases, "_leases", None)
     monkeypatch.setenv(LIMITS_URL, "postgresql://nobody@127.0.0.1:9/none")
     with pytest.raises(RunStopped, match="the store of the limits is not reached"):
         run_leases.run_leases("a run")
 
 
-def test_with_no_store_named_nothing_is_leased(monkeypatch):
+def test_without_a_store_no_limit_is_leased(monkeypatch):
     monkeypatch.setenv(LIMITS_URL, "off")
     assert leased_limits([lookup(Function())]) == ()
 
 
-def test_a_pause_of_one_task_is_that_of_all_tasks_of_its_run(monkeypatch):
+def test_a_pause_of_a_task_pauses_all_tasks_of_its_run(monkeypatch):
     monkeypatch.setenv(LIMITS_URL, "off")
     began, refused = [], threading.Event()
 
@@ -290,9 +290,7 @@ def test_a_pause_of_one_task_is_that_of_all_tasks_of_its_run(monkeypatch):
     assert next(when for what, when in began if when > paused + 0.2) >= paused + 0.99
 
 
-def test_the_calls_that_a_service_bears_are_found_and_said_to_hold_the_run_back(
-    service, monkeypatch
-):
+def test_the_found_adaptive_limit_is_reported_as_the_limit_of_the_run(service, monkeypatch):
     monkeypatch.setenv(LIMITS_URL, "off")
     monkeypatch.setattr(run_leases, "_alone", {})
     turns = []
@@ -321,7 +319,7 @@ def test_the_calls_that_a_service_bears_are_found_and_said_to_hold_the_run_back(
 
 
 @pytest.mark.spark
-def test_a_run_on_spark_keeps_to_what_it_holds(url, spark, service, monkeypatch, enrich):
+def test_a_run_on_spark_stays_within_its_lease(url, spark, service, monkeypatch, enrich):
     monkeypatch.setattr(run_leases, "_leases", None)
     arrivals = []
 
@@ -348,7 +346,7 @@ def test_a_run_on_spark_keeps_to_what_it_holds(url, spark, service, monkeypatch,
     assert most_in_a_window(arrivals, 1.0) == 15
 
 
-def test_limits_shows_who_holds_what_and_who_waits(url, capsys, monkeypatch):
+def test_limits_shows_the_holders_and_waiting_runs_of_each_limit(url, capsys, monkeypatch):
     declared = lookup(Function(), max_concurrency=LIMIT)
     assert main(["limits"]) == 0
     assert capsys.readouterr().out == "No run has or wants a part of a limit.\n"

@@ -173,7 +173,7 @@ def test_the_local_engine_writes_the_values_that_spark_writes(
     assert verdicts[0] == verdicts[1]
 
 
-def test_a_run_that_may_make_no_call_does_not_ask_whether_its_service_is_there(
+def test_a_run_without_calls_does_not_test_the_connection_to_its_service(
     project, service, monkeypatch
 ):
     async def answer(request):
@@ -294,7 +294,9 @@ def test_ctrl_c_ends_a_run_and_the_same_command_continues(service, command):
     ],
     ids=["function", "division", "expectations", "windows"],
 )
-def test_what_needs_spark_is_refused_before_any_call(project, service, monkeypatch, more, reason):
+def test_a_declaration_that_needs_spark_is_refused_before_any_call(
+    project, service, monkeypatch, more, reason
+):
     monkeypatch.setenv(ENGINE, "local")
     with pytest.raises(DeclarationError, match=reason):
         run_day(declare(service, **more), DAY, "refused")
@@ -316,7 +318,7 @@ def test_an_answer_with_a_space_in_the_name_of_a_field_passes_the_checks(
     assert [verdict.check for verdict in record.verdicts if verdict.holds_back] == []
 
 
-def test_times_in_int96_are_carried_and_are_keys(project, service, monkeypatch):
+def test_times_in_int96_are_kept_and_may_be_keys(project, service, monkeypatch):
     monkeypatch.setenv(ENGINE, "local")
     service.answer = _answered
     times = [dt.datetime(1501, 2, 3, tzinfo=dt.UTC), NOON]
@@ -364,7 +366,9 @@ FIELDS |= {"flat": "customer.home.flat", "vip": "coalesce(customer.home.vip, fal
     [("local", "spark"), pytest.param(("spark", "local"), marks=pytest.mark.proof)],
     ids="-".join,
 )
-def test_each_engine_knows_the_answers_of_the_other(project, spark, service, monkeypatch, engines):
+def test_each_engine_uses_stored_answers_of_the_other_engine(
+    project, spark, service, monkeypatch, engines
+):
     service.answer = _answered
     write_customers(use_deprecated_int96_timestamps=True)
     declared, written = declare(service, keys=FIELDS, ledger=Ledger("ledger")), []
@@ -389,7 +393,7 @@ def test_each_engine_knows_the_answers_of_the_other(project, spark, service, mon
     ],
     ids=["char", "default", "notes"],
 )
-def test_what_only_spark_reads_is_refused_before_any_call(
+def test_input_that_only_spark_reads_is_refused_before_any_call(
     project, service, monkeypatch, metadata, reason
 ):
     monkeypatch.setenv(ENGINE, "local")
@@ -442,7 +446,7 @@ def test_an_unknown_engine_is_named(project, service, monkeypatch):
         run_day(declare(service), DAY, "refused")
 
 
-def test_an_input_file_that_is_torn_inside_is_named(project, service, monkeypatch):
+def test_a_damaged_input_file_is_named(project, service, monkeypatch):
     monkeypatch.setenv(ENGINE, "local")
     file = Path(f"raw/date={DAY}/{NAMES[0]}")
     data = file.read_bytes()
@@ -451,7 +455,7 @@ def test_an_input_file_that_is_torn_inside_is_named(project, service, monkeypatc
         run_day(declare(service), DAY, "torn")
 
 
-def test_no_lookup_waits_for_the_keys_of_another(project, service, monkeypatch):
+def test_a_lookup_does_not_wait_for_the_keys_of_another_lookup(project, service, monkeypatch):
     monkeypatch.setenv(ENGINE, "local")
     service.answer = _answered
     towns = [f"town{n % 100}" for n in range(200)]

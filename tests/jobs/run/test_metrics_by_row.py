@@ -83,7 +83,7 @@ def written(rows, folder):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_figures_are_those_of_the_rows_one_by_one(tmp_path, monkeypatch, seed):
+def test_figures_equal_the_counts_over_single_rows(tmp_path, monkeypatch, seed):
     monkeypatch.setattr(
         "jobs.run.metrics.run_metrics.HASHES_AT_ONCE", 5
     )  # of a large day they are brought together many times
@@ -121,7 +121,7 @@ def test_figures_are_those_of_the_rows_one_by_one(tmp_path, monkeypatch, seed):
     )
 
 
-def test_a_day_without_files_has_figures_of_nothing():
+def test_a_day_without_files_has_figures_of_zero():
     day = count([], facts(), rows_in=0, job_s=0.0)
     (found,) = day.lookups
     assert (

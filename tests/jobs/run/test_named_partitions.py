@@ -98,7 +98,7 @@ def test_named_partitions_are_enriched_checked_published_and_replaced_one_by_one
     assert Path("reports", "us", "index.html").is_file()
 
 
-def test_a_partition_without_a_folder_is_reported_with_the_folder_that_is_there():
+def test_a_partition_without_a_folder_is_reported_with_the_folders_that_exist():
     write("asia", "a")
     with pytest.raises(
         NoInput, match="There is raw/region=asia; the folder of a partition is named region=NAME"
@@ -106,7 +106,7 @@ def test_a_partition_without_a_folder_is_reported_with_the_folder_that_is_there(
         find_input(MOODS, "eu")
 
 
-def test_the_command_runs_all_or_the_one_that_is_named():
+def test_the_command_runs_all_partitions_or_the_named_partition():
     def days(**options):
         return given_days(
             argparse.Namespace(**{"day": None, "first": None, "last": None} | options), MOODS
@@ -142,12 +142,12 @@ def test_each_tick_of_the_schedule_asks_for_all_names_again():
 
 
 @pytest.mark.parametrize("every", [[], ["EU", "eu"], ["frame"], ["2026-01-01"], ["a/b"], "week"])
-def test_other_names_are_refused(every):
+def test_undeclared_partition_names_are_refused(every):
     with pytest.raises(DeclarationError, match="it must be day, hour, or names of partitions"):
         Input(path="raw", every=every)
 
 
 @pytest.mark.parametrize("fields", [{"publish_by": "06:30"}, {"windows": [object()]}])
-def test_what_needs_days_is_refused_with_names(fields):
+def test_a_declaration_that_needs_days_is_refused_with_named_partitions(fields):
     with pytest.raises(DeclarationError):
         dataclasses.replace(MOODS, **fields)

@@ -186,11 +186,11 @@ def asks_each_key_once(service, root, pairs):
 
 
 @pytest.mark.slow
-def test_two_runs_that_start_together_ask_no_key_twice(service, root):
+def test_two_runs_that_start_together_call_for_no_key_twice(service, root):
     asks_each_key_once(service, root, 4)
 
 
 @pytest.mark.proof
 @everywhere("root")
-def test_200_pairs_of_runs_that_start_together_ask_no_key_twice(service, root):
+def test_200_pairs_of_runs_that_start_together_call_for_no_key_twice(service, root):
     asks_each_key_once(service, root, 200)

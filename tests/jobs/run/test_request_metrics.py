@@ -65,7 +65,7 @@ def two_tasks(spark, tmp_path, monkeypatch):
     spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
-def test_batches_are_counted_and_paid_as_they_were_sent(two_tasks, service):
+def test_batches_are_counted_and_billed_as_sent(two_tasks, service):
     batches = []
 
     async def answer(request):
@@ -107,7 +107,7 @@ def test_batches_are_counted_and_paid_as_they_were_sent(two_tasks, service):
     assert run_records.load("placed", DAY) == [record]
 
 
-def test_calls_of_a_lost_attempt_are_calls_of_the_day():
+def test_calls_of_a_lost_attempt_count_for_the_day():
     facts = declare("http://127.0.0.1:1").facts()
     sent = [TaskResult("", 0, {}, 5, {"location": 7}), TaskResult("", 1, {}, 6, {"location": 0})]
     before = LookupMetrics("location", {}, 20, 0, 0.0, 0.0, None, None, answered=20)
@@ -119,7 +119,7 @@ def test_calls_of_a_lost_attempt_are_calls_of_the_day():
     ("token", "answered", "misses", "warns"),
     [(0, 20, 0, True), (5, 20, 0, False), (0, 0, 0, False), (0, 20, 19, True), (0, 20, 20, False)],
 )
-def test_a_run_of_which_no_call_reports_the_priced_units_warns(token, answered, misses, warns):
+def test_a_run_warns_if_no_call_reports_the_priced_units(token, answered, misses, warns):
     parts = BilledUnit("request", 20, 0, "20"), BilledUnit("token", token, 0, "0")
     billed = Billed(20, 0, "request", "20", "USD", by_unit=parts)
     label = LookupMetrics(
@@ -148,7 +148,7 @@ def asks_again(batches, number, batch):
     ("per", "billed"),
     [("request", (5, 1, "3.00")), ("item", (30, 4, "20.00")), ("token", (900, 200, "500.00"))],
 )
-def test_what_was_sent_is_paid_by_the_price_of_its_day(per, billed):
+def test_a_request_is_billed_at_the_price_of_its_day(per, billed):
     facts = declare("http://127.0.0.1:1").facts()
     prices = Price("0.50 USD", per=per), Price("1 USD", per=per, since="2026-12-01")
     facts = replace(

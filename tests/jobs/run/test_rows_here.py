@@ -135,7 +135,7 @@ def calls(record):
         *(pytest.param(mode, marks=pytest.mark.proof) for mode in ("ordered", "key_ordered")),
     ],
 )
-def test_rows_without_a_call_are_written_as_spark_writes_them_without_a_job_of_it(
+def test_rows_without_a_call_are_written_by_the_driver_as_spark_writes_them(
     project, spark, service, monkeypatch, mode
 ):
     declared, heard = project(mode=mode), []
@@ -164,7 +164,7 @@ def test_rows_without_a_call_are_written_as_spark_writes_them_without_a_job_of_i
     ],
     ids=["keys first", "by row", "by row in the order of keys", "marked first"],
 )
-def test_calls_misses_errors_timeouts_and_retries_are_those_of_a_run_by_spark(
+def test_a_day_in_the_driver_has_the_outcomes_of_a_day_in_spark(
     project, spark, service, monkeypatch, fields
 ):
     before = jobs_of(spark)
@@ -187,9 +187,7 @@ def test_calls_misses_errors_timeouts_and_retries_are_those_of_a_run_by_spark(
     assert here.facts.asked_by == there.facts.asked_by
 
 
-def test_a_first_night_whose_keys_are_asked_first_has_all_outcomes_and_passes_its_checks(
-    project, service
-):
+def test_a_first_night_with_a_prefetch_has_all_outcomes_and_passes_its_checks(project, service):
     record = run_day(project(), DAY, "first", checks="data_quality.day:check")
     assert {one.rpartition("/")[2] for one in service.log} == {str(key) for key in range(40)}
     found = record.figures.lookups[0].outcomes
@@ -224,7 +222,7 @@ def test_a_policy_that_fails_the_run_names_the_row_and_leaves_no_file(
     assert list(tmp_path.glob("published/runs/second/*")) == []
 
 
-def test_a_cap_ends_the_calls_and_the_next_run_asks_the_rest(project, service, spark):
+def test_a_cap_ends_the_calls_and_the_next_run_calls_the_rest(project, service, spark):
     before = jobs_of(spark)
     service.hung.clear()
     with pytest.raises(BudgetExhausted, match="max_calls 20 is used up"):
@@ -274,7 +272,9 @@ def test_a_users_code_runs_in_a_worker_of_spark(project, spark, service):
         assert jobs_of(spark) != before
 
 
-def test_a_driver_of_many_days_keeps_no_thread_and_no_connection_of_a_day(project, service):
+def test_a_driver_of_many_days_keeps_no_thread_and_no_connection_of_a_finished_day(
+    project, service
+):
     service.hung.clear()
     run_day(project(ledger="first"), DAY, "first")
     threads = {thread.name for thread in threading.enumerate()}
@@ -293,7 +293,7 @@ def of_attempts(monkeypatch, many):
     monkeypatch.setattr(engines, "allowed_task_attempts", lambda _master: many)
 
 
-def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, monkeypatch, caplog):
+def test_a_failed_task_is_tried_as_often_as_the_master_says(spark, monkeypatch, caplog):
     of_attempts(monkeypatch, 3)
     address = open_coordinator(spark).register()
     attempts = []

@@ -176,7 +176,7 @@ def test_a_run_loses_no_answer_and_asks_no_stored_key_whatever_operation_fails(
 
 
 @STEPS
-def test_a_replay_asks_its_letters_and_no_other_key_whatever_operation_fails(spark, project, steps):
+def test_a_replay_calls_only_for_its_dead_letters_whatever_operation_fails(spark, project, steps):
     project.given(KEYS)
     publish(project.run())
     assert project.asked() == Counter(range(20))

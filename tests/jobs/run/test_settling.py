@@ -111,7 +111,7 @@ def killed_after_three_requests(machine, wait_for):
     return bill
 
 
-def test_costs_settle_too_and_without_the_bill_all_that_was_held_counts(
+def test_costs_settles_killed_runs_and_a_run_without_a_bill_counts_at_what_it_held(
     machine, wait_for, monkeypatch
 ):
     bill = killed_after_three_requests(machine, wait_for)
@@ -125,14 +125,14 @@ def test_costs_settle_too_and_without_the_bill_all_that_was_held_counts(
     assert spent(machine) == total * 1_000_000_000 == 3 * REQUEST
 
 
-def test_a_killed_run_whose_table_was_removed_counts_at_what_it_held(machine, wait_for):
+def test_a_killed_run_whose_table_was_removed_counts_at_the_held_amount(machine, wait_for):
     killed_after_three_requests(machine, wait_for)
     shutil.rmtree(PRICED.output.path)
     asyncio.run(settle(machine.store()))
     assert spent(machine) == 50_000_000_000
 
 
-def test_a_run_that_ends_counts_what_its_bill_says_also_of_a_task_that_died(machine, wait_for):
+def test_an_ended_run_counts_its_bill_also_for_a_dead_task(machine, wait_for):
     leases = machine.leases("run")
     meter, bill, keeper = began("ends", leases, wait_for)
     meter.add("geo", "request", 20_000, 5)
@@ -146,9 +146,7 @@ def test_a_run_that_ends_counts_what_its_bill_says_also_of_a_task_that_died(mach
 
 
 @pytest.mark.parametrize("spoils", [Path.mkdir, lambda path: path.write_bytes(b"\xff\n")])
-def test_a_bill_that_cannot_be_read_counts_at_what_was_held_and_stops_no_run(
-    machine, wait_for, spoils
-):
+def test_an_unreadable_bill_counts_at_the_held_amount_and_stops_no_run(machine, wait_for, spoils):
     bill = killed_after_three_requests(machine, wait_for)
     spoils(Path(bill.folder, "bad.meter"))
     following = machine.leases("following")

@@ -150,7 +150,7 @@ def test_a_worker_killed_with_9_costs_no_row_and_no_more_calls_than_were_in_flig
 
 @pytest.mark.proof
 @pytest.mark.spark
-def test_a_row_that_fails_the_run_is_called_for_once_and_says_so(day, service):
+def test_a_row_that_fails_the_run_is_called_once_and_named(day, service):
     async def refuses_one(request):
         await asyncio.sleep(LATENCY)
         status = 400 if key_of(request.path) == KEYS // 2 else 200

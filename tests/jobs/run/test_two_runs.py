@@ -91,9 +91,7 @@ def backfill(tmp_path, monkeypatch, service, request):
     return days
 
 
-def test_ten_days_two_at_once_ask_each_key_once_but_for_those_in_flight_at_the_same_moment(
-    backfill, service
-):
+def test_ten_days_two_at_a_time_repeat_only_keys_in_flight_at_the_same_moment(backfill, service):
     days, keys = 10, 5000
     common = keys * 6 // 10
     found = backfill(days, keys, common=common, rows=3)
@@ -115,9 +113,7 @@ def test_ten_days_two_at_once_ask_each_key_once_but_for_those_in_flight_at_the_s
 
 @everywhere("backfill")
 @pytest.mark.parametrize("own", [0, 500])
-def test_two_days_at_once_whose_keys_stand_in_one_row_each_ask_common_keys_once(
-    backfill, service, own
-):
+def test_two_days_at_once_with_unique_keys_call_for_common_keys_once(backfill, service, own):
     found = backfill(2, 1000 + own, common=1000, rows=1)
     asked = Counter(service.log)
     assert len(asked) == 1000 + 2 * own

@@ -62,7 +62,7 @@ def read(day):
         ),
     ],
 )
-def test_a_column_gets_the_type_that_the_table_has(there, given, becomes):
+def test_a_column_is_read_with_the_type_of_the_published_table(there, given, becomes):
     table(k=["a"], c=there)
     write(FIRST, {"c": given})
     day = read(FIRST)
@@ -70,7 +70,7 @@ def test_a_column_gets_the_type_that_the_table_has(there, given, becomes):
     assert day.rows == 1
 
 
-def test_a_column_without_a_type_gets_that_of_another_file_of_its_day():
+def test_a_column_without_a_type_gets_the_type_of_another_file_of_its_day():
     write(FIRST, {"c": pa.nulls(1)}, {"c": ["x"]})
     day = read(FIRST)
     assert day.schema.field("c").type == pa.string()
@@ -83,7 +83,7 @@ def test_a_column_without_a_type_gets_that_of_another_file_of_its_day():
     assert read(FIRST).files == day.files
 
 
-def test_a_type_that_the_tables_cannot_hold_is_named_in_words_of_sql():
+def test_a_type_that_does_not_fit_the_table_is_named_in_sql():
     table(k=["a"], c=pa.array([{"zip": "x", "tags": ["a"]}]))
     write(FIRST, {"c": pa.array([{"zip": 5, "tags": ["a"]}])})
     with pytest.raises(DeclarationError) as refused:
@@ -92,7 +92,7 @@ def test_a_type_that_the_tables_cannot_hold_is_named_in_words_of_sql():
     assert "but in out it is struct<zip: string, tags: array<string>>" in str(refused.value)
 
 
-def test_a_wider_type_than_the_tables_is_refused():
+def test_a_type_wider_than_in_the_table_is_refused():
     table(k=["a"], c=pa.array([1], pa.int32()))
     write(FIRST, {"c": pa.array([2**40])})
     with pytest.raises(DeclarationError, match=r"'c' is long in .*, but in out it is integer"):
@@ -100,7 +100,7 @@ def test_a_wider_type_than_the_tables_is_refused():
 
 
 @pytest.mark.spark
-def test_days_whose_types_fit_in_the_tables_are_published_and_checked(spark):
+def test_days_whose_types_fit_the_table_are_published_and_checked(spark):
     write(
         FIRST,
         {

@@ -54,7 +54,7 @@ def patient(service):
     ],
     ids=["shared", "not shared", "many keys in one request"],
 )
-def test_a_large_partition_gets_the_calls_that_a_small_one_leaves(
+def test_a_large_partition_gets_the_calls_that_a_small_partition_leaves(
     spark, service, tmp_path, asked, rows_in_second
 ):
     service.answer = patient(service)
@@ -72,7 +72,7 @@ def test_a_large_partition_gets_the_calls_that_a_small_one_leaves(
 
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
-def test_a_last_row_that_takes_long_keeps_one_call_of_its_task_and_the_large_partition_has_the_others(
+def test_a_slow_last_row_keeps_a_single_call_and_the_large_partition_gets_the_rest(
     spark, service, tmp_path, mode
 ):
     many_in_flight = asyncio.Event()

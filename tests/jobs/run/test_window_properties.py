@@ -58,7 +58,7 @@ def in_order(files):
 
 
 @given(windows(), days, bounds)
-def test_the_check_makes_the_windows_of_the_plainest_model(window, files, bound):
+def test_the_check_computes_the_windows_of_the_plain_model(window, files, bound):
     arriving = in_order(files)
     model = Model(window, bound, arriving)
     moments = np.array([NO_TIME if time is None else time for _, time in arriving], np.int64)
@@ -84,7 +84,7 @@ def test_the_check_makes_the_windows_of_the_plainest_model(window, files, bound)
 
 
 @given(windows(kinds=["session"]), days, bounds)
-def test_the_sessions_of_a_task_are_those_of_the_plainest_model(window, files, bound):
+def test_the_sessions_of_a_task_equal_the_plain_model(window, files, bound):
     arriving = in_order(files)
     model = Model(window, bound, arriving)
     watermarks = watermarks_of([time for _, time in arriving], bound)
@@ -108,7 +108,7 @@ def test_the_sessions_of_a_task_are_those_of_the_plainest_model(window, files, b
 
 
 @given(days, bounds, st.integers(0, 9))
-def test_the_watermark_of_a_row_is_that_of_its_arrival_whatever_tasks_wrote_it(files, bound, seed):
+def test_the_watermark_of_a_row_is_that_of_its_arrival_whatever_the_tasks(files, bound, seed):
     expected = watermarks_of([time for _, time in in_order(files)], bound)
     with tempfile.TemporaryDirectory() as folder:
         found = [read_arrived(one) for one in arrivals_of(Path(folder), files, seed, bound)]
@@ -122,9 +122,7 @@ def test_the_watermark_of_a_row_is_that_of_its_arrival_whatever_tasks_wrote_it(f
 
 
 @given(windows(kinds=["tumbling", "sliding"]), days, bounds, st.integers(0, 9))
-def test_the_rows_listed_as_in_no_window_are_those_of_the_plainest_model(
-    window, files, bound, seed
-):
+def test_the_rows_in_no_window_equal_the_plain_model(window, files, bound, seed):
     model = Model(window, bound, in_order(files))
     with tempfile.TemporaryDirectory() as folder:
         listed = [
@@ -150,7 +148,7 @@ def test_the_rows_listed_as_in_no_window_are_those_of_the_plainest_model(
 @given(windows(), days, bounds)
 @examples(40)
 @pytest.mark.proof
-def test_spark_makes_the_windows_of_the_plainest_model(spark, window, files, bound):
+def test_spark_computes_the_windows_of_the_plain_model(spark, window, files, bound):
     model = Model(window, bound, in_order(files))
     with tempfile.TemporaryDirectory() as folder:
         rows, dropped = made(day_of(spark, Path(folder), files, bound, EPOCH), window)

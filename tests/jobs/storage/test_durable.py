@@ -11,9 +11,7 @@ import pytest
 from jobs.storage import durable
 
 
-def test_whichever_sync_fails_readers_see_the_old_bytes_or_the_new_ones_and_no_draft_stays(
-    tmp_path, monkeypatch
-):
+def test_a_failed_sync_leaves_the_old_or_the_new_bytes_and_no_draft(tmp_path, monkeypatch):
     sync = os.fsync
     for step in itertools.count():
         path = tmp_path / str(step) / "deep" / "record.json"
@@ -39,14 +37,14 @@ def test_whichever_sync_fails_readers_see_the_old_bytes_or_the_new_ones_and_no_d
     assert step == 3  # the folder's name, the file, then its name
 
 
-def test_the_names_of_folders_that_are_made_are_on_the_disk_too(tmp_path, monkeypatch):
+def test_new_folders_are_synced_to_the_disk(tmp_path, monkeypatch):
     synced, sync = [], durable.sync
     monkeypatch.setattr(durable, "sync", lambda path: (synced.append(path), sync(path)))
     durable.write(tmp_path / "a" / "b" / "record.json", b"new")
     assert synced == [tmp_path.parent, tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
 
 
-def test_the_name_of_a_folder_is_on_the_disk_though_who_made_it_was_killed(tmp_path, monkeypatch):
+def test_a_folder_is_synced_although_its_creator_was_killed(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()  # and its maker was killed before it synced the name
     synced, sync = [], durable.sync
     monkeypatch.setattr(durable, "sync", lambda path: (synced.append(path), sync(path)))
@@ -54,7 +52,7 @@ def test_the_name_of_a_folder_is_on_the_disk_though_who_made_it_was_killed(tmp_p
     assert synced == [tmp_path, tmp_path / "a"]
 
 
-def test_what_cannot_be_looked_at_is_not_taken_for_absent(tmp_path):
+def test_a_path_that_cannot_be_read_is_not_reported_as_absent(tmp_path):
     assert not durable.is_there(tmp_path / "none")
     assert not durable.is_there(Path(__file__) / "none")
     loop = tmp_path / "loop"
@@ -63,7 +61,7 @@ def test_what_cannot_be_looked_at_is_not_taken_for_absent(tmp_path):
         durable.is_there(loop)
 
 
-def test_writers_of_a_file_at_once_do_not_take_each_others_drafts(tmp_path):
+def test_concurrent_writers_of_a_file_use_separate_drafts(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: durable.replace(tmp_path / "index.html", b"a page"), range(400)))
     assert [path.name for path in tmp_path.iterdir()] == ["index.html"]

@@ -37,7 +37,7 @@ def hold() -> tuple[subprocess.Popen[str], Path]:
 
 
 @pytest.mark.process
-def test_the_folder_of_a_killed_process_goes_with_the_next_and_that_of_a_living_one_stays(
+def test_the_next_process_removes_the_folder_of_a_killed_process_and_no_other(
     system_folder,
 ):
     killed, of_killed = hold()
@@ -52,7 +52,7 @@ def test_the_folder_of_a_killed_process_goes_with_the_next_and_that_of_a_living_
     assert list(of_living.parent.iterdir()) == []
 
 
-def test_a_folder_that_somebody_else_put_in_place_of_ours_is_not_used(system_folder):
+def test_a_folder_of_another_user_in_our_place_is_not_used(system_folder):
     with temporary_folder() as folder:
         ours = folder.parent
     ours.chmod(0o777)
@@ -66,7 +66,7 @@ def test_a_folder_that_somebody_else_put_in_place_of_ours_is_not_used(system_fol
         assert folder.parent not in (ours, system_folder / "elsewhere")
 
 
-def test_a_folder_of_the_process_is_there_until_it_ends(system_folder):
+def test_a_temporary_folder_stays_until_its_process_ends(system_folder):
     folder = folder_of_process()
     with temporary_folder() as other:
         assert folder.is_dir()

@@ -41,7 +41,7 @@ def take(one, wait=0.0, time=None):
     return time.now - 1000.0
 
 
-def test_one_of_twenty_gets_the_lock_and_the_others_learn_who_has_it(place):
+def test_one_of_twenty_processes_gets_the_lock_and_the_others_learn_its_holder(place):
     locks, ended = [lock(place, f"r{number}") for number in range(20)], {}
     barrier = threading.Barrier(len(locks))
 
@@ -64,7 +64,7 @@ def test_one_of_twenty_gets_the_lock_and_the_others_learn_who_has_it(place):
     assert {end for one, end in ended.items() if one is not winner} <= {holder, None}
 
 
-def test_a_holder_that_is_killed_is_replaced_when_its_object_has_not_changed_for_so_long(place):
+def test_a_killed_holder_is_replaced_after_its_object_has_not_changed_for_the_lease(place):
     first, second = lock(place, "first"), lock(place, "second")
     take(first)
     with pytest.raises(LockTaken):
@@ -73,7 +73,7 @@ def test_a_holder_that_is_killed_is_replaced_when_its_object_has_not_changed_for
     assert second.before["run_id"] == "first"
 
 
-def test_a_holder_at_work_keeps_it_however_long_another_waits(place):
+def test_a_working_holder_keeps_the_lock_however_long_another_process_waits(place):
     first, second = lock(place, "first"), lock(place, "second")
     take(first)
     beats = []
@@ -89,7 +89,7 @@ def test_a_holder_at_work_keeps_it_however_long_another_waits(place):
     first.confirm()
 
 
-def test_a_holder_that_was_paused_for_longer_may_do_no_more_and_does_not_free_it(place):
+def test_a_holder_paused_beyond_its_lease_may_not_write_and_does_not_free_the_lock(place):
     first, second = lock(place, "first"), lock(place, "second")
     take(first)
     take(second, wait=60)
@@ -100,14 +100,14 @@ def test_a_holder_that_was_paused_for_longer_may_do_no_more_and_does_not_free_it
     second.confirm()
 
 
-def test_a_lock_that_is_released_is_taken_at_once(place):
+def test_a_released_lock_is_taken_at_once(place):
     first, second = lock(place, "first"), lock(place, "second")
     take(first)
     first.release()
     assert take(second) == 0.0
 
 
-def test_a_write_whose_answer_was_lost_counts(place, monkeypatch):
+def test_a_lock_write_with_a_lost_response_counts(place, monkeypatch):
     """The store has it, and refuses the same again."""
     first, usual = lock(place, "first"), objects.replace
 

@@ -42,9 +42,7 @@ def test_the_credentials_of_a_profile_are_used(s3, tmp_path, monkeypatch):
     assert table_at(f"{s3.bucket}/table").version() == 0
 
 
-def test_a_ledger_is_read_with_the_credentials_of_a_file_though_obstore_reads_none(
-    s3, tmp_path, monkeypatch
-):
+def test_a_ledger_is_read_with_the_credentials_file(s3, tmp_path, monkeypatch):
     (tmp_path / "credentials").write_text(
         "[default]\naws_access_key_id = key\naws_secret_access_key = secret\n"
     )
@@ -59,7 +57,7 @@ def test_a_ledger_is_read_with_the_credentials_of_a_file_though_obstore_reads_no
     assert folder.names() == []
 
 
-def test_of_objects_to_delete_one_that_is_gone_keeps_no_other(tmp_path, monkeypatch):
+def test_a_missing_object_does_not_stop_the_deletion_of_others(tmp_path, monkeypatch):
     """In a folder, which is deleted from one by one, as a bucket of Google Cloud."""
     monkeypatch.setattr(objects, "_store", lambda _bucket: LocalStore(tmp_path))
     for name in ("b", "c"):
@@ -70,9 +68,7 @@ def test_of_objects_to_delete_one_that_is_gone_keeps_no_other(tmp_path, monkeypa
 
 @pytest.mark.process
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "ExpiredToken"])
-def test_a_store_that_refuses_the_credentials_is_named_in_one_sentence_before_anything_is_asked(
-    monkeypatch, code
-):
+def test_a_store_that_refuses_the_credentials_is_reported_before_any_call(monkeypatch, code):
     with S3Server.refusing(403, code, "not you") as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
@@ -84,7 +80,7 @@ def test_a_store_that_refuses_the_credentials_is_named_in_one_sentence_before_an
     )
 
 
-def test_a_run_may_come_again_where_the_store_of_its_table_or_input_does_not_answer(monkeypatch):
+def test_an_unreachable_store_of_table_or_input_stops_a_run_as_an_outage(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
     for name, value in {
@@ -130,7 +126,7 @@ def put(place, data=b"{}"):
 @pytest.mark.skipif(OTHER in os.environ, reason="Another server takes signed requests only.")
 @pytest.mark.process
 @pytest.mark.parametrize("folders", [6, pytest.param(200, marks=pytest.mark.proof)])
-def test_objects_of_any_name_hide_no_other_from_a_listing(s3, folders):
+def test_an_object_of_any_name_hides_no_other_object_from_a_listing(s3, folders):
     draw = random.Random(7)
     for number in range(folders):
         folder = f"{s3.bucket}/odd/{number}"

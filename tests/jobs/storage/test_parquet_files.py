@@ -47,7 +47,7 @@ def test_a_file_that_is_gone_is_named(place):
         read(place.replace("rows 1", "rows 2"))
 
 
-def test_a_file_whose_name_only_arrow_opens_is_read(place, s3, tmp_path):
+def test_a_file_with_special_characters_in_its_name_is_read(place, s3, tmp_path):
     filesystem, path = parquet_files.open_filesystem(f"{s3.bucket}/a/rows\x07.parquet")
     with filesystem.open_output_stream(path) as stream:
         stream.write((tmp_path / "rows.parquet").read_bytes())

@@ -44,12 +44,12 @@ def gateway(monkeypatch):
     ("gs://anonymous@lake/raw/orders", "lake/raw/orders"),
     ("gs://lake/raw/50%20 é", "lake/raw/50%20 é"),
 ])  # fmt: skip
-def test_a_path_begins_with_the_name_of_the_bucket_and_nothing_else_of_the_host(place, path):
+def test_a_path_of_a_store_begins_with_the_bucket_name(place, path):
     assert open_filesystem(place)[1] == path
 
 
 @pytest.mark.process
-def test_an_upload_to_a_server_other_than_s3_has_a_length(gateway):
+def test_an_upload_to_an_s3_compatible_server_has_a_content_length(gateway):
     filesystem, path = open_filesystem("s3://a-bucket-of-the-gateway/ledger/part.arrow")
     with filesystem.open_output_stream(path, compression=None) as stream:
         stream.write(b"answers")

@@ -52,7 +52,7 @@ def here(project):  # noqa: F811
     """Each test in a folder of its own."""
 
 
-def test_a_batch_after_a_run_of_changed_rows_counts_the_rows_that_were_kept():
+def test_a_batch_after_a_run_of_changed_rows_counts_the_kept_rows():
     enriched = run("changed", FIRST, [1], changes=RowChanges(1, 0, 0, 0, kept=2))
     publishing.publish(enriched)
     batch = run("query-0-a", FIRST, [7])
@@ -85,7 +85,7 @@ RATED = {
 
 
 @pytest.mark.parametrize("gone", ["1", "7"])
-def test_a_key_is_removed_from_a_day_of_batches_before_and_after_a_new_lookup(gone):
+def test_forget_removes_a_key_from_batches_before_and_after_a_new_lookup(gone):
     old = {"temp_c": pa.array([1.0, 2.0])} | keyed([1, 2])
     second = run("query-1-a", FIRST, [7], answers={"temp_c": pa.array([7.0])} | keyed([7]) | RATED)
     declared = replace(second.facts.declared, lookups=(*second.facts.declared.lookups, RATING))
@@ -109,7 +109,7 @@ def test_a_key_is_removed_from_a_day_of_batches_before_and_after_a_new_lookup(go
     assert [row["flight"] for row in letters] == [7] * (7 in left)
 
 
-def test_the_dead_letters_of_all_batches_of_a_day_are_found_and_those_of_no_killed_try():
+def test_a_day_has_the_dead_letters_of_all_its_batches_and_of_no_killed_try():
     def batch(run_id, flight):
         answers = {"temp_c": pa.array([float(flight)])} | keyed([flight]) | RATED
         written = run(run_id, FIRST, [flight], answers=answers)
@@ -163,7 +163,7 @@ def billed(record, *bills):
     ],
     ids=["more units", "currency", "unit", "another lookup", "same price"],
 )
-def test_the_bills_and_calls_of_two_batches_with_any_prices_are_all_kept(new):
+def test_bills_and_calls_of_two_batches_are_added_whatever_their_prices(new):
     old = [("weather", EUR)]
     with leased(TABLE, FIRST, "stream") as lease:
         for number, bills in enumerate([old, new]):
@@ -197,7 +197,7 @@ def test_a_batch_after_a_run_of_its_day_has_the_calls_of_its_bill():
     assert figures.cost([PriceFacts("0.01", "EUR", "request")], 1) == "0.050000"
 
 
-def test_a_plan_has_the_last_calls_of_a_day_whose_batches_had_different_lookups():
+def test_a_plan_uses_the_last_calls_of_batches_with_different_lookups():
     for number, name in enumerate(["weather", "rating"]):
         record = run(f"query-{number}-a", FIRST, [number])
         called = LookupMetrics(name, {}, 1, 0, 0.0, 0.0, None, None, rows_called=1)
@@ -233,7 +233,7 @@ def test_each_batch_of_a_day_counts_in_the_month_in_which_it_ran():
     assert (work.rows, work.calls, work.cost) == (2, 2, {"EUR": 0.1})
 
 
-def test_a_day_is_published_in_time_by_its_first_batch_whatever_comes_later():
+def test_a_day_counts_as_published_at_its_first_batch():
     enrichment = Enrichment(
         name="flights", input=Input(path="raw"), lookups=[MOOD], output=Output(path=TABLE),
         start="2013-01-01", publish_by="06:30",
@@ -254,7 +254,7 @@ def test_a_day_is_published_in_time_by_its_first_batch_whatever_comes_later():
     assert max(published_times(Declared("a:flights", enrichment), FIRST)).hour == 9
 
 
-def test_a_batch_has_the_version_of_its_commit_when_another_commit_follows(monkeypatch):
+def test_a_batch_records_the_version_of_its_commit_although_another_follows(monkeypatch):
     publishing.publish(run("day", FIRST, [1]))
     commit = DeltaTable.create_write_transaction
 
@@ -271,7 +271,7 @@ def test_a_batch_has_the_version_of_its_commit_when_another_commit_follows(monke
     assert run_records.of_run("flights", FIRST, "query-0-a").published_version == 1
 
 
-def test_a_key_is_removed_from_a_day_of_batches_before_and_after_a_new_column():
+def test_forget_removes_a_key_from_batches_before_and_after_a_new_column():
     old = {"temp_c": pa.array([1.0, 2.0], pa.float64())} | keyed([1, 2])
     new = {
         "answers": wind([7]) | keyed([7]),
@@ -292,7 +292,7 @@ def test_a_key_is_removed_from_a_day_of_batches_before_and_after_a_new_column():
     assert rows["wind_ms"].to_pylist() == [None, 5.0]
 
 
-def test_a_diff_has_the_columns_and_figures_of_the_batch_that_came_last():
+def test_diff_uses_the_columns_and_figures_of_the_last_batch():
     old = {"temp_c": pa.array([1.0, 2.0], pa.float64())} | keyed([1, 2])
     new = {
         "answers": wind([7]) | keyed([7]),
@@ -310,7 +310,7 @@ def test_a_diff_has_the_columns_and_figures_of_the_batch_that_came_last():
     assert (found.after.rows, found.new_columns) == (3, ("wind_ms",))
 
 
-def test_a_batch_that_delta_refuses_does_not_blame_other_programs():
+def test_a_batch_refused_by_delta_is_not_reported_as_a_conflict():
     publishing.publish(run("day", FIRST, [1]))
     change_table(TABLE, protocol("rowTracking"))
     with (
@@ -321,7 +321,7 @@ def test_a_batch_that_delta_refuses_does_not_blame_other_programs():
     assert test_publishing.published() == [1]
 
 
-def test_a_batch_that_always_loses_to_other_commits_says_that_it_is_not_published(monkeypatch):
+def test_a_batch_that_always_loses_to_other_commits_reports_that_it_is_unpublished(monkeypatch):
     publishing.publish(run("day", FIRST, [1]))
     commit = DeltaTable.create_write_transaction
 

@@ -101,7 +101,7 @@ def new(number, enrichment=MOODS, source=None):
     return found
 
 
-def test_the_first_batch_has_the_rows_of_its_version_and_later_ones_what_commits_added(lake):
+def test_the_first_batch_has_the_rows_of_its_version_and_later_batches_the_added_rows(lake):
     lake.put(1, 2)
     lake.put(3, day=NEXT)
     DeltaTable("lake").delete("id = 1")
@@ -115,7 +115,7 @@ def test_the_first_batch_has_the_rows_of_its_version_and_later_ones_what_commits
     assert new(1) == {DAY: [4], NEXT: [5]}  # done again, by a new process
 
 
-def test_commits_that_spark_saw_out_of_order_are_all_taken_and_once(lake):
+def test_commits_that_spark_saw_out_of_order_are_each_read_once(lake):
     for number in range(4):
         lake.put(number)
     assert [new(lake.batch(*versions)) for versions in ((0,), (2,), (1,), (3,))] == [
@@ -123,7 +123,7 @@ def test_commits_that_spark_saw_out_of_order_are_all_taken_and_once(lake):
     ]  # fmt: skip
 
 
-def test_a_compaction_and_metadata_add_no_rows(lake):
+def test_compactions_and_metadata_commits_add_no_rows(lake):
     lake.put(1)
     lake.put(2)
     assert new(lake.batch(0, 1)) == {DAY: [1, 2]}
@@ -132,7 +132,7 @@ def test_a_compaction_and_metadata_add_no_rows(lake):
     assert new(lake.batch(2, 3)) == {}
 
 
-def test_rows_that_were_compacted_before_the_stream_came_to_them_are_read_from_their_own_files(
+def test_rows_compacted_before_the_stream_read_them_are_read_from_the_original_files(
     lake,
 ):
     lake.put(1)
@@ -142,7 +142,7 @@ def test_rows_that_were_compacted_before_the_stream_came_to_them_are_read_from_t
     assert new(lake.batch(1, 2)) == {DAY: [2]}
 
 
-def test_a_commit_that_removes_rows_is_refused_with_its_version_and_day_or_skipped_where_that_is_declared(
+def test_a_commit_that_removes_rows_is_refused_or_skipped_as_declared(
     lake,
 ):
     lake.put(1, 2)
@@ -163,7 +163,7 @@ def test_a_commit_that_removes_rows_is_refused_with_its_version_and_day_or_skipp
     assert new(number, SKIPPING) == {DAY: [4], NEXT: [3]}
 
 
-def test_a_text_with_a_line_separator_of_unicode_in_the_log_is_read(lake):
+def test_a_log_with_a_unicode_line_separator_is_read(lake):
     days = [dt.date.fromisoformat(DAY)]
     rows = pa.table({"id": [1], "text": ["two\u2028lines\x85or three"], "date": days})
     lake.put(1)
@@ -172,7 +172,7 @@ def test_a_text_with_a_line_separator_of_unicode_in_the_log_is_read(lake):
     assert new(lake.batch(1)) == {DAY: [1]}
 
 
-def test_a_day_without_a_row_left_is_refused_with_the_cure_that_helps(lake):
+def test_a_day_whose_rows_are_all_deleted_is_refused_with_a_working_cure(lake):
     lake.put(1)
     lake.put(2, day=NEXT)
     lake.batch(0, 1)
@@ -187,7 +187,7 @@ def test_a_day_without_a_row_left_is_refused_with_the_cure_that_helps(lake):
     assert new(number, SKIPPING) == {NEXT: [3]}
 
 
-def test_what_a_days_run_has_published_is_left_out_with_the_changes_that_it_has_seen(lake):
+def test_a_stream_leaves_out_rows_and_changes_that_a_run_published(lake):
     lake.put(1)
     lake.batch(0)
     lake.put(2)
@@ -199,7 +199,7 @@ def test_what_a_days_run_has_published_is_left_out_with_the_changes_that_it_has_
     assert new(lake.batch(1, 2, 3, 4, 5)) == {DAY: [4]}
 
 
-def test_a_new_checkpoint_goes_on_after_the_version_that_is_published(lake):
+def test_a_new_checkpoint_continues_after_the_published_version(lake):
     lake.put(1)
     lake.put(2, day=NEXT)
     published(DAY, version=1)
@@ -224,7 +224,7 @@ def test_a_stream_into_another_table_reads_all_rows_again(lake):
     assert new(lake.batch(0, 1), moved) == {DAY: [1, 2]}
 
 
-def test_commits_that_the_log_no_longer_has_are_refused(lake):
+def test_commits_missing_in_the_log_are_refused(lake):
     for number in range(3):
         lake.put(number)
     lake.batch(0)
@@ -235,7 +235,7 @@ def test_commits_that_the_log_no_longer_has_are_refused(lake):
         new(lake.batch(2))
 
 
-def test_a_file_that_was_vacuumed_before_the_stream_read_it_is_named(lake):
+def test_a_file_vacuumed_before_the_stream_read_it_is_named(lake):
     lake.put(1)
     lake.batch(0)
     lake.put(2)
@@ -251,7 +251,7 @@ def test_a_file_that_was_vacuumed_before_the_stream_read_it_is_named(lake):
         new(lake.batch(1, 2))
 
 
-def test_another_table_at_the_place_is_refused(lake):
+def test_another_table_at_the_same_path_is_refused(lake):
     lake.put(1)
     new(lake.batch(0))
     Path("lake").rename("old")
@@ -262,7 +262,7 @@ def test_another_table_at_the_place_is_refused(lake):
         DeltaSource(MOODS, Path("checkpoint")).watched()
 
 
-def test_merged_entries_of_the_log_of_spark_are_read_too(lake):
+def test_compacted_log_entries_of_a_spark_checkpoint_are_read(lake):
     for number in range(12):
         lake.put(number)
         lake.batch(number)
@@ -276,7 +276,7 @@ def test_merged_entries_of_the_log_of_spark_are_read_too(lake):
     assert (new(11), new(9)) == ({DAY: [11]}, {DAY: [9]})
 
 
-def test_skipping_changes_is_for_delta_and_a_stream_for_parquet_and_delta_on_a_disk():
+def test_skip_changes_needs_delta_and_a_stream_needs_parquet_or_delta_on_a_disk():
     with pytest.raises(DeclarationError, match="skip_change_commits is for a Delta table"):
         Input(path="in", skip_change_commits=True)
     check_streamable(MOODS)

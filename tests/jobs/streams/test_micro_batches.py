@@ -55,14 +55,12 @@ def first_batch(tmp_path, monkeypatch):
     return done
 
 
-def test_a_batch_that_was_published_before_a_kill_is_not_done_again(first_batch):
+def test_a_batch_published_before_a_kill_is_not_repeated(first_batch):
     first_batch(PUBLISHED, new_rows=0)
 
 
 @pytest.mark.parametrize(("number", "new_rows"), [(PUBLISHED, 1), (PUBLISHED - 4, 0)])
-def test_a_batch_of_a_restored_older_checkpoint_is_refused_not_skipped(
-    first_batch, number, new_rows
-):
+def test_a_batch_of_a_restored_older_checkpoint_is_refused(first_batch, number, new_rows):
     with pytest.raises(
         PublishConflict, match=r"older checkpoint was restored\. Delete checkpoint "
     ):

@@ -42,11 +42,11 @@ def file(name):
     return Path(f"data/raw/date={DAY}/{name}.parquet").absolute()
 
 
-def test_a_file_whose_rows_the_table_has_is_left_out(project):
+def test_a_stream_leaves_out_files_whose_rows_are_published(project):
     assert PublishedSources(MOODS).without([file("a"), file("b")], DAY) == [file("b")]
 
 
-def test_a_project_that_was_moved_stops_the_stream(project, monkeypatch):
+def test_a_moved_project_stops_the_stream(project, monkeypatch):
     (project / "old").rename(project / "new")
     monkeypatch.chdir(project / "new")
     assert PublishedSources(MOODS).without([file("b")], DAY) == [file("b")]
@@ -54,7 +54,7 @@ def test_a_project_that_was_moved_stops_the_stream(project, monkeypatch):
         PublishedSources(MOODS).without([file("a"), file("b")], DAY)
 
 
-def test_files_that_another_program_rewrote_stop_the_stream(project):
+def test_rewritten_table_files_stop_the_stream(project):
     write_deltalake(
         MOODS.output.path,
         pa.table({"id": [1], "date": [dt.date.fromisoformat(DAY)]}),

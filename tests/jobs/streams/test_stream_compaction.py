@@ -58,14 +58,14 @@ def batches_until_compacted(stream, compaction, at_most, before_each=lambda _num
     return None
 
 
-def test_a_stream_compacts_its_ledger_after_a_hundred_batches_and_again(stream):
+def test_a_stream_compacts_its_ledger_every_hundred_batches(stream):
     compaction = StreamCompaction(stream, clock=Clock(0.001))
     assert batches_until_compacted(stream, compaction, 2 * BATCHES) == BATCHES
     assert batches_until_compacted(stream, compaction, 2 * BATCHES) == BATCHES
 
 
 @pytest.mark.slow
-def test_a_stream_whose_ledger_takes_long_to_compact_does_so_for_at_most_a_twentieth_of_the_time(
+def test_a_stream_spends_at_most_a_twentieth_of_its_time_on_compaction(
     stream,
 ):
     compaction = StreamCompaction(stream, clock=(clock := Clock(10.0)))  # between two batches

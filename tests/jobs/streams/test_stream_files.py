@@ -51,7 +51,7 @@ def test_a_stream_refuses_the_folders_that_a_run_of_their_day_refuses(
         check_streamable(MOODS)
 
 
-def test_a_batch_is_read_with_the_types_of_the_table_as_a_day_is(tmp_path, monkeypatch):
+def test_a_batch_is_read_with_the_types_of_the_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     publish({"id": pa.array([1], pa.int64())})
     for folder in (FOLDER, "checkpoint/offsets", "checkpoint/sources/0"):

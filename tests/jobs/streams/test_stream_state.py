@@ -27,7 +27,7 @@ def test_each_day_of_a_batch_of_many_days_is_reported(tmp_path, monkeypatch):
     assert len(stream_state.read("flights").last) == stream_state.SHOWN
 
 
-def test_a_batch_says_what_it_cost(tmp_path, monkeypatch, capsys):
+def test_a_batch_reports_its_cost(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     record = run("query-0-a", "2013-01-10", [1])
     outcomes = dict.fromkeys(schema.OUTCOMES, 0) | {"ok": 1}

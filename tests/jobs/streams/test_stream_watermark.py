@@ -28,14 +28,14 @@ def advance(tmp_path):
     return added
 
 
-def test_a_new_event_time_column_has_no_watermark_of_the_column_before(advance):
+def test_a_new_event_time_column_starts_without_a_watermark(advance):
     marked = {schema.LATE: False}
     assert advance("due", created=DAY, due=LATER, **marked) == 0
     assert advance("created", created=DAY, due=DAY, **marked) == 0
     assert advance("Created", created=EARLIER, due=DAY, **marked) == 1
 
 
-def test_the_watermark_of_a_checkpoint_of_0_1_0_counts_for_the_declared_column(advance, tmp_path):
+def test_the_watermark_of_a_checkpoint_of_0_1_0_is_kept_for_the_declared_column(advance, tmp_path):
     marked = {schema.LATE: False}
     # 0.1.0 wrote no column
     greatest = round(DAY.timestamp() * 1000)
@@ -45,18 +45,18 @@ def test_the_watermark_of_a_checkpoint_of_0_1_0_counts_for_the_declared_column(a
     assert advance("at", at=DAY, **marked) == 1
 
 
-def test_a_stream_whose_event_time_was_left_out_has_no_late_rows(advance, tmp_path):
+def test_a_stream_whose_event_time_was_removed_has_no_late_rows(advance, tmp_path):
     marked = {schema.LATE: False}
     assert advance("at", at=DAY, **marked) == 0
     assert StreamWatermark(None, tmp_path).advance([]) == 0
     assert advance("at", at=EARLIER, **marked) == 1
 
 
-def test_a_batch_published_before_event_time_was_declared_has_times_and_no_late_rows(advance):
+def test_a_batch_from_before_event_time_was_declared_has_no_late_rows(advance):
     assert advance("at", at=DAY) == 0
     assert advance("at", at=EARLIER, **{schema.LATE: False}) == 1
 
 
-def test_a_batch_published_before_the_input_had_the_event_time_moves_nothing(advance):
+def test_a_batch_from_before_the_event_time_column_moves_no_watermark(advance):
     assert advance("at", town="Ghent", **{schema.LATE: False}) == 0
     assert advance("at", at=DAY, **{schema.LATE: False}) == 0

@@ -124,7 +124,7 @@ JOINED = (5, "timeout", "no answer within 2.0 s, waiting for an equal request", 
 
 
 @everywhere("project")
-def test_dead_letters_stay_in_the_day_and_are_listed_with_their_reasons():
+def test_dead_letters_stay_in_the_day_and_are_listed_with_reasons():
     record = publishing.publish(written("a", OK, LATE, BROKEN, MISSED, JOINED))
     assert DeltaTable(TABLE).to_pyarrow_table().num_rows == 5
     rows = DeltaTable(LETTERS).to_pyarrow_table().to_pylist()
@@ -150,7 +150,7 @@ def test_a_personal_key_stands_as_a_hash():
     assert row["_key"].startswith("blake2b:")
 
 
-def test_which_outcomes_are_letters_is_declared():
+def test_the_declaration_chooses_the_outcomes_that_are_dead_letters():
     publishing.publish(written("a", OK, LATE, BROKEN, MISSED, wanted=["miss"]))
     assert stand() == [(FIRST, "a", 4, "miss")]
     publishing.publish(written("b", OK, LATE, BROKEN, MISSED, day=SECOND, wanted=[]))
@@ -158,7 +158,7 @@ def test_which_outcomes_are_letters_is_declared():
 
 
 @everywhere("project")
-def test_only_the_published_run_of_a_day_has_letters():
+def test_only_the_published_run_of_a_day_has_dead_letters():
     publishing.publish(written("a", OK, LATE, BROKEN))
     publishing.publish(written("b", OK, LATE, day=SECOND))
     publishing.publish(written("c", OK, LATE))
@@ -170,7 +170,7 @@ def test_only_the_published_run_of_a_day_has_letters():
 
 
 @everywhere("project")
-def test_a_day_held_back_has_its_letters_in_its_record_and_not_in_the_table():
+def test_a_held_back_day_has_its_dead_letters_in_its_record_and_not_in_the_table():
     publishing.publish(written("a", OK, LATE))
     red = Verdict("weather__errors_tolerated", "failed", "error", "50 % of the rows ended as error")
     held = run_records.hold_back(written("b", OK, BROKEN, verdicts=(red,)), red.sentence)
@@ -183,7 +183,7 @@ def test_a_day_held_back_has_its_letters_in_its_record_and_not_in_the_table():
 
 
 @everywhere("project")
-def test_a_run_that_lost_against_another_takes_its_letters_back(monkeypatch):
+def test_a_run_that_loses_to_another_run_removes_its_dead_letters(monkeypatch):
     publishing.publish(written("a", OK, LATE))
     loser = written("b", OK, BROKEN)
 
@@ -197,7 +197,7 @@ def test_a_run_that_lost_against_another_takes_its_letters_back(monkeypatch):
 
 
 @everywhere("project")
-def test_a_crash_before_the_commit_leaves_letters_that_the_next_run_takes_out(monkeypatch):
+def test_dead_letters_of_a_crash_before_the_commit_are_removed_by_the_next_run(monkeypatch):
     publishing.publish(written("a", OK, LATE))
 
     def killed(*_, **__):
@@ -214,7 +214,7 @@ def test_a_crash_before_the_commit_leaves_letters_that_the_next_run_takes_out(mo
 
 
 @everywhere("project")
-def test_an_empty_day_has_no_letters():
+def test_an_empty_day_has_no_dead_letters():
     publishing.publish(written("a"))
     assert stand() == []
 
@@ -239,7 +239,7 @@ def test_dead_letters_are_read_without_a_filesystem_of_python(project, monkeypat
 
 @pytest.mark.proof
 @pytest.mark.process
-def test_a_program_that_ends_after_it_read_dead_letters_ends_well(project):
+def test_a_program_that_read_dead_letters_exits_without_an_error(project):
     publishing.publish(written("a", *[LATE] * 2000))
     for _ in range(40):
         ended = subprocess.run(

@@ -103,9 +103,7 @@ def publishers():
 
 @everywhere("table")
 @pytest.mark.parametrize("off", [0.0, 60.0, -60.0])
-def test_a_holder_that_is_killed_is_replaced_within_the_stated_time_whatever_its_clock(
-    table, holder, off
-):
+def test_a_killed_holder_is_replaced_within_the_stated_time_whatever_its_clock(table, holder, off):
     process = holder(off)
     with (
         pytest.raises(DayTaken, match="is being run by run held"),
@@ -122,7 +120,7 @@ def test_a_holder_that_is_killed_is_replaced_within_the_stated_time_whatever_its
 
 
 @everywhere("table")
-def test_a_holder_that_is_paused_and_goes_on_is_one_of_two_that_do_not_both_publish(
+def test_a_paused_holder_that_goes_on_does_not_publish_beside_its_successor(
     table, holder, wait_for
 ):
     """On a store another takes the day meanwhile; in a folder the day stays the holder's."""

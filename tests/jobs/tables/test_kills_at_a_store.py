@@ -67,7 +67,7 @@ def flights_of(table):
 @pytest.mark.parametrize(
     ("old", "entries"), [([], delta_log.ENTRIES), ([1, 2, 3], delta_log.ENTRIES), ([1, 2, 3], 1)]
 )
-def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_run_ends_it(
+def test_a_publication_killed_at_any_request_is_whole_or_absent_and_the_next_run_completes(
     killed, s3, old, entries, served
 ):
     every = int(os.environ.get("EVERY_REQUEST", "1"))
@@ -92,9 +92,7 @@ def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_
 
 
 @pytest.mark.parametrize(("old", "returns"), [([], ()), ([1, 2, 3], ()), ([1, 2, 3], WITH_WIND)])
-def test_a_publication_that_any_answer_of_the_store_does_not_reach_publishes_once(
-    killed, s3, old, returns
-):
+def test_a_publication_with_any_lost_response_of_the_store_publishes_once(killed, s3, old, returns):
     every = int(os.environ.get("EVERY_REQUEST", "1"))
     for at in itertools.count(1, every):
         table = f"{s3.bucket}/{at}/flights"

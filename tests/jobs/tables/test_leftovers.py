@@ -15,7 +15,7 @@ def here(project):  # noqa: F811
     """Each test in a folder of its own."""
 
 
-def test_the_audit_of_a_day_that_optimize_rewrote_stays():
+def test_the_audit_of_a_day_rewritten_by_optimize_stays():
     publishing.publish(days.run("a", FIRST, [1, 2, 3], parts=2))
     publishing.publish(days.run("b", SECOND, [4]))
     crashed = days.run("crashed", SECOND, [5])

@@ -78,7 +78,7 @@ def test_old_versions_go_when_they_are_old_enough_and_the_newest_stays(table):
     assert vacuum(table, older_than=AT_ONCE) == Removed(old=0, runs=0)
 
 
-def test_keeping_versions_for_longer_than_the_log_knows_them_is_refused(runs_only):
+def test_keeping_versions_longer_than_the_log_is_refused(runs_only):
     """A checkpoint forgets what was replaced; the version's files would look never published."""
     month = timedelta(days=30)
     require_known(runs_only, WEEK)
@@ -96,7 +96,7 @@ def test_keeping_versions_for_longer_than_the_log_knows_them_is_refused(runs_onl
     require_known(runs_only, month)
 
 
-def test_a_part_of_an_hour_is_kept_as_a_whole_one(table):
+def test_a_retention_of_part_of_an_hour_is_rounded_up(table):
     entry = Path(table, "_delta_log", f"{1:020}.json")
     replaced = re.search(r'"deletionTimestamp":(\d+)', entry.read_text())[1]
     an_hour_ago = str(int((time.time() - 3_600 - 60) * 1_000))
@@ -105,7 +105,7 @@ def test_a_part_of_an_hour_is_kept_as_a_whole_one(table):
     assert vacuum(table, older_than=timedelta(minutes=60)).old == 1
 
 
-def test_old_runs_that_were_never_published_go_and_young_ones_stay(table):
+def test_old_unpublished_runs_are_removed_and_young_ones_stay(table):
     old, young = run_folder(table, "old", age=timedelta(days=8)), run_folder(table, "young")
     assert vacuum(table, older_than=WEEK) == Removed(old=0, runs=1)
     assert (old.exists(), young.exists()) == (False, True)
@@ -123,9 +123,7 @@ def test_the_folders_of_a_run_at_work_stay_however_old_they_are(table):
 
 @pytest.mark.parametrize("looks", ["for who is at work", "at the table"])
 @pytest.mark.parametrize("ends", ["before", "after"])
-def test_a_run_that_publishes_and_ends_while_vacuum_looks_keeps_its_rows(
-    runs_only, monkeypatch, looks, ends
-):
+def test_a_run_that_publishes_during_a_vacuum_keeps_its_rows(runs_only, monkeypatch, looks, ends):
     file = run_folder(runs_only, "first") / "part-0.parquet"
     with ExitStack() as held:
         held.enter_context(leased(runs_only, "2013-01-10", "first", wait=0))
@@ -149,7 +147,7 @@ def test_a_run_that_publishes_and_ends_while_vacuum_looks_keeps_its_rows(
     assert values(runs_only) == [9]
 
 
-def test_a_run_whose_day_was_replaced_lately_stays_readable_however_old_its_files_are(runs_only):
+def test_a_recently_replaced_run_stays_readable_however_old_its_files_are(runs_only):
     table = runs_only
     for run_id in ("first", "second"):
         Path(table, "runs", run_id).mkdir(parents=True)
@@ -169,13 +167,13 @@ def test_a_run_whose_day_was_replaced_lately_stays_readable_however_old_its_file
     assert values(table) == [9]
 
 
-def test_where_nothing_was_ever_published_runs_go_too(tmp_path):
+def test_vacuum_removes_old_runs_of_a_table_that_was_never_published(tmp_path):
     folder = run_folder(tmp_path, "old", age=timedelta(days=8))
     assert vacuum(str(tmp_path), older_than=WEEK) == Removed(runs=1)
     assert not folder.exists()
 
 
-def test_the_files_of_a_published_day_stay_where_a_look_at_them_fails(runs_only, monkeypatch):
+def test_files_of_a_published_day_stay_if_reading_the_table_fails(runs_only, monkeypatch):
     file = run_folder(runs_only, "first", age=WEEK * 9) / "part-0.parquet"
     publish(runs_only, file)
     # as newer Pythons say of a file whose disk fails
@@ -186,9 +184,7 @@ def test_the_files_of_a_published_day_stay_where_a_look_at_them_fails(runs_only,
 
 @pytest.mark.process
 @pytest.mark.parametrize("goes", [True, False])
-def test_entries_of_a_log_on_a_store_that_are_summed_up_go_when_old_enough_unless_the_table_keeps_them(
-    s3, goes
-):
+def test_old_log_entries_below_a_checkpoint_are_removed_unless_the_table_keeps_them(s3, goes):
     table, hooks = (
         f"{s3.bucket}/table",
         PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
@@ -227,7 +223,7 @@ def test_two_vacuums_at_once_remove_a_run_without_an_error(runs_only, monkeypatc
     assert vacuum(runs_only, older_than=WEEK) == Removed(old=0, runs=1)
 
 
-def test_a_run_that_replaces_a_day_while_vacuum_begins_does_not_stop_it(table, monkeypatch):
+def test_a_run_that_replaces_a_day_during_a_vacuum_does_not_stop_the_vacuum(table, monkeypatch):
     rows = pa.table({"value": [3], "date": ["2013-01-10"]})
     sync, replacing = old_files.sync_log, [rows]
 

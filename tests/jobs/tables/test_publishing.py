@@ -127,7 +127,7 @@ def audited(day=FIRST):
 
 
 @EVERYWHERE
-def test_the_first_day_makes_the_table_with_the_columns_of_consumers_only():
+def test_the_first_day_creates_the_table_without_audit_columns():
     record = publishing.publish(run("a", parts=2))
     table = DeltaTable(TABLE)
     names = [field.name for field in table.schema().fields]
@@ -140,7 +140,7 @@ def test_the_first_day_makes_the_table_with_the_columns_of_consumers_only():
 
 
 @EVERYWHERE
-def test_a_table_and_those_beside_it_say_their_format():
+def test_a_table_and_its_companion_tables_record_their_format():
     publishing.publish(run("r1"))
     publishing.publish(run("r2", SECOND))
     tables = (TABLE, audit.table_of(TABLE))
@@ -149,7 +149,7 @@ def test_a_table_and_those_beside_it_say_their_format():
 
 @EVERYWHERE
 @pytest.mark.parametrize("partition", ["interval", "current_date"])
-def test_the_column_of_the_day_may_have_the_name_of_a_word_of_sql(partition):
+def test_the_partition_column_may_be_named_as_a_keyword_of_sql(partition):
     for run_id in ("a", "b"):
         record = run(run_id)
         named = dataclasses.replace(record.facts.declared, partition=partition)
@@ -161,7 +161,7 @@ def test_the_column_of_the_day_may_have_the_name_of_a_word_of_sql(partition):
 
 
 @EVERYWHERE
-def test_a_table_of_a_newer_format_is_refused_and_stays_as_it_is():
+def test_a_table_of_a_newer_format_is_refused_and_unchanged():
     publishing.publish(run("r1"))
     newer = CommitProperties(app_transactions=[Transaction("tidegate.format", 2)])
     deltalake.write_deltalake(
@@ -179,7 +179,7 @@ def test_a_table_of_a_newer_format_is_refused_and_stays_as_it_is():
 
 
 @EVERYWHERE
-def test_a_published_day_is_kept_in_its_record():
+def test_the_record_of_a_run_contains_its_publication():
     record = publishing.publish(run("a"))
     assert run_records.load("flights", FIRST) == [record]
     assert record.published_at is not None
@@ -197,14 +197,14 @@ def test_a_day_that_is_published_again_is_replaced_and_other_days_are_untouched(
     assert sorted(old) == [1, 2, 3, 4, 5]  # who reads the old version still can
 
 
-def test_files_lie_where_no_reader_who_lists_days_finds_them():
+def test_unpublished_files_lie_outside_the_folders_of_days():
     publishing.publish(run("a"))
     assert list(Path(TABLE).glob("date=*")) == []
     assert {uri.split("/runs/")[1].split("/")[0] for uri in DeltaTable(TABLE).file_uris()} == {"a"}
 
 
 @EVERYWHERE
-def test_an_empty_day_empties_what_was_there_and_its_audit_with_it():
+def test_an_empty_day_removes_the_earlier_rows_and_their_audit():
     publishing.publish(run("a"))
     publishing.publish(run("b", SECOND, [4]))
     publishing.publish(run("c", FIRST, []))
@@ -223,7 +223,7 @@ def test_an_empty_first_day_makes_an_empty_table():
 
 
 @EVERYWHERE
-def test_a_red_verdict_holds_the_day_back_and_readers_keep_what_they_have():
+def test_a_red_verdict_holds_the_day_back_and_readers_keep_the_old_day():
     publishing.publish(run("a"))
     red = Verdict("every_row_once", "failed", "error", "1 row doubled; first: flight 2")
     with pytest.raises(PublishConflict) as refused:
@@ -239,7 +239,9 @@ def test_a_red_verdict_holds_the_day_back_and_readers_keep_what_they_have():
     ("status", "severity", "holds"),
     [("not_run", "error", True), ("failed", "warn", False), ("passed", "error", False)],
 )
-def test_a_check_that_could_not_run_holds_back_too_and_a_warning_does_not(status, severity, holds):
+def test_a_check_that_could_not_run_holds_the_day_back_and_a_warning_does_not(
+    status, severity, holds
+):
     record = run("a", verdicts=[Verdict("order_held", status, severity, "said")])
     if holds:
         with pytest.raises(PublishConflict):
@@ -260,7 +262,7 @@ def wind(flights):
 
 
 @EVERYWHERE
-def test_a_new_column_joins_the_table_and_is_null_before():
+def test_a_new_column_is_added_to_the_table_and_null_in_earlier_days():
     publishing.publish(run("a"))
     publishing.publish(
         run(
@@ -282,7 +284,7 @@ def committed_by_another(table):
     DeltaTable(table).alter.set_table_properties({"delta.appendOnly": "false"})
 
 
-def test_a_run_whose_answer_was_lost_has_the_version_of_its_commit(monkeypatch):
+def test_a_run_whose_commit_response_was_lost_records_the_version_of_its_commit(monkeypatch):
     commit = DeltaTable.create_write_transaction
 
     def lost(table, *arguments, **named):
@@ -297,7 +299,7 @@ def test_a_run_whose_answer_was_lost_has_the_version_of_its_commit(monkeypatch):
     assert DeltaTable(TABLE).version() == 2
 
 
-def test_a_commit_that_delta_refuses_is_no_publication_of_another_run():
+def test_a_commit_refused_by_delta_is_not_reported_as_another_publication():
     publishing.publish(run("a"))
     change_table(TABLE, protocol("rowTracking"))
     with pytest.raises(TidegateError, match=r"cannot be written: Unsupported .*RowTracking"):
@@ -306,7 +308,7 @@ def test_a_commit_that_delta_refuses_is_no_publication_of_another_run():
 
 
 @EVERYWHERE
-def test_a_column_whose_commit_a_store_took_though_its_answer_was_lost_is_added_once(monkeypatch):
+def test_a_column_whose_commit_response_was_lost_is_added_once(monkeypatch):
     publishing.publish(run("a", FIRST, [1]))
     usual = TableAlterer.add_columns
 
@@ -337,7 +339,7 @@ def test_a_column_that_changed_its_type_is_refused_by_name_and_nothing_changes()
 
 
 @EVERYWHERE
-def test_a_column_that_is_no_longer_written_stays_and_is_null():
+def test_a_column_that_is_no_longer_written_stays_with_null_values():
     returns = (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))
     publishing.publish(run("a", FIRST, [1], answers=wind([1]), returns=returns))
     publishing.publish(run("b", SECOND, [4]))
@@ -348,7 +350,7 @@ def test_a_column_that_is_no_longer_written_stays_and_is_null():
 
 
 @EVERYWHERE
-def test_a_run_that_loaded_the_table_before_another_published_the_same_day_is_refused_and_doubles_nothing():
+def test_a_run_overtaken_by_a_publication_of_its_day_is_refused_without_duplicates():
     publishing.publish(run("z", SECOND, [4]))
     loaded = DeltaTable(TABLE)
     publishing.publish(run("a", FIRST, [1, 2]))
@@ -364,7 +366,7 @@ def test_a_run_that_loaded_the_table_before_another_published_the_same_day_is_re
 
 
 @EVERYWHERE
-def test_a_run_that_loaded_the_table_when_it_had_its_day_only_is_refused_once_another_replaced_that():
+def test_a_run_of_the_only_day_is_refused_after_another_run_replaced_the_day():
     publishing.publish(run("a", FIRST, [1]))
     loaded = DeltaTable(TABLE)
     publishing.publish(run("b", FIRST, [2]))
@@ -380,7 +382,7 @@ def test_a_run_that_loaded_the_table_when_it_had_its_day_only_is_refused_once_an
 
 
 @EVERYWHERE
-def test_a_day_that_was_published_meanwhile_is_no_conflict_for_another_day():
+def test_a_concurrent_publication_of_another_day_is_not_a_conflict():
     publishing.publish(run("z", "2013-01-09", [9]))
     loaded = DeltaTable(TABLE)
     publishing.publish(run("a", FIRST, [1]))
@@ -389,7 +391,7 @@ def test_a_day_that_was_published_meanwhile_is_no_conflict_for_another_day():
 
 
 @EVERYWHERE
-def test_a_column_that_another_day_added_meanwhile_is_no_conflict():
+def test_a_column_added_by_another_day_meanwhile_is_not_a_conflict():
     publishing.publish(run("z", "2013-01-09", [9]))
     loaded = DeltaTable(TABLE)
     returns = (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))
@@ -420,7 +422,7 @@ def race(jobs):
 
 @EVERYWHERE
 @pytest.mark.parametrize("attempt", first_of(range(3)))
-def test_runs_that_publish_the_first_day_at_once_leave_it_once_and_each_is_reported(attempt):
+def test_runs_that_publish_the_first_day_at_once_publish_it_once_and_report_each_run(attempt):
     found = race([run("a", FIRST, [1, 2]), run("b", FIRST, [1, 2])])
     assert published() == [1, 2]
     assert set(found) == {"a", "b"}
@@ -437,7 +439,7 @@ def test_runs_that_publish_the_first_day_at_once_leave_it_once_and_each_is_repor
 @everywhere("project", on_store=pytest.mark.proof)
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", first_of(range(3)))
-def test_days_that_are_published_at_once_are_all_there(attempt):
+def test_days_published_at_once_are_all_in_the_table(attempt):
     days = [f"2013-01-{number}" for number in range(10, 16)]
     found = race([run(f"r{n}", day, [n]) for n, day in enumerate(days)])
     assert found == {f"r{n}": "published" for n in range(6)}
@@ -446,7 +448,7 @@ def test_days_that_are_published_at_once_are_all_there(attempt):
 
 
 @EVERYWHERE
-def test_a_run_that_is_refused_takes_its_audit_rows_out_again():
+def test_a_refused_run_removes_its_audit_rows():
     publishing.publish(run("a", FIRST, [1]))
     text = {"temp_c": pa.array(["cold"], pa.string())}
     with pytest.raises(PublishConflict):
@@ -489,7 +491,7 @@ def no_file_of_more_than(size):
 
 
 @pytest.mark.parametrize("size", [0, 1000])  # the audit's rows cannot be written; its commit cannot
-def test_what_the_disk_refuses_is_reported_in_one_sentence_and_the_same_again_publishes(size):
+def test_a_publication_that_the_disk_refuses_is_reported_and_can_be_repeated(size):
     publishing.publish(run("a", FIRST, [1, 2]))
     second = run("b", FIRST, [1, 9])
     with (
@@ -504,7 +506,7 @@ def test_what_the_disk_refuses_is_reported_in_one_sentence_and_the_same_again_pu
     assert audited() == [("b", 1), ("b", 9)]
 
 
-def test_a_file_that_cannot_be_replaced_stays_and_nothing_else(tmp_path):
+def test_a_file_that_cannot_be_replaced_stays_without_a_draft(tmp_path):
     kept = tmp_path / "record.json"
     durable.replace(kept, b"before")
     with no_file_of_more_than(0), pytest.raises(OSError, match=f"too large: '{kept}'"):
@@ -514,7 +516,7 @@ def test_a_file_that_cannot_be_replaced_stays_and_nothing_else(tmp_path):
 
 
 @EVERYWHERE
-def test_the_audit_has_the_row_identity_and_every_audit_column_of_the_published_run():
+def test_the_audit_has_row_identity_and_all_audit_columns_of_the_published_run():
     publishing.publish(run("a", FIRST, [1, 2], parts=2))
     table = DeltaTable(f"{TABLE}__audit").to_pyarrow_table()
     wanted = {"flight", "run_id", "date", *schema.ROW_COLUMNS, *schema.audit_columns("weather")}
@@ -552,7 +554,7 @@ def test_plain_spark_reads_the_published_files(spark):
     assert [tuple(row) for row in rows] == [(3, 3.0)]
 
 
-def test_vacuum_finds_what_was_never_published_and_nothing_else():
+def test_vacuum_finds_only_unpublished_files():
     publishing.publish(run("a", FIRST, [1]))
     run("b", FIRST, [2])
     table = DeltaTable(TABLE)
@@ -563,7 +565,7 @@ def test_vacuum_finds_what_was_never_published_and_nothing_else():
     assert deltalake.__version__
 
 
-def test_a_vacuum_that_the_disk_refuses_is_reported_in_one_sentence_and_the_same_again_does_it():
+def test_a_vacuum_that_the_disk_refuses_is_reported_and_can_be_repeated():
     publishing.publish(run("a", FIRST, [1]))
     publishing.publish(run("b", FIRST, [2]))
     with (
@@ -588,7 +590,7 @@ FLIGHTS = Enrichment(
 )  # fmt: skip
 
 
-def test_a_summary_holds_its_days_and_replaces_the_one_that_is_made_again():
+def test_a_summary_replaces_the_day_that_is_made_again():
     publishing.publish(run("a", FIRST, [1, 2, 3]))
     publishing.publish(run("b", SECOND, [4]))
     assert summarize(FLIGHTS, SUMMARY, FIRST) == 2
@@ -613,9 +615,7 @@ class LeaseOf:
 
 @everywhere("project")
 @pytest.mark.parametrize("first", [True, False])
-def test_a_run_that_is_paused_after_it_confirmed_its_lease_publishes_nothing_once_another_has(
-    first, monkeypatch
-):
+def test_a_run_paused_after_its_lease_check_does_not_publish_after_another_run(first, monkeypatch):
     if not first:
         publishing.publish(run("z", SECOND, [4]))
     other, paused = run("b", FIRST, [1, 2]), run("a", FIRST, [1, 9])

@@ -105,7 +105,7 @@ def both(place, tmp_path):
 @everywhere("place")
 @pytest.mark.parametrize("publishes", [a_whole_publication, a_commit_alone])
 @pytest.mark.parametrize("is_first", [False, True])
-def test_of_two_publishers_of_a_day_at_once_one_does_each_time(both, place, publishes, is_first):
+def test_of_two_publishers_of_a_day_at_once_exactly_one_publishes(both, place, publishes, is_first):
     for number in range(RACES):
         table = f"{place}/{number if is_first else 'one'}/flights"
         found = both(publishes, table, [f"a{number}", f"b{number}"])

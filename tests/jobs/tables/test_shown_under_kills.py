@@ -66,7 +66,7 @@ def shown(lake):
 
 
 @pytest.mark.proof
-def test_a_publisher_that_is_killed_leaves_whole_days_and_the_next_day_shows_all(
+def test_a_killed_publisher_leaves_whole_days_and_the_next_day_shows_all_days(
     project,  # noqa: F811
     tmp_path,
     monkeypatch,

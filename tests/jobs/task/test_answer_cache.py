@@ -18,7 +18,7 @@ def put(kept, answers):
         kept.put((number,), (answer, number), answer)
 
 
-def test_1500_answers_of_900_kb_take_no_more_than_declared():
+def test_1500_answers_of_900_kb_stay_within_the_declared_memory():
     tracemalloc.start()
     kept = AnswerCache(Cache(max_bytes=64 << 20), lambda: 0)
     put(kept, ((float(number), "x" * 900_000) for number in range(1_500)))
@@ -48,20 +48,20 @@ def test_answers_of_any_kind_and_mixed_sizes_are_bounded(make):
 
 
 @pytest.mark.parametrize("period", [2, 4, 16])
-def test_large_answers_at_regular_places_are_bounded_too(period):
+def test_large_answers_at_regular_intervals_stay_within_the_memory(period):
     kept = AnswerCache(Cache(max_bytes=2 << 20), lambda: 0)
     put(kept, (("x" * 100_000 if n % period == 1 else "",) for n in range(1_000)))
     assert sum(len(answer) for (answer,), _ in kept.values()) < 2 << 20
 
 
-def test_long_keys_are_bounded_too():
+def test_long_keys_stay_within_the_memory():
     kept = AnswerCache(Cache(max_bytes=2 << 20), lambda: 0)
     for number in range(2_000):
         kept.put((f"{number:010000}",), ((1.5,), number), (1.5,))
     assert len(kept) == (2 << 20) // 10_049
 
 
-def test_a_large_answer_is_kept_and_one_too_large_evicts_no_other():
+def test_a_large_answer_is_kept_and_an_oversized_answer_evicts_no_other():
     kept = AnswerCache(Cache(max_bytes=2 << 20), lambda: 0)
     put(kept, [("x" * 1_000_000,), ("x" * 500_000,)])
     assert list(kept) == [(0,), (1,)]
@@ -69,13 +69,13 @@ def test_a_large_answer_is_kept_and_one_too_large_evicts_no_other():
     assert list(kept) == [(1,)]
 
 
-def test_small_answers_are_bounded_by_their_number_only():
+def test_small_answers_are_limited_by_their_number():
     kept = AnswerCache(Cache(max_entries=10_000), lambda: 0)
     put(kept, ((1.5, "street", None, True) for _ in range(20_000)))
     assert len(kept) == 10_000
 
 
-def test_an_answer_put_again_or_dropped_counts_no_more():
+def test_an_answer_put_again_or_dropped_does_not_count_twice():
     kept = AnswerCache(Cache(max_entries=40, max_bytes=2 << 20), lambda: 0)
     for _ in range(50):
         put(kept, (("x" * 20_000,) for _ in range(30)))
@@ -83,7 +83,7 @@ def test_an_answer_put_again_or_dropped_counts_no_more():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_weight_of_a_cache_is_that_of_its_answers_whatever_is_done(seed):
+def test_the_weight_of_a_cache_equals_the_weight_of_its_answers(seed):
     """Doubted answers are dropped, others are evicted, replaced, or too old."""
     draw, now = random.Random(seed), [0]
     rule = Cache(max_entries=draw.choice((5, 40)), max_bytes=2 << 20, ttl=timedelta(seconds=50))
@@ -104,6 +104,6 @@ def test_the_weight_of_a_cache_is_that_of_its_answers_whatever_is_done(seed):
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
-def test_a_bound_that_is_none_is_refused(wrong):
+def test_a_wrong_cache_size_is_refused(wrong):
     with pytest.raises(DeclarationError, match="cache: max_bytes is "):
         Cache(max_bytes=wrong)

@@ -117,7 +117,7 @@ def statuses(rows):
     return Counter(row.status for row in rows)
 
 
-def test_rows_are_let_in_until_all_requests_are_full_and_no_further():
+def test_rows_enter_until_all_requests_are_full():
     rows, caller = ask([(1.0, 4.5)], range(25), share=2)
     assert statuses(rows) == {"ok": 25}
     assert [(start, len(keys)) for start, keys in caller.requests] == [
@@ -125,13 +125,13 @@ def test_rows_are_let_in_until_all_requests_are_full_and_no_further():
     ]  # fmt: skip
 
 
-def test_a_failed_request_is_a_failure_of_each_row_and_they_come_again_together():
+def test_rows_of_a_failed_request_fail_and_are_retried_together():
     rows, caller = ask([(0.5, CallFailed("500", passing=True)), (0.5, 4.5)], range(5))
     assert [(row.status, len(row.attempts)) for row in rows] == [("ok", 2)] * 5
     assert [sorted(keys) for _, keys in caller.requests] == [[0, 1, 2, 3, 4]] * 2
 
 
-def test_one_failed_batch_is_no_outage_and_three_in_a_row_are():
+def test_a_failed_batch_is_not_an_outage_and_three_in_a_row_are():
     bad, good = (0.1, CallFailed("500", passing=True)), (0.1, 4.5)
     rule = Outage(after=3)
     rows, caller = ask([bad, good], range(10), service=geo(1, rule))
@@ -157,7 +157,7 @@ def test_throttling_of_a_batch_closes_the_gate_and_stops_the_clocks_of_its_rows(
 
 
 @pytest.mark.parametrize("finishes", [True, False])
-def test_a_request_whose_rows_timed_out_is_cancelled_unless_it_is_to_finish_for_the_rows_after_them(
+def test_a_request_whose_rows_timed_out_is_cancelled_unless_it_may_finish_for_later_rows(
     finishes,
 ):
     rows, caller = ask(
@@ -172,7 +172,7 @@ def test_a_request_whose_rows_timed_out_is_cancelled_unless_it_is_to_finish_for_
 
 
 @pytest.mark.parametrize("finishes", [True, False])
-def test_a_row_that_left_before_its_request_is_asked_for_by_nobody(finishes):
+def test_a_row_that_left_before_its_request_is_not_sent(finishes):
     """The one request allowed hangs with one key; those that wait for it leave at their
     time limit.
     """

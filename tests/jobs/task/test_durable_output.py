@@ -58,9 +58,7 @@ def leaving(monkeypatch):
         thread.join()
 
 
-def test_batches_that_come_slowly_leave_the_ledger_its_pace_though_the_window_is_full(
-    leaving, full_window
-):
+def test_slow_batches_leave_the_ledger_its_pace_though_the_window_is_full(leaving, full_window):
     finished, window, point = queue.SimpleQueue(), full_window(40), Point()
     finished.put((TEN_ROWS, [point]))
     left = leaving(finished, window)
@@ -71,7 +69,7 @@ def test_batches_that_come_slowly_leave_the_ledger_its_pace_though_the_window_is
     window.end()
 
 
-def test_when_half_of_a_full_window_waits_the_ledger_must_hurry(leaving, full_window):
+def test_the_ledger_stores_at_once_when_half_of_a_full_window_waits(leaving, full_window):
     finished, window, points = queue.SimpleQueue(), full_window(40), [Point(), Point()]
     for point in points:
         finished.put((TEN_ROWS, [point]))
@@ -81,7 +79,7 @@ def test_when_half_of_a_full_window_waits_the_ledger_must_hurry(leaving, full_wi
     window.end()
 
 
-def test_enough_rows_hurry_it_in_any_window(leaving, monkeypatch):
+def test_the_ledger_stores_at_once_when_many_rows_wait(leaving, monkeypatch):
     monkeypatch.setattr(durable_output, "ROWS_HELD", 20)
     finished, points = queue.SimpleQueue(), [Point(), Point(), Point()]
     finished.put((TEN_ROWS, points[:1]))

@@ -41,7 +41,7 @@ print([name for name in {NOT_THERE} if name in sys.modules])
 
 
 @pytest.mark.process
-def test_what_tasks_run_loads_nothing_that_only_the_driver_has():
+def test_tasks_import_no_module_that_only_the_driver_has():
     run_by_tasks = [run_partition, run_prefetch, without_doubt, key_texts, TaskFiles]
     run_by_tasks += [find_runs, rows_with_arrival, SessionsOfKey, find_dropped, write_windowless]
     run_by_tasks += [keep_rows, rows_beside.write, StoredAnswers]
@@ -49,7 +49,7 @@ def test_what_tasks_run_loads_nothing_that_only_the_driver_has():
 
 
 @pytest.mark.process
-def test_only_lookups_that_call_over_http_load_its_client():
+def test_only_http_lookups_import_the_http_client():
     modules = "sys, jobs.run.day, jobs.run.enrich, jobs.task.runner"
     loaded = subprocess.run(
         [sys.executable, "-c", f"import {modules}; print('aiohttp' in sys.modules)"],
@@ -60,7 +60,7 @@ def test_only_lookups_that_call_over_http_load_its_client():
 
 
 @pytest.mark.spark
-def test_a_task_that_reads_the_days_files_loads_nothing_that_only_the_driver_has(
+def test_a_task_that_reads_input_files_imports_no_module_that_only_the_driver_has(
     spark, tmp_path, monkeypatch
 ):
     pq.write_table(pa.table({"k": [1]}), tmp_path / "day.parquet")

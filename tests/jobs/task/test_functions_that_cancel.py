@@ -43,13 +43,13 @@ class Beating(Function):
         await self.beat
 
 
-def test_a_close_that_awaits_its_cancelled_task_does_not_hide_the_rows_error(caplog):
+def test_a_close_that_awaits_a_cancelled_task_does_not_hide_the_error_of_a_row(caplog):
     with caplog.at_level(logging.WARNING, "tidegate"), pytest.raises(RowFailed, match="a bug"):
         collected(plan(lookup(Beating(breaks=True), on_error="fail")), batches(20))
     assert f"lookup first: its function cannot be closed: {AWAITS_CANCELLED}" in caplog.messages
 
 
-def test_a_close_that_cancels_its_own_task_does_not_hide_the_rows_error():
+def test_a_close_that_cancels_its_task_does_not_hide_the_error_of_a_row():
     class CancelsItself(Beating):
         def close(self):
             asyncio.current_task().cancel()

@@ -113,7 +113,7 @@ def warned(caplog):
         ("leaves_a_task_that_ends", "ok", []),
     ],
 )
-def test_a_function_that_does_not_end_holds_no_task_and_is_named(way, status, named, caplog):
+def test_a_function_that_does_not_end_is_named_and_its_task_ends(way, status, named, caplog):
     function = Hanging(way)
     try:
         with caplog.at_level(logging.WARNING, "tidegate"):
@@ -133,7 +133,7 @@ def test_a_function_that_does_not_end_holds_no_task_and_is_named(way, status, na
 
 
 @pytest.mark.parametrize("blocks", [False, True])
-def test_a_close_that_does_not_end_holds_no_task_and_is_named(blocks, caplog):
+def test_a_close_that_does_not_end_is_named_and_its_task_ends(blocks, caplog):
     function = HangsAsItCloses(blocks=blocks)
     with caplog.at_level(logging.WARNING, "tidegate"):
         rows = ran(function)
@@ -170,7 +170,7 @@ def test_a_function_that_blocks_the_loop_for_ever_fails_its_task_and_is_named():
     assert time.monotonic() - began < FOR_EVER
 
 
-def test_a_function_that_blocks_the_loop_for_a_while_is_named_once_and_goes_on(caplog):
+def test_a_function_that_blocks_the_loop_for_a_while_is_named_once_and_continues(caplog):
     with caplog.at_level(logging.WARNING, "tidegate"):
         rows = ran(Blocking(0.8))
     assert len(rows) == 20
@@ -199,7 +199,7 @@ def test_a_thread_that_never_ends_does_not_keep_its_process_from_ending():
     assert ended.stdout.strip() == "['a function in a thread (asyncio.to_thread)']"
 
 
-def test_calls_in_threads_run_at_once_and_hand_over_what_they_return_or_raise():
+def test_calls_in_threads_run_at_once_and_return_or_raise_as_usual():
     threads, together = call_threads.CallThreads(), threading.Barrier(4)
 
     def work(number):

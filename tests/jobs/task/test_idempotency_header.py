@@ -145,7 +145,7 @@ def test_two_hundred_kills_are_charged_once_for_each_key(service, ledger, tmp_pa
 
 
 @pytest.mark.process
-def test_each_attempt_of_each_run_sends_the_same_value_for_a_key_and_another_one_for_another_request(
+def test_each_attempt_sends_the_same_header_for_a_key_and_another_for_another_request(
     service, tmp_path
 ):
     heard = []
@@ -165,7 +165,7 @@ def test_each_attempt_of_each_run_sends_the_same_value_for_a_key_and_another_one
     assert len(set(heard)) == len({value for _, value in heard}) == 10
 
 
-def test_the_header_changes_no_fingerprint_of_stored_answers_nor_of_a_declaration_without_it():
+def test_the_idempotency_header_changes_no_fingerprint():
     without = charged("http://a", idempotent=True, idempotency_header=None)
     assert request_fingerprint(without) == request_fingerprint(charged("http://a", idempotent=True))
     assert fingerprint(without) == fingerprint(
@@ -187,6 +187,6 @@ def test_the_header_changes_no_fingerprint_of_stored_answers_nor_of_a_declaratio
         ({"request": "POST /c", "batch": BATCH}, "leave out batch or the header"),
     ],
 )
-def test_a_header_that_could_not_tell_a_repeated_call_is_refused(fields, sentence):
+def test_a_header_that_cannot_identify_a_repeated_call_is_refused(fields, sentence):
     with pytest.raises(DeclarationError, match=sentence):
         charged("http://a", **fields)

@@ -199,9 +199,7 @@ def found(row, name):
 
 @examples(60)
 @given(day=days())
-def test_every_row_leaves_as_what_is_known_of_its_keys_says_and_the_others_are_called(
-    tmp_path_factory, day
-):
+def test_rows_with_known_outcomes_leave_with_them_and_other_rows_are_called(tmp_path_factory, day):
     rows, functions = run(tmp_path_factory.mktemp("day"), day)
     assert sorted(row["id"] for row in rows) == list(range(len(day["rows"])))
     for place, (name, function) in enumerate(zip(NAMES, functions, strict=False)):
@@ -257,9 +255,7 @@ def order_of(row):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
-def test_slices_of_known_rows_and_the_same_rows_one_by_one_leave_alike(
-    tmp_path, monkeypatch, mode, seed
-):
+def test_known_rows_in_slices_leave_as_the_same_rows_one_by_one(tmp_path, monkeypatch, mode, seed):
     draw = random.Random(seed)
     day = {
         "rows": [(draw.choice([None, *range(60)]), draw.randrange(n, n + 40)) for n in range(600)],
@@ -286,7 +282,7 @@ def what_is_known(row):
     return str({name: value for name, value in row.items() if not name.endswith(timed)})
 
 
-def test_in_ordered_mode_known_rows_wait_for_the_slow_call_in_front_of_them_and_no_other(tmp_path):
+def test_in_ordered_mode_known_rows_wait_only_for_a_slow_call_before_them(tmp_path):
     function = Function(lambda _: 0.2)
     ledger = with_known(tmp_path, range(1, 100))
     planned = dataclasses.replace(plan(lookup(function), mode="ordered"), ledgers=(ledger,))
@@ -324,7 +320,7 @@ def with_known(folder, keys, kind="ok"):
         ("on_null_key", None, "a key is null, and on_null_key is 'fail'"),
     ],
 )
-def test_a_known_row_fails_the_run_where_its_policy_says_so_and_is_named(
+def test_a_known_row_fails_the_run_if_its_policy_says_so_and_is_named(
     tmp_path, policy, kind, message
 ):
     keys = [1, 2, None, 4] if kind is None else [1, 5, 2]
@@ -347,7 +343,7 @@ def test_a_known_row_fails_the_run_where_its_policy_says_so_and_is_named(
     )
 
 
-def test_more_answers_than_a_task_keeps_mapped_are_mapped_anew(tmp_path, monkeypatch):
+def test_answers_beyond_the_mapped_limit_are_mapped_again(tmp_path, monkeypatch):
     monkeypatch.setattr("jobs.task.rows.ledger_hits.MAPPED_BYTES", 2_000)
     planned = dataclasses.replace(
         plan(lookup(Function())), ledgers=(with_known(tmp_path, range(1000)),)

@@ -63,7 +63,7 @@ def by_key(rows):
         ),
     ],
 )
-def test_an_odd_value_costs_one_row_and_is_not_asked_again(folder, value, returns, error):
+def test_an_odd_value_fails_one_row_and_is_not_called_again(folder, value, returns, error):
     def answer(key):
         return [{"first_x": value if key == 1 else None, "more": [value]}]
 
@@ -83,7 +83,7 @@ def test_an_odd_value_costs_one_row_and_is_not_asked_again(folder, value, return
     assert [again[row][:2] for row in range(3)] == [rows[row][:2] for row in range(3)]
 
 
-def test_an_answer_of_300_levels_is_stored_and_not_asked_again(folder):
+def test_an_answer_of_300_levels_is_stored_and_not_called_again(folder):
     deep = "end"
     for _ in range(300):
         deep = [deep]
@@ -98,7 +98,7 @@ def test_an_answer_of_300_levels_is_stored_and_not_asked_again(folder):
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_a_stored_answer_that_cannot_be_read_costs_its_key(folder, caplog, idempotent):
+def test_an_unreadable_stored_answer_fails_only_its_key(folder, caplog, idempotent):
     texts = {
         0: dump({"first_x": 5}),
         1: b'{"first_x": {"$datetime": "NaT"}}',
@@ -130,7 +130,7 @@ def test_a_stored_answer_that_cannot_be_read_costs_its_key(folder, caplog, idemp
         assert rows[2][2].startswith("the stored answer of key [2] cannot be read: ")
 
 
-def test_a_function_that_ends_the_process_costs_its_row(folder):
+def test_a_function_that_ends_the_process_fails_only_its_row(folder):
     def answer(key):
         if key == 1:
             sys.exit("no more")
@@ -150,7 +150,7 @@ def test_a_function_that_ends_the_process_costs_its_row(folder):
 
 
 @pytest.mark.parametrize("with_store", [True, False])
-def test_a_key_that_is_not_utf8_costs_its_row(folder, with_store):
+def test_a_key_that_is_not_utf8_fails_only_its_row(folder, with_store):
     texts = [b"caf\xc3\xa9", b"caf\xe9", b"ok", b"\xed\xa0\x80", None, b"caf\xe9"]
     one = batch(0, len(texts))
     keys = pa.array(texts, pa.binary()).view(pa.string())

@@ -35,7 +35,7 @@ class Memory(bytearray):
 
 # -- in a task
 # --------------------------------------------------------------------------------------------------
-def test_a_file_holds_all_rows_in_their_order_and_has_the_number_of_its_task(tmp_path):
+def test_a_file_holds_all_rows_in_order_and_has_the_number_of_its_task(tmp_path):
     written = TaskFiles(str(tmp_path), ROW).write(iter([batch(0, 7), batch(7, 0), batch(7, 3)]), 3)
     assert pq.read_table(written.file.place)["n"].to_pylist() == list(range(10))
     assert Path(written.file.place).name.startswith("part-00003-")
@@ -60,7 +60,7 @@ def test_a_task_holds_no_more_rows_and_bytes_than_a_row_group(monkeypatch, size)
     assert found == ([12, 8] if size > 1 else [4] * 5)
 
 
-def test_a_row_group_that_is_written_is_not_held_beside_the_next(tmp_path, monkeypatch):
+def test_a_written_row_group_is_freed_before_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(output_files, "ROWS_PER_GROUP", 40)
     held: list[weakref.ref] = []
     most = 0
@@ -80,7 +80,7 @@ def test_a_row_group_that_is_written_is_not_held_beside_the_next(tmp_path, monke
     assert most <= 4  # batches of a group
 
 
-def test_columns_that_hardly_repeat_get_no_dictionary_nor_do_the_parts_of_one(tmp_path):
+def test_columns_with_few_repeated_values_and_their_parts_get_no_dictionary(tmp_path):
     pair = pa.struct([("a", pa.int64())])
     table = pa.table({"n": [1, 1], "m": [1, 1], "p": pa.array([[{"a": 1}], []], pa.list_(pair))})
     files = TaskFiles(str(tmp_path), table.schema, distinct=frozenset({"m", "p"}))
@@ -106,7 +106,7 @@ def test_an_attempt_that_fails_removes_what_it_wrote(tmp_path, monkeypatch, erro
     assert not list(tmp_path.iterdir())
 
 
-def test_rows_that_cannot_be_written_end_the_calls_for_the_next_ones_at_once(tmp_path, monkeypatch):
+def test_a_failed_write_ends_the_calls_of_later_rows_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(output_files, "ROWS_PER_GROUP", 1)
     calls = []
 
@@ -151,7 +151,7 @@ def test_a_full_disk_is_reported_in_one_sentence(tmp_path):
 # -- a job
 # --------------------------------------------------------------------------------------------------
 @pytest.mark.spark
-def test_spark_reads_the_files_as_those_that_it_writes_itself(spark, service, tmp_path):
+def test_spark_reads_the_files_of_tasks_as_files_of_spark(spark, service, tmp_path):
     rows = [exotic(n) for n in range(30)] + [(99,) + (None,) * (len(exotic(0)) - 1)]
     made = spark.createDataFrame(rows, T.StructType.fromDDL(EXOTIC))
     declared = enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=4)))

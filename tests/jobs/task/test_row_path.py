@@ -61,7 +61,7 @@ def crossed(plan, first, rows):
     return calls
 
 
-def test_a_row_and_its_call_cross_the_files_that_the_design_lists_and_no_more(service, tmp_path):
+def test_a_row_and_its_call_cross_only_the_files_that_the_design_lists(service, tmp_path):
     async def answer(request):  # the service's signature
         return web.json_response({"x": 1.5})
 

@@ -165,7 +165,7 @@ def uneven(key):
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
 @pytest.mark.parametrize("event_time", [None, "at"])
-def test_every_row_leaves_once_with_its_own_answer_in_every_mode(mode, event_time):
+def test_every_row_leaves_once_with_its_answer_in_every_mode(mode, event_time):
     asked = plan(
         lookup(Function(uneven)), mode=mode, event_time=event_time, bound_ms=100,
         order_key=("k",) if mode == "key_ordered" else (),
@@ -188,7 +188,7 @@ def test_unordered_rows_overtake_each_other_but_never_a_watermark():
     assert len(set(segments)) == 11  # the first row of each second raises the watermark behind it
 
 
-def test_rows_of_one_key_keep_their_order_and_others_may_overtake_them():
+def test_rows_of_a_key_keep_their_order_and_other_rows_may_overtake_them():
     keys = [n % 7 for n in range(210)]
     function = Function(lambda key: 0.004 if key == 0 else 0.0)
     out = collected(
@@ -211,7 +211,7 @@ def test_rows_of_one_key_keep_their_order_and_others_may_overtake_them():
     ],
     ids=["numbers", "structs", "lists", "maps"],
 )
-def test_rows_of_one_key_of_any_type_keep_their_order(values):
+def test_rows_of_a_key_of_any_type_keep_their_order(values):
     keys = values.take(pa.array([n % 3 for n in range(90)]))
     given = batch(0, 90)
     given = given.set_column(given.schema.names.index("payload"), "payload", keys)
@@ -250,7 +250,7 @@ def test_every_row_leaves_once_however_the_input_is_cut(sizes, mode, share, chai
         assert [x for one in found for x in one.column(f"l{n}_x").to_pylist()] == ids
 
 
-def test_an_empty_partition_gives_nothing():
+def test_an_empty_partition_gives_no_row():
     function = Function()
     assert in_time(lambda: list(PartitionRun(plan(lookup(function)), 0, 0).run(iter([])))) == []
     assert (
@@ -260,7 +260,7 @@ def test_an_empty_partition_gives_nothing():
     assert function.closed == 2
 
 
-def test_a_null_key_is_skipped_and_a_null_time_is_in_time():
+def test_a_null_key_is_skipped_and_a_null_time_is_not_late():
     given = [
         batch(0, 6, keys=[0, None, 2, None, 4, 5], times=[10_000, None, 5_000, 1_000, None, 20_000])
     ]
@@ -272,7 +272,7 @@ def test_a_null_key_is_skipped_and_a_null_time_is_in_time():
     assert out.column("first_answered_at").null_count == 2
 
 
-def test_no_more_calls_run_at_once_than_the_share_of_the_partition():
+def test_calls_stay_within_the_share_of_the_partition():
     function = Function(lambda key: 0.002)
     asked = plan(lookup(function))
     asked = PartitionPlan(asked.lookups, ((5, 3),), asked.mode, asked.layout, None)
@@ -349,9 +349,7 @@ class Source:
 
 
 @pytest.mark.parametrize(("rows", "share"), [(1, 1), (10, 2), (200, 4)])
-def test_the_input_is_pulled_no_further_ahead_than_the_window_and_one_batch(
-    monkeypatch, wait_for, rows, share
-):
+def test_the_input_is_read_ahead_at_most_the_window_and_a_batch(monkeypatch, wait_for, rows, share):
     monkeypatch.setattr(runner, "PREFETCH_ROWS", rows)
     monkeypatch.setattr(row_flow, "ROWS_PER_BATCH", 10)
     source = Source(batches(2000, 20))
@@ -413,7 +411,7 @@ class OwnError(Exception):
     pass
 
 
-def test_an_input_that_breaks_is_raised_as_it_is():
+def test_an_error_of_the_input_is_raised_unchanged():
     function = Function()
     with pytest.raises(OwnError, match="the disk is gone"):
         collected(plan(lookup(function)), Source(batches(60), fails=OwnError("the disk is gone")))
@@ -443,7 +441,7 @@ def test_the_last_of_overlapping_runs_restores_the_thresholds_of_the_collector()
     assert gc.get_threshold() == before
 
 
-def test_a_run_that_is_left_early_cancels_its_calls_and_leaves_no_thread(monkeypatch, wait_for):
+def test_an_abandoned_run_cancels_its_calls_and_leaves_no_thread(monkeypatch, wait_for):
     monkeypatch.setattr(row_flow, "ROWS_PER_BATCH", 1)
     function = Function(lambda key: 0.0 if key < 10 else 1000.0)
     endless = (batch(start, 10) for start in itertools.count(0, 10))
@@ -461,7 +459,7 @@ def test_a_run_that_is_left_early_cancels_its_calls_and_leaves_no_thread(monkeyp
     assert function.closed == 1
 
 
-def test_a_run_that_is_never_begun_calls_nothing():
+def test_a_run_that_never_begins_makes_no_call():
     function = Function()
     rows = PartitionRun(plan(lookup(function)), 0, 0).run(iter(batches(10)))
     rows.close()
@@ -470,7 +468,7 @@ def test_a_run_that_is_never_begun_calls_nothing():
     gc.collect()  # what is left unclosed would warn here, and a warning fails a test
 
 
-def test_a_source_that_is_slow_does_not_hold_back_what_is_finished():
+def test_a_slow_source_does_not_hold_back_finished_rows():
     function = Function()
     given = threading.Event()
 
@@ -488,7 +486,7 @@ def test_a_source_that_is_slow_does_not_hold_back_what_is_finished():
     assert in_time(consume) == 6
 
 
-def test_a_policy_that_fails_a_row_reaches_the_caller_in_its_own_words():
+def test_a_row_that_fails_by_policy_reaches_the_caller_with_its_message():
     with pytest.raises(
         RowFailed,
         match=(
@@ -507,7 +505,7 @@ def stops(key):
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_run_that_is_stopped_says_so_in_its_own_words_whichever_lookup_stopped_it(place):
+def test_a_stopped_run_raises_the_message_of_the_lookup_that_stopped_it(place):
     functions = [Function(answer=stops) if n == place else Function() for n in range(3)]
     with pytest.raises(RunStopped, match=r"^geo at http://geo denies access: 403 Forbidden\.$"):
         collected(plan(*(lookup(f, f"l{n}") for n, f in enumerate(functions))), batches(600))
@@ -600,7 +598,7 @@ def test_a_function_that_breaks_at_construction_or_opening_ends_the_run_by_its_l
     assert function.closed == 1
 
 
-def test_rows_that_always_fail_are_no_outage_although_at_the_end_nothing_else_is_left():
+def test_rows_that_always_fail_are_not_an_outage_although_only_they_remain():
     def odd(key):
         if key >= 190:
             raise ValueError("broken row")
@@ -615,7 +613,7 @@ def test_rows_that_always_fail_are_no_outage_although_at_the_end_nothing_else_is
     assert function.calls == 190 + 10 * 6
 
 
-def test_errors_of_single_calls_end_at_their_rows():
+def test_an_error_of_a_call_affects_only_its_row():
     def odd(key):
         if key % 2:
             raise ValueError(f"{key} is odd\nvery odd")
@@ -630,7 +628,7 @@ def test_errors_of_single_calls_end_at_their_rows():
     assert all(one["start"] <= one["end"] for row in attempts for one in row)
 
 
-def test_times_are_those_of_the_wall_clock_within_the_run():
+def test_attempt_times_lie_within_the_wall_clock_of_the_run():
     before = time.time_ns() // 1000
     out = collected(plan(lookup(Function(lambda key: 0.001))), batches(5))
     after = time.time_ns() // 1000
@@ -645,7 +643,7 @@ class Unreadable(dict):
         raise KeyError(f"no {name} today")
 
 
-def test_a_bug_in_what_a_function_gives_is_reported_by_itself_and_without_the_row():
+def test_a_bug_in_a_functions_result_is_reported_without_the_row():
     with pytest.raises(KeyError, match="no first_x today"):
         in_time(
             lambda: list(

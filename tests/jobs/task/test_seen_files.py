@@ -10,7 +10,7 @@ import asyncio_core
 from jobs.task import seen_files
 
 
-def test_code_in_a_zip_has_the_digest_of_its_folder_until_a_module_differs(tmp_path, monkeypatch):
+def test_code_in_a_zip_has_the_digest_of_its_folder_unless_a_module_differs(tmp_path, monkeypatch):
     """Spark gives executors the packages as a zip."""
     monkeypatch.setattr(seen_files, "PACKAGES", ("copied_core",))
     monkeypatch.syspath_prepend(tmp_path / "folder")

@@ -155,7 +155,7 @@ def called(service):
     return Counter(key for key, _, _ in service.calls)
 
 
-def test_rows_of_a_run_whose_keys_are_distinct_look_for_no_equal_row_but_where_a_call_must_not_be_repeated():
+def test_distinct_keys_skip_the_search_for_equal_rows_unless_calls_must_not_repeat():
     twice = Service()
     ask(twice, ["a", "a"], distinct=True)
     assert len(twice.calls) == 2
@@ -164,7 +164,7 @@ def test_rows_of_a_run_whose_keys_are_distinct_look_for_no_equal_row_but_where_a
     assert len(once.calls) == 1
 
 
-def test_equal_requests_in_flight_are_one_call_that_is_counted_once():
+def test_equal_requests_in_flight_are_a_single_call_that_is_counted_once():
     service = Service()
     rows = ask(service, ["a"] * 5)
     assert called(service) == {"a": 1}
@@ -174,7 +174,7 @@ def test_equal_requests_in_flight_are_one_call_that_is_counted_once():
 
 
 @pytest.mark.parametrize(("answer", "status"), [({"score": 1.0}, "ok"), (None, "miss")])
-def test_an_answer_and_a_miss_are_used_again_with_the_time_they_came(answer, status):
+def test_an_answer_and_a_miss_are_reused_with_their_time(answer, status):
     service = Service(default=(0.1, answer))
     rows = ask(service, ["a", "a"], every=1.0)
     assert called(service) == {"a": 1}
@@ -184,7 +184,7 @@ def test_an_answer_and_a_miss_are_used_again_with_the_time_they_came(answer, sta
     ]
 
 
-def test_an_error_is_shared_by_those_who_joined_and_not_kept():
+def test_an_error_is_shared_by_joined_rows_and_not_kept():
     service = Service({"a": [(0.1, OSError("broken"))]})
     rows = ask(service, ["a", "a", "b", "a"], every=0.05, retry=Retry(retries=0))
     assert [row.status for row in rows] == ["error", "error", "ok", "error"]
@@ -200,26 +200,26 @@ def test_an_answer_that_does_not_fit_is_not_kept():
     assert [row.status for row in rows] == ["error", "ok"]
 
 
-def test_rows_that_joined_a_failing_call_do_not_multiply_its_retries():
+def test_joined_rows_of_a_failing_call_do_not_multiply_its_retries():
     service = Service({"a": [(0.1, OSError("broken"))]})
     rows = ask(service, ["a"] * 10)
     assert called(service) == {"a": 3}
     assert {row.status for row in rows} == {"error"}
 
 
-def test_rows_that_joined_hold_no_slot_and_keep_nobody_from_calling():
+def test_joined_rows_hold_no_slot():
     service = Service()
     ask(service, [*["a"] * 20, "b"], share=2)
     assert service.calls == [("a", 0.0, 0.1), ("b", 0.0, 0.1)]
 
 
-def test_a_null_key_is_skipped_and_shares_nothing():
+def test_a_null_key_is_skipped_and_shares_no_call():
     assert [(row.status, row.source, row.attempts) for row in ask(Service(), [None, None])] == [
         ("skipped", None, ())
     ] * 2
 
 
-def test_a_call_lives_on_when_its_row_timed_out_and_another_waits():
+def test_a_call_continues_when_its_row_timed_out_and_another_row_waits():
     service = Service(default=(1.2, {"score": 1.0}))
     first, second = ask(service, ["a", "a"], every=0.5)
     assert (first.status, first.attempts) == ("timeout", ((0, LIMIT_US, False),))
@@ -227,7 +227,7 @@ def test_a_call_lives_on_when_its_row_timed_out_and_another_waits():
     assert service.calls == [("a", 0.0, 1.2)]
 
 
-def test_a_call_that_lives_on_keeps_its_slot():
+def test_a_call_that_continues_without_its_row_keeps_its_slot():
     service = Service({"b": [(60.0, None)]}, default=(1.2, {"score": 1.0}))
     ask(service, ["a", "a", "b", "c"], every=0.3, share=2)
     assert [(key, start) for key, start, _ in service.calls] == [
@@ -238,7 +238,7 @@ def test_a_call_that_lives_on_keeps_its_slot():
     assert service.highest_in_flight == 2
 
 
-def test_a_call_that_nobody_waits_for_any_more_is_cancelled():
+def test_a_call_without_a_waiting_row_is_cancelled():
     service = Service(default=(60.0, {"score": 1.0}))
     first, second = ask(service, ["a", "a"], every=0.5)
     assert service.calls == [("a", 0.0, 1.5)]
@@ -254,7 +254,7 @@ def test_the_least_recently_used_answer_leaves_first():
     assert called(service) == {"a": 1, "b": 2, "c": 1}
 
 
-def test_an_answer_is_used_for_its_time_to_live():
+def test_a_kept_answer_is_used_for_its_time_to_live():
     service = Service()
     ask(service, ["a"] * 4, every=1.0, cache=Cache(ttl=timedelta(seconds=2.5)))
     assert [start for _, start, _ in service.calls] == [0.0, 3.0]
@@ -267,7 +267,7 @@ def test_keys_may_hold_arrays_and_structs():
     assert {row.status for row in rows} == {"ok"}
 
 
-def test_a_stop_reaches_every_row_that_waits_and_ends_the_run():
+def test_a_stop_reaches_every_waiting_row_and_ends_the_run():
     service = Service(default=(0.1, RunStopped("refused: 401")))
     with pytest.raises(AsyncInvokeError) as caught:
         ask(service, ["a", "a", "b", *map(str, range(200))], share=2)
@@ -275,7 +275,7 @@ def test_a_stop_reaches_every_row_that_waits_and_ends_the_run():
     assert isinstance(caught.value.__cause__, RunStopped)
 
 
-def test_a_throttled_call_is_made_again_once_for_all_who_joined():
+def test_a_throttled_call_is_repeated_once_for_all_joined_rows():
     service = Service({"a": [(0.1, Throttled("429", 5.0)), (0.1, {"score": 1.0})]})
     rows = ask(service, ["a"] * 5)
     assert [start for _, start, _ in service.calls] == pytest.approx([0.0, 5.1], abs=0.2)
@@ -308,7 +308,7 @@ def chance_of(seed):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_the_service_does_every_row_leaves_once_and_the_promises_hold(seed):
+def test_every_row_leaves_once_whatever_the_service_does(seed):
     service, draw = chance_of(seed)
     share = draw.choice([1, 2, 4])
     keys = [str(draw.randrange(12)) for _ in range(120)]
@@ -340,7 +340,7 @@ def test_whatever_the_service_does_every_row_leaves_once_and_the_promises_hold(s
 
 
 @pytest.mark.parametrize("wrong", [{"max_entries": 0}, {"ttl": timedelta(0)}])
-def test_a_cache_that_cannot_be_is_refused_in_one_sentence(wrong):
+def test_a_wrong_cache_is_refused_in_one_sentence(wrong):
     with pytest.raises(
         DeclarationError, match="max_entries must be a whole number, at least 1, and ttl over 0"
     ):
@@ -362,13 +362,13 @@ class Turns(Service):
 
 
 @pytest.mark.parametrize("mode", [OutputMode.ORDERED, OutputMode.UNORDERED])
-def test_the_end_of_a_call_is_the_start_of_the_next_one_with_no_turn_of_the_loop_between(mode):
+def test_the_next_call_starts_in_the_same_loop_turn_in_which_a_call_ends(mode):
     service = Turns()
     ask(service, list(range(6)), share=2, mode=mode)
     assert service.seen == [0, 1, 2, 3, "turn", "turn", 4, 5, "turn", "turn", "turn", "turn"]
 
 
-def test_rows_that_need_no_call_do_not_overtake_the_rows_that_wait_for_a_slot_before_them():
+def test_rows_without_a_call_do_not_overtake_rows_that_wait_for_a_slot():
     service = Service()
     rows = ask(service, ["a", "b", "c", None, "a"], share=1)
     assert [(row.status, row.source) for row in rows] == [

@@ -141,7 +141,7 @@ write_out(*plan_tasks(spark.range(0, ROWS, 1, 2), declared({url!r})), "out")
         (signal.SIGKILL, "JVM"),
     ],
 )
-def test_a_driver_or_an_executor_that_is_ended_leaves_no_call_and_no_process(
+def test_an_ended_driver_or_executor_leaves_no_call_and_no_process(
     slow, wait_for, number, whom, tmp_path
 ):
     mark = f"{os.getpid()}-{number}-{whom}"
@@ -181,7 +181,7 @@ run_day(day, "2026-11-01", sys.argv[1])
 
 @pytest.mark.proof
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_small_day_in_the_driver_that_is_ended_stops_calling_and_keeps_what_was_answered(
+def test_a_small_day_that_is_ended_stops_calling_and_keeps_its_answers(
     slow, wait_for, number, tmp_path
 ):
     rows, kept = 2_000, 500

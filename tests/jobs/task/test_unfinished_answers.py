@@ -86,7 +86,7 @@ def mixed(seed, count):
         *(pytest.param(seed, len(ENDINGS), marks=pytest.mark.proof) for seed in range(1, 11)),
     ],
 )
-def test_a_run_ends_however_an_answer_fails_to_end(seed, count):
+def test_a_run_ends_whatever_way_an_answer_does_not_end(seed, count):
     with UnfinishedService(mixed(seed, count), seed=seed) as service:
         out = ended(asked(service.url), 2 * count, share=64)
     judge(out, 2 * count, service)
@@ -97,7 +97,7 @@ def test_a_run_ends_however_an_answer_fails_to_end(seed, count):
     ("seed", "count"),
     [(0, 60), *(pytest.param(seed, len(ENDINGS), marks=pytest.mark.proof) for seed in range(1, 4))],
 )
-def test_a_run_ends_however_an_answer_over_tls_fails_to_end(tmp_path, seed, count):
+def test_a_run_ends_whatever_way_a_tls_answer_does_not_end(tmp_path, seed, count):
     authority = Authority(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority.certificate("server"))
@@ -118,14 +118,14 @@ SILENT = (
 @pytest.mark.process
 @pytest.mark.proof
 @pytest.mark.parametrize("ending", SILENT)
-def test_one_answer_that_does_not_end_holds_no_run(ending):
+def test_a_single_endless_answer_does_not_block_a_run(ending):
     with UnfinishedService(lambda key: ending if key == 5 else None) as service:
         out = ended(asked(service.url), 8, share=1)
     judge(out, 8, service)
 
 
 @pytest.mark.process
-def test_a_service_that_takes_no_connection_holds_no_run():
+def test_a_service_that_accepts_no_connection_does_not_block_a_run():
     """The system completes some connections that nobody accepts, and then answers no
     further one.
     """
@@ -138,7 +138,7 @@ def test_a_service_that_takes_no_connection_holds_no_run():
 
 
 @pytest.mark.process
-def test_a_handshake_of_tls_that_is_not_answered_holds_no_run():
+def test_an_unanswered_tls_handshake_does_not_block_a_run():
     with UnfinishedService() as service:
         out = ended(asked(service.url.replace("http", "https")), 6, share=6)
     assert {row["first_status"] for row in out} <= {"error", "timeout"}

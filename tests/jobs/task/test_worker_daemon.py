@@ -33,7 +33,7 @@ print(json.dumps(session("workers").sparkContext.parallelize(range(2), 2).barrie
 @pytest.mark.proof
 @pytest.mark.process
 @pytest.mark.spark
-def test_workers_of_one_machine_share_what_their_daemon_loaded_and_draw_different_random_numbers():
+def test_workers_share_the_modules_of_their_daemon_and_draw_different_random_numbers():
     done = subprocess.run(
         [sys.executable, "-c", TWO_TASKS], check=False, capture_output=True, text=True, timeout=120
     )
@@ -61,7 +61,7 @@ print(session("workers").conf.get("{SETTING}"))
     ("submitted", "used"),
     [([], DAEMON), (["--conf", f"{SETTING}=pyspark.daemon"], "pyspark.daemon")],
 )
-def test_a_daemon_of_workers_that_somebody_chose_is_kept(tmp_path, submitted, used):
+def test_a_configured_worker_daemon_is_kept(tmp_path, submitted, used):
     program = tmp_path / "shows.py"
     program.write_text(SHOWS)
     done = subprocess.run(

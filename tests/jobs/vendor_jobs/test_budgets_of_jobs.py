@@ -61,7 +61,7 @@ def test_a_budget_bounds_the_items_of_jobs(reviews, capsys, whose, of):
     assert set(reviews.vendor.submits.values()) == {1}
 
 
-def test_what_a_job_was_not_billed_is_given_back(reviews):
+def test_the_unbilled_part_of_a_job_returns_to_the_budget(reviews):
     reviews.declare(budget=ALL_ITEMS, retries=0)
     reviews.vendor.fails.update(dict.fromkeys(TEXTS[:8], -1))
     reviews.write_input(DAY, TEXTS)
@@ -91,9 +91,7 @@ def test_a_job_that_ended_while_the_budgets_had_no_store_is_settled_by_the_next_
     assert spent() == (reviews.vendor.invoice, []) == (17 * PRICE, [])
 
 
-def test_a_job_that_a_person_forgets_just_before_a_run_spends_for_it_counts_once(
-    reviews, monkeypatch
-):
+def test_a_job_forgotten_by_a_person_just_before_a_run_settles_it_counts_once(reviews, monkeypatch):
     reviews.declare("token", budget=f'[Budget("{50 * PRICE} USD", per="month")]')
     reviews.vendor.lose = {1}
     reviews.write_input(DAY, TEXTS)

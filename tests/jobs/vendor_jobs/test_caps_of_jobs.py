@@ -16,7 +16,7 @@ def a_limit(lookup, tasks=1, **options):
     return ItemLimit.of(divide_cap(RunOptions(**options), [lookup], tasks))
 
 
-def test_a_submission_that_the_vendor_did_not_take_uses_up_no_cap(reviews):
+def test_a_submission_that_the_vendor_did_not_accept_uses_no_cap(reviews):
     reviews.declare(max_items=2)
     limit = a_limit(reviews.lookup, max_calls=4)
     reviews.vendor.refuse = 429
@@ -28,7 +28,7 @@ def test_a_submission_that_the_vendor_did_not_take_uses_up_no_cap(reviews):
     assert limit.left == 0
 
 
-def test_a_submission_in_doubt_uses_up_the_cap(reviews):
+def test_a_submission_in_doubt_uses_the_cap(reviews):
     reviews.declare(max_items=2)
     limit = a_limit(reviews.lookup, max_calls=4)
     reviews.vendor.lose = {1}
@@ -36,7 +36,7 @@ def test_a_submission_in_doubt_uses_up_the_cap(reviews):
     assert limit.left == 2
 
 
-def test_what_a_cap_leaves_submits_as_many_items_over_any_number_of_tasks():
+def test_the_rest_of_a_cap_submits_as_many_items_over_any_number_of_tasks():
     for tasks in range(1, 50):
         limit = ItemLimit.of(CallCap("max_calls 4", (1.0 / tasks,) * tasks, (1.0,)))
         assert limit.take(9, 0) == 1

@@ -50,7 +50,7 @@ def test_a_day_waits_for_its_jobs_and_is_then_published(reviews, capsys):
     assert reviews.bill == reviews.vendor.invoice
 
 
-def test_a_published_day_says_how_many_jobs_answered_it_and_what_they_cost(reviews, capsys):
+def test_a_published_day_reports_its_number_of_jobs_and_their_cost(reviews, capsys):
     reviews.write_input(DAY, TEXTS)
     assert reviews.run_until_over(DAY) == 0
     assert "25 rows, 3 jobs, 25 answers from the ledger" in capsys.readouterr().out
@@ -99,7 +99,7 @@ def test_spark_is_not_started_before_all_jobs_are_over(reviews, monkeypatch):
 
 
 @pytest.mark.process
-def test_a_day_whose_keys_only_spark_reads_goes_to_spark(reviews, monkeypatch):
+def test_a_day_whose_keys_only_spark_reads_is_run_in_spark(reviews, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     reviews.write_input(DAY, TEXTS)
     declared = Path("declared/reviews.py")
@@ -128,7 +128,7 @@ def test_an_unknown_expectation_is_refused_before_a_job_is_submitted(reviews, mo
 
 @pytest.mark.proof
 @pytest.mark.process
-def test_a_look_imports_only_what_asks_the_vendor(reviews):
+def test_polling_a_job_imports_only_the_client_of_the_vendor(reviews):
     reviews.vendor.looks = 9
     reviews.write_input(DAY, TEXTS[:3])
     assert reviews.run(DAY) == WAITING
@@ -136,7 +136,7 @@ def test_a_look_imports_only_what_asks_the_vendor(reviews):
     assert "['aiohttp']" in reviews.output
 
 
-def test_results_may_be_shuffled_doubled_foreign_and_torn(reviews):
+def test_results_may_be_shuffled_repeated_foreign_and_torn(reviews):
     foreign = {"id": "of nobody here", "answer": {"label": "foreign"}}
     wrong = {"id": "A" * 22, "answer": {"label": "foreign"}}
     reviews.vendor.mangle = lambda lines: [foreign, *lines, wrong, *lines[::-1]]
@@ -149,7 +149,7 @@ def test_results_may_be_shuffled_doubled_foreign_and_torn(reviews):
     assert reviews.bill == reviews.vendor.invoice
 
 
-def test_items_without_a_result_are_sent_again_and_no_others(reviews):
+def test_only_items_without_a_result_are_sent_again(reviews):
     lost = TEXTS[::2]
     reviews.vendor.drops.update(lost)
     reviews.vendor.end = "expired"
@@ -161,7 +161,7 @@ def test_items_without_a_result_are_sent_again_and_no_others(reviews):
 
 
 @pytest.mark.proof
-def test_an_item_that_fails_for_ever_is_an_error_after_its_retries(reviews, capsys):
+def test_an_item_that_always_fails_is_an_error_after_its_retries(reviews, capsys):
     reviews.vendor.drops["text 3"] = 99
     reviews.vendor.fails["text 7"] = 99
     reviews.declare(retries=2)
@@ -226,7 +226,7 @@ def test_no_more_jobs_are_open_than_the_service_allows(reviews):
 
 
 @pytest.mark.proof
-def test_a_vendor_that_takes_no_job_now_gets_the_keys_later(reviews, capsys):
+def test_a_vendor_that_accepts_no_job_now_gets_the_keys_later(reviews, capsys):
     reviews.vendor.refuse = 429
     reviews.write_input(DAY, TEXTS)
     assert reviews.run(DAY) == WAITING
@@ -238,7 +238,7 @@ def test_a_vendor_that_takes_no_job_now_gets_the_keys_later(reviews, capsys):
 
 @pytest.mark.proof
 @pytest.mark.parametrize("recovery", ["list", "none"])
-def test_a_refused_request_stops_as_wrong_and_costs_nothing(reviews, recovery, capsys):
+def test_a_refused_submission_stops_the_day_as_wrong_and_costs_nothing(reviews, recovery, capsys):
     reviews.declare(recovery)
     reviews.vendor.refuse = 400
     reviews.write_input(DAY, TEXTS)
@@ -266,7 +266,9 @@ def test_a_vendor_that_repeats_a_personal_key_is_not_quoted(reviews, capsys, sta
 
 
 @pytest.mark.proof
-def test_the_error_of_a_class_at_a_personal_key_names_its_line_and_not_the_key(reviews, capsys):
+def test_an_error_of_a_vendor_class_at_a_personal_key_names_the_line_and_not_the_key(
+    reviews, capsys
+):
     reviews.declare(pii=["review"])
     path = Path("declared/reviews.py")
     text = path.read_text().replace("item.row.text}", "{}[item.row.text]}")
@@ -280,7 +282,7 @@ def test_the_error_of_a_class_at_a_personal_key_names_its_line_and_not_the_key(r
     assert "secretville" not in told
 
 
-def test_a_job_that_the_vendor_refuses_as_a_whole_stops_as_wrong(reviews, capsys):
+def test_a_job_that_the_vendor_refuses_as_a_whole_stops_the_day_as_wrong(reviews, capsys):
     reviews.vendor.end = "rejected"
     reviews.write_input(DAY, TEXTS[:3])
     assert reviews.run(DAY) == WAITING
@@ -289,7 +291,7 @@ def test_a_job_that_the_vendor_refuses_as_a_whole_stops_as_wrong(reviews, capsys
     assert reviews.bill == 0
 
 
-def test_a_lost_answer_of_a_submission_is_found_in_the_list(reviews):
+def test_a_submission_with_a_lost_response_is_found_in_the_list_of_jobs(reviews):
     reviews.vendor.lose = {1, 2}
     reviews.vendor.hidden_looks = 3
     reviews.write_input(DAY, TEXTS)
@@ -300,7 +302,7 @@ def test_a_lost_answer_of_a_submission_is_found_in_the_list(reviews):
 
 
 @pytest.mark.proof
-def test_a_lost_answer_of_a_submission_is_asked_again_by_its_token(reviews):
+def test_a_submission_with_a_lost_response_is_repeated_with_its_token(reviews):
     reviews.declare("token")
     reviews.vendor.lose = {1, 2}
     reviews.write_input(DAY, TEXTS)
@@ -393,7 +395,7 @@ def test_no_file_of_jobs_has_a_personal_key(reviews):
 
 
 @pytest.mark.proof
-def test_a_command_may_wait_for_jobs_itself(reviews, capsys):
+def test_a_command_may_wait_for_jobs(reviews, capsys):
     reviews.declare(poll_every=0.05)
     reviews.vendor.drops["text 3"] = 1
     reviews.write_input(DAY, TEXTS)

@@ -87,7 +87,7 @@ def test_a_plan_counts_the_keys_of_open_jobs_apart(reviews, capsys):
 
 
 @pytest.mark.proof
-def test_a_cancelled_job_gives_its_results_and_the_rest_goes_again(reviews, capsys):
+def test_a_cancelled_job_gives_its_results_and_the_rest_is_sent_again(reviews, capsys):
     reviews.vendor.looks = 9
     reviews.write_input(DAY, TEXTS[:3])
     assert reviews.run(DAY) == 10
@@ -103,7 +103,7 @@ def test_a_job_whose_submission_is_not_confirmed_cannot_be_cancelled(reviews, ca
     assert "job doubt: its submission is not confirmed" in capsys.readouterr().err
 
 
-def test_a_forgotten_job_lets_its_keys_be_submitted_again(reviews, capsys):
+def test_keys_of_a_forgotten_job_may_be_submitted_again(reviews, capsys):
     reviews.declare("none")
     reviews.vendor.lose = {1}
     reviews.write_input(DAY, TEXTS[:3])
@@ -116,7 +116,7 @@ def test_a_forgotten_job_lets_its_keys_be_submitted_again(reviews, capsys):
     assert {status for status, _ in reviews.rows().values()} == {"ok"}
 
 
-def test_a_forgotten_job_is_said_to_bill_the_items_that_were_erased_too(reviews, capsys):
+def test_the_message_about_a_forgotten_job_counts_its_erased_items_too(reviews, capsys):
     reviews.declare("none")
     reviews.vendor.lose = {1}
     reviews.write_input(DAY, TEXTS[:3])
@@ -135,7 +135,9 @@ def test_a_forgotten_job_is_said_to_bill_the_items_that_were_erased_too(reviews,
         (["forget", "abc"], "no lookup of declared has a job 'abc'"),
     ],
 )
-def test_a_wrong_use_of_jobs_is_one_sentence(reviews, capsys, arguments, sentence):
+def test_a_wrong_use_of_the_jobs_command_is_refused_in_one_sentence(
+    reviews, capsys, arguments, sentence
+):
     assert jobs(*arguments) == 2
     assert sentence in capsys.readouterr().err
 

@@ -183,7 +183,7 @@ def run_guide(folder, monkeypatch, code, columns, name):
     return statuses, DeltaTable(f"data/published/{name}").to_pyarrow_table().to_pylist()
 
 
-def test_the_bulk_verifier_of_the_guide_works(tmp_path, monkeypatch, service):
+def test_the_bulk_verifier_of_the_guide_gives_each_row_its_answer(tmp_path, monkeypatch, service):
     service.answer = Bulk().answer
     monkeypatch.setenv("VERIFIER_URL", service.url)
     emails = [" X@A.org", "y@b.org"]
@@ -197,7 +197,7 @@ def test_the_bulk_verifier_of_the_guide_works(tmp_path, monkeypatch, service):
 
 
 @pytest.mark.parametrize(("place", "vendor"), [(1, OpenAi), (2, Anthropic)])
-def test_the_classes_of_model_vendors_in_the_guide_work(
+def test_the_model_vendor_classes_of_the_guide_give_each_row_its_answer(
     tmp_path, monkeypatch, service, place, vendor
 ):
     service.answer = vendor().answer

@@ -30,14 +30,14 @@ def test_a_refused_job_stops_no_other_day(steps, caplog):
     assert "the next run of that day submits its items again." in caplog.text
 
 
-def test_a_refused_job_of_another_day_with_a_key_of_the_day_stops_it_and_names_its_day(steps):
+def test_a_refused_job_of_another_day_with_a_common_key_stops_the_day_and_is_named(steps):
     (job,) = steps.reviews.vendor.jobs.values()
     job.looks, job.end = 0, "rejected"
     with pytest.raises(DeclarationError, match=f"refused job job-1 of {DAY} of reviews: line 1"):
         steps.run(TEXTS[:1], NEXT)
 
 
-def test_results_that_the_class_cannot_read_stop_no_other_day(steps, caplog):
+def test_unreadable_results_stop_no_other_day(steps, caplog):
     vendor = steps.reviews.vendor
     (job,) = vendor.jobs.values()
     job.looks, vendor.mangle = 0, lambda lines: [{"id": line["id"], "answer": 5} for line in lines]
@@ -48,7 +48,7 @@ def test_results_that_the_class_cannot_read_stop_no_other_day(steps, caplog):
     assert steps.run().outcomes == {"ok": 3}
 
 
-def test_a_day_that_finds_no_slot_names_the_job_of_another_that_cannot_be_read(steps):
+def test_a_day_without_a_slot_names_an_unreadable_job_of_another_day(steps):
     steps.reviews.declare(open_jobs=1, max_items=100)
     vendor = steps.reviews.vendor
     (job,) = vendor.jobs.values()
@@ -59,7 +59,7 @@ def test_a_day_that_finds_no_slot_names_the_job_of_another_that_cannot_be_read(s
     assert "1 job with 1 item at vendor is open" in steps.run(["another"], NEXT).sentence
 
 
-def test_a_job_that_the_class_cannot_read_keeps_its_results_for_a_corrected_class(steps):
+def test_unreadable_results_are_kept_for_a_corrected_class(steps):
     vendor = steps.reviews.vendor
     (job,), (token,) = vendor.jobs.values(), [one.token for one in steps.reviews.files.jobs()]
     job.looks, vendor.mangle = (
@@ -78,7 +78,7 @@ def test_a_job_that_the_class_cannot_read_keeps_its_results_for_a_corrected_clas
     assert steps.reviews.bill == vendor.invoice
 
 
-def test_a_day_tells_only_what_is_done_of_its_jobs(steps):
+def test_a_day_reports_only_progress_of_its_jobs(steps):
     async def two_are_done(_, parts):
         if parts[-1] == "job-1":
             return web.json_response({"status": "running", "done": 2})
@@ -90,7 +90,7 @@ def test_a_day_tells_only_what_is_done_of_its_jobs(steps):
     assert "done" not in steps.run(["another"], NEXT).sentence
 
 
-def test_a_day_tells_no_failed_look_at_the_job_of_another(steps):
+def test_a_day_reports_no_failed_poll_of_another_days_job(steps):
     steps.reviews.vendor.jobs.clear()
     assert "404" in steps.run().sentence
     assert "404" not in steps.run(["another"], NEXT).sentence

@@ -70,7 +70,7 @@ def run_phase(phase, count):
 
 @pytest.mark.proof
 @pytest.mark.process
-def test_100_000_items_in_two_jobs_need_at_most_150_mb(reviews):
+def test_100_000_items_in_two_jobs_use_at_most_150_mb(reviews):
     reviews.declare(max_items=50_000, attempt_timeout=300)
     reviews.vendor.looks = 0
     for phase in ("submit", "take"):
@@ -94,7 +94,7 @@ def test_results_of_200_mb_are_stored_in_flat_memory(reviews):
     assert run_phase("run", count) < 150 * MB + 3 * 200 * MB
 
 
-def test_items_are_made_as_they_are_read():
+def test_items_are_created_while_they_are_read():
     import pyarrow as pa
 
     texts = [f'["{number}"]' for number in range(2_500)]
@@ -110,7 +110,7 @@ def test_items_are_made_as_they_are_read():
         items[2_500]
 
 
-def test_a_stored_answer_holds_no_more_than_its_bytes():
+def test_a_stored_answer_keeps_no_larger_buffer_in_memory():
     tracemalloc.start()
     try:
         answers = [dump({"label": str(number)}) for number in range(1_000)]

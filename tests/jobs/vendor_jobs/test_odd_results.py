@@ -49,7 +49,7 @@ class Body:
 
 
 @pytest.mark.parametrize("final", [False, True])
-def test_an_answer_counts_beside_failures_of_its_item(steps, final):
+def test_an_answer_counts_although_its_item_also_failed(steps, final):
     def mangle(lines):
         failures = [{"id": line["id"], "error": "expired", "final": final} for line in lines]
         return [*failures, *lines, *failures]
@@ -60,7 +60,7 @@ def test_an_answer_counts_beside_failures_of_its_item(steps, final):
     assert (job.done["answered"], job.done["failed"], job.done["doubled"]) == (3, 0, 6)
 
 
-def test_results_under_ids_of_no_item_are_not_paid_again(steps):
+def test_results_with_unknown_ids_are_not_paid_again(steps):
     vendor = steps.reviews.vendor
     vendor.mangle = lambda lines: [
         line | {"id": f"request-{place}"} for place, line in enumerate(lines)
@@ -74,7 +74,7 @@ def test_results_under_ids_of_no_item_are_not_paid_again(steps):
     check_answered_and_paid_once(steps)
 
 
-def test_results_of_erased_items_blame_no_class_while_the_last_item_has_none(steps):
+def test_results_of_erased_items_are_not_reported_as_an_error_of_the_class(steps):
     vendor = steps.reviews.vendor
     vendor.mangle = lambda lines: [line for line in lines if line["id"] != left_out] * 2
     vendor.looks = 0
@@ -101,7 +101,7 @@ def test_results_of_erased_items_blame_no_class_while_the_last_item_has_none(ste
         (lambda text: b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n\r\n"), {}),
     ],
 )  # fmt: skip
-def test_packed_and_marked_results_are_read(steps, change, headers):
+def test_compressed_results_and_results_with_a_byte_order_mark_are_read(steps, change, headers):
     vendor = steps.reviews.vendor
     vendor.label = "{}\u2028\x85 of a text".format
     vendor.odd = send(Body(vendor, change), **headers)
@@ -109,7 +109,7 @@ def test_packed_and_marked_results_are_read(steps, change, headers):
 
 
 @pytest.mark.parametrize(("pack", "coding"), [(gzip.compress, "gzip"), (zlib.compress, "deflate")])
-def test_packed_results_without_their_end_are_read_again(steps, pack, coding):
+def test_truncated_compressed_results_are_read_again(steps, pack, coding):
     vendor = steps.reviews.vendor
     cuts = [-1, -9, -30]
     cut = send(
@@ -128,7 +128,7 @@ def test_packed_results_without_their_end_are_read_again(steps, pack, coding):
         ("deflate", "the answer cannot be decoded: it is not in its Content-Encoding, 'deflate'"),
     ],
 )
-def test_results_that_tidegate_cannot_decode_are_kept_beyond_give_up(steps, coding, message):
+def test_undecodable_results_are_kept_beyond_give_up(steps, coding, message):
     vendor = steps.reviews.vendor
     vendor.odd = send(Body(vendor, bz2.compress), **{"Content-Encoding": coding})
     for _ in range(3):
@@ -143,7 +143,9 @@ def test_results_that_tidegate_cannot_decode_are_kept_beyond_give_up(steps, codi
 
 @pytest.mark.parametrize("given_up", [False, True])
 @pytest.mark.parametrize(("items", "missing"), [(1, "1 item of 1 is"), (3, "3 items of 3 are")])
-def test_results_of_no_item_of_a_completed_job_are_read_again(reviews, items, missing, given_up):
+def test_results_of_a_completed_job_without_any_known_item_are_read_again(
+    reviews, items, missing, given_up
+):
     steps, vendor = Steps(reviews, TEXTS[:items]), reviews.vendor
     vendor.mangle = lambda _: []
     for _ in range(3):

@@ -87,7 +87,7 @@ def written(reviews, monkeypatch):
         (lambda: Failed(None), "Failed.reason must be str, not NoneType"),
     ],
 )
-def test_a_result_of_a_wrong_type_is_a_fault_of_the_class(steps, written, made, words):
+def test_a_result_of_a_wrong_type_is_reported_as_an_error_of_the_class(steps, written, made, words):
     steps.run()
     written.gives(state=made)
     with pytest.raises(
@@ -97,7 +97,7 @@ def test_a_result_of_a_wrong_type_is_a_fault_of_the_class(steps, written, made, 
 
 
 @pytest.mark.parametrize("found", [{"id": "job-1"}, False, ""])
-def test_an_id_that_is_none_is_not_stored(steps, written, found):
+def test_an_invalid_job_id_is_not_stored(steps, written, found):
     steps.reviews.vendor.odd = refuse(409, only="POST", most=1)
     steps.run()
     written.gives(find=found)
@@ -107,12 +107,12 @@ def test_an_id_that_is_none_is_not_stored(steps, written, found):
     assert job.job.id == ""
 
 
-def test_the_reply_to_a_submission_is_in_no_message(steps, written):
+def test_no_message_shows_the_reply_to_a_submission(steps, written):
     written.gives(submit={"id": "job-1", "echo": "maria@x.org"})
     assert "maria" not in steps.run().sentence
 
 
-def test_a_vendors_words_about_a_personal_key_are_not_handed_on(steps, written):
+def test_a_vendors_message_about_a_personal_key_is_not_shown(steps, written):
     async def reasons():
         async with VendorSession(steps.reviews.lookup, hidden=True) as vendor:
             for made in (Refused("no such person: maria"), Over("maria"), Over("expired")):
@@ -136,7 +136,7 @@ def test_a_class_that_fails_before_its_first_request_is_not_called_refused(steps
 # -- submissions -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("recovery", all_but("none", "list", "token"))
 @pytest.mark.parametrize("status", all_but(403, 429))
-def test_a_refusal_for_now_takes_no_job(steps, recovery, status):
+def test_a_temporary_refusal_counts_as_no_job(steps, recovery, status):
     steps.reviews.declare(recovery)
     steps.reviews.vendor.odd = refuse(status, only="POST", most=1, **{"Retry-After": "1"})
     step = steps.run()
@@ -148,7 +148,7 @@ def test_a_refusal_for_now_takes_no_job(steps, recovery, status):
 
 @pytest.mark.parametrize("recovery", all_but("token", "list", "none"))
 @pytest.mark.parametrize("status", all_but(409, 408, 499))
-def test_a_status_of_a_gateway_may_hide_a_job(steps, recovery, status):
+def test_a_submission_answered_by_a_gateway_error_may_have_made_a_job(steps, recovery, status):
     async def taken_and_refused(request, _):
         if request.method != "POST" or vendor.jobs:
             return None
@@ -164,7 +164,7 @@ def test_a_status_of_a_gateway_may_hide_a_job(steps, recovery, status):
     assert step.outcomes == {"asked" if recovery == "none" else "ok": 3}
 
 
-def test_a_listed_job_of_a_submission_refused_later_is_found(steps):
+def test_a_listed_job_is_found_although_its_submission_was_refused_later(steps):
     """The class submits by two requests, of which the first spends."""
 
     async def second_is_refused(request, parts):
@@ -187,7 +187,7 @@ def test_a_listed_job_of_a_submission_refused_later_is_found(steps):
     check_paid_once(reviews)
 
 
-def test_a_submission_whose_last_request_cannot_be_sent_took_no_job(steps):
+def test_a_submission_whose_last_request_was_not_sent_made_no_job(steps):
     reviews = steps.reviews
     reviews.declare("none")
     submit = reviews.lookup.function.submit
@@ -206,7 +206,7 @@ def test_a_submission_whose_last_request_cannot_be_sent_took_no_job(steps):
     check_paid_once(reviews)
 
 
-def test_a_submission_that_arrives_late_is_found(steps):
+def test_a_submission_that_arrives_late_is_found_in_the_list(steps):
     steps.reviews.vendor.delays = 1
     steps.run()
     assert "its submission may still arrive" in steps.run().sentence
@@ -215,7 +215,7 @@ def test_a_submission_that_arrives_late_is_found(steps):
     check_paid_once(steps.reviews)
 
 
-def test_a_submission_that_never_arrives_is_made_again(steps):
+def test_a_submission_that_never_arrives_is_repeated(steps):
     steps.reviews.vendor.delays = 1
     assert steps.run_until_over().outcomes == {"ok": 3}
     check_paid_once(steps.reviews)
@@ -223,7 +223,7 @@ def test_a_submission_that_never_arrives_is_made_again(steps):
 
 
 @pytest.mark.parametrize("recovery", all_but("list", "token"))
-def test_a_job_that_stays_in_doubt_is_unknown_in_the_end(steps, recovery):
+def test_a_job_that_stays_in_doubt_ends_as_unknown(steps, recovery):
     reviews, vendor = steps.reviews, steps.reviews.vendor
     reviews.declare(recovery, give_up=HOUR, open_jobs=1)
     vendor.lose = {1}
@@ -242,7 +242,7 @@ def test_a_job_that_stays_in_doubt_is_unknown_in_the_end(steps, recovery):
     assert steps.run_until_over(["another"], NEXT).outcomes == {"ok": 1}  # it holds no slot
 
 
-def test_a_job_that_was_lost_is_open_once_a_later_look_finds_it(steps):
+def test_a_lost_job_is_open_again_when_a_later_poll_finds_it(steps):
     reviews, vendor = steps.reviews, steps.reviews.vendor
     reviews.declare(max_items=2, give_up=HOUR)
     vendor.lose, vendor.looks = {1}, 0
@@ -256,7 +256,7 @@ def test_a_job_that_was_lost_is_open_once_a_later_look_finds_it(steps):
     check_paid_once(reviews)
 
 
-def test_a_run_that_lost_the_lock_submits_nothing(steps, monkeypatch):
+def test_a_run_that_lost_the_lock_submits_no_job(steps, monkeypatch):
     reviews = steps.reviews
     reviews.declare("token")
     write, locked = JobFiles.write_intent, JobFiles.locked
@@ -348,7 +348,7 @@ def test_a_job_refused_for_now_is_submitted_again(steps):
     assert set(steps.reviews.vendor.submits.values()) == {3}
 
 
-def test_a_refused_job_uses_up_no_retry(steps):
+def test_a_refused_job_uses_no_retry(steps):
     steps.reviews.declare(retries=0)
     steps.reviews.vendor.end = "rejected"
     with pytest.raises(DeclarationError, match="line 1 is no item"):
@@ -358,7 +358,7 @@ def test_a_refused_job_uses_up_no_retry(steps):
 
 
 # -- looks -----------------------------------------------------------------------------------------
-def test_a_day_that_waits_names_no_time_that_has_passed(steps):
+def test_a_waiting_day_names_no_past_time(steps):
     steps.reviews.declare(give_up=HOUR, cancels=False)
     steps.reviews.vendor.looks = 99
     for hours in (0, 0.5, 1, 1.5):  # steps begin at 22:13
@@ -400,7 +400,7 @@ def test_a_job_that_is_being_cancelled_still_gives_its_results(steps):
         ),
     ],
 )
-def test_a_job_that_the_vendor_lost_is_an_error_in_the_end(steps, status, path, words):
+def test_a_job_that_the_vendor_lost_ends_as_an_error(steps, status, path, words):
     steps.reviews.declare(give_up=HOUR)
     steps.reviews.vendor.looks = 999 if path == "cancel" else 0
     steps.reviews.vendor.odd = refuse(status, only=path)
@@ -417,7 +417,7 @@ LINE = len('{"id": "' + 22 * "x" + '", "answer": {"label": "label of text 1"}}\n
 
 
 @pytest.mark.parametrize("size", all_but(LINE, 0, 20, LINE - 1, 2 * LINE))
-def test_results_that_the_connection_cut_are_read_again(steps, size):
+def test_results_cut_by_the_connection_are_read_again(steps, size):
     reviews = steps.reviews
     reviews.vendor.cut_after = [size]
     assert steps.run_until_over().outcomes == {"ok": 3}
@@ -426,7 +426,7 @@ def test_results_that_the_connection_cut_are_read_again(steps, size):
 
 
 @pytest.mark.parametrize("size", all_but(LINE, 0, 2 * LINE))
-def test_results_cut_at_the_same_place_again_are_waited_for(steps, size):
+def test_results_cut_twice_at_the_same_place_are_waited_for(steps, size):
     reviews = steps.reviews
     reviews.vendor.cut_after = 3 * [size]
     assert steps.run_until_over().outcomes == {"ok": 3}
@@ -434,7 +434,7 @@ def test_results_cut_at_the_same_place_again_are_waited_for(steps, size):
     assert {job.done["doubled"] for job in reviews.files.jobs()} == {0}
 
 
-def test_items_missing_from_cut_results_to_the_end_are_errors_and_billed(steps):
+def test_items_still_missing_from_cut_results_are_errors_and_billed(steps):
     reviews = steps.reviews
     reviews.declare(give_up=HOUR)
     reviews.vendor.cut_after = 9 * [LINE]
@@ -450,7 +450,7 @@ def test_items_missing_from_cut_results_to_the_end_are_errors_and_billed(steps):
     check_paid_once(reviews)
 
 
-def test_an_item_that_failed_goes_again_although_others_are_missing_to_the_end(steps):
+def test_a_failed_item_is_sent_again_although_other_results_stay_missing(steps):
     reviews, vendor = steps.reviews, steps.reviews.vendor
     reviews.declare(give_up=HOUR)
     vendor.fails["text 2"] = 1
@@ -464,13 +464,13 @@ def test_an_item_that_failed_goes_again_although_others_are_missing_to_the_end(s
     assert steps.run_until_over().outcomes == {"ok": 1, "error": 2}
 
 
-def test_answers_hold_while_the_day_waits_for_others(steps):
+def test_answers_are_kept_while_the_day_waits_for_others(steps):
     steps.reviews.declare(max_items=1, open_jobs=1, give_up=HOUR, ttl="Ttl(ok=timedelta(hours=1))")
     assert steps.run_until_over(pause=HOUR / 2).outcomes == {"ok": 3}
     check_paid_once(steps.reviews)
 
 
-def test_a_day_of_waiting_keeps_its_misses_and_the_next_day_asks_them_again(steps):
+def test_a_waiting_day_keeps_its_misses_and_the_next_day_submits_them_again(steps):
     reviews, vendor = steps.reviews, steps.reviews.vendor
     reviews.declare(max_items=2, give_up=26 * HOUR, ttl="Ttl(miss=timedelta(hours=1))")
     vendor.misses, vendor.looks = {"text 1"}, 5
@@ -485,7 +485,7 @@ def test_a_day_of_waiting_keeps_its_misses_and_the_next_day_asks_them_again(step
 
 
 # -- bills -----------------------------------------------------------------------------------------
-def test_a_price_that_bounds_no_open_job_is_refused(steps):
+def test_a_price_without_a_maximum_per_job_is_refused(steps):
     lookup = steps.reviews.lookup
     service = replace(lookup.service, prices=[Price("1 USD", per="1000 output_tokens")])
     with pytest.raises(DeclarationError, match=r"how many output_tokens .* at_most=2_000"):
@@ -493,7 +493,7 @@ def test_a_price_that_bounds_no_open_job_is_refused(steps):
 
 
 @pytest.mark.parametrize(("billed", "units"), [(None, 21), (0, 0), (5, 5)])
-def test_units_that_the_class_never_bills_count_at_their_most(steps, caplog, billed, units):
+def test_units_that_the_class_never_bills_count_at_their_maximum(steps, caplog, billed, units):
     steps.reviews.declare(prices='Price("1 USD", per="token", at_most=7)')
     vendor = steps.reviews.lookup.function
     read = vendor.results

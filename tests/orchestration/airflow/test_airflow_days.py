@@ -181,24 +181,24 @@ def ended(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", DAYS)
-def test_a_day_ends_as_its_state_says_and_is_tried_again_where_that_helps(ended, name):
+def test_an_airflow_task_ends_by_the_state_of_the_day_and_is_retried_where_useful(ended, name):
     _, state, tries = DAYS[name]
     assert (ended[0][name]["state"], ended[0][name]["tries"]) == (state, tries)
 
 
 @pytest.mark.parametrize("name", REFRESHES)
-def test_a_refresh_of_several_days_ends_as_the_worst_of_them(ended, name):
+def test_a_refresh_of_several_days_ends_with_the_worst_state(ended, name):
     assert ended[0][name]["state"] == REFRESHES[name][1]
 
 
-def test_a_red_day_says_in_short_lines_of_its_log_why_what_to_do_and_where_its_report_is(ended):
+def test_the_log_of_a_red_day_names_reason_cure_and_report(ended):
     log = ended[2]
     assert f"{day_of('held back')}: held back: It is so." in log
     assert re.search(r"Next: Mend [a-z ]{80,105} \[airflow", log)
     assert re.search(r"Report: http://report +\[airflow", log)
 
 
-def test_a_published_day_and_no_other_has_events_with_its_figures(ended):
+def test_only_a_published_day_has_asset_events_with_its_figures(ended):
     day = day_of("published")
     assert ended[0]["published"]["events"] == {
         "towns": [day, {"rows": 10, "calls": 8, "cost": {"USD": 0.5}, "version": 7}],
@@ -209,14 +209,14 @@ def test_a_published_day_and_no_other_has_events_with_its_figures(ended):
     assert {name for name in DAYS if ended[0][name]["events"]} == published
 
 
-def test_a_service_that_is_down_fails_the_day_at_once_where_nothing_says_by_when_it_is_wanted(
+def test_without_a_deadline_a_service_that_is_down_fails_the_day_at_once(
     ended,
 ):
     assert ended[0]["down, and nothing to publish by"]["state"] == "failed"
     assert ended[0]["down, and nothing to publish by"]["tries"] == 1
 
 
-def test_the_deadline_is_publish_by_on_the_day_after_and_a_run_that_is_made_later_has_none(ended):
+def test_the_deadline_is_publish_by_on_the_next_day_and_later_runs_have_none(ended):
     today = dt.datetime.now(dt.UTC).date()
     assert ended[0]["deadlines"] == {
         day_of("published"): None,
@@ -225,7 +225,7 @@ def test_the_deadline_is_publish_by_on_the_day_after_and_a_run_that_is_made_late
     }
 
 
-def test_the_conf_chooses_the_command_and_what_it_lacks_fails_the_task_before_anything_runs(ended):
+def test_the_conf_of_a_run_chooses_the_command_and_a_wrong_conf_fails_the_task(ended):
     results, asked, _ = ended
     assert f"run declared.towns:towns --day {day_of('published')} --json" in asked
     assert f"replay declared.towns:towns --day {day_of('without letters')} --json" in asked
@@ -243,7 +243,7 @@ def test_the_conf_chooses_the_command_and_what_it_lacks_fails_the_task_before_an
     assert len(asked) == sum(len(states) for states, _, _ in DAYS.values()) + 4 + len(REFRESHES)
 
 
-def test_a_refresh_that_is_tried_again_leaves_out_answers_since_its_run_began(ended):
+def test_a_retried_refresh_leaves_out_answers_since_its_run_began(ended):
     results, asked, _ = ended
     assert results["a refresh tried again"]["state"] == "success"
     first, second = (line for line in asked if "--answered-from 2026-03-01" in line)

@@ -23,7 +23,7 @@ async def note(file, context):
 """
 
 
-def test_a_day_that_is_not_published_by_its_deadline_is_reported_once_and_a_backfill_of_an_old_day_is_not(
+def test_a_missed_deadline_is_reported_once_and_not_for_a_backfill(
     tmp_path,
 ):
     folder = project(tmp_path / "project", "06:30")

@@ -27,7 +27,7 @@ except ValueError as error:
 """
 
 
-def test_a_run_is_of_the_hour_before_also_when_the_clock_is_put_back(tmp_path):
+def test_a_run_covers_the_hour_before_also_when_the_clock_is_put_back(tmp_path):
     lines = printed_by(SCRIPT, tmp_path, ("run ", "refused "))
     assert lines[:3] == [
         "run 2026-10-25T00:05 2026-10-24T23Z", "run 2026-10-25T01:05 2026-10-25T00Z",
@@ -57,7 +57,7 @@ for every, cron in (("hour", "5 * * * *"), ("hour", "0 * * * *"), ("day", "15 2 
 
 
 @pytest.mark.proof
-def test_airflow_asks_for_the_declared_days_and_hours_and_no_others(tmp_path):
+def test_airflow_schedules_only_the_declared_days_and_hours(tmp_path):
     copy_plugin(tmp_path / "plugins")
     runs = printed_by(RUNS, tmp_path, "runs")
     assert (
@@ -98,7 +98,7 @@ for zone, cron, day in (
 """
 
 
-def test_a_day_has_its_run_after_its_end_also_where_clocks_skip_the_time_of_the_schedule(tmp_path):
+def test_a_day_has_its_run_after_its_end_also_if_the_clock_skips_the_scheduled_time(tmp_path):
     """The date of a run is that of a backfill of its day: Airflow goes on after the last date, and
     would make the runs before a backfill once more.
     """

@@ -176,7 +176,7 @@ def test_days_that_failed_tries_published_have_events_once_a_try_succeeds(tried)
     assert fourth == {"towns": ["2026-01-06"]}
 
 
-def test_a_refresh_has_an_xcom_and_an_event_for_each_day_of_other_enrichments(tried):
+def test_a_refresh_has_an_xcom_and_an_event_for_each_affected_day(tried):
     (refreshed,) = tried["of others"]
     assert refreshed.end == "success"
     assert refreshed.xcoms == ["tidegate_2026-01-05", "tidegate_ports_2026-01-05"]
@@ -195,7 +195,7 @@ def test_a_failed_task_links_the_report_of_its_worst_day_and_says_to_clear_it(tr
     assert failed.report == "http://reports/ports/2026-01-04"
 
 
-def test_an_error_without_a_day_does_not_name_the_day_none(tried):
+def test_an_error_without_a_day_names_no_day(tried):
     (failed,) = tried["without a day"]
     assert failed.end.startswith("AirflowFailException: wrong: It is so.")
     assert failed.xcoms == ["tidegate_2026-01-05"]

@@ -25,7 +25,7 @@ def weather():
         service.shutdown()
 
 
-def test_a_replay_asks_for_the_dead_letters_only_a_remap_calls_nobody_and_openlineage_gets_the_tables(
+def test_a_replay_calls_only_dead_letters_a_remap_makes_no_call_and_openlineage_gets_the_tables(
     tmp_path, weather
 ):
     folder = project(tmp_path / "project", "06:30")

@@ -215,7 +215,7 @@ def tries(home):
 PUBLISHED = [day for day in DAYS if day not in (RED, WITHOUT_INPUT)]
 
 
-def test_each_day_ends_as_it_should_and_is_tried_as_often_as_it_should_be(month):
+def test_each_day_ends_in_the_expected_state_after_the_expected_tries(month):
     home = month[1]
     assert dict(runs(home)) == {day: "failed" if day == RED else "success" for day in DAYS}
     query = (
@@ -229,7 +229,7 @@ def test_each_day_ends_as_it_should_and_is_tried_as_often_as_it_should_be(month)
     assert tries(home) == {day: 3 if day == DOWN else 2 if day in ENDED else 1 for day in DAYS}
 
 
-def test_published_days_and_no_others_have_events_with_their_figures_and_start_what_waits_for_them(
+def test_only_published_days_have_events_and_start_waiting_dags(
     month,
 ):
     home = month[1]
@@ -253,7 +253,7 @@ def test_published_days_and_no_others_have_events_with_their_figures_and_start_w
     assert sorted(day for (day,) in consumed) == PUBLISHED
 
 
-def test_the_service_was_asked_once_for_each_key_but_for_those_in_flight_at_the_kill(
+def test_the_service_was_called_once_for_each_key_except_those_in_flight_at_the_kill(
     month, weather
 ):
     for day in PUBLISHED:
@@ -267,13 +267,13 @@ def test_the_service_was_asked_once_for_each_key_but_for_those_in_flight_at_the_
 
 
 @pytest.mark.parametrize("day", ENDED)
-def test_a_task_that_is_ended_takes_its_spark_with_it(month, day):
+def test_an_ended_task_ends_its_spark(month, day):
     tree = month[2][day]
     assert len(tree) >= 4  # the command, its guard, Spark, Python
     assert [process for process in tree if process.is_running()] == []
 
 
-def test_the_page_of_a_task_links_its_report(month):
+def test_the_page_of_a_task_links_to_the_report(month):
     home = month[1]
     links = dict(home.rows(
         "select r.partition_key, x.value from xcom x join dag_run r using (dag_id, run_id) where "

@@ -17,7 +17,7 @@ for name, has_deadline, tasks in sorted((one.dag_id, bool(one.deadline), one.tas
 """
 
 
-def test_the_dag_files_of_the_page_load(tmp_path):
+def test_the_dag_files_of_the_airflow_page_load(tmp_path):
     manifest = tmp_path / "manifest.json"
     manifest.write_text(json.dumps(manifest_of(ROOT, "enrichments")))
     (tmp_path / "my_alerts.py").write_text("async def late(**context):\n    pass\n")

@@ -26,7 +26,7 @@ def drawn(draw, depth=3):
 
 
 @pytest.mark.parametrize("charset", [None, "utf-8", "utf-16-le", "iso-8859-1", "shift_jis"])
-def test_each_start_of_a_body_is_broken_off_or_is_json_itself(charset):
+def test_each_prefix_of_a_json_body_is_recognized_as_broken_off_or_is_json(charset):
     draw = random.Random(charset)
     checked = 0
     while checked < 2_000:
@@ -60,7 +60,7 @@ def test_a_whole_body_that_is_not_json_is_not_broken_off(text):
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "shift_jis", "us-ascii", "windows-1252"])
-def test_a_whole_body_with_a_byte_that_is_no_character_is_not_broken_off(charset):
+def test_a_whole_body_with_an_invalid_byte_is_not_broken_off(charset):
     wrong = {"windows-1252": b"\x81"}.get(charset, b"\xff")
     with pytest.raises(UnicodeDecodeError):
         loaded(b'{"a":1}' + wrong, charset)

@@ -254,14 +254,14 @@ async def each(callers):
     return [await caller.call(("a",)) for caller in callers]
 
 
-def test_the_tasks_of_a_process_and_their_lookups_share_a_token_in_its_memory():
+def test_the_tasks_and_lookups_of_a_process_share_a_token():
     api = Api()
     assert in_turn(api, each, each, each) == [[{"score": 1.0}] * 2] * 3
     assert len(api.token_requests) == 1
     assert "token-1" not in repr(vars(token_headers))
 
 
-def test_a_shared_token_that_is_about_to_run_out_is_not_taken_up():
+def test_a_shared_token_that_is_about_to_expire_is_not_used():
     async def late(callers):
         for asked, token in token_headers._TOKENS.items():  # more than half of its life is over
             aged = {name: getattr(token, name) - 0.6 * LIFE for name in ("renew_at", "ends_at")}
@@ -273,7 +273,7 @@ def test_a_shared_token_that_is_about_to_run_out_is_not_taken_up():
     assert set(api.seen) == {"Bearer token-2"}
 
 
-def test_a_401_to_a_shared_token_has_it_renewed_once_for_all_that_share_it():
+def test_a_401_renews_a_shared_token_once_for_all_its_users():
     accepted = {"Bearer token-1"}
 
     async def revoked(callers):
@@ -292,7 +292,7 @@ def test_a_401_to_a_shared_token_has_it_renewed_once_for_all_that_share_it():
     assert len(api.token_requests) == 2
 
 
-def test_a_token_is_renewed_once_before_it_runs_out_and_no_call_waits_for_that():
+def test_a_token_is_renewed_once_before_it_expires_and_no_call_waits():
     async def twice(call):
         await call()
         pass_by(0.6 * LIFE)
@@ -306,7 +306,7 @@ def test_a_token_is_renewed_once_before_it_runs_out_and_no_call_waits_for_that()
     assert api.seen == [*["Bearer token-1"] * 11, "Bearer token-2"]
 
 
-def test_a_token_that_ran_out_is_awaited_by_all_and_fetched_once():
+def test_an_expired_token_is_fetched_once_while_all_calls_wait():
     async def late(call):
         pass_by(1.2 * LIFE)
         return await asyncio.gather(*(call() for _ in range(10)))
@@ -317,7 +317,7 @@ def test_a_token_that_ran_out_is_awaited_by_all_and_fetched_once():
     assert set(api.seen) == {"Bearer token-2"}
 
 
-def test_a_401_has_the_token_renewed_once_for_all_and_uses_up_no_retry():
+def test_a_401_renews_the_token_once_for_all_calls_and_uses_no_retry():
     async def revoked(call):
         first = await asyncio.gather(*(call() for _ in range(5)))
         return first, await asyncio.gather(*(call() for _ in range(5)))
@@ -393,7 +393,7 @@ def test_a_second_401_in_a_row_stops_the_run():
     assert len(api.token_requests) == 2
 
 
-def test_after_a_token_was_taken_a_401_is_worth_another_one():
+def test_a_401_after_an_accepted_token_fetches_another_token():
     accepted = {"Bearer token-1"}
 
     async def script(call):
@@ -412,7 +412,7 @@ def test_after_a_token_was_taken_a_401_is_worth_another_one():
     ]  # fmt: skip
 
 
-def test_a_refused_client_stops_the_run_with_the_servers_code_and_no_secret():
+def test_a_refused_client_stops_the_run_with_the_code_of_the_server_and_no_secret():
     api = Api()
     api.token_answer = lambda: web.json_response(
         {"error": "invalid_client", "hint": SECRET}, status=401
@@ -438,7 +438,7 @@ def test_a_refused_client_stops_the_run_with_the_servers_code_and_no_secret():
         '{"access_token": "", "token_type": "bearer"}',
     ],
 )
-def test_what_is_no_bearer_token_stops_the_run(body):
+def test_a_token_response_without_a_bearer_token_stops_the_run(body):
     api = Api()
     api.token_answer = lambda: web.Response(text=body)
     with pytest.raises(RunStopped, match="gave no bearer token"):
@@ -462,7 +462,7 @@ async def in_pieces(request, *, cut_off=False):
     return response
 
 
-def test_a_token_that_comes_in_pieces_is_read_to_its_end():
+def test_a_token_response_in_pieces_is_read_to_its_end():
     api = Api(valid=lambda message: message == "Bearer token-in-pieces")
     api.token = in_pieces
     assert asking(api, oauth2, once) == {"score": 1.0}
@@ -474,7 +474,7 @@ def test_a_token_is_read_from_a_201():
     assert asking(api, oauth2, once) == {"score": 1.0}
 
 
-def test_a_token_whose_life_is_null_is_used_as_one_that_says_none():
+def test_a_token_whose_lifetime_is_null_is_used_as_a_token_without_a_lifetime():
     api = Api(life=None)
     assert asking(api, oauth2, once) == {"score": 1.0}
     assert len(api.token_requests) == 1
@@ -491,7 +491,7 @@ def test_a_token_whose_life_is_null_is_used_as_one_that_says_none():
         {"expires_in": ""}, {"expires_in": 1e308},
     ],
 )  # fmt: skip
-def test_a_token_is_used_whatever_is_said_of_its_kind_and_life_and_is_fetched_once(said):
+def test_a_token_is_used_and_kept_whatever_its_declared_type_and_lifetime(said):
     api = Api()
     api.token_answer = lambda: web.json_response({"access_token": "token-x"} | said)
     assert asking(api, oauth2, some_times(20)) == [{"score": 1.0}] * 20
@@ -499,7 +499,7 @@ def test_a_token_is_used_whatever_is_said_of_its_kind_and_life_and_is_fetched_on
     assert len(api.token_requests) == 1
 
 
-def test_a_token_that_is_cut_off_is_asked_for_again(monkeypatch):
+def test_a_truncated_token_response_is_requested_again(monkeypatch):
     monkeypatch.setattr("jobs.clients.http.token_headers.TOKEN_PAUSE", 0.0)
     cut_off = [True, False]
 
@@ -512,7 +512,7 @@ def test_a_token_that_is_cut_off_is_asked_for_again(monkeypatch):
     assert cut_off == []
 
 
-def test_a_server_of_tokens_that_fails_is_tried_again_when_a_task_starts(monkeypatch):
+def test_a_task_that_starts_retries_a_failing_token_server(monkeypatch):
     monkeypatch.setattr("jobs.clients.http.token_headers.TOKEN_PAUSE", 0.0)
     api = Api()
     api.token_answer = lambda: web.Response(status=503)
@@ -521,7 +521,7 @@ def test_a_server_of_tokens_that_fails_is_tried_again_when_a_task_starts(monkeyp
     assert len(api.token_requests) == 3
 
 
-def test_a_call_that_has_no_token_fails_in_a_way_that_may_pass():
+def test_a_call_without_a_token_is_a_passing_failure():
     async def late(call):
         api.token_answer = lambda: web.Response(status=503)
         pass_by(1.2 * LIFE)
@@ -542,7 +542,7 @@ def throttle(seconds):
     return lambda: web.Response(status=429, headers={"Retry-After": str(seconds)})
 
 
-def test_a_task_that_starts_waits_for_a_token_as_long_as_its_server_says(monkeypatch):
+def test_a_starting_task_waits_for_a_token_as_long_as_the_token_server_says(monkeypatch):
     monkeypatch.setattr("jobs.clients.http.token_headers.TOKEN_PAUSE", 3600.0)
     api, answers = Api(), [throttle(0), None]
     answer = api.token
@@ -559,7 +559,7 @@ def test_a_task_that_starts_waits_for_a_token_as_long_as_its_server_says(monkeyp
         asking(api, oauth2, once)
 
 
-def test_a_pause_of_the_server_of_tokens_holds_calls_back_and_uses_up_no_retry():
+def test_a_pause_of_the_token_server_holds_calls_back_and_uses_no_retry():
     async def late(call):
         api.token_answer = throttle(50)
         pass_by(1.2 * LIFE)
@@ -592,7 +592,7 @@ def test_a_pause_of_the_server_of_tokens_holds_calls_back_and_uses_up_no_retry()
         (lambda: oauth2("http://h", refresh_before=timedelta(seconds=-1)), "refresh_before is"),
     ],
 )
-def test_a_wrong_declaration_is_reported_in_one_sentence_without_the_secret(declare, sentence):
+def test_a_wrong_declaration_of_authentication_is_reported_without_the_secret(declare, sentence):
     with pytest.raises(DeclarationError) as caught:
         declare()
     assert sentence in str(caught.value)
@@ -632,7 +632,7 @@ LONG = "sk-live-" + "AbC9" * 20 + "\\\"'/é"
         f"got {LONG[:9]}...",
     ],
 )
-def test_a_secret_is_masked_however_it_is_written_and_where_it_is_cut(monkeypatch, written):
+def test_a_secret_is_masked_in_any_encoding_and_where_it_is_cut(monkeypatch, written):
     monkeypatch.setenv("THE_SECRET", LONG)
     for auth in (
         Bearer(Env("THE_SECRET")),
@@ -644,7 +644,7 @@ def test_a_secret_is_masked_however_it_is_written_and_where_it_is_cut(monkeypatc
         assert "sk-" not in message
 
 
-def test_a_secret_of_three_letters_is_masked_as_a_word_only():
+def test_a_secret_of_three_letters_is_masked_only_as_a_whole_word():
     text = "403 Forbidden: unknown user no, token=no"
     masked = "403 Forbidden: unknown user ***, token=***"
     assert without_secrets(text, ("no",)) == masked
@@ -652,7 +652,7 @@ def test_a_secret_of_three_letters_is_masked_as_a_word_only():
 
 
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, base64.b16encode])
-def test_an_encoded_secret_is_masked_wherever_it_stands_in_what_is_encoded(encode):
+def test_a_secret_inside_an_encoded_text_is_masked(encode):
     draw = random.Random(24)
     for _ in range(300):
         secret = "".join(draw.choices("abcXYZ0123-_./+é", k=draw.randint(6, 40)))
@@ -664,7 +664,7 @@ def test_an_encoded_secret_is_masked_wherever_it_stands_in_what_is_encoded(encod
         assert len("".join(beside)) <= (len(before) + len(after)) * 2 + 4
 
 
-def test_a_long_secret_is_in_no_error_of_a_value_that_is_shown_to_its_beginning_only(monkeypatch):
+def test_an_error_that_shows_the_beginning_of_a_value_shows_no_part_of_a_long_secret(monkeypatch):
     monkeypatch.setenv("THE_SECRET", LONG)
     caller = HttpClient(lookup("http://h", Bearer(Env("THE_SECRET"))), 1)
     with pytest.raises(ValueError, match=r"expected DOUBLE, got \['Bearer \*\*\*\.\.\.$"):
@@ -726,7 +726,7 @@ def test_the_secret_is_in_no_plan_log_record_error_or_file(
 @pytest.mark.parametrize(
     "fault", ["two at once", "a second one", "more than Content-Length, later", GREETING]
 )
-def test_a_token_is_not_believed_when_another_answer_comes_behind_it(monkeypatch, fault):
+def test_a_token_followed_by_a_second_response_is_not_used(monkeypatch, fault):
     monkeypatch.setenv("ID", "me")
     monkeypatch.setenv("SECRET", SECRET)
     tokens = iter(range(100))

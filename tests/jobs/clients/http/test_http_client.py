@@ -79,7 +79,7 @@ def test_an_answer_becomes_the_columns_of_returns_by_their_paths(service):
     assert service.log == ["/v1/JFK"]
 
 
-def test_a_path_that_leads_nowhere_gives_null(service):
+def test_a_json_path_without_a_match_gives_null(service):
     replies(service, lambda: web.json_response({"wind": {}, "temp_c": None}))
     assert ask(lookup(service.url), ("JFK",)) == [(None, None)]
 
@@ -97,7 +97,7 @@ KEYS = [
 
 
 @pytest.mark.parametrize("value", KEYS)
-def test_a_key_reaches_the_service_as_one_segment_whatever_it_holds(service, value):
+def test_a_key_is_sent_as_a_single_path_segment_whatever_its_characters(service, value):
     ask(lookup(service.url), (value,))
     (path,) = service.log
     assert path.startswith("/v1/")
@@ -106,7 +106,7 @@ def test_a_key_reaches_the_service_as_one_segment_whatever_it_holds(service, val
 
 
 @pytest.mark.parametrize("value", ["", ".", ".."])
-def test_a_key_that_would_lead_to_another_address_is_an_error_and_nothing_is_asked(service, value):
+def test_a_key_that_leads_to_another_address_is_an_error_without_a_call(service, value):
     (message,) = ask(lookup(service.url), (value,))
     assert isinstance(message, CallFailed)
     assert not message.passing
@@ -119,7 +119,7 @@ def test_a_key_that_would_lead_to_another_address_is_an_error_and_nothing_is_ask
 @pytest.mark.parametrize(
     "value", ["../admin", "%2e%2e", "%2E%2E%2fadmin", "a/../b", "..\\admin", "..;x", "./"]
 )
-def test_a_key_that_any_server_could_read_as_a_step_up_is_an_error_and_nothing_is_asked(
+def test_a_key_that_a_server_could_read_as_a_parent_folder_is_an_error_without_a_call(
     service, value
 ):
     (message,) = ask(lookup(service.url), (value,))
@@ -129,7 +129,7 @@ def test_a_key_that_any_server_could_read_as_a_step_up_is_an_error_and_nothing_i
 
 
 @given(path=st.text("a./\\;?%25eE", max_size=8).map("/".__add__))
-def test_a_path_that_is_not_looked_at_part_by_part_leads_nowhere_else(path):
+def test_a_path_that_skips_the_check_of_its_parts_leads_to_no_other_address(path):
     parts = path.partition("?")[0].split("/")[1:]
     if not MAY_LEAD_ELSEWHERE.search(path):
         assert not any(part in NO_SEGMENT or leads_elsewhere(part) for part in parts)
@@ -138,12 +138,12 @@ def test_a_path_that_is_not_looked_at_part_by_part_leads_nowhere_else(path):
 @pytest.mark.parametrize(
     "request_", ["GET /v1/a{origin}/", "GET /v1//x?q={origin}", "GET /v1/{origin}-{origin}"]
 )
-def test_where_it_leads_nowhere_else_it_is_asked(service, request_):
+def test_a_path_that_leads_to_no_other_address_is_requested(service, request_):
     ask(lookup(service.url, request=request_), ("",))
     assert len(service.log) == 1
 
 
-def test_a_key_in_the_query_is_escaped_too(service):
+def test_a_key_in_the_query_is_escaped(service):
     ask(lookup(service.url, request="GET /v1?q={origin}&x=1"), ("a&b=c",))
     assert service.log == ["/v1?q=a%26b%3Dc&x=1"]
 
@@ -169,7 +169,7 @@ def test_a_key_may_have_the_name_of_a_placeholder(service):
     assert ask(declared, ("JFK",)) == [("JFK",)]
 
 
-def test_an_answer_that_a_path_cannot_follow_is_an_error_of_its_row(service):
+def test_an_answer_that_a_json_path_cannot_follow_is_an_error_of_its_row(service):
     nested = {}
     for _ in range(150):
         nested = {"a": nested}
@@ -185,7 +185,7 @@ def test_an_answer_that_a_path_cannot_follow_is_an_error_of_its_row(service):
         assert str(message) == "the answer is nested too deeply for a path with .."
 
 
-def test_a_base_url_with_a_path_and_a_slash_stays_in_front(service):
+def test_the_path_of_a_base_url_stays_in_front_of_the_request(service):
     ask(lookup(f"{service.url}/api/"), ("JFK",))
     assert service.log == ["/api/v1/JFK"]
 
@@ -213,12 +213,12 @@ def test_a_base_url_with_a_path_and_a_slash_stays_in_front(service):
         ),
     ],
 )
-def test_every_kind_of_key_has_one_way_to_be_written(value, written):
+def test_each_type_of_key_is_written_in_one_way(value, written):
     assert escaped(value) == written
 
 
 @pytest.mark.parametrize("condition", ["error_when", "miss_when"])
-def test_an_error_or_a_miss_that_names_another_key_is_refused(service, condition):
+def test_an_error_or_miss_that_echoes_another_key_is_refused(service, condition):
     replies(service, lambda: web.json_response({"origin": "LAX", "refused": True}))
     declared = lookup(
         service.url, echo={"origin": "$.origin"}, **{condition: ["$.refused == true"]}
@@ -227,7 +227,7 @@ def test_an_error_or_a_miss_that_names_another_key_is_refused(service, condition
     assert str(message) == "the answer names another origin (echo)"
 
 
-def test_a_status_that_means_no_such_key_is_a_miss(service):
+def test_a_404_or_a_status_declared_in_miss_when_is_a_miss(service):
     replies(service, status(404))
     assert ask(lookup(service.url), ("JFK",)) == [None]
     replies(service, status(410))
@@ -248,7 +248,9 @@ def test_a_status_that_means_no_such_key_is_a_miss(service):
         ("-3", 1, 1),
     ],
 )
-def test_a_throttled_answer_says_how_long_nobody_is_to_ask(service, code, header, least, most):
+def test_a_throttled_answer_closes_the_service_for_the_time_of_retry_after(
+    service, code, header, least, most
+):
     replies(service, status(code, headers={"Retry-After": header} if header else {}))
     (limit,) = ask(lookup(service.url), ("JFK",))
     assert isinstance(limit, Throttled)
@@ -260,7 +262,9 @@ def test_a_throttled_answer_says_how_long_nobody_is_to_ask(service, code, header
     ("code", "passing"),
     [(500, True), (502, True), (504, True), (400, False), (422, False), (302, False)],
 )
-def test_a_fault_of_the_service_may_pass_and_one_of_the_request_does_not(service, code, passing):
+def test_an_error_of_the_service_is_passing_and_an_error_of_the_request_is_final(
+    service, code, passing
+):
     replies(service, status(code, headers={"Location": "/elsewhere"}))
     (failure,) = ask(lookup(service.url), ("JFK",))
     assert isinstance(failure, CallFailed)
@@ -270,14 +274,14 @@ def test_a_fault_of_the_service_may_pass_and_one_of_the_request_does_not(service
 
 
 @pytest.mark.parametrize("code", [401, 402, 403])
-def test_a_refusal_that_is_about_us_stops_the_run_by_the_services_name(service, code):
+def test_a_refused_credential_stops_the_run_and_the_message_names_the_service(service, code):
     replies(service, status(code))
     (stop,) = ask(lookup(service.url), ("JFK",))
     assert isinstance(stop, RunStopped)
     assert str(stop).startswith(f"weather_api at {service.url} denies access: {code} ")
 
 
-def test_what_stops_the_run_is_declared(service):
+def test_statuses_that_stop_the_run_can_be_declared(service):
     replies(service, status(403))
     tolerant = Service(name="weather_api", url=service.url, max_concurrency=4, stop_on=[418])
     (failure,) = ask(lookup(service.url, service=tolerant), ("JFK",))
@@ -288,7 +292,7 @@ def test_what_stops_the_run_is_declared(service):
 
 
 @pytest.mark.parametrize("kept_alive", [False, True])
-def test_a_dropped_connection_is_one_attempt_and_not_a_hidden_second_one(service, kept_alive):
+def test_a_dropped_connection_is_one_attempt_without_a_hidden_retry(service, kept_alive):
     async def answer(request):
         if len(service.log) > kept_alive:
             request.transport.close()
@@ -302,9 +306,7 @@ def test_a_dropped_connection_is_one_attempt_and_not_a_hidden_second_one(service
     assert len(service.log) == 1 + kept_alive
 
 
-def test_a_connection_that_the_service_closed_while_idle_costs_at_most_the_attempts_that_were_made(
-    service, wait_for
-):
+def test_a_connection_closed_while_idle_costs_no_attempt_that_was_not_made(service, wait_for):
     async def main():
         caller = HttpClient(lookup(service.url), 1)
         await caller.open()
@@ -323,7 +325,7 @@ def test_a_connection_that_the_service_closed_while_idle_costs_at_most_the_attem
     assert len(service.log) <= len(found)
 
 
-def test_an_answer_that_is_cut_off_may_pass(service):
+def test_a_truncated_answer_is_a_passing_failure(service):
     async def answer(request):
         response = web.StreamResponse(headers={"Content-Length": "100"})
         await response.prepare(request)
@@ -337,7 +339,7 @@ def test_an_answer_that_is_cut_off_may_pass(service):
     assert failure.passing
 
 
-def test_an_attempt_that_hangs_ends_at_its_time_limit_and_says_so(service):
+def test_a_hanging_attempt_ends_at_its_time_limit_with_that_reason(service):
     async def answer(request):
         await asyncio.Event().wait()
 
@@ -360,7 +362,7 @@ def test_an_attempt_that_hangs_ends_at_its_time_limit_and_says_so(service):
         b"[" * 200_000,
     ],
 )
-def test_an_answer_that_is_not_json_is_an_error_that_does_not_pass(service, body):
+def test_an_answer_that_is_not_json_is_a_final_failure(service, body):
     replies(service, lambda: web.Response(body=body))
     (failure,) = ask(lookup(service.url), ("JFK",))
     assert isinstance(failure, CallFailed)
@@ -369,7 +371,7 @@ def test_an_answer_that_is_not_json_is_an_error_that_does_not_pass(service, body
 
 
 @pytest.mark.parametrize("body", ['"sunny"', "42", "true"])
-def test_an_answer_that_has_no_fields_does_not_fit(service, body):
+def test_an_answer_that_is_neither_an_object_nor_an_array_does_not_fit(service, body):
     replies(service, lambda: web.Response(text=body))
     (wrong,) = ask(lookup(service.url), ("JFK",))
     assert type(wrong) is ValueError
@@ -382,7 +384,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_column(service):
     assert str(wrong) == "temp_c: expected DOUBLE, got 'warm'"
 
 
-def test_an_answer_that_is_no_http_may_pass_and_its_error_holds_no_key(service):
+def test_a_response_that_is_not_http_is_a_passing_failure_whose_error_shows_no_key(service):
     replies(
         service,
         lambda: web.Response(
@@ -395,7 +397,7 @@ def test_an_answer_that_is_no_http_may_pass_and_its_error_holds_no_key(service):
     assert "personal" not in str(failed)
 
 
-def test_a_service_that_nobody_runs_cannot_be_reached_and_may_come(service):
+def test_a_service_that_is_not_running_is_a_passing_failure(service):
     url = service.url.rsplit(":", 1)[0] + ":1"
     (failure,) = ask(lookup(url), ("JFK",))
     assert isinstance(failure, CallFailed)
@@ -418,7 +420,7 @@ def untrusted_url(tmp_path):
 
 
 @pytest.mark.process
-def test_a_certificate_that_nobody_trusts_is_a_failed_call_and_not_a_crash(untrusted_url):
+def test_an_untrusted_certificate_is_a_failed_call(untrusted_url):
     async def main():
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=untrusted_url)
         caller = HttpClient(lookup(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"), 1)
@@ -443,9 +445,7 @@ def test_a_port_without_tls_is_named_with_the_cure(service):
     )
 
 
-def test_calls_share_as_many_connections_as_may_be_in_flight_and_close_gives_them_back(
-    service, wait_for
-):
+def test_calls_share_as_many_connections_as_calls_in_flight_and_close_frees_them(service, wait_for):
     async def answer(request):
         await asyncio.sleep(0.01)
         return web.json_response({"temp_c": 1.0})
@@ -489,11 +489,11 @@ def test_a_cancelled_call_gives_its_connection_back(service, wait_for):
     wait_for(lambda: service.open_connections == 0)
 
 
-def test_closing_what_was_never_opened_does_nothing(service):
+def test_closing_a_client_that_was_never_opened_does_nothing(service):
     asyncio.run(HttpClient(lookup(service.url), 1).close())
 
 
-def test_our_requests_say_nothing_that_was_not_declared(service):
+def test_a_request_has_no_undeclared_header_and_no_cookie(service):
     headers = {}
 
     async def answer(request):

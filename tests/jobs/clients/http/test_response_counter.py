@@ -88,7 +88,7 @@ def test_responses_end_where_another_reader_finds_their_ends(seeds):
         b"HTTPS\r\n\r\n",
     ],
 )
-def test_bytes_that_begin_no_response_are_out_of_step(data):
+def test_bytes_that_do_not_begin_a_response_are_out_of_step(data):
     for size in (1, 100):
         counter = ResponseCounter()
         for at in range(0, len(data), size):
@@ -105,7 +105,7 @@ def test_bytes_that_begin_no_response_are_out_of_step(data):
         HEAD + b"\r\n", b"HTTP/1.1 200 OK\r\nA: " + b"x" * 3_000_000,
     ],
 )  # fmt: skip
-def test_a_response_of_unknown_length_never_ends_and_is_not_held(data):
+def test_a_response_of_unknown_length_never_ends_and_is_not_kept_in_memory(data):
     counter = ResponseCounter()
     counter.read(data)
     counter.read(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")

@@ -55,7 +55,7 @@ def drawn(draw):
     return CIMultiDict(headers), throttled, seconds or throttling.DEFAULT_PAUSE
 
 
-def test_a_denial_that_says_when_to_come_again_is_throttling():
+def test_a_403_that_says_when_to_call_again_is_throttling():
     draw = random.Random(20)
     for _ in range(3000):
         headers, throttled, seconds = drawn(draw)
@@ -72,7 +72,7 @@ def test_a_denial_that_says_when_to_come_again_is_throttling():
         ({"RateLimit": '"a";r=0;t=30'}, 30),
     ],
 )
-def test_a_403_of_a_used_up_rate_does_not_stop_the_run(service, headers, seconds):
+def test_a_403_for_a_used_up_rate_does_not_stop_the_run(service, headers, seconds):
     replies(
         service,
         lambda: web.json_response(
@@ -92,7 +92,7 @@ def test_any_other_403_denies_access(service, headers):
     assert isinstance(refused, AccessRefused)
 
 
-def test_a_403_that_is_declared_an_error_stays_one(service):
+def test_a_403_declared_as_an_error_is_an_error(service):
     replies(service, lambda: web.json_response({}, status=403, headers={"Retry-After": "7"}))
     limited = Service(name="weather", url=service.url, max_concurrency=4, stop_on=(401, 402))
     declared = lookup(service.url, service=limited, error_when=(403,))
@@ -118,7 +118,7 @@ def test_retry_after_may_be_a_date(header, seconds):
 
 
 @pytest.mark.parametrize("name", ["retry-after-ms", "x-ms-retry-after-ms"])
-def test_a_time_to_wait_in_milliseconds_counts_before_one_in_seconds(name):
+def test_a_wait_in_milliseconds_takes_precedence_over_a_wait_in_seconds(name):
     exact = CIMultiDict({name: "2250"})
     for headers in (exact, CIMultiDict({name: "2250", "Retry-After": "3"})):
         assert throttling.pause(headers, lambda: NOW) == 2.25
@@ -128,7 +128,7 @@ def test_a_time_to_wait_in_milliseconds_counts_before_one_in_seconds(name):
 
 @pytest.mark.parametrize("headers", [{"Retry-After": "0"}, {"retry-after-ms": "-3"}, {
     "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "0"}])  # fmt: skip
-def test_throttling_without_a_time_to_wait_is_no_leave_to_go_on(headers):
+def test_throttling_without_a_wait_causes_the_default_pause(headers):
     assert throttling.pause(headers, lambda: NOW) == throttling.DEFAULT_PAUSE
 
 

@@ -141,9 +141,7 @@ def of(url, **fields):
 ANSWER = [(3.9, 5.1)]
 
 
-def test_a_service_is_trusted_by_an_authority_of_ones_own_and_else_not(
-    authority, start, monkeypatch
-):
+def test_a_private_certificate_authority_is_trusted_only_if_declared(authority, start, monkeypatch):
     service = start(TlsService, authority)
     (failure,) = ask(of(service.url), ("JFK",))
     assert isinstance(failure, CallFailed)
@@ -176,7 +174,7 @@ def test_a_service_that_wants_a_client_certificate_gets_it(authority, start):
     )
 
 
-def test_a_token_is_fetched_the_same_way(authority, start, monkeypatch):
+def test_a_token_is_fetched_with_the_declared_certificates(authority, start, monkeypatch):
     service = start(TlsService, authority, wants_certificate=True)
     proxy = start(ForwardProxy, service.port)
     monkeypatch.setenv("SECRET", "x")
@@ -236,7 +234,7 @@ def test_the_proxies_of_the_environment_are_used_as_other_programs_use_them(
         ("fd00::1", "http://[fd00::1]:8080", False),
     ],
 )
-def test_no_proxy_takes_ports_and_networks(monkeypatch, exceptions, url, is_used):
+def test_no_proxy_accepts_ports_and_networks(monkeypatch, exceptions, url, is_used):
     monkeypatch.setenv("http_proxy", "http://proxy.test:3128")
     monkeypatch.setenv("https_proxy", "http://proxy.test:3128")
     monkeypatch.setenv("no_proxy", exceptions)
@@ -244,7 +242,7 @@ def test_no_proxy_takes_ports_and_networks(monkeypatch, exceptions, url, is_used
     assert (found is not None) is is_used
 
 
-def test_a_proxy_that_is_not_there_is_said_to_be_the_proxy(start, closed):
+def test_an_unreachable_proxy_is_named_as_the_proxy(start, closed):
     (failure,) = ask(of(f"https://{HOST}", proxy=closed), ("JFK",))
     assert str(failure).startswith("cannot connect to the proxy: ")
     assert failure.passing
@@ -292,7 +290,7 @@ def test_files_and_addresses_that_cannot_be_used_are_refused_before_any_call(
         of("http://w", client_key="key.pem")
 
 
-def test_how_a_service_is_reached_is_in_no_fingerprint():
+def test_proxies_and_certificates_change_no_fingerprint():
     plain = of("http://w")
     assert fingerprint(
         of("http://w", ca="ca.pem", proxy="http://p:1", client_certificate="us.pem")

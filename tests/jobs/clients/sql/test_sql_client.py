@@ -93,7 +93,7 @@ def test_many_keys_go_in_one_query_and_each_has_its_own_outcome(database):
     assert str(twice) == "planes has two or more rows for this key; a lookup gives one"
 
 
-def test_many_keys_are_compared_as_one_key_is(tmp_path):
+def test_keys_of_a_batch_are_compared_as_a_single_key_is(tmp_path):
     """By the column's own collation: keys that the table takes for equal each get the row."""
     with sqlite3.connect(tmp_path / "odd.db") as odd:
         odd.executescript("""
@@ -142,7 +142,7 @@ def test_a_value_that_the_driver_refuses_is_the_error_of_its_own_key(database):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_a_text_that_is_not_utf8_costs_only_its_own_row(database, batch_size):
+def test_a_text_that_is_not_utf8_is_an_error_of_its_row(database, batch_size):
     with contextlib.closing(sqlite3.connect(database)) as planes, planes:
         planes.execute("INSERT INTO planes VALUES ('N9', CAST(x'636166e9' AS TEXT), 1)")
     answers = ask(lookup(database, batch_size=batch_size), ("N1",), ("N9",), ("N2",))
@@ -173,7 +173,7 @@ def test_a_select_of_sqlite_refuses_a_timestamp_as_key_too(database):
     assert "SQLite has no timestamps" in str(failure)
 
 
-def test_a_select_of_the_users_own_is_asked_with_parameters(database):
+def test_a_declared_select_gets_its_keys_as_parameters(database):
     declared = lookup(
         database,
         table=None,
@@ -212,11 +212,11 @@ def slow(database, seconds):
     )
 
 
-def test_a_row_is_the_answer_and_no_row_is_a_miss(database):
+def test_a_row_is_the_answer_and_a_missing_row_is_a_miss(database):
     assert ask(lookup(database), ("N1",), ("N2",), ("N9",)) == [("BOEING", 149), (None, None), None]
 
 
-def test_a_key_is_a_value_and_never_sql(database):
+def test_a_key_is_never_read_as_sql(database):
     assert ask(lookup(database), ("O'N;--",), ("N1' OR '1'='1",)) == [("CESSNA", 4), None]
 
 
@@ -232,7 +232,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_column(database):
     assert str(wrong) == "seats: expected INT, got 'many'"
 
 
-def test_a_text_is_no_bytes_although_it_may_be_base64(database):
+def test_a_text_is_not_read_as_base64_bytes(database):
     made = lookup(
         database,
         table=None,
@@ -244,7 +244,7 @@ def test_a_text_is_no_bytes_although_it_may_be_base64(database):
     assert "b: expected BINARY, got the text 'beef'; give its bytes in a select" in str(error)
 
 
-def test_several_key_columns_name_one_row(database):
+def test_several_key_columns_select_a_row(database):
     declared = lookup(database, table="every", keys={"k": "k", "l": "l"}, returns="n INT")
     assert ask(declared, (1, "a"), (1, "b")) == [(7,), None]
 
@@ -260,11 +260,11 @@ def test_every_type_that_sqlite_stores_in_its_own_way_is_read(database):
     ]
 
 
-def test_a_column_may_be_a_key_and_an_answer(database):
+def test_a_column_may_be_both_key_and_answer(database):
     assert ask(lookup(database, returns="tailnum STRING"), ("N1",)) == [("N1",)]
 
 
-def test_names_that_are_words_of_sql_are_names(tmp_path):
+def test_names_may_be_keywords_of_sql(tmp_path):
     with sqlite3.connect(tmp_path / "odd.db") as odd:
         odd.executescript(
             'CREATE TABLE "order" ("select" TEXT, "group" INTEGER); INSERT INTO "order" VALUES '
@@ -278,7 +278,7 @@ def test_names_that_are_words_of_sql_are_names(tmp_path):
 
 
 @pytest.mark.parametrize("fields", [{"table": "plains"}, {"returns": "model STRING"}])
-def test_a_table_or_column_that_is_gone_is_a_failed_call_without_the_statement(database, fields):
+def test_a_missing_table_or_column_is_a_failed_call_without_the_statement(database, fields):
     (failure,) = ask(lookup(database, **fields), ("N1",))
     assert isinstance(failure, CallFailed)
     assert "no such" in str(failure)
@@ -286,13 +286,13 @@ def test_a_table_or_column_that_is_gone_is_a_failed_call_without_the_statement(d
     assert "N1" not in str(failure)
 
 
-def test_a_key_of_a_type_that_the_driver_refuses_is_a_failed_call_that_does_not_pass(database):
+def test_a_key_of_a_type_that_the_driver_refuses_is_a_final_failure(database):
     (failure,) = ask(lookup(database), (decimal.Decimal("1.5"),))
     assert isinstance(failure, CallFailed)
     assert not failure.passing
 
 
-def test_a_timeout_that_is_not_the_lookups_is_in_its_own_words(database):
+def test_a_timeout_of_the_operating_system_is_reported_with_its_message(database):
     def give_up(*_statement):
         raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
 
@@ -304,7 +304,7 @@ def test_a_timeout_that_is_not_the_lookups_is_in_its_own_words(database):
     assert (str(failed), failed.passing) == ("[Errno 110] Connection timed out", True)
 
 
-def test_a_database_that_cannot_be_opened_may_come_back(tmp_path):
+def test_a_database_that_cannot_be_opened_is_a_passing_failure(tmp_path):
     (failure,) = ask(lookup(tmp_path / "no" / "such.db"), ("N1",))
     assert isinstance(failure, CallFailed)
     assert failure.passing
@@ -345,9 +345,7 @@ def test_the_address_is_read_from_the_environment_when_the_pool_opens(database, 
         "me:Zq9@h:1/db?sslpassword=Zq9",
     ],
 )
-def test_a_password_is_not_in_the_address_that_people_see_wherever_it_stands(
-    database, monkeypatch, address
-):
+def test_a_password_is_masked_anywhere_in_the_shown_address(database, monkeypatch, address):
     monkeypatch.setenv("PLANES_URL", f"postgresql+asyncpg://{address}")
     seen = lookup(database, url=Env("PLANES_URL")).address
     assert "Zq9" not in seen
@@ -368,7 +366,7 @@ def test_a_port_that_is_not_a_number_is_refused(database, monkeypatch):
 
 
 @pytest.mark.parametrize("share", [1, 3])
-def test_there_are_never_more_connections_than_the_share(database, share):
+def test_connections_never_exceed_the_share(database, share):
     with sqlite3.connect(database) as planes:
         planes.execute(
             f"CREATE VIEW busy AS SELECT tailnum, maker, {slow(database, 0.02)} AS "
@@ -427,7 +425,7 @@ def test_a_cancelled_call_leaves_the_pool_usable(database):
     asyncio.run(main())
 
 
-def test_a_database_that_another_one_holds_locked_may_pass_and_closing_does_not_wait_for_it(
+def test_a_locked_database_is_a_passing_failure_and_does_not_delay_closing(
     database,
 ):
     holder = sqlite3.connect(database, isolation_level=None)
@@ -447,7 +445,7 @@ ENDLESS = """
 
 
 @pytest.mark.slow
-def test_a_query_that_is_left_ends_in_the_database_and_its_connection_is_used_again(database):
+def test_an_abandoned_query_ends_in_the_database_and_frees_its_connection(database):
     with contextlib.closing(sqlite3.connect(database)) as planes:
         planes.executescript(ENDLESS)
     unless_n1 = (
@@ -470,12 +468,12 @@ def test_a_query_that_is_left_ends_in_the_database_and_its_connection_is_used_ag
     assert answer == ("CESSNA", 4)
 
 
-def test_closing_leaves_no_thread_behind_not_even_of_a_connection_that_failed(database, tmp_path):
+def test_closing_leaves_no_thread_even_of_a_failed_connection(database, tmp_path):
     before = set(threading.enumerate())
     ask(lookup(database), ("N1",), ("N2",))
     ask(lookup(tmp_path / "no" / "such.db"), ("N1",))
     assert set(threading.enumerate()) - before == set()
 
 
-def test_closing_what_was_never_opened_does_nothing(database):
+def test_closing_a_client_that_was_never_opened_does_nothing(database):
     asyncio.run(SqlClient(lookup(database), 1).close())

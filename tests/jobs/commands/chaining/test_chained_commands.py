@@ -26,7 +26,7 @@ EVALUATED = {
 
 
 @pytest.mark.parametrize("variant", EVALUATED)
-def test_eval_asks_a_variant_where_the_lookup_is_asked_and_compares_its_answers(
+def test_eval_calls_a_variant_for_the_rows_of_the_lookup_and_compares_the_answers(
     firms, capsys, variant
 ):
     firms.declare(VARIANTS)

@@ -86,7 +86,7 @@ def all_keys():
 @pytest.mark.parametrize(
     "at", ["b", *(pytest.param(one, marks=pytest.mark.proof) for one in ("c", *range(18)))]
 )
-def test_a_run_that_is_killed_repeats_no_call_of_the_levels_below(counted, at):
+def test_a_killed_run_repeats_no_call_of_finished_levels(counted, at):
     counted.kill_at = at if isinstance(at, str) else random.Random(at).randint(1, len(all_keys()))
     killed = counted.start(DAYS[0], "killed")
     killed.join(60)
@@ -103,7 +103,7 @@ def test_a_run_that_is_killed_repeats_no_call_of_the_levels_below(counted, at):
     assert max(counted.counts.values()) <= 2
 
 
-def test_two_runs_at_once_ask_each_key_of_each_level_once(counted):
+def test_two_runs_at_once_call_each_key_of_each_level_once(counted):
     first, second = [counted.start(day, f"run-{day}") for day in DAYS]
     for process in (first, second):
         process.join(90)

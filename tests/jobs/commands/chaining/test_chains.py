@@ -37,7 +37,7 @@ def answer_all(vendors):
     }
 
 
-def test_each_distinct_key_of_each_level_is_asked_once(firms):
+def test_each_distinct_key_of_each_level_is_called_once(firms):
     firms.declare(CHAIN)
     answer_all(firms.vendors)
     firms.write_input({"domain": DOMAINS})
@@ -71,7 +71,7 @@ def test_each_distinct_key_of_each_level_is_asked_once(firms):
     assert firms.vendors.calls == [("company", "d.example")]  # an error is not stored
 
 
-def test_equal_keys_of_two_levels_have_the_answers_of_their_own_lookup(firms):
+def test_equal_keys_of_two_levels_get_the_answers_of_their_lookup(firms):
     firms.declare(
         """
 a = vendor("a", keys={"key": "key"}, returns="x STRING")
@@ -95,7 +95,7 @@ firms = table(a, b, c)
     assert firms.vendors.asked("c") == ["k3", "k4"]
 
 
-def test_a_plan_counts_keys_that_are_not_known_yet_as_at_most(firms, capsys):
+def test_a_plan_counts_unknown_keys_of_a_level_as_an_upper_bound(firms, capsys):
     firms.declare(CHAIN)
     answer_all(firms.vendors)
     firms.write_input({"domain": DOMAINS})
@@ -115,7 +115,7 @@ def test_a_plan_counts_keys_that_are_not_known_yet_as_at_most(firms, capsys):
     assert "at most 14   14 rows have a key made of answers not stored; about 6 as on" in later
 
 
-def test_try_asks_a_row_level_by_level(firms, capsys):
+def test_try_calls_the_lookups_of_a_row_level_by_level(firms, capsys):
     firms.declare(CHAIN)
     answer_all(firms.vendors)
     firms.write_input({"domain": DOMAINS[:2]})
@@ -137,7 +137,7 @@ FALSIFIED = {
 }
 
 
-def test_a_falsified_key_answer_or_condition_is_red(firms):
+def test_a_falsified_key_answer_or_condition_turns_checks_red(firms):
     firms.declare(CHAIN)
     answer_all(firms.vendors)
     firms.write_input({"domain": DOMAINS})
@@ -150,7 +150,7 @@ def test_a_falsified_key_answer_or_condition_is_red(firms):
         Path(file).write_bytes(honest)
 
 
-def test_a_condition_that_does_not_hold_is_skipped_and_no_null_key(firms, capsys):
+def test_a_row_whose_condition_does_not_hold_is_skipped_without_a_null_key(firms, capsys):
     firms.declare(
         """
 company = vendor("company", keys={"key": "domain"}, returns="company_id STRING", when="wanted", on_null_key="fail")
@@ -166,7 +166,7 @@ firms = table(company, tolerance=Tolerance(error=0.5))
     assert "lookup company: a key is null, and on_null_key is 'fail'" in capsys.readouterr().err
 
 
-def test_shares_are_of_the_rows_that_a_condition_asks_for(firms, capsys):
+def test_tolerated_shares_count_only_rows_whose_condition_holds(firms, capsys):
     firms.declare(
         """
 company = vendor("company", keys={"key": "domain"}, returns="company_id STRING", when="wanted")
@@ -256,7 +256,7 @@ def red_with(firms, name, change):
     return {verdict.check for verdict in judged.verdicts if verdict.status == "failed"}
 
 
-def test_a_null_key_of_a_failed_answer_is_no_null_key(firms, capsys):
+def test_a_key_made_of_a_failed_answer_does_not_count_as_a_null_key(firms, capsys):
     firms.declare(
         """
 a = vendor("a", keys={"key": "key"}, returns="text STRING")

@@ -26,7 +26,9 @@ ROWS = {  # domain, name and country -> company_id, vendor, status of company, s
 }
 
 
-def test_the_example_of_the_guide_asks_each_vendor_only_where_it_may(firms, service, monkeypatch):
+def test_the_example_of_the_guide_calls_each_vendor_only_where_declared(
+    firms, service, monkeypatch
+):
     (code,) = blocks("docs/chains.md", "python")
     asked = []
 

@@ -47,7 +47,7 @@ def verdict(firms, day):
     return found
 
 
-def test_a_vendor_with_another_unit_holds_the_day_back_once_seven_days_are_there(firms):
+def test_a_vendor_that_changes_its_unit_holds_the_day_back_after_seven_days(firms):
     firms.declare(DRIFT)
     assert run_day(firms, FIRST, lambda number: 10 + number) == 0
     first = verdict(firms, FIRST)

@@ -34,7 +34,7 @@ others = table(b2, name="others", input=Input(path="data/raw/others", row_id=["n
 """
 
 
-def test_forget_leaves_derived_keys_that_rows_of_another_enrichment_have(firms):
+def test_forget_leaves_derived_keys_that_another_enrichment_uses(firms):
     firms.declare(SHARED)
     firms.vendors.answers = {
         ("a", "x"): {"text": "X"}, ("b", "X"): {"c_key": "cx"}, ("c", "cx"): {"score": 1},
@@ -63,7 +63,7 @@ def test_forget_leaves_derived_keys_that_rows_of_another_enrichment_have(firms):
     ]
 
 
-def test_forget_finds_derived_keys_that_no_file_has(firms):
+def test_forget_removes_derived_keys_that_no_file_contains(firms):
     """Keys that try asked: they are made again of the stored answers."""
     firms.declare(SHARED)
     firms.vendors.answers = {
@@ -77,7 +77,7 @@ def test_forget_finds_derived_keys_that_no_file_has(firms):
     assert len(firms.vendors.calls) == 6
 
 
-def test_forget_leaves_an_answer_whose_condition_alone_reads_a_forgotten_one(firms):
+def test_forget_leaves_an_answer_whose_condition_reads_only_the_forgotten_status(firms):
     firms.declare(
         """
 a = vendor("a", keys={"key": "key"}, returns="text STRING")
@@ -92,7 +92,7 @@ firms = table(a, b)
     assert (stored_keys("a"), stored_keys("b")) == (set(), {key_text(("n",))})
 
 
-def test_forget_takes_a_key_that_a_condition_on_a_forgotten_answer_decided(firms):
+def test_forget_removes_a_key_chosen_by_a_condition_on_the_forgotten_answer(firms):
     """The key of c tells whether b was asked, and so what a answered."""
     firms.declare(
         """
@@ -110,7 +110,7 @@ firms = table(a, b, c)
     assert stored_keys("c") == set()
 
 
-def test_forget_takes_the_answers_of_later_vendors_of_a_waterfall(firms):
+def test_forget_removes_the_answers_of_later_vendors_of_a_waterfall(firms):
     """They answer in place of the forgotten one."""
     firms.declare(
         """
@@ -128,7 +128,7 @@ firms = table(Waterfall(name="firm", of=[a, b]), score)
     assert [stored_keys(name) for name in ("a", "b", "score")] == [set(), set(), set()]
 
 
-def test_forget_finds_keys_that_no_file_has_whatever_their_condition_reads(firms):
+def test_forget_removes_keys_that_no_file_contains_whatever_their_condition_reads(firms):
     firms.declare(SHARED.replace('{"key": "c_key"}', '{"key": "c_key"}, when="number >= 0"'))
     firms.vendors.answers = {
         ("a", "x"): {"text": "X"}, ("b", "X"): {"c_key": "cx"}, ("c", "cx"): {"score": 1},
@@ -140,7 +140,7 @@ def test_forget_finds_keys_that_no_file_has_whatever_their_condition_reads(firms
     assert [stored_keys(name) for name in "abc"] == [set(), set(), set()]
 
 
-def test_forget_finds_keys_that_no_file_has_of_a_lookup_that_was_skipped(firms):
+def test_forget_removes_keys_of_a_skipped_lookup_that_no_file_contains(firms):
     firms.declare(
         """
 a = vendor("a", keys={"key": "key"}, returns="text STRING")

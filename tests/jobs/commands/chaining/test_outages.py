@@ -34,7 +34,9 @@ def falls_silent(firms, vendor, after, status=500):
 
 
 @pytest.mark.parametrize(("after", "status"), [(0, 500), (12, 500), (24, 500), (12, 503)])
-def test_the_next_vendor_is_asked_for_what_a_vendor_could_not_answer(firms, service, after, status):
+def test_the_next_vendor_is_called_for_keys_that_an_outage_left_unanswered(
+    firms, service, after, status
+):
     firms.declare(DOWN)
     known = {("a", key): {"text": f"A {key}"} for key in KEYS[:-2]}  # the last two: misses
     known |= {("b", key): {"text": f"B {key}"} for key in KEYS[1:]}
@@ -68,7 +70,7 @@ def sorted_by_call(firms, vendor):
     return [key for name, key in firms.vendors.calls if name == vendor]
 
 
-def test_a_replay_asks_the_vendor_that_was_down(firms, service):
+def test_a_replay_calls_the_vendor_that_was_down(firms, service):
     firms.declare(DOWN)
     known = {("a", key): {"text": f"A {key}"} for key in KEYS}
     firms.vendors.answers = known | {("b", key): {"text": f"B {key}"} for key in KEYS}

@@ -22,7 +22,9 @@ firms = table(Waterfall(name="firm", of=[a, b], accept="sure"))
 """
 
 
-def test_plan_forecasts_calls_cost_and_fill_of_each_vendor_and_the_cheapest_order(firms, capsys):
+def test_plan_forecasts_calls_cost_and_fill_rate_of_each_vendor_and_the_cheapest_order(
+    firms, capsys
+):
     firms.declare(PRICED)
     keys = [f"k{number}" for number in range(120)]
     # a has an accepted answer to each second key; b to each second of the others

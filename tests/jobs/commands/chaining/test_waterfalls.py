@@ -50,7 +50,7 @@ def expected(row, answers):
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(n, marks=pytest.mark.proof) for n in range(2, 22))]
 )
-def test_the_reference_gives_the_published_vendor_and_columns(firms, seed):
+def test_the_published_vendor_and_columns_equal_those_of_a_reference_model(firms, seed):
     draw = random.Random(seed)
     firms.declare(WATERFALL)
     keys = ["", *(f"k{number}" for number in range(60))]
@@ -95,7 +95,7 @@ firms = table(Waterfall(name="firm", of=[a, b]))
 
 
 @pytest.mark.parametrize("failing", [0, 5, 10])
-def test_no_vendor_is_asked_for_a_row_whose_first_vendor_failed(firms, failing):
+def test_no_vendor_is_called_for_a_row_whose_first_vendor_failed(firms, failing):
     firms.declare(PLAIN)
     keys = [f"k{number}" for number in range(10)]
     firms.vendors.answers = {("a", key): 500 for key in keys[:failing]}
@@ -140,7 +140,7 @@ def test_a_vendor_takes_over_after_a_timeout_only_where_that_is_declared(firms):
     assert found == [("ok", "b", "B"), ("error", None, None)]  # a may still have y
 
 
-def test_another_vendor_or_answer_in_the_files_is_red(firms):
+def test_a_wrong_vendor_or_answer_in_the_files_turns_checks_red(firms):
     firms.declare(PLAIN)
     firms.vendors.answers = {("a", "x"): {"text": "A"}, ("b", "y"): {"text": "B"}}
     firms.write_input({"key": ["x", "y"]})
@@ -227,7 +227,7 @@ def test_an_answer_of_a_vendor_is_explained_beside_that_vendor(firms):
     )
 
 
-def test_a_failure_that_the_next_vendor_made_good_counts_for_no_tolerance(firms):
+def test_a_failure_that_the_next_vendor_repaired_does_not_count_in_the_tolerance(firms):
     firms.declare(SPILLED.replace("error=0.5", "error=0.0"))
     firms.vendors.answers = {("a", "x"): 500, ("b", "x"): {"text": "B", "confidence": 1}}
     firms.write_input({"key": ["x", "y"]})
@@ -254,7 +254,7 @@ def test_a_replay_keeps_the_answer_of_the_next_vendor_where_the_first_one_fails(
     assert shown["text"].to_pylist() == ["B", None]
 
 
-def test_the_price_of_a_key_found_is_that_of_this_runs_calls(firms, capsys):
+def test_the_price_per_found_key_counts_the_calls_of_this_run(firms, capsys):
     price = 'service=Service(name="a", url=Env("VENDOR_URL"), max_concurrency=4, prices=[Price("0.01 USD", per="item")]), '
     text = PLAIN.replace("Waterfall", "Price, Waterfall", 1)
     firms.declare(text.replace('vendor("a", ', f'vendor("a", {price}'))
@@ -274,7 +274,7 @@ firms = table(Waterfall(name="firm", of=[a, b]), score)
 """
 
 
-def test_a_later_condition_reads_a_double_of_the_waterfall(firms):
+def test_a_later_condition_reads_a_double_column_of_the_waterfall(firms):
     firms.declare(SPILLED + LATER)
     firms.vendors.answers = {
         ("a", "x"): {"text": "A", "confidence": 0.95}, ("b", "y"): {"text": "B", "confidence": 0.5},
@@ -300,7 +300,7 @@ def test_texts_to_users_have_the_keys_that_the_user_wrote(firms, capsys):
     }
 
 
-def test_the_time_of_a_waterfalls_answer_cannot_make_a_key(firms, capsys):
+def test_a_key_made_of_the_time_of_a_waterfalls_answer_is_refused(firms, capsys):
     firms.declare(SPILLED + LATER.replace('"text"', '"cast(firm_answered_at as string)"'))
     assert main(["check", "--package", "chained", "--day", DAY]) != 0
     output = capsys.readouterr()

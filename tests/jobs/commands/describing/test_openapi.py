@@ -148,7 +148,7 @@ def test_a_list_below_an_id_becomes_one_column_of_objects_over_its_pages():
     assert pages in re.sub(r"\s+", " ", code)
 
 
-def test_a_search_takes_the_first_item_and_none_is_a_miss():
+def test_a_search_takes_the_first_item_and_an_empty_list_is_a_miss():
     assert 'miss_when=[404, "length($.data) == 0"]' in written("GetCustomers", "payments.json")
 
 
@@ -162,7 +162,7 @@ def test_a_search_takes_the_first_item_and_none_is_a_miss():
         ('{"openapi": "3.0.0", "paths": {}}', "no GET operation that asks by a key for JSON"),
     ],
 )
-def test_a_document_without_a_lookup_is_one_sentence(tmp_path, capsys, text, message):
+def test_a_document_without_a_lookup_is_refused_in_one_sentence(tmp_path, capsys, text, message):
     (tmp_path / "spec.json").write_text(text)
     assert main(["init", "--openapi", str(tmp_path / "spec.json"), str(tmp_path / "shop")]) == 2
     printed = capsys.readouterr().err
@@ -171,7 +171,7 @@ def test_a_document_without_a_lookup_is_one_sentence(tmp_path, capsys, text, mes
     assert not (tmp_path / "shop").exists()
 
 
-def test_an_unknown_operation_is_answered_with_the_closest():
+def test_an_unknown_operation_is_refused_with_the_closest_name():
     with pytest.raises(Exception, match="Did you mean 'officers'"):
         written("oficers", "companies.json")
 
@@ -271,7 +271,9 @@ ADDRESS, YES = {**TEXT, "format": "uri"}, {"type": "boolean"}
          ("$.next && $.next != null && $.next != '' && $.next != false",)),
     ],
 )  # fmt: skip
-def test_a_list_follows_its_pages_or_calls_a_part_an_error(tmp_path, sent, told, pages, errors):
+def test_a_list_follows_its_pages_or_declares_a_partial_list_an_error(
+    tmp_path, sent, told, pages, errors
+):
     inputs = [parameter("id"), {"name": sent, "in": "query", "schema": TEXT}]
     answer = of(data=rows_of(total=TEXT), **told)
     _, lookup, _ = declared(tmp_path, "/users/{id}/orders", inputs, answer)
@@ -279,7 +281,7 @@ def test_a_list_follows_its_pages_or_calls_a_part_an_error(tmp_path, sent, told,
     assert (lookup.pages and (lookup.pages.parameter or "")) == pages
 
 
-def test_a_list_goes_on_after_its_last_item_while_more_are_said_to_follow(tmp_path):
+def test_a_list_continues_after_its_last_item_while_more_items_are_announced(tmp_path):
     inputs = [parameter("id"), {"name": "starting_after", "in": "query", "schema": TEXT}]
     answer = of(data=rows_of(id=TEXT), has_more=YES)
     code, lookup, _ = declared(tmp_path, "/users/{id}/charges", inputs, answer)
@@ -293,7 +295,7 @@ def test_a_list_goes_on_after_its_last_item_while_more_are_said_to_follow(tmp_pa
     assert lookup.pages.next == "$.last_id"
 
 
-def test_a_list_with_the_header_link_goes_on_by_it(tmp_path):
+def test_a_list_with_a_link_header_is_continued_by_the_header(tmp_path):
     inputs = [parameter("user"), {"name": "page", "in": "query", "schema": NUMBER}]
     of_link = {"headers": {"Link": {"schema": TEXT}}}
     answer = {"type": "array", "items": of(name=TEXT)}
@@ -301,7 +303,7 @@ def test_a_list_with_the_header_link_goes_on_by_it(tmp_path):
     assert lookup.pages == Pages(next="Link", items="$", max_pages=20)
 
 
-def test_a_list_without_known_pages_is_taken_as_whole_which_is_reported(tmp_path, capsys):
+def test_a_list_without_known_pages_is_read_as_complete_with_a_note(tmp_path, capsys):
     answer = {"type": "array", "items": of(name=TEXT)}
     code, lookup, _ = declared(tmp_path, "/users/{user}/repos", [parameter("user")], answer)
     assert "# the document tells of no pages: its list is taken as whole" in code
@@ -315,7 +317,7 @@ def test_a_list_without_known_pages_is_taken_as_whole_which_is_reported(tmp_path
 
 
 @pytest.mark.usefixtures("modules_of_others")
-def test_a_post_is_a_lookup_where_a_person_says_that_it_only_reads(
+def test_a_post_is_a_lookup_if_the_user_declares_that_it_only_reads(
     tmp_path, monkeypatch, capsys, service
 ):
     sent = []
@@ -356,7 +358,7 @@ HEADER = {"type": "apiKey", "in": "header", "name": "X-Key"}
         ([], None),
     ],
 )
-def test_auth_is_the_first_that_is_known_and_an_unknown_one_is_refused(tmp_path, ways, auth):
+def test_the_first_known_authentication_is_used_and_an_unknown_one_is_refused(tmp_path, ways, auth):
     schemes = {"components": {"securitySchemes": {"session": COOKIE, "key": HEADER}}}
     document = schemes | {"security": ways}
     of_path = (tmp_path, "/a/{id}", [parameter("id")], of(name=TEXT))
@@ -367,7 +369,7 @@ def test_auth_is_the_first_that_is_known_and_an_unknown_one_is_refused(tmp_path,
         assert declared(*of_path, **document)[1].service.auth == auth
 
 
-def test_a_list_whose_end_nothing_tells_is_refused(tmp_path):
+def test_a_list_without_a_known_end_is_refused(tmp_path):
     inputs = [parameter("id"), {"name": "page", "in": "query", "schema": NUMBER}]
     with pytest.raises(DeclarationError, match="nothing known in an answer tells whether"):
         declared(tmp_path, "/users/{id}/orders", inputs, of(data=rows_of(total=TEXT)))
@@ -381,7 +383,7 @@ def test_an_answer_echoes_its_key_under_the_keys_name_before_id(tmp_path):
     assert lookup.echo == {}
 
 
-def test_only_required_headers_are_sent_and_truth_is_written_small(tmp_path):
+def test_only_required_headers_are_sent_and_booleans_are_lower_case(tmp_path):
     inputs = [
         parameter("id", schema=NUMBER, example="42"),
         parameter("verbose", "query", {"type": "boolean", "default": True}),
@@ -395,7 +397,7 @@ def test_only_required_headers_are_sent_and_truth_is_written_small(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["date", "class", "2nd", "Date"])
-def test_names_that_a_declaration_cannot_have_are_changed(tmp_path, name):
+def test_names_that_are_invalid_in_a_declaration_are_changed(tmp_path, name):
     path, at = f"/class/{{{name}}}", [parameter(name)]
     _, lookup, row = declared(tmp_path, path, at, of(name=TEXT))
     assert lookup.name == "class_lookup"
@@ -414,7 +416,7 @@ def broken(value, draw):
 @pytest.mark.parametrize(
     "seeds", [range(20), pytest.param(range(20, 400), marks=pytest.mark.proof)]
 )
-def test_a_broken_document_is_one_sentence_or_a_declaration(tmp_path, seeds):
+def test_a_broken_document_gives_one_sentence_or_a_declaration(tmp_path, seeds):
     wholes = {path: yaml.safe_load(path.read_text()) for path in sorted(DOCUMENTS.iterdir())}
     made = 0
     for seed in seeds:

@@ -179,7 +179,7 @@ def stored(towns, request):
 
 
 @everywhere("towns", on_store=pytest.mark.proof)
-def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
+def test_forget_leaves_no_byte_of_a_key_and_removes_nothing_else(stored, capsys):
     assert files_that_hold(GONE)
     Path("keys.csv").write_text(f"town\n{GONE}\n")
     assert tidegate("forget", "weather", "--key-file", "keys.csv") == 0
@@ -218,9 +218,7 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
 @everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("stored", [False], indirect=True, ids=["open"])
 @pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.proof)])
-def test_killed_after_any_step_the_same_again_finishes_and_the_key_is_nowhere_in_between(
-    stored, stride, monkeypatch
-):
+def test_a_forget_killed_at_any_step_is_finished_by_the_same_command(stored, stride, monkeypatch):
     shutil.copytree("data", "before")
     in_bucket = dict(objects_of(BUCKET))
     held = set(files_that_hold(GONE))
@@ -249,7 +247,7 @@ def test_killed_after_any_step_the_same_again_finishes_and_the_key_is_nowhere_in
 
 @pytest.mark.process
 @pytest.mark.parametrize("towns", [STORE], indirect=True)
-def test_another_machine_finishes_what_a_killed_forget_left_unfinished(towns, monkeypatch):
+def test_another_machine_finishes_a_killed_forget(towns, monkeypatch):
     towns.publish(FIRST, [1, NUMBER])
     summarize(towns.enrichment, towns.enrichment.summaries[0], FIRST)
     with monkeypatch.context() as patched:
@@ -262,7 +260,7 @@ def test_another_machine_finishes_what_a_killed_forget_left_unfinished(towns, mo
     assert files_that_hold(GONE) == []
 
 
-def test_a_key_is_forgotten_wherever_else_the_table_is_shown(towns, tmp_path, monkeypatch):
+def test_forget_removes_a_key_wherever_else_the_table_is_shown(towns, tmp_path, monkeypatch):
     with lake_in(tmp_path, tmp_path / "data/warehouse", monkeypatch) as lake:
         towns.publish(FIRST, [1, NUMBER])  # before it was declared
         shown = f'path="{TABLE}", iceberg="lake.shop.towns", parquet="data/plain/towns"'
@@ -284,9 +282,7 @@ def test_a_key_is_forgotten_wherever_else_the_table_is_shown(towns, tmp_path, mo
 
 @everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("vacuumed", [False, True])
-def test_keys_are_forgotten_one_after_the_other_whichever_files_have_no_row_or_are_gone(
-    towns, vacuumed
-):
+def test_forget_removes_several_keys_although_files_are_empty_or_missing(towns, vacuumed):
     publishing.publish(a_file_for_each_row(towns.written(FIRST, [1, 2, 3], "run", {})))
     towns.publish(SECOND, [4])
     if vacuumed:
@@ -301,7 +297,7 @@ def test_keys_are_forgotten_one_after_the_other_whichever_files_have_no_row_or_a
     assert DeltaTable(f"{towns.place}/by_town").to_pyarrow_table().num_rows == 0
 
 
-def test_a_log_that_the_days_of_one_run_share_goes_too(stored):
+def test_forget_removes_a_log_that_several_days_share(stored):
     stored.publish("2013-01-01", [5], run_id="several")  # a day that asked for other keys
     shared = run_records.spark_log("towns", "2013-01-01", "several")
     shared.write_text(f"a row of {GONE}")
@@ -328,7 +324,7 @@ def held_back(towns, day, number, *, run_id):
 
 @everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("vacuumed", [False, True])
-def test_a_day_that_was_only_held_back_is_forgotten_too_and_what_others_say_stays(stored, vacuumed):
+def test_forget_removes_a_key_from_held_back_days_and_leaves_their_other_rows(stored, vacuumed):
     held_back(stored, THIRD, NUMBER, run_id="red")
     run_records.progress_file("towns", THIRD).write_text(
         f'{{"kind": "stopped", "reason": "a row of {GONE}"}}'
@@ -350,7 +346,7 @@ def test_a_day_that_was_only_held_back_is_forgotten_too_and_what_others_say_stay
 
 @everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("vacuumed", [False, True])
-def test_what_names_a_forgotten_row_by_neither_key_nor_row_id_goes_too(towns, vacuumed):
+def test_forget_removes_evidence_that_shows_a_forgotten_row_by_another_column(towns, vacuumed):
     towns.publish(FIRST, [1])
     named = Verdict(
         "user_check", "passed", "warn", "observed Jane Doe", evidence=({"owner": "Jane Doe"},)
@@ -366,7 +362,7 @@ def test_what_names_a_forgotten_row_by_neither_key_nor_row_id_goes_too(towns, va
 
 
 @everywhere("towns", on_store=pytest.mark.proof)
-def test_what_a_publication_that_crashed_left_beside_the_table_goes_and_the_rest_stays(stored):
+def test_forget_removes_files_of_a_crashed_publication(stored):
     written = stored.written(THIRD, [NUMBER], "crashed", {NUMBER: "error"})
     crashed = write_beside(run_records.save(written).facts)
     stored.publish(FOURTH, [5], statuses={5: "error"})
@@ -380,7 +376,7 @@ def test_what_a_publication_that_crashed_left_beside_the_table_goes_and_the_rest
 
 
 @everywhere("towns", on_store=pytest.mark.proof)
-def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
+def test_forget_is_refused_while_a_run_is_at_work(stored, capsys):
     with leased(TABLE, "2013-01-12", "working"):
         assert tidegate("forget", "weather", "--key", f"town={GONE}") == 1
     assert capsys.readouterr().err == (
@@ -391,7 +387,7 @@ def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
 
 @everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("day", [FIRST, SECOND])  # one whose rows are taken out, a new one
-def test_a_run_that_began_meanwhile_is_reported_and_the_same_again_forgets_what_it_wrote(
+def test_forget_reports_a_run_that_began_meanwhile_and_a_second_forget_removes_its_rows(
     towns, monkeypatch, capsys, day
 ):
     towns.store({NUMBER: {"temp_c": 1.0}})
@@ -442,7 +438,7 @@ def test_a_run_that_began_meanwhile_is_reported_and_the_same_again_forgets_what_
         ('town\n"Oslo\n' + "Bergen\n" * 20_000, "a quote is not closed, or text follows"),
     ],
 )
-def test_a_file_that_holds_no_keys_is_refused(towns, text, message, capsys):
+def test_a_key_file_without_keys_is_refused(towns, text, message, capsys):
     Path("keys.csv").write_text(text)
     assert tidegate("forget", "weather", "--key-file", "keys.csv") == 2
     error = capsys.readouterr().err
@@ -450,7 +446,7 @@ def test_a_file_that_holds_no_keys_is_refused(towns, text, message, capsys):
     assert len(error.splitlines()) == 1
 
 
-def test_files_that_another_program_wrote_again_are_refused_as_they_tell_no_keys(towns, capsys):
+def test_forget_refuses_files_that_another_program_rewrote(towns, capsys):
     towns.store({1: {"temp_c": 5.0}})
     towns.publish(FIRST, [1, 2])
     DeltaTable(TABLE).optimize.z_order(["number"])
@@ -463,7 +459,7 @@ def test_files_that_another_program_wrote_again_are_refused_as_they_tell_no_keys
     assert select(towns.folder, wanted, now_us=2**60, ttl=FOR_EVER).answers.num_rows == 1
 
 
-def test_a_key_with_commas_and_lines_in_it_stands_in_quotes(towns):
+def test_a_key_with_commas_and_line_breaks_is_given_in_quotes(towns):
     Path("keys.csv").write_text(
         '\ufefftown\r\n"Springfield, ""Ohio""\n2"\r\n\r\n""\r\n', encoding="utf-8"
     )
@@ -480,7 +476,7 @@ def test_wrong_keys_on_the_command_line_are_refused(towns, capsys):
     assert "it cannot be read" in capsys.readouterr().err
 
 
-def test_a_key_counts_once_in_whatever_spellings_it_is_stored(towns, capsys):
+def test_forget_counts_a_key_once_whatever_its_stored_spellings(towns, capsys):
     towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": 1.0}})
     towns.store({1: {"temp_c": 1.0}}, hidden=True)
     named = ("--key", "town=town-1", "--key", "town=town-1", "--key", "town=town-3")
@@ -490,30 +486,30 @@ def test_a_key_counts_once_in_whatever_spellings_it_is_stored(towns, capsys):
 
 
 @pytest.mark.parametrize("key", ["9" * 400, "[" * 3_000, "1e999"])
-def test_a_key_that_reads_as_no_value_is_looked_for_as_a_text(key):
+def test_a_key_that_fits_no_type_is_searched_as_a_text(key):
     assert key_text((key,)) in forgotten_keys.possible_texts([(key,)])
 
 
-def test_a_part_that_reads_as_a_number_is_looked_for_as_one_too():
+def test_a_key_part_that_looks_like_a_number_is_searched_as_text_and_number():
     assert forgotten_keys.possible_texts([("7", "x")]) >= {'["7","x"]', '[7,"x"]', '[7.0,"x"]'}
     assert key_text((True,)) in forgotten_keys.possible_texts([("true",)])
     assert key_text(("NaN",)) in forgotten_keys.possible_texts([("NaN",)])
 
 
-def test_a_part_with_a_fraction_is_looked_for_in_a_key_of_float_too():
+def test_a_key_part_with_a_fraction_is_searched_as_a_float_too():
     (held,) = pa.array([0.1], pa.float32()).to_pylist()
     assert forgotten_keys.possible_texts([("0.1",)]) >= {key_text((0.1,)), key_text((held,))}
     assert key_text((1e300,)) in forgotten_keys.possible_texts([("1e300",)])
 
 
-def test_a_part_that_is_an_array_or_a_struct_is_given_as_json():
+def test_an_array_or_struct_in_a_key_is_given_as_json():
     given = ('{"born": "1980-01-02", "age": null}', "[1, 2]")
     assert key_text(
         ({"age": None, "born": dt.date(1980, 1, 2)}, [1, 2])
     ) in forgotten_keys.possible_texts([given])
 
 
-def test_a_key_whose_parts_had_another_order_once_is_forgotten_and_one_with_its_parts_swapped_is_not(
+def test_forget_finds_a_key_with_its_parts_reordered_and_spares_a_key_with_swapped_values(
     towns,
 ):
     """Asked were town-1 in town-2 and town-2 in town-1; the parts have been declared the other way
@@ -547,7 +543,7 @@ def test_a_key_whose_parts_had_another_order_once_is_forgotten_and_one_with_its_
     assert left == ['["town-1"]', '["town-2","town-1"]']
 
 
-def test_the_table_of_an_enrichment_that_keeps_no_answers_loses_the_rows_too(towns, capsys):
+def test_forget_removes_rows_of_a_table_without_a_ledger(towns, capsys):
     towns.declare_too(
         "bare = replace(towns, name='bare', ledger=None, "
         "output=Output(path='data/published/bare'), summaries=[])"
@@ -570,7 +566,7 @@ def test_the_table_of_an_enrichment_that_keeps_no_answers_loses_the_rows_too(tow
     assert f"  bare: 1 row deleted ({SECOND})" in capsys.readouterr().out
 
 
-def test_enrichments_that_read_the_table_are_named_as_not_looked_at(towns, capsys):
+def test_forget_names_the_enrichments_that_read_the_table(towns, capsys):
     for name, source in (("far", "bare"), ("bare", "towns")):
         towns.declare_too(
             f"{name} = replace(towns, name='{name}', lookups=[replace(towns.lookups[0], "
@@ -585,9 +581,7 @@ def test_enrichments_that_read_the_table_are_named_as_not_looked_at(towns, capsy
     )
 
 
-def test_rows_of_a_table_that_had_another_place_before_are_forgotten_where_it_is_now(
-    towns, monkeypatch
-):
+def test_forget_removes_rows_of_a_moved_table_at_its_new_place(towns, monkeypatch):
     towns.publish(FIRST, [1, 2, 3], run_id="before")
     towns.place = "data/moved"
     towns.declare()

@@ -55,7 +55,7 @@ def test_status_shows_the_run_that_readers_see_after_a_forget(local_days, capsys
             assert of_report.record.figures.rows_out == of_report.shown.figures.rows_out == 2
 
 
-def test_the_figures_of_a_day_count_no_forgotten_row(local_days, capsys):
+def test_figures_of_a_day_count_no_forgotten_row(local_days, capsys):
     local_days.towns.declare_too(
         "towns = replace(towns, summaries=[], tolerance=Tolerance(error=1.0),",
         "    lookups=[replace(weather, on_error='dead_letter')])",
@@ -73,7 +73,7 @@ def test_the_figures_of_a_day_count_no_forgotten_row(local_days, capsys):
     assert {outcome: rows for outcome, rows in outcomes.items() if rows} == {"ok": 1, "error": 1}
 
 
-def test_a_forget_names_the_places_of_earlier_declarations(local_days, capsys):
+def test_forget_names_places_of_earlier_declarations(local_days, capsys):
     """What was declared first -> what the certificate of a forget names."""
     local_days.write_input(DAY, ["ann"])
     earlier = {
@@ -101,7 +101,7 @@ def test_a_forget_names_the_places_of_earlier_declarations(local_days, capsys):
     assert str(gone) not in capsys.readouterr().out
 
 
-def test_a_forget_names_what_a_renamed_lookup_left(local_days, capsys):
+def test_forget_names_the_answers_of_a_renamed_lookup(local_days, capsys):
     local_days.towns.declare_too("towns = replace(towns, summaries=[])")
     local_days.write_input(DAY, ["a", "b"])
     local_days.write_input(NEXT, ["a", "b"])
@@ -118,7 +118,9 @@ def test_a_forget_names_what_a_renamed_lookup_left(local_days, capsys):
 
 
 @pytest.mark.parametrize("published", [False, True])
-def test_keys_made_of_a_forgotten_answer_go_also_if_the_day_was_held_back(local_days, published):
+def test_forget_removes_keys_made_of_a_forgotten_answer_also_for_a_held_back_day(
+    local_days, published
+):
     local_days.towns.declare_too(CHAIN)
     local_days.write_input(DAY, ["ann", "bob", "bob"])
     local_days.fails = {} if published else {"bob": 500}

@@ -140,9 +140,7 @@ def lines_of(printed):
     return [line.strip() for line in printed.splitlines() if line.strip()]
 
 
-def test_request_and_answer_stand_side_by_side_with_outcome_attempts_and_latency(
-    project, service, capsys
-):
+def test_try_shows_request_and_answer_with_outcome_attempts_and_latency(project, service, capsys):
     assert main(["try", "declared_for_trial:places"]) == 1  # one row ended as an error
     printed = capsys.readouterr().out
     lines = lines_of(printed)
@@ -203,7 +201,7 @@ def test_a_token_in_the_path_of_an_address_in_the_environment_is_not_shown(
 
 # the second is longer than a value is shown
 @pytest.mark.parametrize("secret", [SECRET, 20 * SECRET])
-def test_no_secret_is_shown_not_even_one_that_the_service_repeats(
+def test_try_masks_secrets_even_where_the_service_repeats_them(
     project, capsys, monkeypatch, secret
 ):
     monkeypatch.setenv("GEO_TOKEN", secret)
@@ -213,9 +211,7 @@ def test_no_secret_is_shown_not_even_one_that_the_service_repeats(
     assert SECRET not in printed.out + printed.err
 
 
-def test_discarded_rows_are_written_nowhere_and_plain_keys_load_neither_spark_nor_dagster(
-    project, service
-):
+def test_try_with_discard_writes_nothing_and_loads_neither_spark_nor_dagster(project, service):
     before = {path: path.stat().st_mtime_ns for path in project.rglob("*")}
     code = (
         "import sys; from tidegate.__main__ import main; status = main(['try', "
@@ -229,7 +225,7 @@ def test_discarded_rows_are_written_nowhere_and_plain_keys_load_neither_spark_no
     assert {path: path.stat().st_mtime_ns for path in project.rglob("*")} == before
 
 
-def test_an_answer_that_was_tried_is_stored_and_not_asked_for_again(project, service, capsys):
+def test_try_stores_its_answers_and_the_next_try_does_not_call_again(project, service, capsys):
     assert main(["try", "declared_for_trial:places", "--rows", "3"]) == 1
     assert Counter(service.log) == {
         "/places/main%20st": 1, "/places/nowhere": 1, "/places/broken": 3,
@@ -248,7 +244,7 @@ def test_an_answer_that_was_tried_is_stored_and_not_asked_for_again(project, ser
     assert Counter(service.log)["/places/main%20st"] == 1
 
 
-def test_rows_that_are_all_unknown_ask_whether_the_address_is_right(project, service, capsys):
+def test_try_doubts_the_address_when_every_row_is_a_miss(project, service, capsys):
     async def unknown(request):
         return web.json_response({}, status=404)
 
@@ -259,7 +255,7 @@ def test_rows_that_are_all_unknown_ask_whether_the_address_is_right(project, ser
     assert "is the address right, and the request?" in " ".join(printed.split())
 
 
-def test_a_column_that_no_answer_has_is_named(project, service, capsys):
+def test_try_names_a_column_that_no_answer_has(project, service, capsys):
     async def misnamed(request):
         return web.json_response({"latitude": 40.6, "kind": "street"})
 
@@ -270,13 +266,13 @@ def test_a_column_that_no_answer_has_is_named(project, service, capsys):
     assert "null in every answer: lat; is the name or the path right?" in printed
 
 
-def test_a_lookup_in_pages_whose_answers_had_one_page_asks_about_its_path(project, capsys):
+def test_try_doubts_the_path_of_the_next_page_when_all_answers_have_one_page(project, capsys):
     assert main(["try", "declared_for_trial:paged", "--rows", "2"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "no answer had a second page: does $.nxt find the next one?" in printed
 
 
-def test_rows_day_and_lookup_are_chosen(project, service, capsys):
+def test_options_of_try_choose_rows_day_and_lookup(project, service, capsys):
     wanted = ["--rows", "4", "--day", "2013-01-09", "--lookup", "plane"]
     assert main(["try", "declared_for_trial:both", *wanted]) == 0
     printed = capsys.readouterr().out
@@ -291,7 +287,7 @@ def test_rows_day_and_lookup_are_chosen(project, service, capsys):
     assert service.log == []
 
 
-def test_what_a_coroutine_asks_is_shown_too(project, capsys):
+def test_try_shows_the_requests_of_a_coroutine(project, capsys):
     (project / "raw" / "date=2013-01-10" / "part-1.parquet").unlink()
     assert main(["try", "declared_for_trial:coroutine"]) == 0
     printed = capsys.readouterr().out
@@ -300,19 +296,19 @@ def test_what_a_coroutine_asks_is_shown_too(project, capsys):
     assert '| 200 {"words": 2}' in printed
 
 
-def test_a_coroutine_that_asks_nobody_is_shown_so(project, capsys):
+def test_try_shows_that_a_coroutine_sent_no_request(project, capsys):
     assert main(["try", "declared_for_trial:without_calls", "--rows", "1"]) == 0
     assert "no request was made" in capsys.readouterr().out
 
 
-def test_a_function_is_shown_with_its_keys_and_what_it_gave(project, capsys):
+def test_try_shows_a_function_with_its_keys_and_its_result(project, capsys):
     assert main(["try", "declared_for_trial:functions", "--rows", "1"]) == 0
     lines = lines_of(capsys.readouterr().out)
     assert lines[2].startswith("Doubled.async_invoke {'tailnum': 'N1'}")
     assert lines[2].endswith("| [{'doubled': 4}]")
 
 
-def test_a_request_for_many_rows_is_shown_with_the_row_that_sent_it(project, service, capsys):
+def test_try_shows_a_batch_request_at_the_row_that_sent_the_request(project, service, capsys):
     (project / "raw" / "date=2013-01-10" / "part-1.parquet").unlink()
     assert main(["try", "declared_for_trial:batches"]) == 0
     printed = capsys.readouterr().out
@@ -321,7 +317,7 @@ def test_a_request_for_many_rows_is_shown_with_the_row_that_sent_it(project, ser
     assert "x=7.0" in printed
 
 
-def test_personal_keys_and_what_was_asked_with_them_are_shown_only_when_asked_for(project, capsys):
+def test_try_shows_personal_keys_and_their_requests_only_on_demand(project, capsys):
     main(["try", "declared_for_trial:personal"])
     printed = capsys.readouterr().out
     assert "q=***" in printed
@@ -333,7 +329,7 @@ def test_personal_keys_and_what_was_asked_with_them_are_shown_only_when_asked_fo
 
 @pytest.mark.proof
 @pytest.mark.spark
-def test_a_key_that_is_an_expression_starts_spark_and_one_line_on_stderr_says_so(project, service):
+def test_a_key_expression_starts_spark_with_a_line_on_stderr(project, service):
     command = [
         sys.executable,
         "-m",
@@ -352,7 +348,7 @@ def test_a_key_that_is_an_expression_starts_spark_and_one_line_on_stderr_says_so
 
 
 @pytest.mark.parametrize("name", ["expression", "failing"])
-def test_without_java_an_expression_is_one_sentence_before_the_first_call(
+def test_a_key_expression_without_java_is_refused_before_the_first_call(
     project, service, monkeypatch, capsys, name
 ):
     monkeypatch.setenv("JAVA_HOME", "/no/java")
@@ -376,7 +372,7 @@ def quiet(spark, monkeypatch):
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("project", "quiet")
-def test_a_key_that_is_an_expression_is_evaluated_by_spark(service, capsys):
+def test_a_key_expression_is_evaluated_by_spark(service, capsys):
     assert main(["try", "declared_for_trial:expression", "--rows", "3"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
@@ -399,7 +395,7 @@ def test_a_key_that_is_an_expression_is_evaluated_by_spark(service, capsys):
         ("refused", "refused: keys: Spark refuses them: .*`no_such_function`.*"),
     ],
 )
-def test_a_key_that_spark_cannot_evaluate_is_one_sentence_before_the_first_call(
+def test_a_key_that_spark_cannot_evaluate_is_refused_before_the_first_call(
     service, capsys, arguments, error
 ):
     assert main(["try", *f"declared_for_trial:{arguments}".split()]) == (
@@ -420,7 +416,9 @@ def test_a_key_that_spark_cannot_evaluate_is_one_sentence_before_the_first_call(
         (["--day", "yesterday"], "--day is 'yesterday'; it must be a date, such as 2013-01-10."),
     ],
 )
-def test_what_cannot_be_tried_is_one_sentence(project, arguments, message, capsys):
+def test_a_declaration_that_cannot_be_tried_is_refused_in_one_sentence(
+    project, arguments, message, capsys
+):
     assert main(["try", "declared_for_trial:both", *arguments]) == 2
     printed = capsys.readouterr()
     assert message in printed.err
@@ -434,7 +432,7 @@ def test_what_cannot_be_tried_is_one_sentence(project, arguments, message, capsy
         ("with_jobs", "lookup scored: a preview submits no jobs, because it cannot wait for them"),
     ],
 )
-def test_what_cannot_be_tried_is_refused_before_the_first_call(
+def test_a_declaration_that_cannot_be_tried_is_refused_before_the_first_call(
     project, service, capsys, name, message
 ):
     assert main(["try", f"declared_for_trial:{name}"]) == 2
@@ -442,7 +440,7 @@ def test_what_cannot_be_tried_is_refused_before_the_first_call(
     assert service.log == []
 
 
-def test_a_refusal_of_the_service_is_one_sentence_after_what_came_before(project, service, capsys):
+def test_a_refusal_of_the_service_is_reported_after_the_rows_before(project, service, capsys):
     async def refusing(request):
         return web.json_response({}, status=403)
 
@@ -454,7 +452,7 @@ def test_a_refusal_of_the_service_is_one_sentence_after_what_came_before(project
     )
 
 
-def test_the_first_rows_are_those_of_the_first_files(project):
+def test_try_takes_the_first_rows_of_the_first_files(project):
     from jobs.commands.previewing.preview import first_rows
     from jobs.input.day import of_files
 
@@ -492,7 +490,7 @@ def test_a_file_whose_values_are_damaged_is_named_before_the_first_call(project,
     assert service.log == []
 
 
-def test_whoever_has_seen_enough_may_go(project):
+def test_try_ends_silently_when_its_output_is_closed(project):
     command = [sys.executable, "-m", "tidegate", "try", "declared_for_trial:places"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

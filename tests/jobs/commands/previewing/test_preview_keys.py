@@ -63,7 +63,7 @@ def test_keys_come_in_the_order_of_the_chosen_lookups():
     assert (numbers.to_pylist(), texts.to_pylist()) == ([7], ["Main St 5"])
 
 
-def test_an_error_of_spark_hides_no_values_for_another_lookup(spark):
+def test_an_error_of_spark_in_a_key_hides_no_key_of_another_lookup(spark):
     enrichment = declare("cast(t AS INT)", "n", pii=["n"])
     with pytest.raises(Exception, match="Main St 5"):
         evaluate_keys(enrichment, enrichment.lookups, ROWS, pytest.fail)

@@ -27,7 +27,9 @@ def letters(capsys):
     return letters
 
 
-def test_letters_of_all_days_are_counted_by_what_the_service_answered(local_days, letters, capsys):
+def test_dead_letters_of_all_days_are_counted_by_the_answer_of_the_service(
+    local_days, letters, capsys
+):
     draw = random.Random(1)
     local_days.towns.declare_too(LENIENT)
     local_days.fails = {"alpha": 500, "gamma": 500, "delta": 422}
@@ -69,7 +71,7 @@ def test_letters_of_all_days_are_counted_by_what_the_service_answered(local_days
     assert lines[-1] == f"{expected.total()} dead letters of 3 days"
 
 
-def test_a_wrong_day_is_wrong_without_a_name_too(towns, capsys):
+def test_a_wrong_day_is_refused_also_without_an_enrichment_name(towns, capsys):
     towns.publish(DAYS[0], [1], statuses={1: "error"})
     every = ["dead-letters", "--package", "declared"]
     assert main([*every, "--day", DAYS[0]]) == 0
@@ -77,14 +79,14 @@ def test_a_wrong_day_is_wrong_without_a_name_too(towns, capsys):
     assert "must be a date" in capsys.readouterr().err
 
 
-def test_a_stored_answer_that_does_not_fit_is_shown_beside_its_letter(towns, letters):
+def test_a_stored_answer_that_does_not_fit_is_shown_beside_its_dead_letter(towns, letters):
     towns.store({3: {"temp_c": "mild"}})
     towns.publish(DAYS[0], [1, 2, 3], statuses={3: "error"})
     (group,) = letters()["groups"]
     assert json.loads(group["answer"]) == {"temp_c": "mild"}
 
 
-def test_personal_values_are_not_in_what_is_printed(local_days, capsys):
+def test_printed_dead_letters_contain_no_personal_value(local_days, capsys):
     local_days.towns.declare(pii=["town"])
     local_days.towns.declare_too(LENIENT)
     local_days.fails = {"secretville": 500}
@@ -110,5 +112,5 @@ def test_personal_values_are_not_in_what_is_printed(local_days, capsys):
         (None, ""),
     ],
 )
-def test_a_reason_has_no_key_no_generated_id_and_no_number(error, expected):
+def test_reasons_are_grouped_without_keys_generated_ids_and_numbers(error, expected):
     assert reason({"_error": error, "_key": '["anna",7]'}) == expected

@@ -31,13 +31,13 @@ def pipeline(enrichment):
     )
 
 
-def test_a_day_without_letters_starts_nothing(towns):
+def test_a_replay_of_a_day_without_dead_letters_starts_nothing(towns):
     towns.publish(DAY, [1, 2])
     assert replay(pipeline(towns.enrichment), DAY) is None  # there is no Spark that it could start
 
 
 @everywhere("towns")
-def test_letters_are_those_of_the_published_run_or_of_the_one_held_back_since(towns):
+def test_a_replay_takes_the_dead_letters_of_the_published_or_later_held_back_run(towns):
     towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
     assert find_letters(towns.enrichment, DAY)["_key"].to_pylist() == ['["town-3"]']
     later = towns.written(DAY, [1, 2, 3], "later", {1: "timeout", 2: "not_asked"})
@@ -50,9 +50,7 @@ def test_letters_are_those_of_the_published_run_or_of_the_one_held_back_since(to
 
 
 @everywhere("towns")
-def test_the_dead_letters_of_a_held_back_day_are_listed_as_are_those_of_a_published_one(
-    towns, capsys
-):
+def test_dead_letters_of_held_back_and_published_days_are_listed(towns, capsys):
     arguments = ["dead-letters", "towns", "--package", "declared", "--day", DAY, "--each"]
     assert main(arguments) == 2
     towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
@@ -73,7 +71,7 @@ def test_the_dead_letters_of_a_held_back_day_are_listed_as_are_those_of_a_publis
 
 
 @everywhere("towns")
-def test_a_letter_whose_miss_is_stored_is_asked_again_and_no_other_key(towns):
+def test_a_replay_calls_again_for_a_dead_letter_with_a_stored_miss(towns):
     towns.declare(on_miss="dead_letter")
     towns.store({1: {"temp_c": 1.0}, 2: None, 3: None, 4: {"temp_c": 2.0}})
     # the answer of 4 came after its row had left
@@ -90,7 +88,7 @@ def test_a_letter_whose_miss_is_stored_is_asked_again_and_no_other_key(towns):
 
 @everywhere("towns")
 @pytest.mark.parametrize("suffix", ["", "-keys"])  # asked by row, or before the rows
-def test_what_a_replay_asked_again_before_it_was_killed_is_not_asked_once_more(towns, suffix):
+def test_a_killed_replay_is_continued_without_a_repeated_call(towns, suffix):
     towns.declare(on_miss="dead_letter")
     towns.store({1: None, 2: None, 3: None})
     towns.publish(DAY, [1, 2, 3], statuses={1: "miss", 2: "miss", 3: "miss"})
@@ -112,7 +110,7 @@ def test_what_a_replay_asked_again_before_it_was_killed_is_not_asked_once_more(t
 
 
 @everywhere("towns")
-def test_a_letter_whose_stored_answer_does_not_fit_is_asked_again(towns):
+def test_a_replay_calls_again_for_a_stored_answer_that_does_not_fit(towns):
     towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": "warm"}, 3: {"temp_c": "mild"}})
     towns.publish(DAY, [1, 2], statuses={2: "error"})
     assert void_what_failed(towns.enrichment, DAY, find_letters(towns.enrichment, DAY)) == 1
@@ -126,7 +124,7 @@ def test_a_letter_whose_stored_answer_does_not_fit_is_asked_again(towns):
 
 
 @everywhere("towns")
-def test_a_call_that_must_not_be_made_twice_is_not_asked_again(towns):
+def test_a_replay_never_repeats_a_call_that_must_not_be_made_twice(towns):
     towns.declare(on_miss="dead_letter")
     towns.store({1: {"temp_c": "warm"}, 2: None})
     towns.publish(DAY, [1, 2], statuses={1: "error", 2: "miss"})
@@ -139,7 +137,7 @@ def test_a_call_that_must_not_be_made_twice_is_not_asked_again(towns):
     assert void_what_failed(towns.enrichment, DAY, letters) == 2
 
 
-def test_a_day_whose_files_another_program_wrote_again_is_refused_as_they_tell_no_keys(towns):
+def test_a_replay_refuses_a_day_that_another_program_rewrote(towns):
     towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
     DeltaTable("data/published/towns").optimize.z_order(["number"])
     message = (
@@ -152,7 +150,7 @@ def test_a_day_whose_files_another_program_wrote_again_is_refused_as_they_tell_n
 
 
 @everywhere("towns")
-def test_a_request_that_was_changed_since_is_not_asked_for_every_row(towns):
+def test_a_replay_refuses_a_changed_request(towns):
     towns.publish(DAY, [1, 2, 3, 4], statuses={3: "error"})
     # other days have asked as it is declared now
     towns.store({1: {"temp_c": 1.0}, 77: {"temp_c": 1.0}})
@@ -166,7 +164,7 @@ def test_a_request_that_was_changed_since_is_not_asked_for_every_row(towns):
 
 
 @everywhere("towns")
-def test_answers_that_were_declared_expired_are_no_reason_to_refuse(towns):
+def test_a_replay_accepts_a_day_with_answers_declared_expired(towns):
     towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": 1.0}})
     towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
     mark_expired(towns.folder, [key_text(("town-2",))])
@@ -180,7 +178,7 @@ def test_answers_that_were_declared_expired_are_no_reason_to_refuse(towns):
         ({"keys": {"town": "lower(town)"}}, "lookup weather: its keys have changed since then"),
     ],
 )
-def test_a_lookup_that_is_new_or_asks_other_keys_is_not_asked_for_every_row(towns, change, message):
+def test_a_replay_refuses_a_new_lookup_and_changed_keys(towns, change, message):
     towns.store({1: {"temp_c": 1.0}})
     towns.publish(DAY, [1, 2], statuses={2: "error"})
     (weather,) = towns.enrichment.lookups
@@ -190,7 +188,7 @@ def test_a_lookup_that_is_new_or_asks_other_keys_is_not_asked_for_every_row(town
         prepare(dataclasses.replace(towns.enrichment, lookups=lookups), DAY)
 
 
-def test_what_cannot_be_replayed_is_reported_in_one_sentence(towns, capsys):
+def test_a_day_that_cannot_be_replayed_is_refused_in_one_sentence(towns, capsys):
     assert main(["replay", "towns", "--day", DAY, "--package", "declared"]) == 2
     assert capsys.readouterr().err == (
         f"towns: {DAY} was never run to its end; there is nothing to replay. Run it.\n"
@@ -201,7 +199,7 @@ def test_what_cannot_be_replayed_is_reported_in_one_sentence(towns, capsys):
         replay(pipeline(dataclasses.replace(towns.enrichment, ledger=None)), DAY)
 
 
-def test_an_error_of_a_replay_replaces_a_call_as_long_as_one_of_a_run(local_days):
+def test_an_error_of_a_replay_is_kept_as_long_as_an_error_of_a_run(local_days):
     local_days.towns.declare_too(
         "from datetime import timedelta",
         "from tidegate import Tolerance, Ttl",

@@ -43,7 +43,7 @@ def statuses(day):
     return {row["number"]: row["weather_status"] for row in rows}
 
 
-def test_the_price_is_that_of_the_calls_which_the_service_then_counts(failed, capsys):
+def test_the_price_of_a_replay_equals_the_calls_that_the_service_counts(failed, capsys):
     capsys.readouterr()
     assert replay("--where", "500 internal", "--json") == 0
     (first, second) = json.loads(capsys.readouterr().out)["letters"]
@@ -79,7 +79,7 @@ def test_the_price_is_that_of_the_calls_which_the_service_then_counts(failed, ca
 
 
 @pytest.mark.proof
-def test_a_letter_that_fails_again_is_called_once_and_stays_a_letter(failed):
+def test_a_dead_letter_that_fails_again_is_called_once_and_stays_a_dead_letter(failed):
     assert replay("--where", "422 Unprocessable", "--day", DAYS[0], "--run") == 0
     assert [town for _, town, _ in failed.calls] == ["delta"]
     assert statuses(DAYS[0]) == {
@@ -88,7 +88,7 @@ def test_a_letter_that_fails_again_is_called_once_and_stays_a_letter(failed):
     assert run_records.latest("towns")[0].dead_letters == 5
 
 
-def test_a_replay_whose_calls_are_retried_stops_at_its_price_and_goes_on_later(failed, capsys):
+def test_a_replay_with_retries_stops_at_its_price_and_continues_later(failed, capsys):
     failed.towns.declare_too(
         "towns = replace(towns, lookups=[replace(towns.lookups[0], "
         "retry=Retry(retries=3, initial_delay=0.01))])"
@@ -104,7 +104,9 @@ def test_a_replay_whose_calls_are_retried_stops_at_its_price_and_goes_on_later(f
     assert statuses(DAYS[0])[0] == "ok"
 
 
-def test_a_day_with_too_many_letters_left_is_held_back_and_keeps_its_answers(failed, capsys):
+def test_a_replay_with_too_many_dead_letters_left_is_held_back_and_keeps_its_answers(
+    failed, capsys
+):
     failed.towns.declare_too("towns = replace(towns, tolerance=Tolerance(error=0.5))")
     failed.fails = {}
     assert replay("--where", "422 Unprocessable", "--day", DAYS[0], "--run") == 1
@@ -115,7 +117,7 @@ def test_a_day_with_too_many_letters_left_is_held_back_and_keeps_its_answers(fai
     assert sorted(town for _, town, _ in failed.calls) == ["alpha", "delta", "gamma"]
 
 
-def test_what_cannot_be_chosen_is_refused_in_one_sentence(towns, capsys):
+def test_a_wrong_choice_of_dead_letters_is_refused_in_one_sentence(towns, capsys):
     towns.store({1: {"temp_c": 1.0}})
     towns.publish(DAYS[0], [1, 2], statuses={2: "error"})
     assert replay() == 2

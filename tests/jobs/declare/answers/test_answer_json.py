@@ -66,7 +66,7 @@ def same(back, answer):
     return type(back) is type(answer) and back == answer
 
 
-def test_what_json_can_say_stands_as_it_came():
+def test_a_json_answer_is_stored_unchanged():
     answer = {"temp_c": 3.9, "wind": {"speed": 5.1}, "visibility": None, "tags": ["a", 1, True]}
     assert json.loads(dump(answer)) == answer
 
@@ -84,7 +84,7 @@ class Grade(enum.Enum):
 
 
 @pytest.mark.parametrize("beside", [1, None, 1 << 70])
-def test_a_uuid_is_kept_as_its_text_and_an_enum_as_its_value_whatever_stands_beside_them(beside):
+def test_a_uuid_is_stored_as_its_text_and_an_enum_as_its_value(beside):
     answer = {"id": uuid.UUID(int=1), "grade": Grade.GOOD, "since": [Grade.SINCE], "n": beside}
     assert load(dump(answer)) == {
         "id": "00000000-0000-0000-0000-000000000001", "grade": "good",
@@ -93,11 +93,11 @@ def test_a_uuid_is_kept_as_its_text_and_an_enum_as_its_value_whatever_stands_bes
 
 
 @pytest.mark.parametrize("answer", [{1: "a", dt.date(2013, 1, 10): "b"}, {"\ud800": "c"}])
-def test_names_that_are_no_text_are_kept(answer):
+def test_keys_of_an_object_that_are_not_texts_are_kept(answer):
     assert load(dump(answer)) == answer
 
 
-def test_a_row_of_a_database_comes_back_as_a_list_of_its_values():
+def test_a_row_of_a_database_is_stored_as_a_list_of_its_values():
     engine = sa.create_engine("sqlite://")
     with engine.connect() as connection:
         row = connection.execute(sa.text("select 1 as a, 'x' as b, null as c")).one()
@@ -168,7 +168,7 @@ def test_a_deeply_nested_answer_comes_back_on_a_deep_stack(levels, value):
     assert str(back) == str(value)
 
 
-def test_what_is_nested_without_end_is_cut_and_named():
+def test_an_endlessly_nested_answer_is_cut_and_named():
     answer = []
     answer.append(answer)
     back = load(dump(answer))
@@ -192,7 +192,7 @@ def test_the_digits_of_a_number_are_stored_as_they_came():
     assert [str(number) for number in pickle.loads(pickle.dumps(answer))["n"]] == digits
 
 
-def test_random_numbers_keep_their_value_from_text_to_text():
+def test_random_numbers_keep_their_value_when_stored_and_loaded():
     draw = random.Random(6)
     for _ in range(3_000):
         digits = _random_number(draw)
@@ -268,5 +268,5 @@ def test_values_of_numpy_and_pandas_are_stored_as_pythons_own(value, stored):
         assert (type(back), back) == (type(stored), stored)
 
 
-def test_nat_is_stored_as_no_number():
+def test_nat_is_stored_as_nan():
     assert math.isnan(load(dump({"a": pd.NaT}))["a"])

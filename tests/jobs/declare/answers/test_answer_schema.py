@@ -48,7 +48,7 @@ def test_a_schema_is_a_dict_a_file_or_a_class_of_pydantic(tmp_path):
         ([], r"at \$ \(type\): \[\] is not of type 'object'"),
     ],
 )
-def test_an_answer_that_does_not_fit_is_an_error_with_its_path_and_the_reason(answer, sentence):
+def test_an_answer_that_does_not_fit_its_schema_is_an_error_with_path_and_reason(answer, sentence):
     check = schema_check(SCHEMA)
     if sentence is None:
         check(answer)
@@ -123,7 +123,7 @@ def test_a_schema_that_cannot_hold_is_refused(declared, sentence):
         ),
     ],
 )
-def test_a_schema_may_have_references_as_data_and_by_its_ids(declared, fits, fails):
+def test_a_schema_may_use_references_as_data_and_by_id(declared, fits, fails):
     check = schema_check(load_schema(declared))
     check(fits)
     with pytest.raises(ValueError, match="it breaks the schema"):

@@ -74,7 +74,7 @@ driver_values = (
         ("a STRUCT<INT>", "INT in a STRUCT needs a name and a type"),
     ],
 )
-def test_what_no_run_would_check_is_refused_in_ddl(ddl, message):
+def test_a_ddl_constraint_that_no_run_checks_is_refused(ddl, message):
     with pytest.raises(DeclarationError, match=message):
         read_ddl(ddl)
     assert read_ddl("a INT COMMENT 'in C', b VARCHAR -- of 3")[1].spark_type == "STRING"
@@ -104,7 +104,7 @@ def column(ddl):
 
 
 @pytest.mark.parametrize(("ddl", "text"), [("INT", "7"), ("DOUBLE", "52.5"), ("FLOAT", " 1e3")])
-def test_a_number_as_text_is_refused_with_the_type_that_takes_it(ddl, text):
+def test_a_number_given_as_text_is_refused_with_a_type_that_accepts_it(ddl, text):
     with pytest.raises(
         ValueError, match=f"got '{text}'; a number that comes as text needs a DECIM"
     ):
@@ -188,7 +188,7 @@ def test_ddl_that_an_answer_cannot_have_is_refused_with_a_cure(ddl, message):
         ("STRUCT<a: INT, b: STRING>", {"a": 1, "c": 2}, {"a": 1, "b": None}),
     ],
 )  # fmt: skip
-def test_a_value_that_fits_is_given_as_arrow_takes_it(ddl, value, given_back):
+def test_a_fitting_value_is_cast_to_the_value_that_arrow_stores(ddl, value, given_back):
     found = column(ddl)
     assert found.cast(value) == given_back
     assert pa.array([found.cast(value)], found.arrow_type)[0].as_py() == given_back
@@ -251,7 +251,7 @@ def test_null_fits_every_type(ddl):
 
 @pytest.mark.parametrize("ddl", EVERY_TYPE)
 @given(value=driver_values)
-def test_whatever_a_cast_gives_arrow_takes_unchanged(ddl, value):
+def test_arrow_stores_each_cast_value_unchanged(ddl, value):
     found = column(ddl)
     try:
         given_back = found.cast(value)
@@ -293,7 +293,7 @@ def taken(ddl, value):
 
 @pytest.mark.parametrize("ddl", EVERY_TYPE)
 @given(value=function_values)
-def test_an_answer_gives_from_the_ledger_what_it_gave_when_it_came(ddl, value):
+def test_a_stored_answer_gives_the_same_values_as_the_call(ddl, value):
     try:
         kept = load(dump(value))
     except ValueError:
@@ -313,7 +313,7 @@ def test_an_answer_gives_from_the_ledger_what_it_gave_when_it_came(ddl, value):
         ("STRUCT<a: INT, b: STRING>", {"a": None, "b": Grade.GOOD}, {"a": None, "b": "good"}),
     ],
 )
-def test_what_json_has_not_is_taken_as_the_ledger_keeps_it(ddl, value, given_back):
+def test_a_value_that_json_lacks_is_cast_as_the_ledger_stores_it(ddl, value, given_back):
     assert cast_all([column(ddl)], [value]) == (given_back,)
 
 

@@ -45,7 +45,7 @@ from jobs.errors import DeclarationError
         ("$ == 9007199254740993", 9007199254740992, False),
     ],
 )
-def test_a_condition_speaks_of_the_whole_answer(condition, answer, holds):
+def test_a_condition_applies_to_the_whole_answer(condition, answer, holds):
     assert Conditions("miss_when", [404, condition]).hold_for(answer) is holds
 
 
@@ -96,7 +96,7 @@ def test_several_filters_are_not_a_condition(wrong):
         Conditions("miss_when", [wrong])
 
 
-def test_statuses_are_no_conditions_on_an_answer():
+def test_a_status_is_not_a_condition_on_an_answer():
     conditions = Conditions("miss_when", [404, 410])
     assert conditions.statuses == {404, 410}
     assert not conditions.hold_for({"status": 404})
@@ -118,6 +118,6 @@ def test_statuses_are_no_conditions_on_an_answer():
         4.5,
     ],
 )
-def test_what_is_neither_a_status_nor_a_condition_is_refused_in_one_sentence(wrong):
+def test_a_value_that_is_neither_status_nor_condition_is_refused_in_one_sentence(wrong):
     with pytest.raises(DeclarationError, match=r"^miss_when: .* write "):
         Conditions("miss_when", [wrong])

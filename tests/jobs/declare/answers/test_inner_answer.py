@@ -28,7 +28,7 @@ def response(content):
     fence=st.none() | st.tuples(WORDS, st.sampled_from(["", "json", "JSON "]), WORDS),
     end=st.sampled_from(["\n", "\r\n"]), mark=st.sampled_from(["", "\ufeff"]),
 )  # fmt: skip
-def test_json_in_a_text_or_in_its_only_fence_is_read_as_it_stands(value, indent, fence, end, mark):
+def test_json_in_a_text_or_in_its_only_code_fence_is_read(value, indent, fence, end, mark):
     text = json.dumps({"answer": value}, indent=indent)
     if fence is not None:
         before, language, after = fence
@@ -37,14 +37,14 @@ def test_json_in_a_text_or_in_its_only_fence_is_read_as_it_stands(value, indent,
 
 
 @given(value=VALUES, at=st.floats(0, 1), is_fenced=st.booleans())
-def test_a_text_that_broke_off_is_an_error(value, at, is_fenced):
+def test_a_truncated_text_is_an_error(value, at, is_fenced):
     text = json.dumps({"answer": value, "last": "x"})
     text = f"```json\n{text}\n```" if is_fenced else text
     with pytest.raises(ValueError, match="is not JSON"):
         INNER.read(response(text[: int(at * (len(text) - 1))]))
 
 
-def test_json_that_is_no_text_is_the_answer_itself():
+def test_content_that_is_already_json_is_the_answer():
     for value in ({"a": 1}, [1], 7, True):
         assert INNER.read(response(value)) is value
 
@@ -64,7 +64,7 @@ def test_json_that_is_no_text_is_the_answer_itself():
         ("", "is not JSON"),
     ],
 )
-def test_what_could_be_read_in_two_ways_is_an_error(content, sentence):
+def test_an_ambiguous_text_is_an_error(content, sentence):
     with pytest.raises(ValueError, match=sentence):
         INNER.read(response(content))
 
@@ -74,6 +74,6 @@ def test_numbers_in_a_text_keep_their_digits():
     assert (str(read["a"]), read["b"]) == ("0.1234567890123456789", 123456789012345678901234567890)
 
 
-def test_a_path_that_is_none_is_refused():
+def test_a_malformed_path_of_the_inner_answer_is_refused():
     with pytest.raises(DeclarationError, match="answer: 'choices' is not a JSON path"):
         InnerAnswer("choices")

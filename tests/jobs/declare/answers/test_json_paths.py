@@ -21,7 +21,7 @@ JSON = st.recursive(
 
 @examples(300)
 @given(steps=STEPS, document=JSON, lenient=st.booleans())
-def test_a_path_that_names_one_place_gives_what_the_library_gives(steps, document, lenient):
+def test_a_path_to_one_place_gives_the_same_value_as_the_library(steps, document, lenient):
     text = "$" + "".join(f"[{step}]" if isinstance(step, int) else f"['{step}']" for step in steps)
     path = JsonPath("paths", text, lenient=lenient)
     assert path.picks_one
@@ -52,7 +52,7 @@ def test_a_path_that_may_pick_several_gives_the_first_or_all(text, first, all_of
 
 
 @pytest.mark.parametrize("text", ["a.b", "$.", "$[", "$[?@ < 1e999]", "", 7, None])
-def test_what_is_no_path_is_refused_with_its_place(text):
+def test_a_malformed_path_is_refused_with_the_name_of_its_field(text):
     with pytest.raises(DeclarationError) as error:
         JsonPath("batch.match", text)
     assert str(error.value) == f"batch.match: {text!r} is not a JSON path; write it as $.a.b."

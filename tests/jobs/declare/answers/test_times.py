@@ -92,7 +92,7 @@ def test_texts_of_another_form_are_refused(text: str) -> None:
         read_date(text)
 
 
-def test_every_form_is_read_in_utc() -> None:
+def test_each_form_of_a_time_is_read_in_utc() -> None:
     five = dt.datetime(2013, 1, 10, 5, tzinfo=UTC)
     for text in (
         *(
@@ -115,7 +115,7 @@ def test_every_form_is_read_in_utc() -> None:
     assert read_date("20130110") == read_date("2013-01-10") == dt.date(2013, 1, 10)
 
 
-def test_random_times_agree_with_a_model() -> None:
+def test_random_times_are_read_as_a_model_reads_them() -> None:
     draw = random.Random(7)
     texts, moments = zip(*(_random_time(draw) for _ in range(5_000)), strict=True)
     assert [read_timestamp(text) for text in texts] == list(moments)

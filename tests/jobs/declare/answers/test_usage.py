@@ -35,7 +35,7 @@ def count(value):
         },
     )
 )
-def test_usage_is_what_the_answer_tells_or_unknown_and_never_a_wrong_number(usage):
+def test_usage_is_the_reported_number_or_unknown_and_never_wrong(usage):
     details = usage.get("details", {})
     cached = 0 if details is None else count(details["cached"]) if "cached" in details else None
     prompt = count(usage["prompt"]) if "prompt" in usage else None
@@ -51,7 +51,7 @@ def test_usage_is_what_the_answer_tells_or_unknown_and_never_a_wrong_number(usag
 
 
 @pytest.mark.parametrize("answer", [{"usage": None}, None])
-def test_an_answer_with_a_null_in_place_of_its_usage_tells_nothing(answer):
+def test_an_answer_with_a_null_usage_has_an_unknown_usage(answer):
     assert UsageReader(PATHS).read(answer) is None
     assert UsageReader(PATHS | {"hits": 1}).read(answer) is None
     assert UsageReader({"hits": 1}).read(answer) == {"hit": 1}

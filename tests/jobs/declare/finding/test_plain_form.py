@@ -129,7 +129,7 @@ addresses = Enrichment(
 )
 
 
-def test_what_is_written_in_yaml_is_what_is_written_in_python():
+def test_a_declaration_in_yaml_equals_the_declaration_in_python():
     assert read_enrichment(ADDRESSES) == addresses
     assert read_enrichment(ADDRESSES).fingerprint == addresses.fingerprint
 
@@ -190,7 +190,7 @@ HTTP = ("lookups", 0, "http")
         ),
     ],
 )
-def test_what_is_wrong_is_named_by_its_path(path, value, message):
+def test_an_error_in_yaml_is_named_by_its_path(path, value, message):
     with pytest.raises(DeclarationError, match=message):
         read_enrichment(put(path, value))
 
@@ -208,7 +208,7 @@ def test_an_infinite_duration_is_named_by_its_path(duration):
         (HttpLookup, "hedge_after", 0.2), (SqlLookup, "attempt_timeout", 0.2),
     ],
 )  # fmt: skip
-def test_a_field_of_seconds_takes_a_duration_and_no_share(declared, field, value):
+def test_a_field_of_seconds_accepts_a_duration_and_refuses_a_percentage(declared, field, value):
     kind, where = read_annotations(declared)[field], f"lookups[0].{field}"
     assert _read("200ms", kind, where) == value
     with pytest.raises(DeclarationError, match="write a duration"):
@@ -227,14 +227,14 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("declared", "name", "word"), WORDS)
-def test_each_word_that_a_field_takes_in_python_it_takes_in_yaml(declared, name, word):
+def test_a_field_accepts_the_same_words_in_yaml_as_in_python(declared, name, word):
     assert _read(word, read_annotations(declared)[name], name) == word
 
 
-def test_fields_that_take_words_and_numbers_are_among_them():
+def test_the_tested_fields_include_fields_with_words_and_numbers():
     assert (tidegate.HttpLookup, "hedge_after", "p95") in WORDS
 
 
-def test_a_column_named_like_a_field_of_seconds_has_a_share():
+def test_a_column_named_like_a_field_of_seconds_accepts_a_percentage():
     kind = read_annotations(HttpLookup)["null_share"]
     assert _read({"timeout": "5%"}, kind, "lookups[0].http.null_share") == {"timeout": 0.05}

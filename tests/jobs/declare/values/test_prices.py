@@ -25,7 +25,7 @@ def geo(*prices):
     )
 
 
-def test_the_price_in_force_is_the_last_one_that_has_begun():
+def test_the_current_price_is_the_last_price_that_has_begun():
     prices = geo(
         Price("0.0046 USD", since="2026-12-01"),
         Price("0.0040 USD"),
@@ -92,12 +92,12 @@ def test_a_price_is_never_part_of_a_fingerprint():
         ),
     ],
 )
-def test_a_price_that_cannot_be_is_refused_in_one_sentence(prices, message):
+def test_a_wrong_price_is_refused_in_one_sentence(prices, message):
     with pytest.raises(DeclarationError, match=message):
         geo(*prices())
 
 
-def test_a_model_has_its_prices_per_unit_and_those_of_no_model_for_the_other_units():
+def test_a_model_has_its_prices_and_for_other_units_the_general_prices():
     prices = [
         Price("1 USD", per="input_token"),
         Price("2 USD", per="input_token", model="large"),

@@ -36,7 +36,7 @@ def sent(template, **values):
         (b"\x00\xff", "AP8=", "AP8="),
     ],
 )  # fmt: skip
-def test_a_value_alone_keeps_its_type_and_one_inside_text_is_text(value, whole, inside):
+def test_a_placeholder_alone_keeps_its_type_and_inside_a_text_becomes_text(value, whole, inside):
     template = {"alone": "{k}", "inside": "<{k}>", "list": [1, {"k": "{k}"}], "{{k}}": "{{k}}"}
     assert sent(template, k=value) == {
         "alone": whole, "inside": f"<{inside}>", "list": [1, {"k": whole}], "{{k}}": "{k}",
@@ -50,7 +50,7 @@ def test_arrays_and_structs_are_sent_as_json_has_them():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("nan")], "\ud800"])
-def test_what_json_cannot_hold_is_refused_and_not_changed(value):
+def test_a_value_that_json_cannot_hold_is_refused(value):
     with pytest.raises(ValueError, match=r"is not a JSON number|cannot be written as JSON"):
         sent({"k": "{k}"}, k=value)
 
@@ -65,7 +65,7 @@ def test_what_json_cannot_hold_is_refused_and_not_changed(value):
         ({1: "a"}, "is not valid JSON"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(template, message):
+def test_a_template_that_is_not_json_is_refused_with_its_place(template, message):
     with pytest.raises(DeclarationError) as error:
         JsonTemplate("body", template)
     assert message in str(error.value)
@@ -85,6 +85,6 @@ JSON = st.recursive(
 
 
 @given(value=JSON)
-def test_any_json_is_sent_as_it_is(value):
+def test_any_json_template_is_sent_unchanged(value):
     assert sent("{k}", k=value) == value
     assert sent({"a": ["x{k}"]}, k=json.dumps(value))["a"] == ["x" + json.dumps(value)]

@@ -319,7 +319,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("make", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_a_wrong_type_is_refused_when_declared_with_its_field_and_the_cure(make, message):
+def test_a_wrong_type_is_refused_with_the_field_and_the_cure(make, message):
     with pytest.raises(DeclarationError) as error:
         make()
     assert message in str(error.value)
@@ -337,7 +337,7 @@ def test_a_wrong_type_is_refused_when_declared_with_its_field_and_the_cure(make,
         lambda secret: oauth2(token_url=[secret]),
     ],
 )
-def test_what_may_be_a_secret_is_not_repeated(make):
+def test_a_refused_value_that_may_be_a_secret_is_not_repeated(make):
     with pytest.raises(DeclarationError) as error:
         make("s3cret")
     assert "s3cret" not in str(error.value)
@@ -377,11 +377,11 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("make", RIGHT)
-def test_what_is_right_is_taken(make):
+def test_fields_of_the_right_type_are_accepted(make):
     make()
 
 
-def test_what_was_declared_is_kept_as_it_was():
+def test_declared_values_are_kept_unchanged():
     owners, ranges = ["team:a"], {"score": (0, 10)}
     assert enrichment(owners=owners).owners is owners
     declared = lookup(timeout=5, ranges=ranges)
@@ -389,7 +389,7 @@ def test_what_was_declared_is_kept_as_it_was():
     assert declared.ranges is ranges
 
 
-def test_fields_of_a_lookup_of_ones_own_are_checked_where_their_types_can_be_told():
+def test_fields_of_a_users_lookup_class_are_checked_if_their_types_are_known():
     @dataclass(frozen=True, kw_only=True)
     class Own(Lookup):
         unknown: "OnlyForTheTypeChecker"  # noqa: F821
@@ -419,7 +419,7 @@ class Odd:
         ({"names": [], "plain": 5}, "plain is 5; it must be a list"),
     ],
 )
-def test_other_annotations_are_read_as_they_are_meant(fields, message):
+def test_unusual_annotations_are_checked(fields, message):
     require_types(Odd(names=[]))
     with pytest.raises(DeclarationError) as error:
         require_types(Odd(**fields))

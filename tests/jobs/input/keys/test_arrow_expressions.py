@@ -229,7 +229,7 @@ def test_arrow_gives_the_values_of_spark_for_random_expressions(spark, seed):
 
 @pytest.mark.spark
 @pytest.mark.proof
-def test_every_letter_has_the_case_that_spark_gives_it(spark):
+def test_upper_and_lower_give_each_letter_the_case_of_spark(spark):
     letters = [chr(code) for code in range(1, 0x20000) if not 0xD800 <= code < 0xE000]
     draw = random.Random(1)
     cased = [letter for letter in letters if letter.lower() != letter or letter.upper() != letter]
@@ -259,7 +259,7 @@ def test_every_letter_has_the_case_that_spark_gives_it(spark):
         "name = 'O''Neil'", "concat('a' 'b', name)",
     ],
 )  # fmt: skip
-def test_what_spark_may_convert_or_arrow_may_read_otherwise_needs_spark(text):
+def test_an_expression_whose_value_may_differ_in_arrow_needs_spark(text):
     assert arrow_expression(text, TYPES) is None
 
 

@@ -97,13 +97,13 @@ def compare(seed):
         assert [[value or "" for value in row] for row in found] == wanted[1:], (seed, text)
 
 
-def test_random_files_are_read_as_by_the_csv_module():
+def test_random_csv_files_are_read_as_python_reads_them():
     for seed in range(700):
         compare(seed)
 
 
 @pytest.mark.proof
-def test_twenty_thousand_random_files_are_read_as_by_the_csv_module():
+def test_twenty_thousand_random_csv_files_are_read_as_python_reads_them():
     for seed in range(20_000):
         compare(seed)
 
@@ -144,7 +144,7 @@ def test_a_text_after_a_closing_quote_is_named_with_its_line():
     )
 
 
-def test_a_quote_inside_a_value_without_quotes_means_itself():
+def test_a_quote_inside_an_unquoted_value_is_a_character():
     assert read('a,b\n10" pipe,"5"" x"\n"q",2"\n') == [('10" pipe', '5" x'), ("q", '2"')]
 
 
@@ -170,7 +170,7 @@ def test_columns_are_found_by_name_without_regard_to_case_and_order():
     )
 
 
-def test_a_row_of_another_width_is_named_with_its_line():
+def test_a_csv_row_with_another_number_of_values_is_named_with_its_line():
     assert fault('a,b\n1,"x\ny"\n\n2,x,\n3,y\n') == "line 5: the row has 3 values, the header 2."
 
 
@@ -201,7 +201,7 @@ def by_hand(kind, text):
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_a_value_is_read_as_its_type_or_named_with_line_column_and_value(kind):
+def test_a_value_is_read_as_its_type_or_refused_with_line_column_and_value(kind):
     right, wrong = VALUES[kind]
     found = [
         value
@@ -221,7 +221,7 @@ def test_a_value_is_read_as_its_type_or_named_with_line_column_and_value(kind):
         assert sentence.endswith(f", found {value!r}. {cure}")
 
 
-def test_a_number_that_says_so_is_infinite_or_not_a_number():
+def test_inf_and_nan_in_csv_are_read_as_numbers():
     assert (
         str([value for (value,) in read("a\ninf\n-Infinity\nNaN\n", "a DOUBLE")])
         == "[inf, -inf, nan]"

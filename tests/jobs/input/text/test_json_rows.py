@@ -122,13 +122,13 @@ def refuse(name):
     raise ValueError(name)
 
 
-def test_random_files_are_read_as_by_the_json_module():
+def test_random_json_files_are_read_as_python_reads_them():
     for seed in range(700):
         compare(seed)
 
 
 @pytest.mark.proof
-def test_twenty_thousand_random_files_are_read_as_by_the_json_module():
+def test_twenty_thousand_random_json_files_are_read_as_python_reads_them():
     for seed in range(20_000):
         compare(seed)
 
@@ -153,7 +153,7 @@ def test_a_map_has_the_names_of_its_object_as_keys():
     ]  # fmt: skip
 
 
-def test_a_column_that_no_object_has_is_refused_and_named():
+def test_a_declared_column_that_no_object_has_is_refused():
     sentence = fault('{"id": 1, "name": "x"}\n{"id": 2}\n', "id INT, customer STRING")
     assert sentence == (
         "no object of the file has a column customer, found 'id, name'. Write it as null in an "
@@ -166,7 +166,7 @@ def test_a_column_that_no_object_has_is_refused_and_named():
     assert read("\nnull\n", "id INT") == []
 
 
-def test_a_name_that_stands_twice_is_refused_where_it_is_declared():
+def test_a_repeated_member_is_refused_if_its_column_is_declared():
     assert fault('{"a":1}\n{"a":1,"A":2}\n', "a INT").startswith(
         "line 2, column a: a name stands twice in an object"
     )
@@ -222,7 +222,7 @@ def test_a_time_without_an_offset_is_in_utc_at_any_depth():
         ('{"a":1,"b":{"z":"ten"}}', "MAP<STRING, INT>", "x.b: expected INT", """'{"z": "ten"}'"""),
     ],
 )
-def test_a_value_of_another_type_is_named_with_line_column_and_value(value, kind, where, found):
+def test_a_value_of_another_type_is_refused_with_line_column_and_value(value, kind, where, found):
     sentence = fault(f'{{"x":null}}\n\n{{"x":{value}}}\n{{"x":null}}\n', f"x {kind}")
     assert sentence.startswith(f"line 3, column {where}")
     assert f"found {found}. Correct it" in sentence
@@ -233,19 +233,19 @@ def test_a_value_of_another_type_is_named_with_line_column_and_value(value, kind
     ("number", "expected"),
     [("9007199254740993.0", 9007199254740993), ("1.0", 1), ("1e3", 1000), ("7", 7)],
 )
-def test_a_number_is_the_same_whatever_else_is_declared(number, expected, also):
+def test_a_number_is_read_alike_whatever_other_columns_are_declared(number, expected, also):
     every = '{"a":null,"d":null}'
     rows = read(f'{every}\n{{"a":{number},"z":1e400}}\n', ddl=f"a BIGINT{also}")
     assert rows[1]["a"] == expected
 
 
 @pytest.mark.parametrize("number", ["1e99999999999999999999", "-1e-99999999999999999999"])
-def test_a_number_that_nobody_can_hold_is_named_with_its_line(number):
+def test_a_number_out_of_range_is_named_with_its_line(number):
     sentence = fault(f'{{"a":null}}\n{{"a":{number}}}\n', "a DECIMAL(5,2)")
     assert sentence.startswith("line 2")
 
 
-def test_a_line_that_is_no_json_is_named():
+def test_a_line_that_is_not_json_is_named():
     assert fault('{"a":1}\n{"a":NaN}\n', "a DOUBLE") == "line 2: no JSON: JSON has no NaN."
     assert fault(b'{"a":1}\n{"a":"caf\xe9"}\n', "a STRING") == (
         "line 2: no UTF-8 at byte 9 of the line."
@@ -264,5 +264,5 @@ def test_a_line_longer_than_the_limit_is_refused(monkeypatch):
     )
 
 
-def test_bytes_are_read_from_base64_as_in_answers():
+def test_bytes_in_json_are_read_from_base64():
     assert read('\ufeff{"a":"aGk="}\n', "a BINARY") == [{"a": b"hi"}]

@@ -44,7 +44,7 @@ def fill(folder, ledgers, *, runs=3, seed=0):
 
 
 @everywhere("folder")
-def test_nothing_that_counts_is_lost_and_all_is_in_one_file(folder, ledgers):
+def test_a_compaction_keeps_each_answer_in_use_and_writes_one_file(folder, ledgers):
     fill(folder, ledgers)
     before = ledgers.known(folder, KEYS)
     done = compact(folder)
@@ -57,7 +57,7 @@ def test_nothing_that_counts_is_lost_and_all_is_in_one_file(folder, ledgers):
     assert ledgers.known(folder, KEYS) == before
 
 
-def test_a_journal_without_records_is_compacted_alone(tmp_path):
+def test_a_journal_without_records_is_compacted(tmp_path):
     folder = LedgerFolder(str(tmp_path), "price", "f" * 16)
     journal = folder.journal("run-1", "0-0-token-00000")
     journal.append(((),) * len(SCHEMA))
@@ -67,7 +67,7 @@ def test_a_journal_without_records_is_compacted_alone(tmp_path):
 
 
 @everywhere("folder")
-def test_parts_of_later_are_joined_with_what_was_compacted(folder, ledgers):
+def test_later_parts_are_merged_into_compacted_files(folder, ledgers):
     for seed in range(5):
         fill(folder, ledgers, seed=seed)
         before = ledgers.known(folder, KEYS)
@@ -91,7 +91,7 @@ def test_compacting_twice_changes_nothing(folder, ledgers):
     {(compaction, "ROWS_PER_FILE"): 2_000, (compaction, "ROWS_IN_MEMORY"): 3_000},
     {(merging, "LARGEST"): 30_000, (compaction, "LARGEST"): 200_000},  # bytes, of long answers
 ])  # fmt: skip
-def test_compacted_files_are_sorted_and_do_not_overlap_and_hold_each_key_and_outcome_once(
+def test_compacted_files_are_sorted_without_overlap_and_hold_each_key_and_outcome_once(
     folder, ledgers, monkeypatch, limits
 ):
     for (module, name), limit in limits.items():
@@ -116,7 +116,9 @@ def test_compacted_files_are_sorted_and_do_not_overlap_and_hold_each_key_and_out
     assert max(file.rows for file in files) <= 4_000
 
 
-def test_a_crash_at_any_step_loses_nothing_and_the_next_one_ends_the_work(remote, objects, ledgers):
+def test_a_compaction_that_crashes_at_any_step_loses_no_answer_and_the_next_finishes(
+    remote, objects, ledgers
+):
     fill(remote, ledgers, runs=2)
     compact(remote, grace=NOW)
     fill(remote, ledgers, runs=2, seed=1)
@@ -142,9 +144,7 @@ def test_a_crash_at_any_step_loses_nothing_and_the_next_one_ends_the_work(remote
 
 
 @everywhere("folder")
-def test_a_generation_whose_last_object_is_torn_stops_in_a_sentence_and_nothing_is_deleted(
-    folder, ledgers
-):
+def test_a_generation_whose_last_object_is_torn_is_reported_and_nothing_is_deleted(folder, ledgers):
     fill(folder, ledgers)
     before = ledgers.known(folder, KEYS)
     compact(folder, grace=NOW)
@@ -171,7 +171,7 @@ def test_a_generation_whose_last_object_is_torn_stops_in_a_sentence_and_nothing_
 
 
 @everywhere("folder")
-def test_a_torn_generation_that_a_newer_one_has_replaced_is_skipped(folder, ledgers, caplog):
+def test_a_torn_generation_that_was_replaced_is_skipped(folder, ledgers, caplog):
     fill(folder, ledgers)
     compact(folder)
     torn = f"compacted/{newest_generation(folder).name}/complete.json"
@@ -184,7 +184,7 @@ def test_a_torn_generation_that_a_newer_one_has_replaced_is_skipped(folder, ledg
     assert "complete.json is skipped" in caplog.text
 
 
-def test_the_next_compaction_takes_away_what_a_crashed_one_left(remote, objects, ledgers):
+def test_the_next_compaction_removes_the_files_of_a_crashed_compaction(remote, objects, ledgers):
     fill(remote, ledgers)
     objects.changes_left = 1  # the file of the generation is put, what makes it whole is not
     with pytest.raises(LedgerError):
@@ -220,7 +220,7 @@ def test_a_foreign_folder_beside_the_generations_changes_nothing(folder, ledgers
     assert set(foreign) <= set(folder.names())
 
 
-def test_parts_taken_in_and_old_generations_stay_for_the_grace_period(remote, ledgers):
+def test_merged_parts_and_old_generations_stay_for_the_grace_period(remote, ledgers):
     day = 24 * HOUR_US
     fill(remote, ledgers)
     parts = remote.parts()
@@ -255,7 +255,7 @@ def test_parts_written_while_a_compaction_reads_are_not_lost(remote, objects, le
 
 
 @pytest.mark.parametrize("first", ["put", "open"])
-def test_of_two_compactions_at_once_one_gives_up_and_nothing_is_lost(
+def test_of_two_compactions_at_once_one_gives_up_and_no_answer_is_lost(
     remote, objects, ledgers, first
 ):
     fill(remote, ledgers)
@@ -278,7 +278,7 @@ def test_of_two_compactions_at_once_one_gives_up_and_nothing_is_lost(
     assert ledgers.known(remote, KEYS) == before
 
 
-def test_of_two_changes_that_end_at_one_moment_the_first_counts_and_nothing_is_lost(
+def test_of_two_changes_that_end_at_once_the_first_counts_and_no_answer_is_lost(
     remote, objects, ledgers
 ):
     fill(remote, ledgers)
@@ -299,7 +299,7 @@ def test_of_two_changes_that_end_at_one_moment_the_first_counts_and_nothing_is_l
     assert ledgers.known(remote, KEYS) == before
 
 
-def test_a_commit_whose_answer_is_lost_counts_though_the_next_try_finds_its_object(
+def test_a_commit_with_a_lost_response_counts_though_its_retry_finds_the_object(
     remote, objects, ledgers
 ):
     fill(remote, ledgers)
@@ -314,7 +314,7 @@ def test_a_commit_whose_answer_is_lost_counts_though_the_next_try_finds_its_obje
     assert ledgers.known(remote, KEYS) == before
 
 
-def test_a_change_that_comes_after_several_others_gives_up_though_its_number_is_free_again(
+def test_a_change_that_was_overtaken_gives_up_though_its_number_is_free_again(
     remote, objects, ledgers
 ):
     fill(remote, ledgers)
@@ -337,7 +337,7 @@ def test_a_change_that_comes_after_several_others_gives_up_though_its_number_is_
 
 
 @everywhere("folder")
-def test_a_torn_part_is_not_taken_in_and_the_others_are(folder, ledgers, caplog):
+def test_a_compaction_leaves_out_a_torn_part(folder, ledgers, caplog):
     fill(folder, ledgers, runs=1)
     ledgers.put(folder, "parts/run-0-0/torn.parquet", b"PAR1")
     assert compact(folder, grace=NOW).parts_taken_in == 2
@@ -347,7 +347,7 @@ def test_a_torn_part_is_not_taken_in_and_the_others_are(folder, ledgers, caplog)
 
 
 @everywhere("folder", on_store=pytest.mark.proof)
-def test_a_torn_compacted_file_stops_a_compaction_and_nothing_is_changed(folder, ledgers):
+def test_a_torn_compacted_file_stops_a_compaction_without_a_change(folder, ledgers):
     fill(folder, ledgers, runs=1)
     compact(folder, grace=NOW)
     torn = f"compacted/{newest_generation(folder).files[0].name}"
@@ -391,7 +391,7 @@ def test_a_full_disk_for_sorting_is_reported(folder, ledgers, monkeypatch):
 
 
 @everywhere("folder")
-def test_what_no_longer_affects_a_key_is_dropped_and_no_answer_changes(folder, ledgers):
+def test_a_compaction_drops_only_records_that_change_no_answer(folder, ledgers):
     for seed in range(4):
         fill(folder, ledgers, seed=seed)
     before, written = ledgers.known(folder, KEYS), len(folder.read(folder.parts()))
@@ -402,7 +402,7 @@ def test_what_no_longer_affects_a_key_is_dropped_and_no_answer_changes(folder, l
 
 
 @everywhere("folder")
-def test_a_call_of_which_nobody_knows_what_came_is_kept(folder, ledgers):
+def test_a_compaction_keeps_the_mark_of_a_call_with_an_unknown_outcome(folder, ledgers):
     folder.write_part("r", "0", [ledgers.stored("k", "ok", 1), ledgers.stored("k", "expired", 2)])
     folder.write_part(
         "r", "1", [ledgers.stored("k", "asked", 3), ledgers.stored("k", "timeout", 4)]
@@ -412,7 +412,7 @@ def test_a_call_of_which_nobody_knows_what_came_is_kept(folder, ledgers):
 
 
 @everywhere("folder")
-def test_answers_beyond_their_time_to_live_stay_and_old_marks_of_refreshes_go(folder, ledgers):
+def test_a_compaction_keeps_expired_answers_and_drops_old_refresh_marks(folder, ledgers):
     day = 24 * HOUR_US
     records = [
         ledgers.stored("old miss", "miss", day),
@@ -433,7 +433,7 @@ def test_answers_beyond_their_time_to_live_stay_and_old_marks_of_refreshes_go(fo
 
 
 @everywhere("folder")
-def test_more_answers_than_memory_takes_are_sorted_in_turns(folder, ledgers, monkeypatch):
+def test_more_answers_than_fit_in_memory_are_sorted_in_several_passes(folder, ledgers, monkeypatch):
     """Here 1,000 at once, on the local disk, merged."""
     monkeypatch.setattr(compaction, "ROWS_IN_MEMORY", 1_000)
     choose = random.Random(2)

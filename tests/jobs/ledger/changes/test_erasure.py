@@ -59,7 +59,7 @@ def names_in(data):
 
 
 @everywhere("folder")
-def test_no_byte_of_the_keys_and_their_answers_stays_and_every_other_answer_does(
+def test_an_erasure_leaves_no_byte_of_its_keys_and_keeps_every_other_answer(
     folder, ledgers, tmp_path
 ):
     fill(folder, ledgers)
@@ -79,7 +79,7 @@ def test_no_byte_of_the_keys_and_their_answers_stays_and_every_other_answer_does
 
 
 @everywhere("folder")
-def test_parts_that_somebody_copied_elsewhere_below_the_folder_lose_the_keys_too(folder, ledgers):
+def test_parts_copied_elsewhere_below_the_folder_lose_the_keys_too(folder, ledgers):
     fill(folder, ledgers)
     data = ledgers.data_of(folder, "parts/run-3/0-0.parquet")
     for copy in ("backup/run-3/0-0.parquet", "copy.parquet"):
@@ -111,7 +111,7 @@ def test_all_keys_can_be_forgotten(folder, ledgers):
 
 
 @everywhere("folder")
-def test_torn_and_unfinished_parts_of_killed_runs_go_and_a_foreign_file_stays(folder, ledgers):
+def test_an_erasure_deletes_torn_and_unfinished_parts_and_keeps_a_foreign_file(folder, ledgers):
     fill(folder, ledgers)
     torn, foreign = "parts/run-3/0-1.parquet", "parts/run-3/notes.txt"
     unfinished = "parts/run-3/.0-2.parquet.0a1b2c3d.draft"
@@ -131,7 +131,7 @@ def test_a_missing_file_of_a_generation_is_named_and_no_compaction_is_blamed(fol
         forget(folder, GONE)
 
 
-def test_a_draft_of_an_intent_that_a_kill_left_goes_and_another_stays(folder, ledgers):
+def test_an_erasure_deletes_the_draft_of_a_killed_intent_and_keeps_another_draft(folder, ledgers):
     draft, other = "jobs/a1/.intent.parquet.0a1b2c3d.draft", "jobs/a1/.done.json.0a1b2c3d.draft"
     for name in (draft, other):
         ledgers.put(folder, name, b"a key")
@@ -139,7 +139,7 @@ def test_a_draft_of_an_intent_that_a_kill_left_goes_and_another_stays(folder, le
     assert {draft, other} & set(folder.names()) == {other}
 
 
-def test_a_refresh_whose_marks_a_forget_deletes_says_so(tmp_path, ledgers, monkeypatch):
+def test_a_refresh_whose_marks_a_forget_deletes_is_reported(tmp_path, ledgers, monkeypatch):
     folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
     fill(folder, ledgers)
     forgets = [forget]
@@ -157,7 +157,7 @@ def test_a_refresh_whose_marks_a_forget_deletes_says_so(tmp_path, ledgers, monke
 
 
 @pytest.mark.parametrize(("minutes", "stays"), [(1, True), (15, False)])
-def test_a_torn_part_stays_while_its_run_gives_signs_of_life_and_the_user_learns_it(
+def test_a_torn_part_of_a_living_run_stays_and_the_user_is_informed(
     tmp_path, ledgers, minutes, stays, caplog
 ):
     folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
@@ -172,7 +172,7 @@ def test_a_torn_part_stays_while_its_run_gives_signs_of_life_and_the_user_learns
     assert ("run run-3 may be writing it; forget the keys again" in caplog.text) == stays
 
 
-def test_forgetting_is_a_success_again_after_a_crash_at_any_step(remote, objects, ledgers):
+def test_a_forget_can_be_repeated_after_a_crash_at_any_step(remote, objects, ledgers):
     fill(remote, ledgers)
     before, start = ledgers.known(remote, KEYS), dict(objects.objects)
     left = {key: record for key, record in before.items() if key not in GONE}
@@ -211,7 +211,7 @@ def test_a_compaction_that_began_before_does_not_bring_the_keys_back(remote, obj
     assert not set().union(*map(names_in, objects.objects.values())) & set(GONE)
 
 
-def test_a_compaction_that_is_first_makes_forgetting_begin_again(remote, objects, ledgers):
+def test_a_compaction_that_commits_first_makes_a_forget_start_again(remote, objects, ledgers):
     fill(remote, ledgers)
     opened = objects.open_output_stream
 
@@ -227,7 +227,7 @@ def test_a_compaction_that_is_first_makes_forgetting_begin_again(remote, objects
 
 
 @everywhere("folder")
-def test_only_files_that_hold_a_key_are_written_anew(folder, ledgers, monkeypatch):
+def test_only_files_with_a_forgotten_key_are_rewritten(folder, ledgers, monkeypatch):
     monkeypatch.setattr(compaction, "ROWS_PER_FILE", 1024)
     folder.write_part("r", "0", [ledgers.stored(f"k{n:05d}") for n in range(10_240)])
     compact(folder, grace=NOW)

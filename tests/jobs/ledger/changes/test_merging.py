@@ -27,9 +27,7 @@ RECORDS = st.lists(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(RECORDS, min_size=1, max_size=4), st.integers(1, 6), st.integers(1, 20))
-def test_many_files_become_tables_whose_keys_do_not_overlap_with_the_newest_of_each(
-    runs, group, size
-):
+def test_merged_tables_do_not_overlap_and_have_the_newest_record_of_each_key(runs, group, size):
     rows_per_group, store.ROWS_PER_GROUP = store.ROWS_PER_GROUP, group
     try:
         files = [

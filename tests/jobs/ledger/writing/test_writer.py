@@ -44,7 +44,7 @@ def in_store(folder):
 
 
 @everywhere("folder")
-def test_wait_returns_when_the_answer_and_all_before_it_are_stored(folder, writer):
+def test_wait_returns_when_the_answer_and_all_answers_before_are_stored(folder, writer):
     one = writer(flush_seconds=NEVER)
     tickets = [one.put(*given(number)) for number in range(10)]
     assert tickets == list(range(1, 11))
@@ -69,7 +69,7 @@ def test_a_writer_without_answers_sleeps_until_the_first_comes(folder, writer, w
 
 
 @everywhere("folder")
-def test_a_part_is_stored_at_a_number_of_rows_without_anybody_waiting(
+def test_a_part_is_stored_at_its_maximum_of_rows_without_a_waiting_caller(
     folder, writer, wait_for, monkeypatch
 ):
     # else a slow disk is given a rest of 99 times as long
@@ -85,7 +85,7 @@ def test_a_part_is_stored_at_a_number_of_rows_without_anybody_waiting(
 
 
 @everywhere("folder")
-def test_a_part_is_stored_after_a_time_whatever_its_size(folder, writer, wait_for):
+def test_a_part_is_stored_after_its_maximum_time_whatever_its_size(folder, writer, wait_for):
     one = writer(flush_rows=1_000_000, flush_seconds=0.05)
     one.put(*given(1))
     wait_for(lambda: one.stored == 1)
@@ -93,7 +93,7 @@ def test_a_part_is_stored_after_a_time_whatever_its_size(folder, writer, wait_fo
 
 
 @everywhere("folder")
-def test_close_stores_what_is_left_ends_the_thread_and_may_be_called_twice(folder, writer):
+def test_close_stores_the_rest_ends_the_thread_and_may_be_called_twice(folder, writer):
     one = writer(flush_seconds=NEVER)
     one.put(*given(1))
     one.close()
@@ -102,7 +102,7 @@ def test_close_stores_what_is_left_ends_the_thread_and_may_be_called_twice(folde
     assert not [thread for thread in threading.enumerate() if thread.name == "ledger writer"]
 
 
-def test_nothing_put_makes_no_file(folder, writer, tmp_path):
+def test_a_writer_without_answers_makes_no_file(folder, writer, tmp_path):
     writer().close()
     assert list(tmp_path.iterdir()) == []
 
@@ -127,7 +127,7 @@ def test_answers_put_by_many_threads_are_all_stored_once(folder, writer):
 
 
 @everywhere("folder")
-def test_two_writers_of_one_name_overwrite_nothing(folder, writer):
+def test_two_writers_with_the_same_name_overwrite_no_part(folder, writer):
     for number in range(3):
         one = writer()
         one.put(*given(number))
@@ -158,7 +158,7 @@ def test_a_broken_store_fails_every_wait_put_and_close(remote, objects):
 
 @everywhere("folder")
 @pytest.mark.process
-def test_an_answer_that_somebody_waited_for_outlives_the_kill_of_its_process(folder):
+def test_an_answer_whose_wait_returned_survives_a_kill_of_the_process(folder):
     code = f"""
 import os, signal
 from jobs.ledger.store import LedgerFolder
@@ -176,7 +176,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @everywhere("folder")
-def test_records_of_every_kind_come_out_as_they_went_in(folder, writer):
+def test_each_kind_of_record_is_stored_unchanged(folder, writer):
     records = [
         (("Z\u00fcrich",), "ok", '{"\u00e9":"\U0001d4b3"}'.encode(), 2**60),
         (("",), "miss", None, -1),
@@ -194,7 +194,7 @@ def test_records_of_every_kind_come_out_as_they_went_in(folder, writer):
     ]
 
 
-def test_of_a_hidden_key_a_digest_is_stored(folder, writer):
+def test_a_hidden_key_is_stored_as_a_digest(folder, writer):
     one = writer(hidden=True)
     one.put(*given(1))
     one.close()

@@ -113,7 +113,7 @@ def rows_of(name="out", *columns):
 
 
 @pytest.mark.spark
-def test_a_run_enriches_what_is_new_changed_or_past_its_ttl_and_removes_what_is_gone(spark, asked):
+def test_a_run_enriches_new_changed_and_expired_rows_and_removes_deleted_rows(spark, asked):
     write({1: "a", 2: "bb", 3: "ccc", 4: MISSING})
     assert asked("r1") == ((4, 0, 0, 0, 0), ["a", "bb", "ccc", MISSING])
     write({1: "a", 3: "xxxx", 4: MISSING, 5: "eeeee"})
@@ -132,7 +132,7 @@ def test_a_run_enriches_what_is_new_changed_or_past_its_ttl_and_removes_what_is_
 
 @pytest.mark.proof
 @pytest.mark.spark
-def test_the_tolerated_share_of_failures_and_nulls_is_of_the_table(spark, asked, service):
+def test_tolerated_shares_of_failures_and_nulls_count_the_whole_table(spark, asked, service):
     async def answer(request):
         if request.path.startswith("/bad"):
             return web.Response(status=400)
@@ -162,7 +162,7 @@ def test_the_tolerated_share_of_failures_and_nulls_is_of_the_table(spark, asked,
 
 
 @pytest.mark.spark
-def test_expectations_are_of_the_table_with_the_rows_that_stay(spark, asked, service):
+def test_expectations_are_judged_on_the_table_with_its_kept_rows(spark, asked, service):
     declared = dataclasses.replace(
         customers(service),
         expectations=[
@@ -262,13 +262,13 @@ def found(project, **more):
     return tuple(changed.changes.counts.values()), sorted(rows)
 
 
-def test_rows_are_compared_by_their_id_wherever_they_stand(towns):
+def test_rows_are_compared_by_id_whatever_their_order(towns):
     show(towns, {1: 0, 2: 0, 3: 0})
     give(towns, [3, 1, 4], town=[" town-3 ", "other", " town-4 "])
     assert found(towns) == ((1, 1, 0, 1, 1), [1, 4])
 
 
-def test_an_answer_past_its_ttl_is_due_by_its_outcome_and_so_is_a_row_without_one(towns):
+def test_a_row_is_due_by_the_time_to_live_of_its_outcome(towns):
     statuses = {3: "miss", 4: "miss", 5: "error", 6: "skipped"}
     show(towns, {1: 9.9, 2: 10, 3: 0.9, 4: 1, 5: 0, 6: 900}, statuses)
     give(towns, [1, 2, 3, 4, 5, 6])
@@ -276,7 +276,7 @@ def test_an_answer_past_its_ttl_is_due_by_its_outcome_and_so_is_a_row_without_on
     assert found(towns, ignore_ttl=True) == ((0, 0, 1, 0, 5), [5])
 
 
-def test_an_answer_that_was_declared_expired_since_is_due(towns):
+def test_a_row_whose_answer_was_declared_expired_is_due(towns):
     show(towns, {1: 3, 2: 3, 3: 3})
     give(towns, [1, 2, 3])
     marked = {1: 4, 2: 2, 3: 3}  # days ago; 3 in the microsecond of the answer
@@ -290,7 +290,7 @@ def test_an_answer_that_was_declared_expired_since_is_due(towns):
     assert found(towns) == ((0, 0, 2, 0, 1), [2, 3])
 
 
-def test_a_lookup_that_is_declared_otherwise_makes_all_rows_new_and_another_ttl_none(towns):
+def test_a_changed_lookup_makes_all_rows_new_and_a_changed_ttl_none(towns):
     show(towns, {1: 0, 2: 0})
     give(towns, [1, 2])
     declare(towns, version=2)
@@ -302,7 +302,7 @@ def test_a_lookup_that_is_declared_otherwise_makes_all_rows_new_and_another_ttl_
     assert found(towns) == ((0, 0, 0, 0, 2), [])
 
 
-def test_a_request_that_names_a_ttl_is_not_taken_for_the_declared_one(towns):
+def test_a_ttl_in_a_request_does_not_count_as_the_declared_ttl(towns):
     def give_ttl(days):
         body = f'{{"town": "{{town}}", "ttl": {{"days": {days}}}}}'
         towns.declare_too(
@@ -318,7 +318,7 @@ def test_a_request_that_names_a_ttl_is_not_taken_for_the_declared_one(towns):
 
 
 @everywhere("towns", on_store=pytest.mark.proof)
-def test_the_rows_of_a_run_that_was_killed_after_its_commit_are_compared_too(towns):
+def test_rows_of_a_run_killed_after_its_commit_are_compared_too(towns):
     record = show(towns, {1: 0, 2: 0})
     run_records.save(dataclasses.replace(record, state="written", published_version=None))
     give(towns, [1, 3])
@@ -349,7 +349,7 @@ IN_OTHER_CASE = pa.struct([("A", pa.list_(pa.float64()))])
         (pa.array([1, 2, 3, 4], pa.int32()), pa.array([1, 2, 3, 5], pa.int64()), [4]),
     ],
 )
-def test_a_row_is_changed_if_a_value_is_another(towns, before, now, differ):
+def test_a_row_is_changed_if_a_value_differs(towns, before, now, differ):
     show(towns, dict.fromkeys(range(1, 5), 0), more=before)
     give(towns, [1, 2, 3, 4], more=now)
     assert found(towns) == ((0, len(differ), 0, 0, 4 - len(differ)), differ)
@@ -362,7 +362,7 @@ def test_ids_of_another_type_than_the_published_make_all_rows_new(towns):
     assert (counts, len(rows)) == ((2, 0, 0, 0, 0), 2)
 
 
-def test_a_column_that_came_or_went_changes_the_rows_that_have_a_value_in_it(towns):
+def test_a_new_or_removed_column_changes_the_rows_that_have_a_value_in_it(towns):
     show(towns, {1: 0, 2: 0, 3: 0}, went=pa.array([1, None, None]))
     give(towns, [1, 2, 3], came=pa.array([None, 2, None], pa.int64()))
     assert found(towns) == ((0, 2, 0, 0, 1), [1, 2])
@@ -394,7 +394,7 @@ def test_an_id_that_is_null_or_repeats_is_refused_before_a_call(towns, numbers, 
 
 
 @pytest.mark.parametrize("fields", [{"every": "day"}, {"row_id": []}, {"rows": "new"}])
-def test_changed_rows_need_ids_and_a_table_without_days(fields):
+def test_changed_rows_need_row_ids_and_a_table_without_days(fields):
     with pytest.raises(DeclarationError, match="rows is "):
         Input(**{"path": "raw", "every": ["all"], "row_id": ["id"], "rows": "changed"} | fields)
 
@@ -425,7 +425,7 @@ def pipeline_without_spark(towns):
     )
 
 
-def test_where_nothing_changed_no_spark_starts_and_nothing_is_committed(towns):
+def test_an_unchanged_table_starts_no_spark_and_no_commit(towns):
     record = show(towns, {1: 0, 2: 0})
     give(towns, [2, 1])
     pipeline = pipeline_without_spark(towns)
@@ -442,7 +442,7 @@ def test_where_nothing_changed_no_spark_starts_and_nothing_is_committed(towns):
     assert (judged_otherwise.changes.kept, judged_otherwise.input_day.rows) == (2, 0)
 
 
-def test_where_nothing_changed_a_summary_that_an_earlier_run_could_not_make_is_made(towns):
+def test_an_unchanged_table_gets_a_summary_that_failed_before(towns):
     record = show(towns, {1: 0, 2: 0})
     give(towns, [2, 1])
     pipeline = pipeline_without_spark(towns)
@@ -453,7 +453,7 @@ def test_where_nothing_changed_a_summary_that_an_earlier_run_could_not_make_is_m
 
 
 @pytest.mark.parametrize("give", [give, give_as_csv])
-def test_what_the_command_compared_is_taken_over_by_the_program_unless_the_input_changed_since(
+def test_the_program_uses_the_comparison_of_the_command_unless_the_input_changed(
     towns, tmp_path, give
 ):
     show(towns, {1: 0, 2: 0, 3: 0})
@@ -469,7 +469,7 @@ def test_what_the_command_compared_is_taken_over_by_the_program_unless_the_input
     assert taken_over(handed, find_input(towns.enrichment, "all")) is None
 
 
-def test_a_plan_counts_the_rows_and_asks_only_theirs(towns):
+def test_a_plan_counts_only_keys_of_changed_rows(towns):
     declare(towns, keys={"town": "town"})
     show(towns, {1: 0, 2: 0, 3: 0})
     give(towns, [1, 2, 4], town=["new", " town-2 ", " town-4 "])
@@ -485,7 +485,7 @@ def forget(number):
     assert main(["forget", "weather", "--package", "declared", "--key", f"town=town-{number}"]) == 0
 
 
-def test_a_forgotten_row_comes_back_as_new_and_rows_that_were_kept_are_forgotten_as_others(towns):
+def test_a_forgotten_row_comes_back_as_new_and_forget_removes_kept_rows(towns):
     first = show(towns, {1: 0, 2: 0, 3: 0})
     forget(1)
     give(towns, [1, 2, 3])

@@ -16,9 +16,7 @@ def parts(shares):
 
 
 @given(total=st.integers(1, 200), data=st.data())
-def test_all_shares_together_are_never_too_many_and_only_its_own_report_makes_one_smaller(
-    total, data
-):
+def test_shares_never_exceed_the_limit_and_only_a_tasks_report_lowers_its_share(total, data):
     tasks = data.draw(st.integers(1, min(total, 8)))
     shares, had, now = CallShares((total,), tasks), {}, 0.0
     for at in range(data.draw(st.integers(1, 40))):
@@ -53,7 +51,7 @@ def test_all_shares_together_are_never_too_many_and_only_its_own_report_makes_on
 
 
 @given(wants=st.lists(st.integers(0, 30), min_size=1, max_size=8), total=st.integers(8, 60))
-def test_after_two_reports_of_each_task_no_wanted_call_is_free(wants, total):
+def test_after_two_reports_of_each_task_every_wanted_call_is_given(wants, total):
     shares = CallShares((total,), len(wants))
     has = [shares.begin(str(task), task, 0)[0] for task in range(len(wants))]
     for _ in range(2):
@@ -62,7 +60,7 @@ def test_after_two_reports_of_each_task_no_wanted_call_is_free(wants, total):
     assert sum(has) == min(total, sum(wants))
 
 
-def test_the_last_task_at_work_has_all():
+def test_the_last_task_gets_all_calls():
     shares = CallShares((10, 3), 3)
     assert [shares.begin(str(task), task, 1) for task in range(3)] == [[4, 1], [3, 1], [3, 1]]
     shares.end("0", 5)
@@ -76,7 +74,7 @@ def test_the_last_task_at_work_has_all():
     ]  # fmt: skip
 
 
-def test_a_task_of_which_one_lookup_is_through_gets_more_for_the_other():
+def test_a_task_with_a_finished_lookup_gets_more_calls_for_the_other():
     shares = CallShares((4, 4), 2)
     for task in range(2):
         shares.begin(str(task), task, 1)
@@ -86,7 +84,7 @@ def test_a_task_of_which_one_lookup_is_through_gets_more_for_the_other():
     assert shares.report("0", [1, 2], [1, 50], 5) == [1, 4]
 
 
-def test_what_a_task_that_died_had_is_reserved_for_its_next_attempt_and_released_if_none_comes():
+def test_the_share_of_a_dead_task_waits_for_its_next_attempt_and_is_released_if_none_comes():
     shares = CallShares((4,), 2)
     shares.begin("first", 0, 1)
     shares.begin("dies", 1, 1)
@@ -102,7 +100,7 @@ def test_what_a_task_that_died_had_is_reserved_for_its_next_attempt_and_released
     assert shares.begin("late", 1, 5) == [0]
 
 
-def test_the_shares_of_a_lost_attempt_are_distinguished_from_those_of_the_next():
+def test_shares_of_a_lost_attempt_and_of_the_next_attempt_are_recorded_apart():
     shares = CallShares((4,), 2)
     assert [shares.begin("first", 0, 10, attempt=7), shares.begin("dies", 1, 11, attempt=8)] == [
         [2],
@@ -119,7 +117,7 @@ def test_the_shares_of_a_lost_attempt_are_distinguished_from_those_of_the_next()
     ]  # fmt: skip
 
 
-def test_an_attempt_that_begins_when_calls_are_free_has_one_first_share():
+def test_an_attempt_gets_a_single_first_share():
     shares = CallShares((4,), 2)
     shares.begin("first", 0, 10, attempt=7)
     shares.begin("dies", 1, 11, attempt=8)
@@ -130,7 +128,7 @@ def test_an_attempt_that_begins_when_calls_are_free_has_one_first_share():
     assert [one for one in shares.given if one.attempt == 9] == [ShareGiven(1, (4,), 30, 9)]
 
 
-def test_two_attempts_of_a_task_at_once_have_no_more_than_one():
+def test_two_attempts_of_a_task_at_once_share_one_share():
     shares = CallShares((4,), 2)
     assert [shares.begin(name, 1, 1) for name in ("one", "other")] == [[2], [0]]
     shares.begin("first", 0, 1)

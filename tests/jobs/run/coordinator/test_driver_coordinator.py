@@ -123,9 +123,7 @@ def test_a_job_that_is_over_stops_and_refuses_tasks_of_a_stage_never_seen(driver
 
 
 @pytest.mark.parametrize("change", ["the store grants more", "another run pauses the service"])
-def test_tasks_are_asked_once_what_they_may_use_of_a_lease_changes(
-    driver, tmp_path, wait_for, change
-):
+def test_tasks_are_asked_for_a_report_when_the_lease_changes(driver, tmp_path, wait_for, change):
     now = 0.0
     store = FileStore(str(tmp_path / "limits.sqlite"), patience=5.0, clock=lambda: now)
     limits = ServiceLimits("geo", {CALLS: Limit(4)}, longest_call=5.0)
@@ -162,7 +160,7 @@ def test_tasks_are_asked_once_what_they_may_use_of_a_lease_changes(
         (ValueError("x" * 10_000 + "\n"), TaskFailed, "ValueError: xxx"),
     ],
 )
-def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_same_words(
+def test_the_error_of_a_failed_task_stops_the_other_tasks_with_the_same_message(
     driver, error, raised, message
 ):
     address = driver.register()
@@ -179,7 +177,7 @@ def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_
     still_serves(driver.register())
 
 
-def test_what_a_stopped_task_gives_back_is_free_at_once(driver):
+def test_the_share_of_a_stopped_task_is_free_at_once(driver):
     limits = ServiceLimits("geo", {CALLS: Limit(4)}, longest_call=90.0)
     keeper = LeaseKeeper(limits, "run", "run", None, lambda: 0.0)
     address = driver.register(keepers={"geo": keeper})
@@ -248,9 +246,7 @@ def test_a_task_that_comes_while_others_end_their_calls_begins_none_and_fails_wi
     assert {str(run.error) for run in runs} == {"max_calls 4 is used up"}
 
 
-def test_the_only_task_at_the_cap_may_die_and_its_next_attempt_fails_as_it_would_have(
-    driver, run, wait_for
-):
+def test_the_next_attempt_of_a_task_that_died_at_the_cap_fails_at_the_cap(driver, run, wait_for):
     address = driver.register()
     links = [connected(address, Run(), partition=n, stage=7) for n in range(2)]
     links[0].send_failure(AT_THE_CAP)
@@ -274,7 +270,7 @@ def test_a_task_at_the_cap_does_not_wait_for_others_once_one_fails_otherwise(dri
         link.close()
 
 
-def test_a_driver_that_cannot_be_reached_stops_nobody(driver, run, caplog):
+def test_an_unreachable_driver_stops_no_task(driver, run, caplog):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = dataclasses.replace(driver.register(), port=nobody.getsockname()[1])
@@ -283,7 +279,7 @@ def test_a_driver_that_cannot_be_reached_stops_nobody(driver, run, caplog):
     assert not run.happened.is_set()
 
 
-def test_what_a_task_says_of_its_progress_reaches_the_listener_of_its_job(driver, wait_for):
+def test_progress_of_a_task_reaches_the_listener_of_its_job(driver, wait_for):
     heard = []
     address = driver.register(progress=driver.listen(heard.append))
     link = connected(address, Run(), partition=0, stage=7)
@@ -293,7 +289,7 @@ def test_what_a_task_says_of_its_progress_reaches_the_listener_of_its_job(driver
     link.close()
 
 
-def test_what_an_ended_day_was_sent_late_reaches_no_listener_of_the_next(driver, wait_for):
+def test_late_progress_of_an_ended_day_reaches_no_listener_of_the_next_day(driver, wait_for):
     before, after = [], []
     ended = driver.listen(before.append)
     address = driver.register(progress=ended)
@@ -371,9 +367,7 @@ def test_the_end_of_a_job_does_not_wait_for_ever_for_a_task_that_hangs(driver):
 
 # -- where it listens
 # --------------------------------------------------------------------------------------------------
-def test_the_driver_listens_on_the_first_free_port_of_those_that_are_named(
-    stages, run, monkeypatch
-):
+def test_the_driver_listens_on_the_first_free_of_the_named_ports(stages, run, monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -392,7 +386,7 @@ def test_the_driver_listens_on_the_first_free_port_of_those_that_are_named(
 @pytest.mark.parametrize(
     "text", ["x", "70000", "7109-7100", "-1", "7100-", "7100,7101", "http://host:7100"]
 )
-def test_a_port_that_cannot_be_is_refused(monkeypatch, text):
+def test_a_malformed_port_is_refused(monkeypatch, text):
     monkeypatch.setenv(link_server.LINK_PORT, text)
     with pytest.raises(
         DeclarationError,
@@ -404,7 +398,7 @@ def test_a_port_that_cannot_be_is_refused(monkeypatch, text):
         link_server.link_ports()
 
 
-def test_without_a_named_port_any_may_be_free(monkeypatch):
+def test_without_a_named_port_any_free_port_is_used(monkeypatch):
     monkeypatch.delenv(link_server.LINK_PORT, raising=False)
     assert [*link_server.link_ports()] == [0]
 
@@ -451,7 +445,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("message", STRANGE, ids=lambda message: repr(message[:20]))
-def test_who_does_not_know_the_secret_is_not_answered_and_disturbs_nobody(driver, message):
+def test_a_stranger_without_the_secret_gets_no_answer_and_disturbs_no_task(driver, message):
     address = driver.register()
     with connection(address) as stranger:
         with contextlib.suppress(ConnectionError):
@@ -537,7 +531,7 @@ def thrown(address, times, seed):
 
 
 @pytest.mark.parametrize("times", [200, pytest.param(10_000, marks=pytest.mark.proof)])
-def test_whatever_is_thrown_at_it_tasks_are_served_as_before(driver, times):
+def test_tasks_are_served_while_strangers_send_random_bytes(driver, times):
     address = driver.register(totals=(9,), tasks=3)
     throwing = [
         threading.Thread(target=thrown, args=(address, times // 4, seed)) for seed in range(4)
@@ -605,7 +599,7 @@ class Task:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_task_that_reads_late_gets_every_message_in_order_and_stays(seed, clock, wait_for):
+def test_a_slow_reading_task_gets_every_message_in_order(seed, clock, wait_for):
     draw, sizes, connections = random.Random(seed), [], []
 
     def fill(connection, message):
@@ -650,7 +644,7 @@ def test_a_task_that_reads_late_gets_every_message_in_order_and_stays(seed, cloc
 
 
 @pytest.mark.proof
-def test_a_task_that_never_reads_is_gone_and_keeps_nobody_from_work(driver, task, wait_for):
+def test_a_task_that_never_reads_is_dropped_and_blocks_no_other_task(driver, task, wait_for):
     address = driver.register(totals=[8], tasks=2)
     deaf, other = task(address, 0), task(address, 1)
     line = b'{"kind": "heartbeat", "number": 1, "at": 100, "keeps": [4], "wants": [4], "services": {}}\n'
@@ -676,9 +670,7 @@ def task(driver):
         one.lines.socket.close()
 
 
-def test_what_a_task_that_ended_had_goes_to_those_that_work_and_it_is_known_since_when(
-    driver, task
-):
+def test_the_share_of_an_ended_task_goes_to_working_tasks_with_its_time(driver, task):
     address = driver.register(totals=(10, 4), tasks=3)
     first, second, third = (task(address, number) for number in range(3))
     assert [one.first for one in (first, second, third)] == [[4, 2], [3, 1], [3, 1]]
@@ -697,7 +689,7 @@ def test_what_a_task_that_ended_had_goes_to_those_that_work_and_it_is_known_sinc
     ]  # fmt: skip
 
 
-def test_what_a_task_needs_no_more_goes_to_the_others_before_it_ends(driver, task):
+def test_a_share_that_a_task_needs_no_more_goes_to_others_before_the_task_ends(driver, task):
     address = driver.register(totals=(10, 4), tasks=2)
     first, second = task(address, 0), task(address, 1)
     assert second.report([3, 1], [3, 1], at=500) == [3, 1]
@@ -715,7 +707,7 @@ def test_what_a_task_needs_no_more_goes_to_the_others_before_it_ends(driver, tas
     ]  # fmt: skip
 
 
-def test_what_a_task_that_died_had_is_kept_for_its_next_attempt(driver, task):
+def test_the_share_of_a_dead_task_is_kept_for_its_next_attempt(driver, task):
     address = driver.register(totals=(4,), tasks=2)
     other, dies = task(address, 0), task(address, 1)
     dies.lines.socket.close()
@@ -724,7 +716,7 @@ def test_what_a_task_that_died_had_is_kept_for_its_next_attempt(driver, task):
     assert other.is_sent_nothing()
 
 
-def test_a_task_that_died_and_does_not_come_again_leaves_its_share_after_a_while(
+def test_a_dead_task_without_a_next_attempt_loses_its_share_after_a_while(
     driver, task, clock, looks
 ):
     address = driver.register(totals=(4,), tasks=2)
@@ -739,9 +731,7 @@ def test_a_task_that_died_and_does_not_come_again_leaves_its_share_after_a_while
     assert other.report([2], [4], at=1) == [4]
 
 
-def test_a_task_that_is_silent_for_30_s_is_lost_and_others_get_its_calls(
-    driver, task, clock, looks
-):
+def test_a_task_silent_for_30_s_is_lost_and_other_tasks_get_its_calls(driver, task, clock, looks):
     address = driver.register(totals=(4,), tasks=2)
     other, silent = task(address, 0), task(address, 1)
     clock.now += DEADLINES.lost - 1
@@ -754,9 +744,7 @@ def test_a_task_that_is_silent_for_30_s_is_lost_and_others_get_its_calls(
     assert task(address, 1).first == [0]
 
 
-def test_a_task_that_only_says_that_it_is_alive_is_answered_and_keeps_its_calls(
-    driver, task, clock, looks
-):
+def test_a_task_that_only_sends_heartbeats_keeps_its_calls(driver, task, clock, looks):
     address = driver.register(totals=(4,), tasks=2)
     other, quiet = task(address, 0), task(address, 1)
     for at in range(5):
@@ -819,7 +807,7 @@ def test_the_lease_of_a_lost_task_is_given_back_also_after_its_job(stages, clock
     other.close()
 
 
-def test_a_task_that_had_ended_and_comes_again_has_what_others_leave(driver, task):
+def test_an_ended_task_that_runs_again_gets_the_calls_that_others_leave(driver, task):
     address = driver.register(totals=(4,), tasks=2)
     other = task(address, 0)
     task(address, 1).end(500)

@@ -92,7 +92,7 @@ with_and_without_a_store = pytest.mark.parametrize("store", ["limits.sqlite", "o
 
 
 @with_and_without_a_store
-def test_a_run_has_its_rate_whatever_an_ended_run_of_its_process_declared(process, meets_at, store):
+def test_a_run_has_its_rate_whatever_an_ended_run_of_the_process_declared(process, meets_at, store):
     meets_at(store)
     for amount in (5, 50, 7):
         process.run(lookup(rate=Rate(amount, per="second")), {PER_SECOND: amount})
@@ -163,7 +163,7 @@ def owners(path):
     return [row["owner"] for book in books.values() for row in book.rows(0.0) if row["wants"]]
 
 
-def test_after_a_store_that_is_not_there_a_corrected_one_is_used(process, meets_at):
+def test_a_corrected_store_address_is_used_after_a_wrong_one(process, meets_at):
     meets_at("/dev/null/limits.sqlite")
     with pytest.raises(RunStopped, match="cannot be used"):
         Run(process, lookup())
@@ -173,7 +173,7 @@ def test_after_a_store_that_is_not_there_a_corrected_one_is_used(process, meets_
     run.end()
 
 
-def test_runs_meet_in_the_store_that_was_named_last_once_no_run_holds_the_other(
+def test_runs_use_the_last_named_store_once_no_run_holds_the_other_store(
     process, meets_at, tmp_path
 ):
     def wants_in(name, run):

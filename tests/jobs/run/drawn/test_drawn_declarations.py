@@ -14,7 +14,7 @@ from tests.support.variants import first_of
 
 
 @pytest.mark.parametrize("seed", first_of(range(150), count=12))
-def test_a_drawn_declaration_asks_pays_and_publishes_what_a_model_expects(
+def test_a_drawn_declaration_calls_pays_and_publishes_as_a_model_expects(
     seed, tmp_path, service, monkeypatch
 ):
     places = {STATE_HOME: f"{tmp_path}/state", LIMITS_URL: "off", ENGINE: LOCAL}

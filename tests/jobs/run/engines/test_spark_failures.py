@@ -65,7 +65,7 @@ def run(mark, master="local[1]"):
     return ended(code, LOG)
 
 
-def test_a_colon_in_the_name_of_a_file_is_refused_before_spark_starts(raw):
+def test_a_file_name_with_a_colon_is_refused_before_spark_starts(raw):
     raw.rename(raw.with_name("part:0.parquet"))
     geo = Service(name="geo", url="http://127.0.0.1:1", max_concurrency=2)
     one = HttpLookup(
@@ -138,7 +138,7 @@ def test_a_worker_killed_in_every_attempt_is_reported_with_the_cure_and_the_log(
     )
 
 
-def test_an_error_that_is_not_known_is_reported_by_its_innermost_cause():
+def test_an_unknown_error_of_spark_is_reported_with_its_innermost_cause():
     assert explain_error(ValueError("no\nsuch thing")) == "ValueError: no"
 
 

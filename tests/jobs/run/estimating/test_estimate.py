@@ -65,7 +65,7 @@ def store(enrichment, keys, *, outcome="ok", days_ago=0.0):
     folder.write_part("earlier", f"0-0-{outcome}-{days_ago}", answers)
 
 
-def test_a_key_is_asked_for_a_reason_and_each_is_counted_once_over_all_days(folder, service):
+def test_plan_counts_each_key_once_over_all_days_with_the_reason_of_its_call(folder, service):
     store(declare(service, version=1), range(5, 15))
     now = declare(
         service, version=2, prices=[Price("0.0040 USD"), Price("0.0046 USD", since="2100-01-01")]
@@ -114,9 +114,7 @@ def test_a_key_is_asked_for_a_reason_and_each_is_counted_once_over_all_days(fold
         ),
     ],
 )
-def test_the_calls_that_it_counts_are_those_that_the_days_make(
-    folder, service, declared, calls, because
-):
+def test_plan_counts_the_calls_that_the_days_make(folder, service, declared, calls, because):
     enrichment = declare(service, prices=[Price("1 USD")], **declared)
     if enrichment.ledger is not None:
         store(enrichment, range(5))
@@ -134,7 +132,7 @@ def test_the_calls_that_it_counts_are_those_that_the_days_make(
     assert len(service.log) == calls
 
 
-def test_the_time_is_that_of_the_calls_in_flight_that_are_declared_now(folder, service):
+def test_plan_computes_the_time_from_the_declared_concurrency(folder, service):
     run_day(declare(service), DAYS[0], "run")
     seconds = [
         plan(declare(service, at_once=number), DAYS[1:]).lookups[0].seconds for number in (10, 5)
@@ -142,9 +140,7 @@ def test_the_time_is_that_of_the_calls_in_flight_that_are_declared_now(folder, s
     assert seconds[1] == pytest.approx(2 * seconds[0])
 
 
-def test_before_the_first_price_a_plan_says_so_and_an_answer_of_a_clock_ahead_is_new(
-    folder, service
-):
+def test_plan_reports_a_price_that_begins_later_and_an_answer_from_the_future(folder, service):
     later = declare(service, prices=[Price("0.0046 USD", since="2100-01-01")])
     store(later, [0], days_ago=-0.01)
     message = " ".join(estimate_text(plan(later, DAYS[:1])).split())
@@ -155,7 +151,7 @@ def test_before_the_first_price_a_plan_says_so_and_an_answer_of_a_clock_ahead_is
     assert "  requests           at least 50\n" in estimate_text(estimate)
 
 
-def test_the_most_that_jobs_cost_counts_their_items_together(folder, service):
+def test_the_maximum_cost_of_jobs_counts_their_items_together(folder, service):
     enrichment = declare(service, prices=[Price("1 USD", per="request")])
     scored = enrichment.lookups[0]
 
@@ -174,7 +170,7 @@ def test_the_most_that_jobs_cost_counts_their_items_together(folder, service):
     assert (reviewed.unknown, reviewed.cost_at_most) == (100, "1")
 
 
-def test_a_changed_request_is_named_and_a_changed_price_asks_nothing(folder, service):
+def test_plan_names_a_changed_request_and_a_changed_price_adds_no_call(folder, service):
     store(declare(service), range(50))
     assert plan(declare(service, prices=[Price("9 USD")]), DAYS[:1]).lookups[0].asked == 0
     (lookup,) = plan(declare(service, request="GET /v2/score/{k}"), DAYS[:1]).lookups
@@ -184,7 +180,7 @@ def test_a_changed_request_is_named_and_a_changed_price_asks_nothing(folder, ser
     assert "/v2/score/{k}" in reason
 
 
-def test_a_day_without_input_is_named_and_one_alone_is_refused(folder, service):
+def test_plan_names_a_day_without_input_and_refuses_a_single_such_day(folder, service):
     estimate = plan(declare(service), [*DAYS, "2026-11-03"])
     assert estimate.without_input == ("2026-11-03",)
     with pytest.raises(DeclarationError, match="there is no raw/date=2026-11-03"):
@@ -195,7 +191,7 @@ def test_a_day_without_input_is_named_and_one_alone_is_refused(folder, service):
     ("every", "names", "said"),
     [("hour", ["2026-10-25T00Z", "2026-10-25T01Z"], "2 hours"), (["eu"], ["eu"], "1 partition")],
 )
-def test_hours_and_partitions_are_not_called_days(folder, service, every, names, said):
+def test_plan_names_hours_and_partitions_as_such(folder, service, every, names, said):
     for name in names:
         Path("raw", f"part={name}").mkdir()
         pq.write_table(pa.table({"k": [1]}), f"raw/part={name}/a.parquet")
@@ -205,7 +201,7 @@ def test_hours_and_partitions_are_not_called_days(folder, service, every, names,
     assert f"   {said}, 0 published with" in estimate_text(plan(asked, names))
 
 
-def test_a_day_whose_files_do_not_go_together_is_reported_and_not_left_out(folder, service):
+def test_plan_reports_a_day_with_incompatible_files(folder, service):
     pq.write_table(pa.table({"k": ["a"]}), f"raw/date={DAYS[0]}/other.parquet")
     with pytest.raises(DeclarationError, match=r"'k' is string in .*other\.parquet, but int64 in"):
         plan(declare(service), DAYS)
@@ -216,7 +212,7 @@ def test_a_day_whose_files_do_not_go_together_is_reported_and_not_left_out(folde
     [(pa.nulls(1), "'more' has no type in "), (pa.array(["2026-11-01"]), "hold a column 'date'")],
     ids=["untyped", "partition"],
 )
-def test_a_day_that_a_run_refuses_for_its_columns_is_not_planned(folder, service, added, why):
+def test_plan_refuses_a_day_whose_columns_a_run_refuses(folder, service, added, why):
     name = "date" if "date" in why else "more"
     pq.write_table(pa.table({"k": [1], name: added}), f"raw/date={DAYS[0]}/part-0.parquet")
     for refuses in (

@@ -16,7 +16,7 @@ def draw_costs(draw, lengths):
     return np.ceil(inputs) * 0.15e-6 + np.ceil(outputs) * 0.60e-6
 
 
-def test_the_interval_has_the_truth_at_least_93_times_of_100_and_the_median_error_is_small():
+def test_a_forecast_interval_contains_the_true_cost_in_93_of_100_backtests():
     draw, held, errors = np.random.default_rng(5), 0, []
     for _ in range(100):
         known, asked = int(draw.integers(200, 2_000)), int(draw.integers(100, 5_000))
@@ -39,6 +39,6 @@ def test_keys_of_one_length_cost_the_mean_of_the_sample():
     assert found.low < found.cost < found.high
 
 
-def test_no_call_costs_nothing():
+def test_a_forecast_of_no_call_is_zero():
     found = predict_total(np.arange(30.0), np.arange(30.0), np.empty(0), np.empty(0))
     assert (found.cost, found.low, found.high) == (0.0, 0.0, 0.0)

@@ -71,7 +71,7 @@ def no_spark():
 
 @pytest.mark.spark
 @pytest.mark.parametrize("keys", KEYS, ids=",".join)
-def test_plain_columns_are_counted_without_spark_as_spark_counts_them(
+def test_keys_of_plain_columns_are_counted_without_spark_as_spark_counts_them(
     days, spark, keys, monkeypatch
 ):
     for cache, has_ledger, pii in (
@@ -88,7 +88,7 @@ def test_plain_columns_are_counted_without_spark_as_spark_counts_them(
 
 
 @pytest.mark.spark
-def test_an_expression_is_counted_by_spark(days, spark):
+def test_keys_of_an_expression_are_counted_by_spark(days, spark):
     enrichment = declare({"k": "reverse(reverse(upper(text)))"})
     assert [key for key, *_ in counted(enrichment, lambda: spark, has_ledger=True)] == [
         '[""]',
@@ -98,7 +98,7 @@ def test_an_expression_is_counted_by_spark(days, spark):
     ]
 
 
-def test_a_day_without_a_key_has_none(days):
+def test_a_day_without_rows_has_no_key(days):
     for day in DAYS:
         for file in (days / "raw" / f"date={day}").iterdir():
             pq.write_table(pa.table(COLUMNS).slice(0, 0), file)

@@ -115,14 +115,14 @@ def test_the_driver_finds_the_keys_that_spark_finds(spark, day, keys):
 
 
 @pytest.mark.parametrize("keys", [("n / 2",), ("named_struct('a', n)",)])
-def test_keys_that_arrow_compares_in_its_own_way_are_left_to_spark(spark, day, keys):
+def test_keys_that_arrow_compares_differently_are_read_by_spark(spark, day, keys):
     keys = source_of(spark, day, keys)[0].distinct(hidden=False, seed=1)
     assert isinstance(keys, SparkKeys)
     assert keys.wanted.num_rows == 900
     keys.drop()
 
 
-def test_a_day_of_many_rows_is_left_to_spark(spark, day, monkeypatch):
+def test_keys_of_many_rows_are_read_by_spark(spark, day, monkeypatch):
     monkeypatch.setattr(day_keys, "MOST_ROWS", 899)
     source, _ = source_of(spark, day, ("byte",))
     keys = source.distinct(hidden=False, seed=1)
@@ -132,14 +132,14 @@ def test_a_day_of_many_rows_is_left_to_spark(spark, day, monkeypatch):
     keys.drop()
 
 
-def test_times_of_another_calendar_are_left_to_spark(spark, tmp_path):
+def test_keys_with_times_of_another_calendar_are_read_by_spark(spark, tmp_path):
     old = pa.table({"day": [dt.date(1500, 1, 1), dt.date(2000, 1, 1)]})
     pq.write_table(old.replace_schema_metadata({SPARK_VERSION: "2.4.8"}), tmp_path / "a.parquet")
     day = of_files([tmp_path / "a.parquet"])
     assert plan_tasks(day.read(spark), declare(["day"]), day=day)[1].reads is None
 
 
-def test_a_run_that_finds_no_key_twice_says_so_to_its_tasks(spark, day, tmp_path):
+def test_a_run_without_a_repeated_key_informs_its_tasks(spark, day, tmp_path):
     prepared, plan = plan_tasks(day.read(spark), declare(["n"], ledger=None))
     with prepare_ledger(prepared, plan, scratch=str(tmp_path / "keys"), day=day) as run:
         assert run.plan.distinct_keys == (True,)

@@ -25,7 +25,7 @@ SCORE = HttpLookup(
 )  # fmt: skip
 
 
-def test_an_answer_that_held_when_the_run_began_holds_to_its_end(tmp_path):
+def test_an_answer_valid_at_the_start_of_a_run_is_valid_to_its_end(tmp_path):
     plan = LedgerPlan(str(tmp_path), "score", "f" * 16, "r", Ttl(ok=timedelta(days=1)), 200, 0.5)
     folder, now = open_folder(plan), time.time_ns() // 1000
     a_day_ago = now - 24 * 3600 * 1_000_000
@@ -44,7 +44,7 @@ def test_an_answer_that_held_when_the_run_began_holds_to_its_end(tmp_path):
     assert len(known) == 4
 
 
-def test_an_answer_that_another_run_gave_during_a_prefetch_holds_through_its_next_pass(tmp_path):
+def test_an_answer_of_another_run_during_a_prefetch_is_valid_in_the_next_pass(tmp_path):
     plan = LedgerPlan(str(tmp_path), "score", "f" * 16, "r", Ttl(ok=timedelta(days=1)), 200, 0.5)
     folder, now = open_folder(plan), time.time_ns() // 1000
     wanted = pa.table({"__key_text": ["[1]"]})
@@ -57,7 +57,7 @@ def test_an_answer_that_another_run_gave_during_a_prefetch_holds_through_its_nex
 
 
 @pytest.mark.parametrize("sent", [False, True])
-def test_a_replay_keeps_answers_that_are_errors_today_in_its_tasks_too(sent):
+def test_a_replay_keeps_stored_answers_that_count_as_errors_now_in_its_tasks_too(sent):
     """A task that held them for too old paid for their keys again."""
     lookup = replace(SCORE, error_when=["$.score == 1"])
     ttl = pickle.loads(pickle.dumps(FOR_EVER)) if sent else FOR_EVER
@@ -79,7 +79,7 @@ class Distinct(NamedTuple):
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_a_stored_answer_that_cannot_be_read_is_missing_where_several_rows_have_its_key(
+def test_an_unreadable_stored_answer_counts_as_missing_for_a_key_of_several_rows(
     tmp_path, caplog, idempotent
 ):
     plan = LedgerPlan(str(tmp_path), "score", "f" * 16, "r", Ttl(), 200, 0.5, idempotent=idempotent)

@@ -68,7 +68,7 @@ def faults(record):
     return [(verdict.check, verdict.sentence) for verdict in record.verdicts if verdict.holds_back]
 
 
-def test_each_key_is_asked_once_and_its_call_stands_at_one_row(folder, service):
+def test_each_key_is_called_once_and_one_row_has_the_call(folder, service):
     give_input(folder, [n * 7 % 1000 for n in range(20_000)])
 
     async def answer(request):
@@ -115,7 +115,7 @@ def test_each_key_is_asked_once_and_its_call_stands_at_one_row(folder, service):
     assert not list(folder.glob("published/runs/*-keys"))
 
 
-def test_timeouts_and_retries_of_a_key_stand_as_such_at_all_its_rows(folder, service):
+def test_all_rows_of_a_key_have_its_timeout_and_retries(folder, service):
     give_input(folder, [n % 40 for n in range(400)])
     failed = set()
 
@@ -142,7 +142,7 @@ def test_timeouts_and_retries_of_a_key_stand_as_such_at_all_its_rows(folder, ser
     assert record.figures.lookups[0].outcomes["timeout"] == 10
 
 
-def test_lookups_are_asked_side_by_side_each_key_once(folder, service):
+def test_several_lookups_are_called_at_once_with_each_key_once(folder, service):
     give_input(folder, [n % 50 for n in range(500)])
     other = HttpLookup(
         name="other", service=Service(name="o", url=service.url, max_concurrency=4),
@@ -158,14 +158,14 @@ def test_lookups_are_asked_side_by_side_each_key_once(folder, service):
     assert record.figures.lookups[1].outcomes["skipped"] == 20
 
 
-def test_few_keys_of_one_row_are_asked_before_the_rows_with_those_of_more_rows(folder, service):
+def test_a_few_keys_of_single_rows_are_prefetched_with_repeated_keys(folder, service):
     give_input(folder, [n % 150 for n in range(200)])
     record = run_day(declare(service), DAY, "r1")
     assert record.facts.asked_by == ("distinct keys: 150 of 200 rows",)
     assert sorted(service.log) == sorted(f"/score/{key}" for key in range(150))
 
 
-def test_many_keys_of_one_row_are_asked_by_row_and_those_of_more_rows_before_them(
+def test_many_keys_of_single_rows_are_called_by_row_after_the_repeated_keys(
     folder, service, monkeypatch
 ):
     monkeypatch.setattr(ledger_session, "FEW_KEYS", 149)
@@ -178,7 +178,7 @@ def test_many_keys_of_one_row_are_asked_by_row_and_those_of_more_rows_before_the
     assert today == "row"
 
 
-def test_a_cap_stops_the_run_keeps_what_came_and_the_next_run_asks_the_rest(folder, service):
+def test_a_cap_stops_a_prefetch_keeps_its_answers_and_the_next_run_calls_the_rest(folder, service):
     give_input(folder, [n % 60 for n in range(600)])
     with pytest.raises(RunStopped, match="max_calls 40 is used up"):
         run_day(declare(service), DAY, "r1", rules=RunOptions(max_calls=40))

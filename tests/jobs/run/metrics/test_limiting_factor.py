@@ -34,7 +34,7 @@ SMOOTH = LookupMetrics(
         ({"calls": 0, "wall_s": 0.0, "limit_s": 0.0}, None, ""),
     ],
 )
-def test_the_limit_is_what_to_change_first(changes, loop_busy, limit):
+def test_the_limiting_factor_names_the_setting_to_change_first(changes, loop_busy, limit):
     assert limited_by(replace(SMOOTH, **changes), loop_busy) == limit
 
 
@@ -42,7 +42,7 @@ def message(partition, **fields):
     return {"partition": partition, "attempt": 0, "adapted_s": {}, "shared_s": {}} | fields
 
 
-def test_the_tasks_last_words_become_the_figures():
+def test_the_last_reports_of_tasks_become_the_figures():
     tasks = [
         message(
             0,
@@ -76,12 +76,12 @@ def test_the_tasks_last_words_become_the_figures():
     assert DayMetrics.from_json(figures.to_json()) == figures
 
 
-def test_a_run_of_which_no_task_said_anything_is_judged_by_its_files():
+def test_a_run_without_reports_of_tasks_is_judged_by_its_files():
     (weather,) = with_limits(DayMetrics(1, 1, 0, (SMOOTH,)), TaskLoad.of([])).lookups
     assert weather.limited_by == "concurrency"
 
 
-def test_a_closed_gate_counts_for_what_closed_it():
+def test_the_time_of_a_closed_gate_counts_for_its_cause():
     async def main():
         loop = asyncio.get_running_loop()
         gate = Gate()

@@ -40,9 +40,7 @@ def to_driver(driver):
         link.close()
 
 
-def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(
-    driver, to_driver, wait_for
-):
+def test_calls_of_the_prefetch_stay_counted_while_rows_start_at_zero(driver, to_driver, wait_for):
     with RunProgress(driver, 1000, lambda _: None) as progress:
         task = to_driver(progress)
         progress.prefetching_keys(50)
@@ -64,7 +62,7 @@ def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(
         assert figures["p50_ms"] is not None
 
 
-def test_the_last_word_of_a_task_counts_all_its_rows(driver, to_driver, wait_for):
+def test_the_last_report_of_a_task_counts_all_its_rows(driver, to_driver, wait_for):
     reported = []
     with RunProgress(driver, 30, reported.append) as progress:
         # ends before the first word is due

@@ -48,9 +48,7 @@ def paid(spark, tmp_path, monkeypatch, service):
     )
 
 
-def test_the_record_counts_what_was_throttled_what_the_ledger_saved_and_how_old_its_answers_are(
-    paid, service
-):
+def test_the_record_counts_throttling_saved_calls_and_the_age_of_answers(paid, service):
     weather, reported = service.answer, []
 
     async def not_at_first(request):

@@ -29,7 +29,7 @@ async def by_token(row, http):
     return None
 
 
-def test_a_cap_allows_as_many_calls_as_the_money_pays_for_and_not_one_more():
+def test_a_cap_allows_exactly_the_calls_that_the_money_pays_for():
     cap = cap_on_cost([priced(Price("0.10 USD"))], "0.70 USD", tasks=2)
     assert [int(part / cap.weights[0]) for part in cap.parts] == [3, 3]
     whole = cap_on_cost([priced(Price("0.10 USD"))], "0.70 USD", tasks=1)
@@ -46,7 +46,7 @@ def test_a_cap_on_calls_is_divided_to_the_last_call():
     )
 
 
-def test_a_cap_that_leaves_a_task_no_call_says_what_would():
+def test_a_cap_too_small_for_every_task_names_a_sufficient_cap():
     too_little = "which is less than one call for each of the 3 tasks of this run (give at least"
     assert cap_on_calls([priced()], 2, tasks=3).message == f"max_calls 2, {too_little} 3),"
     assert cap_on_calls([priced()], 0, tasks=3).message == "max_calls 0"
@@ -57,7 +57,7 @@ def test_a_cap_that_leaves_a_task_no_call_says_what_would():
     )
 
 
-def test_lookups_weigh_what_they_cost_and_a_free_one_weighs_nothing():
+def test_an_attempt_counts_its_cost_in_a_cap_and_a_free_lookup_counts_nothing():
     cap = cap_on_cost(
         [
             priced(Price("4 USD", per="1000 items")),
@@ -84,12 +84,12 @@ def test_lookups_weigh_what_they_cost_and_a_free_one_weighs_nothing():
         ([priced(Price("1 USD", since="2100-01-01"))], "5 USD", "no lookup has a price in force"),
     ],
 )
-def test_money_that_cannot_be_compared_with_a_price_is_refused(lookups, most, message):
+def test_a_cap_in_another_currency_than_a_price_is_refused(lookups, most, message):
     with pytest.raises(DeclarationError, match=message):
         cap_on_cost(lookups, most, 1)
 
 
-def test_a_run_has_one_cap_written_as_money():
+def test_a_run_accepts_a_single_cap_written_as_money():
     with pytest.raises(
         DeclarationError, match="max-cost is '5'; it must be an amount and a currency"
     ):
@@ -107,7 +107,5 @@ def test_a_run_has_one_cap_written_as_money():
         ((1.0, 1.0, 1.0), (900.0, 900.0, 0.0), (1.5, 1.5, 0.0)),
     ],
 )
-def test_each_task_has_what_its_keys_need_or_an_equal_part_where_that_is_too_much(
-    parts, needs, divided
-):
+def test_each_task_gets_what_its_keys_need_or_else_an_equal_part(parts, needs, divided):
     assert divided_by_need(CallCap("max_calls", parts, (1.0,)), needs).parts == divided

@@ -90,7 +90,7 @@ def of(*lookups, **fields):
     return dataclasses.replace(flights, lookups=list(lookups) or flights.lookups, **fields)
 
 
-def test_a_right_declaration_passes_and_no_answer_is_asked_for(project, listener, wait_for):
+def test_a_right_declaration_passes_without_a_call(project, listener, wait_for):
     found = preflight(flights, DAY)
     assert [str(path) for path in found.files] == [
         f"data/raw/flights/date={DAY}/part-00000.parquet"
@@ -130,7 +130,7 @@ def test_an_unknown_column_is_named_with_the_one_that_was_meant(project, listene
         ),
     ],
 )
-def test_every_place_that_names_a_column_is_looked_at(project, listener, fields, message):
+def test_every_field_that_names_a_column_is_checked(project, listener, fields, message):
     assert f"flights_enriched: {message.split(':')[0]}" in sentence(
         of(**fields)
     ) or message in sentence(of(**fields))
@@ -165,7 +165,7 @@ def test_a_column_that_its_own_key_reads_is_refused_with_the_rename(project, lis
         of(wrong)
 
 
-def test_the_rename_without_a_path_of_its_own_keeps_the_default_one(project, listener):
+def test_a_suggested_rename_keeps_the_default_path(project, listener):
     wrong = dataclasses.replace(weather, returns="Carrier STRING", paths={}, ranges={})
     assert (
         'Rename it here: returns="weather_Carrier STRING", paths={"weather_Carrier": "$.Carrier"}.'
@@ -192,14 +192,14 @@ def test_an_input_column_whose_name_spark_would_take_apart_is_refused(column, ma
 
 
 @pytest.mark.parametrize("column", ["*", "__key_0_0", "__Key_1_12", "__partition_of_frame"])
-def test_an_input_column_that_means_something_else_to_spark_or_a_run_is_refused(column):
+def test_an_input_column_with_a_reserved_name_is_refused(column):
     with pytest.raises(
         DeclarationError, match=f"input: '{re.escape(column)}' means something else to "
     ):
         check_columns(flights, ["carrier", column])
 
 
-def test_columns_that_are_one_name_to_spark_are_refused():
+def test_columns_that_differ_only_in_case_are_refused():
     with pytest.raises(
         DeclarationError,
         match=(
@@ -210,7 +210,7 @@ def test_columns_that_are_one_name_to_spark_are_refused():
         check_columns(flights, ["Origin", "ORIGIN", "dest"])
 
 
-def test_a_lookup_whose_status_column_the_input_has_is_to_be_renamed():
+def test_a_lookup_whose_status_column_exists_in_the_input_is_refused_with_a_rename():
     columns = [
         "carrier",
         "flight",
@@ -275,7 +275,7 @@ def test_a_missing_secret_of_a_database_is_named_with_its_lookup(project, listen
     assert sentence().startswith("flights_enriched: lookup plane: PLANES_URL is not set.")
 
 
-def test_a_secret_that_is_no_address_is_named(project, monkeypatch):
+def test_a_secret_that_is_not_an_address_is_named(project, monkeypatch):
     monkeypatch.setenv("WEATHER_URL", "weather:8088")
     message = sentence()
     assert message.startswith(
@@ -297,7 +297,7 @@ def test_a_secret_that_no_header_can_hold_is_named_before_any_request(
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64])
-def test_a_host_that_cannot_be_one_is_named(project, monkeypatch, host):
+def test_an_invalid_host_name_is_named(project, monkeypatch, host):
     monkeypatch.setenv("WEATHER_URL", f"http://{host}")
     assert sentence().startswith(
         f"flights_enriched: service weather_api: http://{host} has no name of a host: "
@@ -319,7 +319,7 @@ def test_a_service_that_refuses_the_connection_is_tried_three_times_and_nothing_
     assert not Path("data/runs").exists()
 
 
-def test_of_an_address_in_the_environment_scheme_host_and_port_are_shown(
+def test_only_scheme_host_and_port_of_an_address_in_the_environment_are_shown(
     project, monkeypatch, closed_port
 ):
     monkeypatch.setenv("WEATHER_URL", f"http://127.0.0.1:{closed_port}/t0k3n-of-ours")
@@ -375,7 +375,7 @@ def test_a_database_that_cannot_be_used_is_reported(project, listener, monkeypat
     assert message in refused
 
 
-def test_a_locked_database_stops_a_run_which_may_go_on_later(project, listener):
+def test_a_locked_database_stops_the_run_as_an_outage(project, listener):
     other = sqlite3.connect("data/demo/planes.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     chosen = dataclasses.replace(
@@ -510,11 +510,11 @@ def test_a_corrupt_file_is_named(project, listener, tmp_path, damage):
         ("tags[0]", {"tags"}),
     ],
 )
-def test_the_columns_of_an_expression_are_found(expression, columns):
+def test_preflight_finds_the_columns_of_an_expression(expression, columns):
     assert columns_in("keys.k", expression) == columns
 
 
-def test_secrets_are_read_where_they_are_needed_and_not_before(monkeypatch):
+def test_secrets_are_read_only_where_they_are_used(monkeypatch):
     monkeypatch.delenv("GEO_URL", raising=False)
     HttpLookup(
         name="a", service=Service(name="geo", url=Env("GEO_URL"), max_concurrency=1),
@@ -541,14 +541,14 @@ def towns(tmp_path, monkeypatch):
     "column",
     ["_metadata", "_METADATA", "_source_file", "_source_row", "_Source_File", "_row", "_uri"],
 )
-def test_a_column_of_the_files_that_tells_where_a_row_came_from_is_refused(towns, column):
+def test_an_input_column_with_the_name_of_a_source_column_is_refused(towns, column):
     assert sentence(towns(**{column: ["x"]})) == (
         f"flights_enriched: input: {column!r} is a name under which Spark and Tidegate keep where "
         "a row came from. Rename the column."
     )
 
 
-def test_an_id_of_changed_rows_that_is_no_plain_value_is_refused(towns):
+def test_a_row_id_of_changed_rows_that_is_not_a_plain_value_is_refused(towns):
     enrichment = towns(folder="part=all", id=[{"a": 1}])
     changed = Input(path="raw", partition="part", every=["all"], row_id=["id"], rows="changed")
     enrichment = dataclasses.replace(enrichment, input=changed, publish_by=None)
@@ -560,14 +560,14 @@ def test_an_id_of_changed_rows_that_is_no_plain_value_is_refused(towns):
 
 @pytest.mark.parametrize("name", ["a*b", "a?b", "a[b", "a]b", "a{b}", "a\\b"])
 @pytest.mark.parametrize("where", ["raw", "out", "file"])
-def test_a_path_that_spark_takes_for_a_pattern_is_refused(towns, where, name):
+def test_a_path_with_pattern_characters_of_spark_is_refused(towns, where, name):
     message = sentence(towns(**{where: f"{name}.parquet"}))
     assert f"flights_enriched: {'output' if where == 'out' else 'input'}: /" in message
     assert message.endswith(f"has {name[1]!r}, which Spark takes for a pattern. Rename it.")
 
 
 @pytest.mark.parametrize("where", ["output", "ledger"])
-def test_a_place_that_is_a_circle_of_links_is_refused(towns, tmp_path, where):
+def test_a_path_in_a_circle_of_links_is_refused(towns, tmp_path, where):
     Path("a").symlink_to("b")
     Path("b").symlink_to("a")
     declared = towns(out="a" if where == "output" else "out")
@@ -598,7 +598,7 @@ def test_a_day_whose_folder_is_named_otherwise_is_reported_with_that_folder_and_
     )
 
 
-def test_a_day_that_is_not_there_names_no_other_day(towns):
+def test_a_missing_day_is_reported_without_the_name_of_another_day(towns):
     assert sentence(towns(folder="date=2013-01-11")).endswith(
         "for 2013-01-10; nothing can be enriched."
     )

@@ -155,7 +155,7 @@ def bits_of(column):
 WRITTEN = {"k": [1, 2, 3], "text": ["a", None, "b"], "at": pa.array([AT, None, LONG_AGO], ZONED)}
 
 
-def test_spark_reads_the_rows_whose_keys_only_in_spark_evaluates(spark, tmp_path):
+def test_spark_reads_the_rows_of_keys_that_only_spark_evaluates(spark, tmp_path):
     assert planned(spark, day_of(tmp_path, WRITTEN), ["k + 1"])[1].reads is None
 
 

@@ -153,7 +153,7 @@ def watermarks(day):
 
 
 @pytest.mark.parametrize("case", first_of([*CASES[::4], *CASES[1:4], *CASES[5:8]], 3), ids=str)
-def test_windows_are_those_of_the_plainest_model(spark, tmp_path, case):
+def test_windows_equal_the_plain_model(spark, tmp_path, case):
     files, facts = drawn_files(repr(case)), window(**case).facts()
     model = Model(
         facts, 200, [(key if facts.key else None, time) for file in files for key, time in file]

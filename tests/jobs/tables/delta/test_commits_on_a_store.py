@@ -47,9 +47,7 @@ def append_once(place):
 @pytest.mark.proof
 @pytest.mark.parametrize("cuts", [False, True])
 @pytest.mark.parametrize("at", range(3, 9))
-def test_a_commit_that_the_store_took_adds_its_rows_once_though_its_answer_was_lost(
-    place, s3, monkeypatch, cuts, at
-):
+def test_a_commit_with_a_lost_response_adds_its_rows_once(place, s3, monkeypatch, cuts, at):
     append(place, DAYS[0], 1)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with behind_a_proxy(s3, preload=__name__) as run:
@@ -57,7 +55,7 @@ def test_a_commit_that_the_store_took_adds_its_rows_once_though_its_answer_was_l
     assert numbers_at(place) == [1, 2]
 
 
-def test_a_log_without_an_entry_in_its_middle_is_named_and_not_read_as_a_shorter_one(place):
+def test_a_log_with_a_missing_entry_is_reported_and_not_read_as_a_shorter_log(place):
     for number in range(4):
         append(place, DAYS[0], number)
     objects.delete(f"{place}/_delta_log", [f"{1:020}.json"])
@@ -67,7 +65,7 @@ def test_a_log_without_an_entry_in_its_middle_is_named_and_not_read_as_a_shorter
         table_at(place)
 
 
-def test_rows_of_a_run_are_there_once_though_another_program_commits_before_them_each_time(
+def test_rows_of_a_run_are_added_once_although_another_program_always_commits_first(
     place, monkeypatch
 ):
     days.TABLE = place

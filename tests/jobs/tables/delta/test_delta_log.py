@@ -42,7 +42,7 @@ def wrong(package="declared"):
     ]
 
 
-def test_check_says_which_published_day_readers_do_not_see_and_running_it_again_mends_it(towns):
+def test_check_names_a_published_day_that_readers_do_not_see_and_a_rerun_mends_it(towns):
     assert wrong() == []
     last_entry().write_bytes(b"")  # as a power cut leaves it
     assert [str(day["date"]) for day in DeltaTable(TABLE).partitions()] == [FIRST]
@@ -55,7 +55,7 @@ def test_check_says_which_published_day_readers_do_not_see_and_running_it_again_
     assert wrong() == []
 
 
-def test_a_day_that_was_published_again_by_an_entry_that_is_empty_now_is_named_too(towns):
+def test_check_names_a_republished_day_whose_log_entry_is_empty(towns):
     towns.publish(FIRST, [1, 2, 9], run_id="again")
     last_entry().write_bytes(b"")
     assert [
@@ -63,7 +63,7 @@ def test_a_day_that_was_published_again_by_an_entry_that_is_empty_now_is_named_t
     ] == [True]
 
 
-def test_a_table_that_somebody_deleted_is_named_and_a_day_without_a_row_is_not(towns):
+def test_check_names_a_deleted_table_and_no_empty_day(towns):
     towns.publish("2013-01-09", [])
     assert wrong() == []
     (TABLE / "_delta_log").rename("elsewhere")
@@ -92,9 +92,7 @@ def test_a_damaged_log_is_reported_in_one_sentence_with_table_file_and_cure(town
     assert message.startswith(f"table {TABLE}: its log")
 
 
-def test_all_that_readers_of_a_published_day_need_is_on_the_disk_before_its_record_says_published(
-    towns, monkeypatch
-):
+def test_files_and_log_of_a_published_day_are_synced_before_its_record(towns, monkeypatch):
     on_disk, order, sync, replace = {}, [], os.fsync, Path.replace
 
     def noted(handle):
@@ -124,7 +122,7 @@ def test_all_that_readers_of_a_published_day_need_is_on_the_disk_before_its_reco
     assert order.index(data) < order.index(entry) < order.index(kept)
 
 
-def test_a_table_that_is_kept_open_shows_what_others_have_committed_since(tmp_path):
+def test_an_open_table_shows_later_commits_of_other_programs(tmp_path):
     place, rows = str(tmp_path / "table"), pa.table({"number": [1]})
     write_deltalake(place, rows)
     with kept_open({}):
@@ -136,7 +134,7 @@ def test_a_table_that_is_kept_open_shows_what_others_have_committed_since(tmp_pa
         assert table_at(place) is None
 
 
-def test_a_commit_of_others_whose_statistics_have_a_line_separator_of_unicode_is_synced(tmp_path):
+def test_a_foreign_commit_with_a_unicode_line_separator_is_synced(tmp_path):
     table = str(tmp_path / "table")
     with lasting(table):
         write_deltalake(table, pa.table({"text": ["two\u2028lines\x85or three"]}))

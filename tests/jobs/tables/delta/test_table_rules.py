@@ -52,7 +52,7 @@ def takes_a_commit(path):
     ],
     ids=lambda rules: str(rules["protocol"].get("writerFeatures", rules["protocol"])),
 )
-def test_a_feature_is_refused_before_a_run_if_the_commit_after_it_would_be(table, rules):
+def test_a_table_feature_that_a_commit_would_refuse_is_refused_before_the_run(table, rules):
     change_table(table, rules)
     assert takes_a_commit(table) != bool([*broken_rules(DeltaTable(table))])
 
@@ -73,7 +73,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_that_a_run_does_not_observe_is_named(table, rule):
+def test_an_unsupported_table_rule_is_named(table, rule):
     settings, columns = RULES[rule]
     change_table(table, metadata(table, settings, **columns), protocol(writer=5))
     (found,) = broken_rules(DeltaTable(table))

@@ -80,14 +80,14 @@ def test_a_column_that_is_all_null_needs_a_type(tmp_path, published):
     )
 
 
-def test_a_column_without_a_type_may_join_one_of_the_type_that_spark_takes_it_for(
+def test_a_column_without_a_type_may_join_a_column_of_the_type_that_spark_assumes(
     tmp_path, published
 ):
     publish(published, c=pa.array([1], pa.int32()))
     check(tmp_path, published, id=[1], c=pa.nulls(1))
 
 
-def test_a_column_that_the_table_has_with_another_type_is_named_with_both(tmp_path, published):
+def test_a_column_with_another_type_than_in_the_table_is_named_with_both_types(tmp_path, published):
     publish(published, c=[1.5])
     assert refusal(tmp_path, published, id=[1], c=["1.5"]) == (
         "things: input: 'c' is string in /part.parquet, but in /published it is double. A column "
@@ -105,7 +105,7 @@ def test_a_struct_may_gain_a_field_and_loses_none(tmp_path, published):
     )
 
 
-def test_a_column_that_the_table_has_not_yet_may_join_it(tmp_path, published):
+def test_a_new_column_may_be_added_to_the_table(tmp_path, published):
     publish(published, id=[1], score=[0.5])
     check(tmp_path, published, id=[1], new=["x"])
 
@@ -164,7 +164,7 @@ def test_a_table_whose_days_are_no_dates_is_refused(tmp_path, published):
     )
 
 
-def test_a_column_that_the_table_has_in_other_letters_is_refused(tmp_path, published):
+def test_a_column_with_another_case_than_in_the_table_is_refused(tmp_path, published):
     publish(published, Town=["a"], SCORE=[1.5])
     assert refusal(tmp_path, published, town=["a"]) == (
         "things: input: 'town' is 'Town' in /published; write it so, or under another name."

@@ -16,7 +16,7 @@ from tests.support.places import STORE
 
 @pytest.mark.process
 @pytest.mark.parametrize("project", [STORE], indirect=True)
-def test_rows_that_a_store_copies_are_read_whatever_the_run_is_called(project):  # noqa: F811
+def test_rows_of_a_copied_store_are_read_whatever_the_name_of_the_run(project):  # noqa: F811
     beside = audit.table_of(days.TABLE)
     for day, run_id in ((FIRST, "run 1"), (SECOND, "50%")):
         record = days.run(run_id, day, [1, 2])

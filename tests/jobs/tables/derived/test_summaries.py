@@ -93,7 +93,7 @@ def refusal(sql, rows=None):
     return str(refused.value)
 
 
-def test_sql_that_fails_on_the_rows_says_so_in_one_sentence_and_that_the_day_is_published():
+def test_a_failing_summary_is_reported_and_the_day_stays_published():
     publish()
     message = unmade("SELECT CAST(town AS INT) AS number FROM things")
     assert message.startswith(f"things: summary s of {DAY} is not made: ")
@@ -104,7 +104,7 @@ def test_sql_that_fails_on_the_rows_says_so_in_one_sentence_and_that_the_day_is_
     ) in message
 
 
-def test_sql_that_cannot_be_planned_over_the_published_table_names_the_summary():
+def test_an_invalid_summary_over_the_published_table_is_named():
     publish()
     assert (
         "things: summary s of 2013-01-10 is not made: Schema error: No field named nosuch."
@@ -121,7 +121,7 @@ def test_sql_that_cannot_be_planned_over_the_published_table_names_the_summary()
         "SELECT id, town, date_trunc('day', date) AS date FROM things",
     ],
 )
-def test_a_query_may_give_the_day_itself_which_the_summary_has_once(sql):
+def test_a_query_may_return_the_day_column_which_the_summary_has_once(sql):
     publish()
     rows = made(sql)
     assert sorted((row["id"], row["town"]) for row in rows) == [(1, "b"), (2, "a"), (3, "b")]
@@ -129,7 +129,7 @@ def test_a_query_may_give_the_day_itself_which_the_summary_has_once(sql):
     assert {row["date"] for row in rows} == {dt.date(2013, 1, 10)}
 
 
-def test_a_column_of_the_days_name_with_another_day_in_it_is_refused_with_that_day():
+def test_a_summary_that_returns_another_day_is_refused_with_that_day():
     publish()
     assert "'date' is the column of the day, and holds 2013-01-09 too; rename it." in unmade(
         "SELECT id, CASE id WHEN 2 THEN date '2013-01-09' ELSE date END AS date FROM things"
@@ -137,7 +137,7 @@ def test_a_column_of_the_days_name_with_another_day_in_it_is_refused_with_that_d
 
 
 @pytest.mark.parametrize("end", ["", ";", " ;\n", " -- the end"])
-def test_a_query_may_begin_with_a_with_and_end_with_a_semicolon_or_a_comment(end):
+def test_a_query_may_begin_with_a_with_clause_and_end_with_a_semicolon_or_comment(end):
     publish()
     sql = (
         "WITH g AS (SELECT town, count(*) AS n FROM things GROUP BY town) SELECT * FROM g WHERE "
@@ -183,7 +183,7 @@ def test_a_partition_column_in_capitals_or_with_the_name_of_a_word_of_sql_is_fou
         ),
     ],
 )
-def test_wrong_sql_is_found_before_anything_is_called(sql, message):
+def test_a_wrong_summary_is_found_before_any_call(sql, message):
     refused = refusal(sql)
     assert refused.startswith("things: summary s: its sql is wrong: ")
     assert message in refused
@@ -203,17 +203,17 @@ def test_wrong_sql_is_found_before_anything_is_called(sql, message):
         "SELECT date, count(*) AS n FROM things GROUP BY date;",
     ],
 )
-def test_right_sql_over_input_answers_status_and_day_passes_whatever_its_rows_would_say(sql):
+def test_a_right_summary_over_input_answers_status_and_day_passes(sql):
     check(sql)
 
 
-def test_sql_may_read_columns_of_the_published_table_that_the_days_input_has_not():
+def test_a_summary_may_read_published_columns_that_the_days_input_lacks():
     publish(only_before=[1.5] * 4)
     check("SELECT avg(only_before) AS mean, avg(score) AS score, min(local) AS first FROM things")
     assert "No field named neither" in refusal("SELECT neither FROM things")
 
 
-def test_sql_over_types_that_only_spark_knows_is_not_judged(tmp_path):
+def test_a_summary_over_types_that_only_spark_knows_is_not_checked(tmp_path):
     pq.write_table(pa.table({"id": [1], "nested": [[1]]}), tmp_path / "part.parquet")
     day = of_files([tmp_path / "part.parquet"])
     with pytest.raises(DeclarationError, match="No field named nosuch"):
@@ -222,7 +222,7 @@ def test_sql_over_types_that_only_spark_knows_is_not_judged(tmp_path):
     check_summaries(declared("SELECT nosuch FROM things"), replace(day, columns=old), DAY)
 
 
-def test_sql_is_not_judged_where_no_temporary_file_can_be_written(tmp_path, monkeypatch):
+def test_a_summary_is_not_checked_without_a_writable_temporary_folder(tmp_path, monkeypatch):
     pq.write_table(pa.table({"id": [1]}), "part.parquet")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     check_summaries(

@@ -163,7 +163,7 @@ def test_a_days_windows_are_written_checked_and_replaced_with_it(spark):
     )
 
 
-def test_sql_that_does_not_fit_is_refused_before_anything_is_called(spark):
+def test_a_summary_that_does_not_fit_the_windows_is_refused_before_any_call(spark):
     given(DAY, [(1, "pv", -100)])
     wrong = {
         "count(nope) AS n": "window by_minute: its sql is wrong: [UNRESOLVED_COLUMN",
@@ -186,7 +186,7 @@ def test_sql_that_does_not_fit_is_refused_before_anything_is_called(spark):
         run_day(declared(replace(BY_MINUTE, key=["acton"])), DAY, "r1")
 
 
-def test_windows_that_the_published_run_did_not_make_are_named_with_the_cure(spark):
+def test_windows_missing_for_the_published_run_are_named_with_the_cure(spark):
     given(DAY, [(1, "pv", -100)])
     record = publish(run_day(declared(), DAY, "r1"))
     with pytest.raises(

@@ -40,7 +40,7 @@ def table(tmp_path, request):
 
 
 @everywhere("table")
-def test_a_second_run_of_a_day_learns_who_has_it_and_other_days_are_free(table):
+def test_a_second_run_of_a_day_learns_the_holder_and_other_days_are_free(table):
     with leased(table, DAY, "first", wait=0):
         holder = (
             rf"^{DAY} is being run by run first \(process \d+ on .+, since 20.+Z\); nothing "
@@ -56,14 +56,14 @@ def test_a_second_run_of_a_day_learns_who_has_it_and_other_days_are_free(table):
 
 
 @everywhere("table")
-def test_who_is_at_work_and_who_was_last_is_known(table):
+def test_the_current_and_the_last_holder_of_a_day_are_known(table):
     with leased(table, DAY, "first", wait=0), leased(table, "2013-01-11", "second", wait=0):
         assert leases.at_work(table) == {"first": DAY, "second": "2013-01-11"}
     assert leases.at_work(table) == {}
     assert leases.last_runs(table) == {DAY: "first", "2013-01-11": "second"}
 
 
-def test_asking_who_holds_a_day_keeps_no_run_from_it(table):
+def test_asking_for_the_holder_of_a_day_blocks_no_run(table):
     """A look takes the lease for a moment; a run with no wait left must not take that for another
     run.
     """
@@ -108,7 +108,7 @@ def test_a_table_whose_folder_cannot_be_written_is_reported_in_one_sentence(tmp_
 
 
 @pytest.mark.process
-def test_the_day_is_free_only_when_what_a_killed_run_started_has_ended(table):
+def test_a_day_is_free_after_all_processes_of_its_killed_run_have_ended(table):
     stays = f"{DEAF}; time.sleep(600)"
     step = subprocess.Popen(
         [sys.executable, "-c", STEP, table, sys.executable, "-c", stays],
@@ -166,7 +166,7 @@ def test_a_run_that_lost_its_lease_may_not_publish(table):
                 zombie.confirm()
 
 
-def test_a_lease_that_cannot_be_read_is_not_taken_for_one_that_nobody_has(tmp_path):
+def test_an_unreadable_lease_does_not_count_as_free(tmp_path):
     lease = Path(tmp_path, "_leases", "2013-01-10.json")
     lease.mkdir(parents=True)  # in the place of the file
     for look in (leases.at_work, leases.last_runs):
@@ -194,7 +194,7 @@ FOREIGN = [
 
 @everywhere("table", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("text", FOREIGN, ids=range(len(FOREIGN)))
-def test_what_another_program_wrote_in_place_of_a_lease_is_nobodys_name(table, text):
+def test_foreign_text_in_place_of_a_lease_is_not_shown_as_a_holder(table, text):
     with leased(table, DAY, "first", wait=0):
         if is_url(table):
             objects.write(f"{table}/_leases/{DAY}.json", text)
@@ -209,7 +209,7 @@ def test_what_another_program_wrote_in_place_of_a_lease_is_nobodys_name(table, t
         assert DAY in leases.last_runs(table)
 
 
-def test_leases_that_cannot_be_listed_are_not_taken_for_none(tmp_path):
+def test_a_failed_listing_of_leases_does_not_count_as_no_lease(tmp_path):
     assert leases.at_work(str(tmp_path)) == {}
     folder = Path(tmp_path, "_leases")
     folder.touch()  # in the place of the folder

@@ -95,13 +95,13 @@ def test_the_next_run_of_a_day_removes_the_files_of_a_killed_one(towns):
     assert folders() == ["next"]
 
 
-def test_files_of_a_killed_run_that_readers_see_stay(towns):
+def test_published_files_of_a_killed_run_stay(towns):
     killed(towns, "elsewhere", published=True)
     assert run_again(towns).is_published
     assert folders() == ["elsewhere", "next"], "older versions of the table have them"
 
 
-def test_files_of_a_run_with_a_record_stay_and_those_of_another_day(towns):
+def test_files_of_a_recorded_run_and_of_another_day_stay(towns):
     run_records.save(towns.written(DAY, [1, 2], "held", {}))
     with leased(TABLE, DAY, "held"):
         towns.written("2013-01-11", [1], "other day", {})
@@ -109,7 +109,7 @@ def test_files_of_a_run_with_a_record_stay_and_those_of_another_day(towns):
     assert folders() == ["held", "next", "other day"]
 
 
-def test_the_report_names_a_killed_run_with_its_bill_and_none_that_is_at_work(towns):
+def test_the_report_names_a_killed_run_with_its_bill_and_no_running_run(towns):
     killed(towns, "killed", units=3)
     with leased(TABLE, DAY, "at work"):
         run_records.spark_log("towns", DAY, "at work").touch()
@@ -129,7 +129,7 @@ def test_the_report_names_a_killed_run_with_its_bill_and_none_that_is_at_work(to
     assert killed_runs("towns", TABLE)[0].run_id == "killed", "as long as its log is there"
 
 
-def test_a_run_that_was_killed_while_it_was_checked_keeps_its_figures(towns):
+def test_a_run_killed_during_its_checks_keeps_its_figures(towns):
     made = towns.written(DAY, [1, 2], "killed", {})
     run_records.save(made)
     run_records.spark_log("towns", DAY, "killed").touch()
@@ -139,7 +139,7 @@ def test_a_run_that_was_killed_while_it_was_checked_keeps_its_figures(towns):
     assert "not published: killed" in Path(f"data/reports/towns/{DAY}/index.html").read_text()
 
 
-def test_the_log_of_a_run_is_named_after_no_engine_and_earlier_ones_are_found(
+def test_the_log_of_a_run_has_one_name_for_all_engines_and_old_logs_are_found(
     tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -152,9 +152,7 @@ def test_the_log_of_a_run_is_named_after_no_engine_and_earlier_ones_are_found(
     assert run_records.spark_logs("towns") == [(DAY, "new", new), (DAY, "old", old)]
 
 
-def test_the_log_of_a_partition_with_a_dot_in_its_name_tells_the_whole_id_of_its_run(
-    tmp_path, monkeypatch
-):
+def test_the_log_of_a_partition_with_a_dot_in_its_name_has_the_whole_run_id(tmp_path, monkeypatch):
     """`replay`, `forget` and the report of killed runs go by it."""
     monkeypatch.chdir(tmp_path)
     ids = run_ids("new", ["eu.west", "us"])

@@ -40,7 +40,7 @@ def publish_and_die(record):
 
 
 @EVERYWHERE
-def test_the_last_published_run_is_the_one_that_readers_see_after_a_kill(project):  # noqa: F811
+def test_after_a_kill_the_last_published_run_is_the_run_that_readers_see(project):  # noqa: F811
     publishing.publish(days.run("a", FIRST, [1]))
     publish_and_die(days.run("b", FIRST, [2]))
     assert days.published(FIRST) == [2]
@@ -49,7 +49,7 @@ def test_the_last_published_run_is_the_one_that_readers_see_after_a_kill(project
 
 
 @pytest.mark.parametrize("flights", [[2], []], ids=["rows", "no rows"])
-def test_vacuum_saves_the_record_that_a_kill_left_as_written(project, flights):  # noqa: F811
+def test_vacuum_completes_the_record_of_a_published_run_that_was_killed(project, flights):  # noqa: F811
     publishing.publish(days.run("a", FIRST, [1]))
     publish_and_die(days.run("b", FIRST, flights))
     run_records.save(days.run("never", SECOND, [3]))
@@ -60,14 +60,14 @@ def test_vacuum_saves_the_record_that_a_kill_left_as_written(project, flights): 
     assert [*lost_days(FLIGHTS, run_records.load("flights"))] == []
 
 
-def test_a_day_that_a_killed_run_emptied_is_not_called_lost(project):  # noqa: F811
+def test_a_day_emptied_by_a_killed_run_is_not_reported_as_lost(project):  # noqa: F811
     publishing.publish(days.run("a", FIRST, [1]))
     publish_and_die(days.run("b", FIRST, []))
     assert [*lost_days(FLIGHTS, run_records.load("flights"))] == []
     assert DeltaTable(days.TABLE).version() == 1
 
 
-def test_a_day_is_called_lost_that_no_later_publication_emptied(project):  # noqa: F811
+def test_a_day_missing_in_the_table_is_reported_as_lost(project):  # noqa: F811
     publishing.publish(days.run("a", FIRST, [1]))
     publishing.publish(days.run("b", SECOND, [2]))
     DeltaTable(days.TABLE).delete("date = '2013-01-11'")

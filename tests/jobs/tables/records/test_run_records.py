@@ -46,9 +46,7 @@ def old_record(towns):
 
 
 @pytest.mark.parametrize("data", TORN)
-def test_a_torn_record_is_passed_over_and_named_and_every_other_day_is_known(
-    old_record, data, caplog
-):
+def test_a_torn_record_is_named_and_records_of_other_days_are_read(old_record, data, caplog):
     old_record.write_bytes(data)
     assert [record.facts.day for record in run_records.latest("towns")] == [SECOND]
     assert last_published("towns", FIRST) is None
@@ -57,7 +55,7 @@ def test_a_torn_record_is_passed_over_and_named_and_every_other_day_is_known(
     assert sum(str(old_record) in warning.getMessage() for warning in caplog.records) == 1
 
 
-def test_a_record_that_is_removed_while_it_is_looked_at_is_not_called_torn(towns, monkeypatch):
+def test_a_record_removed_during_the_reading_is_not_reported_as_torn(towns, monkeypatch):
     read = run_records._read
 
     def removed_before(path, kind):
@@ -69,9 +67,7 @@ def test_a_record_that_is_removed_while_it_is_looked_at_is_not_called_torn(towns
 
 
 @pytest.mark.parametrize("data", TORN)
-def test_checks_compare_a_day_with_the_other_days_where_one_record_is_torn(
-    old_record, data, caplog
-):
+def test_checks_compare_a_day_with_other_days_despite_a_torn_record(old_record, data, caplog):
     caplog.set_level(logging.WARNING)
     assert set(earlier_days("towns", "2013-01-12")) == {FIRST, SECOND}
     old_record.write_bytes(data)
@@ -80,7 +76,7 @@ def test_checks_compare_a_day_with_the_other_days_where_one_record_is_torn(
     assert str(old_record) in caplog.text
 
 
-def test_check_names_a_torn_record_with_what_to_do(towns, old_record, service, monkeypatch):
+def test_check_names_a_torn_record_with_the_cure(towns, old_record, service, monkeypatch):
     monkeypatch.setenv("WEATHER_URL", service.url)
     towns.write_input("2013-01-12", [1])
     assert [finding for _, _, finding in check_package("declared")] == [Finding.RIGHT]
@@ -94,7 +90,7 @@ def test_check_names_a_torn_record_with_what_to_do(towns, old_record, service, m
     ]
 
 
-def test_a_record_that_cannot_be_read_is_not_taken_for_none(old_record):
+def test_an_unreadable_record_does_not_count_as_missing(old_record):
     old_record.unlink()
     old_record.mkdir()
     with pytest.raises(
@@ -107,7 +103,7 @@ def test_a_record_that_cannot_be_read_is_not_taken_for_none(old_record):
         run_records.latest("towns")
 
 
-def test_forget_deletes_a_torn_record_which_may_hold_anything(towns, old_record):
+def test_forget_deletes_a_torn_record(towns, old_record):
     towns.store({1: {"temp_c": 1.0}, 3: {"temp_c": 3.0}})
     towns.publish(FIRST, [1, 2], run_id="again")
     old_record.write_bytes(b'{"evidence": "town-3')
@@ -117,7 +113,7 @@ def test_forget_deletes_a_torn_record_which_may_hold_anything(towns, old_record)
 
 
 @pytest.mark.parametrize("data", [*TORN, b"[" * 100_000])
-def test_any_text_beside_the_records_stops_no_command(old_record, data):
+def test_foreign_files_beside_the_records_stop_no_command(old_record, data):
     Path(old_record.parent, "notes.json").write_bytes(data)
     assert {record.facts.day for record in run_records.load("towns")} == {FIRST, SECOND}
     assert run_records.unwritten("towns") == []
@@ -125,7 +121,7 @@ def test_any_text_beside_the_records_stops_no_command(old_record, data):
 
 
 @pytest.mark.process
-def test_objects_of_any_name_beside_a_tables_records_keep_no_record_away(old_record, s3):
+def test_foreign_objects_beside_the_records_hide_no_record(old_record, s3):
     text, table = old_record.read_bytes(), f"{s3.bucket}/towns"
     odd = (
         "x//y",

@@ -62,7 +62,7 @@ def shown(day=None, column="flight"):
 
 
 @EVERYWHERE
-def test_a_day_is_shown_with_the_columns_of_consumers_and_replaced_in_one_snapshot():
+def test_a_day_is_shown_without_audit_columns_and_replaced_in_one_snapshot():
     publishing.publish(run("a", parts=2))
     publishing.publish(run("b", SECOND, [7, 8]))
     publishing.publish(run("c", FIRST, [1, 9]))
@@ -86,7 +86,7 @@ def test_a_day_is_shown_with_the_columns_of_consumers_and_replaced_in_one_snapsh
     assert sorted(old["flight"].to_pylist()) == [1, 2, 3, 7, 8]
 
 
-def test_an_empty_day_is_shown_empty_and_a_new_column_is_null_before():
+def test_an_empty_day_is_shown_empty_and_a_new_column_is_null_in_earlier_days():
     publishing.publish(run("a", FIRST, []))
     assert shown() == []
     publishing.publish(run("b", SECOND, [7]))
@@ -106,14 +106,14 @@ def test_a_day_that_is_held_back_is_not_shown():
     assert (shown(), len(table().snapshots())) == ([1, 2, 3], 1)
 
 
-def test_a_table_that_was_published_before_is_shown_whole_by_the_next_day():
+def test_an_already_published_table_is_shown_as_a_whole_with_its_next_day():
     publishing.publish(test_publishing.run("a"))
     publishing.publish(run("b", SECOND, [7]))
     assert shown() == [1, 2, 3, 7]
     assert len(table().snapshots()) == 1
 
 
-def test_a_kill_between_the_two_commits_is_made_up_for_by_the_next_day_or_by_vacuum(monkeypatch):
+def test_a_kill_between_the_two_commits_is_repaired_by_the_next_day_or_by_vacuum(monkeypatch):
     publishing.publish(run("a"))
     with monkeypatch.context() as patched:
         patched.setattr(shown_elsewhere, "show", killed)
@@ -141,7 +141,7 @@ def test_a_kill_between_the_two_commits_is_made_up_for_by_the_next_day_or_by_vac
     assert list(shown_elsewhere.lagging(declared.facts())) == []
 
 
-def test_the_batches_of_a_stream_are_shown_too_also_after_a_kill_between_the_two_commits(
+def test_batches_of_a_stream_are_shown_also_after_a_kill_between_the_two_commits(
     monkeypatch,
 ):
     first, second = MicroBatch("query", 0), MicroBatch("query", 1)
@@ -180,7 +180,7 @@ def committing(monkeypatch, before, after=lambda: None):
     monkeypatch.setattr(SqlCatalog, "commit_table", once)
 
 
-def test_a_commit_whose_answer_was_lost_is_known_as_our_own(monkeypatch):
+def test_a_commit_with_a_lost_response_is_recognized_as_our_commit(monkeypatch):
     publishing.publish(run("a"))
 
     def lost():
@@ -221,7 +221,7 @@ def test_a_catalog_that_fails_leaves_the_old_day_and_says_so_in_one_sentence(mon
     assert shown() == [7]
 
 
-def test_a_published_table_that_is_made_anew_takes_its_earlier_days_with_it():
+def test_a_recreated_table_removes_its_earlier_days_from_iceberg():
     publishing.publish(run("a"))
     publishing.publish(run("b", SECOND, [7]))
     theirs = table()
@@ -232,7 +232,7 @@ def test_a_published_table_that_is_made_anew_takes_its_earlier_days_with_it():
     assert (shown(FIRST), shown(SECOND), shown("2012-01-01")) == ([8], [], [1])
 
 
-def test_a_catalog_that_fails_in_a_check_or_vacuum_is_no_failed_publication(monkeypatch):
+def test_a_failing_catalog_in_check_or_vacuum_is_not_reported_as_a_failed_publication(monkeypatch):
     publishing.publish(run("a"))
 
     def down(*_):
@@ -322,7 +322,7 @@ def refused(path="out"):
     return str(error.value)
 
 
-def test_what_cannot_be_shown_is_refused_before_any_call(lake, monkeypatch):
+def test_a_table_that_cannot_be_shown_is_refused_before_any_call(lake, monkeypatch):
     written_input()
     assert "flights cannot show the files below file:///" in refused(path="team #1/out")
     lake.create_table("shop.flights", pa.schema([("flight", pa.string()), ("date", pa.date32())]))
@@ -353,7 +353,7 @@ def test_what_cannot_be_shown_is_refused_before_any_call(lake, monkeypatch):
     )
 
 
-def test_no_table_is_shown_twice_or_in_place_of_its_input():
+def test_a_table_shown_twice_or_in_place_of_its_input_is_refused():
     other = dataclasses.replace(
         enrichment(), name="others", output=Output(path="other", iceberg=NAME)
     )

@@ -52,7 +52,7 @@ def shown(day=None):
 
 
 @EVERYWHERE
-def test_folders_have_the_columns_of_consumers_and_a_day_replaces_its_folder():
+def test_folders_have_no_audit_columns_and_a_day_replaces_its_folder():
     publishing.publish(run("a", parts=2))
     publishing.publish(run("b", SECOND, [7, 8]))
     publishing.publish(run("c", FIRST, [1, 9]))
@@ -78,7 +78,7 @@ def test_spark_reads_the_folders_as_a_table_of_days(spark):
     assert [(row.flight, str(row.date)) for row in rows] == [(1, FIRST), (7, SECOND)]
 
 
-def test_a_day_that_became_empty_has_no_folder_and_a_new_column_is_null_where_it_lacks():
+def test_an_empty_day_has_no_folder_and_files_without_a_new_column_read_as_null():
     publishing.publish(run("a"))
     publishing.publish(run("b", SECOND, [7]))
     publishing.publish(run("c", FIRST, []))
@@ -89,7 +89,7 @@ def test_a_day_that_became_empty_has_no_folder_and_a_new_column_is_null_where_it
     assert table()["wind_ms"].to_pylist() == [5.0, None]
 
 
-def test_folders_keep_the_days_that_a_published_table_lacks_once_it_is_made_anew():
+def test_folders_keep_days_that_a_recreated_table_lacks():
     publishing.publish(run("a"))
     publishing.publish(run("b", SECOND, [7]))
     shutil.rmtree(test_publishing.TABLE)
@@ -107,7 +107,7 @@ def test_a_day_that_is_held_back_is_not_shown_in_folders():
 
 
 @pytest.mark.parametrize("killed", ["show", "exchange"])
-def test_a_kill_before_or_amid_the_folders_is_made_up_for_by_the_next_day(killed, monkeypatch):
+def test_a_kill_before_or_during_the_folders_is_repaired_by_the_next_day(killed, monkeypatch):
     publishing.publish(run("a"))
 
     def kill(*_):
@@ -129,7 +129,7 @@ def test_a_kill_before_or_amid_the_folders_is_made_up_for_by_the_next_day(killed
 @pytest.mark.parametrize(
     "killed", ["jobs.storage.durable.Path.replace", "jobs.tables.shown.shown_as_parquet.exchange"]
 )
-def test_after_a_kill_amid_the_first_publication_the_folder_is_known_as_ours(killed, monkeypatch):
+def test_after_a_kill_during_the_first_publication_the_folder_is_recognized(killed, monkeypatch):
     def kill(*_):
         raise KeyboardInterrupt
 
@@ -142,7 +142,7 @@ def test_after_a_kill_amid_the_first_publication_the_folder_is_known_as_ours(kil
     assert (shown(FIRST), shown(SECOND)) == ([1, 2, 3], [9])
 
 
-def test_a_reader_sees_a_whole_day_or_misses_its_files_and_mixes_no_two(monkeypatch):
+def test_a_reader_sees_a_whole_day_or_missing_files_and_never_a_mixture(monkeypatch):
     monkeypatch.setattr(shown_as_parquet, "LISTED_WITHIN", 0.5)
     publishing.publish(run("r0", FIRST, [0] * 8, parts=4))
     seen, ended = set(), threading.Event()
@@ -166,7 +166,7 @@ def test_a_reader_sees_a_whole_day_or_misses_its_files_and_mixes_no_two(monkeypa
     assert len(seen) > 1
 
 
-def test_a_reader_who_opened_a_day_before_it_is_replaced_does_not_find_it_empty(monkeypatch):
+def test_a_reader_that_opened_a_day_before_its_replacement_does_not_see_it_empty(monkeypatch):
     publishing.publish(run("a", parts=2))
     replacing = run("b", FIRST, [7])
     with monkeypatch.context() as patched:
@@ -183,7 +183,7 @@ def test_a_reader_who_opened_a_day_before_it_is_replaced_does_not_find_it_empty(
     assert not (FOLDER / "_writing").exists()
 
 
-def test_where_the_kernel_cannot_exchange_names_the_day_is_replaced_by_renames(monkeypatch):
+def test_without_an_atomic_exchange_the_day_is_replaced_by_renames(monkeypatch):
     monkeypatch.setattr(exchange, "_exchanged", lambda *_: False)
     publishing.publish(run("a"))
     publishing.publish(run("b", FIRST, [7]))
@@ -191,7 +191,7 @@ def test_where_the_kernel_cannot_exchange_names_the_day_is_replaced_by_renames(m
     assert not (FOLDER / "_writing").exists()
 
 
-def test_a_disk_that_fails_leaves_the_old_day_and_says_so():
+def test_a_failing_disk_leaves_the_old_day_and_is_reported():
     publishing.publish(run("a"))
     (FOLDER / "_writing").write_text("a file in the way")
     with pytest.raises(
@@ -214,7 +214,7 @@ def enrichment(**changes):
     )
 
 
-def test_a_folder_of_others_is_refused_before_any_call():
+def test_a_foreign_folder_is_refused_before_any_call():
     Path(f"in/date={FIRST}").mkdir(parents=True)
     pq.write_table(pa.table({"flight": [1], "k": ["abc"]}), f"in/date={FIRST}/rows.parquet")
     FOLDER.mkdir()
@@ -229,12 +229,12 @@ def test_a_folder_of_others_is_refused_before_any_call():
 
 
 @pytest.mark.parametrize("folder", ["out", "out/plain", "in/plain", "."])
-def test_no_folder_is_inside_or_around_another_table_or_the_input(folder):
+def test_a_folder_inside_or_around_another_table_or_the_input_is_refused(folder):
     with pytest.raises(DeclarationError, match="inside or around it; name another folder"):
         enrichment(parquet=folder)
 
 
-def test_two_enrichments_show_no_folder_twice():
+def test_two_enrichments_with_the_same_folder_are_refused():
     other = dataclasses.replace(
         enrichment(), name="others", output=Output(path="other", parquet=str(FOLDER))
     )

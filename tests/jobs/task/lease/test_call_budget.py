@@ -28,7 +28,7 @@ def even_keys_only(key):
 
 
 @pytest.mark.parametrize(("has_ledger", "second"), [(True, PART // 2), (False, PART)])
-def test_a_second_attempt_may_spend_again_what_the_first_one_did_not_store(
+def test_a_second_attempt_may_spend_the_part_of_a_cap_that_was_not_stored(
     tmp_path, has_ledger, second
 ):
     function = Function(answer=even_keys_only)
@@ -48,7 +48,7 @@ def test_a_second_attempt_may_spend_again_what_the_first_one_did_not_store(
         assert function.calls == calls
 
 
-def test_a_call_that_was_not_sent_costs_nothing():
+def test_an_unsent_call_costs_nothing():
     budget, steps = CallBudget(CallCap("max_calls 1", parts=(1.0,), weights=(1.0,)), 0), [NotSent]
 
     async def ask(key):
@@ -64,7 +64,7 @@ def test_a_call_that_was_not_sent_costs_nothing():
     assert asyncio.run(main()) == (1,)
 
 
-def test_keys_of_a_refused_batch_that_are_sent_again_count_for_max_cost(service):
+def test_repeated_keys_of_a_refused_batch_count_in_max_cost(service):
     billed = []
 
     async def answer(request):

@@ -137,7 +137,7 @@ def test_no_more_calls_run_than_are_leased():
     assert (task.outcomes, task.function.highest) == (["ok"] * 60, 3)
 
 
-def test_a_call_that_waits_for_money_has_its_whole_time_once_it_begins():
+def test_the_time_limit_of_a_call_starts_after_its_wait_for_budget():
     cap = CallCap("max_cost", parts=(1.0,), weights=(1.0,), settled=({"token": 0.1},))
 
     async def main():
@@ -155,7 +155,7 @@ def test_a_call_that_waits_for_money_has_its_whole_time_once_it_begins():
     assert (task.outcomes, len(task.function.began), task.function.highest) == (["ok", "ok"], 2, 1)
 
 
-def test_a_call_that_was_not_sent_says_nothing_about_the_service():
+def test_an_unsent_call_does_not_count_as_a_failure_of_the_service():
     async def main():
         limits = ServiceLimits("s", {CALLS: Limit(4)}, LONGEST, at_least=1)
         lease = ServiceLease(limits, Gate(), lambda: None)
@@ -172,7 +172,7 @@ def test_a_call_that_was_not_sent_says_nothing_about_the_service():
     assert (seen["refused"], seen["failed"], seen["answered"]) == (0, 0, 0)
 
 
-def test_no_call_starts_that_could_outlive_the_lease_and_a_new_one_lets_them_go_on():
+def test_no_call_starts_that_could_outlive_the_lease_until_the_lease_is_renewed():
     async def main():
         task, loop = Task(Function(lambda key: 1.0)), asyncio.get_running_loop()
         task.answer()
@@ -189,7 +189,7 @@ def test_no_call_starts_that_could_outlive_the_lease_and_a_new_one_lets_them_go_
     assert task.outcomes == ["ok"] * 40, "no clock ran meanwhile"
 
 
-def test_a_process_that_was_stopped_starts_no_call_after_its_lease(monkeypatch):
+def test_a_paused_process_starts_no_call_after_its_lease(monkeypatch):
     stopped = [0.0]
 
     class StoppedLease(ServiceLease):
@@ -217,7 +217,7 @@ def test_a_process_that_was_stopped_starts_no_call_after_its_lease(monkeypatch):
 
 
 @pytest.mark.parametrize("cache", [None, Cache()])
-def test_calls_that_a_closed_gate_keeps_alive_end_in_time_and_their_rows_come_again(cache):
+def test_calls_behind_a_closed_gate_end_with_the_lease_and_their_rows_are_retried(cache):
     async def main():
         first = []
 
@@ -242,7 +242,7 @@ def test_calls_that_a_closed_gate_keeps_alive_end_in_time_and_their_rows_come_ag
     assert task.outcomes == ["ok"] * 4
 
 
-def test_a_call_that_hangs_ends_by_the_time_limit_of_its_row():
+def test_a_hanging_call_ends_at_the_time_limit_of_its_row():
     async def main():
         task, loop = (
             Task(Function(lambda key: 1000.0), retry=Retry(retries=0)),
@@ -263,7 +263,7 @@ def test_a_call_that_hangs_ends_by_the_time_limit_of_its_row():
     assert run_virtual(main) == ["timeout"] * 4
 
 
-def test_a_smaller_part_holds_once_the_calls_above_it_have_ended_and_they_are_reported_until_then():
+def test_a_smaller_share_applies_after_the_calls_above_it_have_ended():
     async def main():
         task = Task(Function(lambda key: 1.0))
         loop, found = asyncio.get_running_loop(), []
@@ -277,7 +277,7 @@ def test_a_smaller_part_holds_once_the_calls_above_it_have_ended_and_they_are_re
     assert run_virtual(main) == [[4, 2], [2, 2], 2]
 
 
-def test_after_a_pause_one_call_finds_out_and_then_the_others_start():
+def test_after_a_pause_one_call_probes_and_then_others_start():
     async def main():
         task = Task(Function(lambda key: 0.3))
         loop = asyncio.get_running_loop()
@@ -294,7 +294,7 @@ def test_after_a_pause_one_call_finds_out_and_then_the_others_start():
 
 
 @pytest.mark.parametrize(("answer", "shared"), [((0, OPEN), 5.0), ((4, CLOSED), 0.0)])
-def test_a_wait_for_calls_that_others_hold_counts_as_no_pause_of_the_service(answer, shared):
+def test_a_wait_for_calls_of_other_runs_does_not_count_as_a_pause_of_the_service(answer, shared):
     async def main():
         task, loop = Task(Function(lambda key: 0.1)), asyncio.get_running_loop()
         task.answer(*answer)
@@ -319,7 +319,7 @@ def test_the_end_of_a_call_ends_no_later_call_of_its_worker():
 
 
 @pytest.mark.parametrize("rate", [1000, 10_000])
-def test_a_rate_that_two_tasks_share_is_kept_and_used(rate):
+def test_a_rate_shared_by_two_tasks_is_kept_and_used(rate):
     async def main():
         loop = asyncio.get_running_loop()
         limits = {CALLS: Limit(200), "r": Limit(rate, 1.0)}
@@ -339,7 +339,7 @@ def test_a_rate_that_two_tasks_share_is_kept_and_used(rate):
     assert len([when for when in began if when >= 1.0]) >= 0.93 * rate
 
 
-def test_after_a_probe_that_fails_no_waiting_call_starts_before_the_driver_knows_of_it():
+def test_after_a_failed_probe_no_waiting_call_starts_before_the_driver_is_informed():
     async def main():
         task = Task(Function(lambda key: 0.3))
         loop = asyncio.get_running_loop()
@@ -401,7 +401,7 @@ def test_calls_that_wait_for_a_rate_wait_for_the_end_of_a_pause_too():
     assert run_virtual(main) == [0.0] * 10 + [5.5] * 10
 
 
-def test_the_clock_of_a_call_that_waits_for_a_new_lease_stands_still_though_other_calls_run():
+def test_the_clock_of_a_call_that_waits_for_a_lease_stands_still():
     async def main():
         task = Task(Function(lambda key: 9.0))
         loop = asyncio.get_running_loop()
@@ -446,7 +446,7 @@ def test_calls_that_end_at_once_keep_their_lease_while_rows_come():
     assert len(began) == 300
 
 
-def test_a_task_that_has_given_back_takes_nothing_again():
+def test_a_task_that_returned_its_share_takes_no_call():
     async def main():
         loop = asyncio.get_running_loop()
         declared = ServiceLimits("function first", {CALLS: Limit(4)}, LONGEST)

@@ -74,7 +74,7 @@ def run():
     return Run()
 
 
-def test_a_stopped_task_stores_what_came_back_fails_and_leaves_no_thread(tmp_path, wait_for):
+def test_a_stopped_task_stores_its_answers_fails_and_leaves_no_thread(tmp_path, wait_for):
     function = Function(seconds=lambda key: 0.0 if key < 100 else 1000.0)
     folder = LedgerFolder(str(tmp_path / "ledger"), "first", "f" * 16)
     planned = with_ledger(plan(lookup(function)), folder, flush_rows=10**6, flush_seconds=3600.0)
@@ -93,7 +93,7 @@ def test_a_stopped_task_stores_what_came_back_fails_and_leaves_no_thread(tmp_pat
 
 
 @pytest.mark.parametrize("spoils", ["call", "input"])
-def test_a_task_says_why_it_failed_unless_it_was_its_input_as_of_an_executor_that_died(spoils):
+def test_a_task_reports_its_failure_unless_its_input_failed(spoils):
     class Hears(DriverLink):
         def send_failure(self, error):
             message.append(str(error))
@@ -113,7 +113,7 @@ def test_a_task_says_why_it_failed_unless_it_was_its_input_as_of_an_executor_tha
     assert message == ([str(failed.value)] if spoils == "call" else [])
 
 
-def test_a_task_told_of_the_cap_starts_no_call_and_keeps_what_those_in_flight_answer(tmp_path):
+def test_a_task_at_the_cap_starts_no_call_and_keeps_answers_of_calls_in_flight(tmp_path):
     def told_in_the_first_call(_):
         run.end_calls()
         return 0.01
@@ -130,7 +130,7 @@ def test_a_task_told_of_the_cap_starts_no_call_and_keeps_what_those_in_flight_an
     assert (len(kept(folder)), function.cancelled) == (function.calls, 0)
 
 
-def test_a_run_that_is_stopped_before_it_begins_calls_nothing():
+def test_a_run_stopped_before_its_start_makes_no_call():
     function = Function()
     run = PartitionRun(plan(lookup(function)), 0, 0)
     run.stop("Spark wants this stage no more")
@@ -139,7 +139,7 @@ def test_a_run_that_is_stopped_before_it_begins_calls_nothing():
     assert function.calls == 0
 
 
-def test_a_task_that_drains_starts_no_call_keeps_the_answers_and_fails(tmp_path):
+def test_a_draining_task_starts_no_call_keeps_its_answers_and_fails(tmp_path):
     def drains_in_the_first_call(_):
         run.drain("the driver has not answered for 20 s")
         return 0.2
@@ -209,7 +209,7 @@ def driver():
     assert not ours()
 
 
-def test_a_task_says_that_it_is_alive_and_goes_on_while_the_driver_answers(driver):
+def test_a_task_sends_heartbeats_and_continues_while_the_driver_answers(driver):
     for _ in range(10):
         driver.lets_pass(5)
         message = driver.hears()
@@ -257,16 +257,14 @@ def test_a_silent_driver_is_noticed_without_any_message():
         (b"[" * 60_000 + b"\n", "the connection to the driver ended"),
     ],
 )
-def test_a_driver_that_says_stop_or_is_gone_or_says_what_does_not_fit_stops_the_task(
-    driver, message, reason
-):
+def test_a_stop_a_lost_driver_or_a_malformed_message_stops_the_task(driver, message, reason):
     driver.says(message)
     driver.ends()
     assert driver.run.happened.wait(30)
     assert driver.run.reason == reason
 
 
-def test_a_link_that_was_closed_stops_nothing(driver):
+def test_a_closed_link_stops_no_task(driver):
     closing = threading.Thread(target=driver.link.close)
     closing.start()
     assert driver.socket.recv(1) == b""
@@ -286,7 +284,7 @@ def test_a_link_that_begins_after_its_close_ends_at_once(run):
     assert not ours()
 
 
-def test_a_share_is_taken_however_the_lines_come(driver, wait_for):
+def test_a_share_is_read_however_its_lines_are_split(driver, wait_for):
     driver.says(b'{"kind": "limits", "number": 1, "share": [5, 2]}', b'\n{"kind": "ask"}\n{"ki')
     driver.says(b'nd": "limits", "number": 2, "share": [7, 4]}\n')
     wait_for(lambda: len(driver.run.shares) == 3)
@@ -297,7 +295,7 @@ def test_a_share_is_taken_however_the_lines_come(driver, wait_for):
     assert not driver.run.happened.is_set()
 
 
-def test_a_driver_that_reads_nothing_holds_up_no_loop_and_hears_all_that_counts_once_it_reads(
+def test_a_driver_that_reads_late_gets_all_messages_and_blocks_no_loop(
     driver,
 ):
     started = time.monotonic()
@@ -315,7 +313,7 @@ def test_a_driver_that_reads_nothing_holds_up_no_loop_and_hears_all_that_counts_
     closing.join(30)
 
 
-def test_a_driver_that_hangs_holds_up_the_end_of_a_task_for_seconds_only(driver, monkeypatch):
+def test_a_hanging_driver_delays_the_end_of_a_task_only_for_seconds(driver, monkeypatch):
     monkeypatch.setattr(driver_link, "FLUSH_TIMEOUT", 0.05)
     driver.link.send_end()
     driver.link.close()

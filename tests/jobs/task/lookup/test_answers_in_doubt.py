@@ -112,7 +112,7 @@ def once(fault, at):
 
 @everywhere("folder", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("fault", SHIFTING)
-def test_answers_of_a_connection_with_a_response_too_many_are_in_doubt_and_are_asked_again(
+def test_answers_of_a_connection_with_an_extra_response_are_in_doubt_and_called_again(
     folder, fault
 ):
     lookup = WITH_BODY if fault == "early, body unread" else {}
@@ -129,7 +129,7 @@ def test_answers_of_a_connection_with_a_response_too_many_are_in_doubt_and_are_a
 
 
 @pytest.mark.parametrize("fault", [*HARMLESS, *DROPPED])
-def test_what_shifts_no_answer_puts_none_in_doubt(folder, fault):
+def test_extra_bytes_that_shift_no_answer_put_none_in_doubt(folder, fault):
     lookup = WITH_BODY if fault == "early" else {}
     with DisorderlyService(value, fault=once(fault, 5)) as service:
         rows, in_doubt = run(folder, asked(service.url, **lookup), 60, run_id="r1")
@@ -139,7 +139,7 @@ def test_what_shifts_no_answer_puts_none_in_doubt(folder, fault):
     assert wrong(rows) == []
 
 
-def test_a_connection_whose_call_was_left_after_an_interim_response_is_judged_and_closed(folder):
+def test_a_connection_abandoned_after_an_interim_response_is_judged_and_closed(folder):
     """100 Continue, sent behind an answer, comes when the next request is out: the last that was
     read has no body.
     """
@@ -168,7 +168,7 @@ def test_an_answer_that_comes_before_any_request_is_dropped(folder):
 ECHO = {"echo": {"k": "$.k"}}
 
 
-def test_an_answer_that_names_another_key_is_an_error_and_is_asked_for_on_a_new_connection(folder):
+def test_an_answer_that_echoes_another_key_is_an_error_and_called_on_a_new_connection(folder):
     with DisorderlyService(value, fault=once("a second one", 5)) as service:
         rows, in_doubt = run(folder, asked(service.url, **ECHO), 60, run_id="r1")
     assert in_doubt == 0  # every answer has named its key
@@ -178,7 +178,7 @@ def test_an_answer_that_names_another_key_is_an_error_and_is_asked_for_on_a_new_
     assert errors.sent.total() > 60  # those that named another one were asked again
 
 
-def test_a_miss_names_no_key_and_is_in_doubt_also_where_answers_name_theirs(folder):
+def test_a_miss_without_an_echoed_key_is_in_doubt(folder):
     def some(path, body):
         return value(path, body) if int(path.rsplit("/", 1)[1]) % 3 else {"nothing": True}
 
@@ -192,7 +192,7 @@ def test_a_miss_names_no_key_and_is_in_doubt_also_where_answers_name_theirs(fold
     assert not stored & {key_text((key,)) for key in range(60) if key % 3}
 
 
-def test_an_echo_asks_nothing_anew():
+def test_an_added_echo_keeps_stored_answers():
     from jobs.declare.values.fingerprint import fingerprint
     from jobs.ledger.declared_folder import request_fingerprint
 
@@ -216,7 +216,7 @@ def test_an_echo_asks_nothing_anew():
         ),
     ],
 )  # fmt: skip
-def test_an_echo_that_cannot_be_is_refused(declared, message):
+def test_a_wrong_echo_is_refused(declared, message):
     with pytest.raises(DeclarationError, match=re.escape(message)):
         asked("http://x", **declared)
 
@@ -233,7 +233,7 @@ BATCH_BY_KEY = BATCH | {"batch": dataclasses.replace(BATCH["batch"], match="$.k"
 
 
 @pytest.mark.parametrize(("declared", "doubts"), [(BATCH, True), (BATCH_BY_KEY, False)])
-def test_a_shifted_batch_is_in_doubt_unless_its_answers_are_known_by_their_keys(
+def test_a_shifted_batch_is_in_doubt_unless_its_answers_are_matched_by_key(
     folder, declared, doubts
 ):
     with DisorderlyService(in_a_batch, fault=once("a second one", 3)) as service:
@@ -277,7 +277,7 @@ def test_pages_on_a_shifted_connection_are_in_doubt(folder):
     ("answer", "declared", "rows"),
     [(in_a_batch, BATCH, 1000), (in_a_batch, BATCH_BY_KEY, 1000), (in_pages, PAGES, 300)],
 )
-def test_30_mixtures_through_batches_and_pages_publish_no_other_keys_answer_unnoticed(
+def test_30_random_faults_in_batches_and_pages_publish_no_wrong_answer_unnoticed(
     tmp_path, answer, declared, rows
 ):
     for seed in range(30):
@@ -294,7 +294,7 @@ def test_30_mixtures_through_batches_and_pages_publish_no_other_keys_answer_unno
 
 
 @everywhere("folder", on_store=pytest.mark.proof)
-def test_a_retried_task_asks_again_for_what_its_dead_attempt_had_in_doubt(folder):
+def test_a_retried_task_calls_again_for_answers_that_its_dead_attempt_had_in_doubt(folder):
     """An attempt that dies tells nobody, but its marks stand in the ledger."""
     ledger = LedgerPlan(folder.root, folder.lookup, folder.fingerprint, "r1", Ttl(), 200, 0.05)
     with DisorderlyService(value, fault=once("two at once", 5)) as service:
@@ -353,7 +353,7 @@ class OneAnswerBehind(DisorderlyService):
         writer.write(self._first if fault == 2 else response(content))
 
 
-def test_another_calls_429_does_not_repeat_a_call_that_must_not_be_made_twice(folder):
+def test_a_429_of_another_call_does_not_repeat_a_call_that_must_not_be_repeated(folder):
     ledger = LedgerPlan(
         folder.root, folder.lookup, folder.fingerprint, "r1", Ttl(), 200, 0.05, idempotent=False
     )
@@ -436,7 +436,7 @@ class Tokens:
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 30))]
 )
-def test_no_token_is_sent_that_came_with_a_response_too_many(folder, monkeypatch, seed):
+def test_a_token_that_came_with_an_extra_response_is_not_sent(folder, monkeypatch, seed):
     """Both misbehave: the service of the tokens, which are renewed all the time, and the one that
     is asked.
     """
@@ -479,7 +479,7 @@ def test_no_token_is_sent_that_came_with_a_response_too_many(folder, monkeypatch
 @pytest.mark.proof
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_30_mixtures_publish_no_other_keys_answer_unnoticed(tmp_path, mode, cancelled):
+def test_30_random_faults_publish_no_wrong_answer_unnoticed(tmp_path, mode, cancelled):
     rows, shifted, held_back = 1000, 0, 0
     for seed in range(30):
         folder = LedgerFolder(str(tmp_path / str(seed)), "first", "f" * 16)

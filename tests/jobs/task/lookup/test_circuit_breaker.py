@@ -33,7 +33,7 @@ def virtual(main):
     return run_virtual(main)
 
 
-def test_fewer_failures_in_a_row_than_declared_close_nothing():
+def test_fewer_failures_in_a_row_than_declared_do_not_close_the_gate():
     async def main():
         service = Watched()
         for _ in range(5):
@@ -74,7 +74,7 @@ def test_a_probe_that_fails_closes_the_gate_again_and_one_that_succeeds_ends_the
     assert virtual(main) == (True, True, True)
 
 
-def test_a_row_that_fails_again_says_nothing_new_of_a_service_that_is_up_but_is_a_probe_of_one_that_is_down():
+def test_a_repeated_failure_of_a_row_counts_only_while_the_service_is_down():
     async def main():
         service = Watched()
         service.fail(2)
@@ -98,7 +98,7 @@ def test_calls_that_were_under_way_may_fail_at_once_without_stopping_the_run():
     assert virtual(main) is False
 
 
-def test_the_last_probe_comes_when_the_wait_is_over_and_then_the_run_stops_with_one_sentence():
+def test_the_last_probe_comes_at_the_end_of_the_wait_and_then_the_run_stops():
     async def main():
         service = Watched()
         await asyncio.sleep(10)
@@ -124,7 +124,7 @@ def test_the_last_probe_comes_when_the_wait_is_over_and_then_the_run_stops_with_
     )
 
 
-def test_an_outage_that_nobody_waits_for_stops_the_run_at_once():
+def test_an_outage_with_a_wait_of_zero_stops_the_run_at_once():
     async def main():
         service = Watched(Outage(after=1, wait_at_most=timedelta(0)))
         with pytest.raises(RunStopped, match=r"waited 0 s, gave up\.$"):
@@ -133,7 +133,7 @@ def test_an_outage_that_nobody_waits_for_stops_the_run_at_once():
     virtual(main)
 
 
-def test_a_service_that_wants_patience_gets_it():
+def test_a_service_that_asks_for_a_pause_gets_the_pause():
     async def main():
         service = Watched()
         service.watch.throttled("429 Too Many Requests", 5.0)
@@ -145,7 +145,7 @@ def test_a_service_that_wants_patience_gets_it():
     assert virtual(main) == (True, True, False)
 
 
-def test_a_service_that_asks_for_patience_longer_than_it_is_waited_for_stops_the_run():
+def test_a_service_that_asks_for_a_pause_beyond_the_wait_stops_the_run():
     async def main():
         service = Watched()
         for _ in range(5):
@@ -162,7 +162,7 @@ def test_a_service_that_asks_for_patience_longer_than_it_is_waited_for_stops_the
     )
 
 
-def test_calls_under_way_that_are_throttled_in_a_pause_begin_no_further_one():
+def test_throttled_calls_in_flight_during_a_pause_begin_no_further_pause():
     async def main():
         service = Watched(Outage(wait_at_most=timedelta(0)))
         for _ in range(4):
@@ -173,7 +173,7 @@ def test_calls_under_way_that_are_throttled_in_a_pause_begin_no_further_one():
     assert virtual(main) is False
 
 
-def test_one_answer_in_between_starts_the_patience_anew():
+def test_an_answer_between_pauses_restarts_the_wait():
     async def main():
         service = Watched()
         for _ in range(50):
@@ -188,7 +188,7 @@ def test_one_answer_in_between_starts_the_patience_anew():
     ("wait", "seconds", "stops"),
     [(0, 60, False), (0, 61, True), (3600, 3600, False), (60, 3600, True)],
 )
-def test_a_pause_beyond_what_is_waited_at_most_is_not_begun(wait, seconds, stops):
+def test_a_pause_beyond_the_longest_wait_is_not_begun(wait, seconds, stops):
     async def main():
         service = Watched(Outage(wait_at_most=timedelta(seconds=wait)))
         try:
@@ -205,7 +205,7 @@ SHARE = Outage(
 )
 
 
-def test_as_large_a_share_of_failures_as_declared_is_an_outage_although_some_calls_succeed():
+def test_the_declared_share_of_failures_is_an_outage_although_some_calls_succeed():
     async def main():
         service, closed_after = Watched(SHARE), None
         for number in range(60):
@@ -218,7 +218,7 @@ def test_as_large_a_share_of_failures_as_declared_is_an_outage_although_some_cal
     assert virtual(main) == (11, True)
 
 
-def test_the_share_is_of_all_attempts_of_the_time_first_ones_and_retries_too():
+def test_the_share_of_failures_counts_first_attempts_and_retries():
     async def main(failures, answers, *, repeated):
         service = Watched(SHARE)
         for _ in range(answers):
@@ -251,7 +251,7 @@ def test_a_probe_that_fails_closes_the_gate_again_in_an_outage_by_share():
     assert virtual(main) == (True, False)
 
 
-def test_a_smaller_share_closes_nothing_and_old_failures_are_forgotten():
+def test_a_smaller_share_of_failures_closes_no_gate_and_old_failures_expire():
     async def main():
         service = Watched(SHARE)
         for number in range(90):
@@ -276,7 +276,7 @@ def test_the_answer_to_a_probe_ends_an_outage_by_share():
     assert virtual(main) == (False, True)
 
 
-def test_what_others_find_down_counts_as_down_until_the_gate_opens():
+def test_a_service_that_other_tasks_found_down_counts_as_down_until_the_gate_opens():
     async def main():
         service = Watched()
         service.watch.pause(5.0, down=True)
@@ -294,6 +294,6 @@ def test_what_others_find_down_counts_as_down_until_the_gate_opens():
 @pytest.mark.parametrize(
     "wrong", [{"failing": 0.0}, {"failing": 1.1}, {"failing": 0.5, "within": timedelta(0)}]
 )
-def test_a_share_that_is_none_is_refused(wrong):
+def test_a_wrong_share_of_failures_is_refused(wrong):
     with pytest.raises(DeclarationError, match="failing must be over 0 and at most 1"):
         Outage(**wrong)

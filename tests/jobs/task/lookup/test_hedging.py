@@ -140,7 +140,7 @@ def test_a_row_that_comes_during_a_second_call_waits_for_a_slot():
     assert (len(rows), calls.began[:3], calls.highest) == (2, [0, 0, 1], 2)
 
 
-def test_p95_of_the_first_20_answers_is_not_their_slowest():
+def test_the_p95_of_the_first_20_answers_is_below_the_slowest():
     async def main():
         loop, second = asyncio.get_running_loop(), []
         hedging = Hedging(
@@ -178,7 +178,7 @@ def test_slow_calls_at_the_end_of_a_task_no_longer_decide_when_it_ends(after):
     assert calls.highest == concurrency
 
 
-def test_while_every_slot_serves_a_row_none_is_called_twice():
+def test_no_second_call_starts_while_every_slot_serves_a_row():
     found, calls, seconds = ask(declared(2), lambda key: [1.0], range(8))
     assert [calls.began.count(key) for key in range(6)] == [1] * 6
     assert seconds == pytest.approx(4.0)
@@ -207,7 +207,7 @@ def test_the_first_answer_counts_and_the_other_call_is_cancelled():
         ([Throttled("429", 5.0), 0.25], 0.35, 2),
     ],
 )
-def test_a_failure_of_one_of_two_calls_costs_the_row_nothing(steps, seconds, calls):
+def test_a_failure_of_one_of_two_calls_does_not_fail_the_row(steps, seconds, calls):
     found, client, taken = ask(declared(), lambda key: steps, ["a"])
     assert (found["a"].status, taken, len(client.began)) == ("ok", pytest.approx(seconds), calls)
 
@@ -229,7 +229,7 @@ def test_no_second_call_begins_in_a_pause():
     assert calls.began.count("slow") == 1
 
 
-def test_the_breaker_hears_no_personal_key_of_a_throttled_call():
+def test_the_breaker_gets_no_personal_key_of_a_throttled_call():
     seen = []
     watch = SimpleNamespace(throttled=lambda *facts, **more: seen.append((facts, more)))
     refused = Throttled("503 Service Unavailable: no maria@x.org now", 5.0, 503)
@@ -245,7 +245,7 @@ def test_the_time_limit_of_a_row_ends_both_calls():
 @pytest.mark.parametrize(
     ("steps", "seen"), [([5.0, 0.2], (1, 0)), ([0.5, 2.0], (1, 0)), ([5.0, 5.0], (0, 1))]
 )  # the second is quicker, the first is, neither is in time
-def test_of_two_calls_the_slower_one_tells_nothing_of_what_the_service_bears(steps, seen):
+def test_the_slower_of_two_calls_does_not_change_the_adaptive_limit(steps, seen):
     told = []
 
     def leased(lease):
@@ -259,7 +259,7 @@ def test_of_two_calls_the_slower_one_tells_nothing_of_what_the_service_bears(ste
     assert one.running == 0
 
 
-def test_a_lookup_that_hedges_nothing_has_the_fingerprint_it_had():
+def test_a_lookup_without_hedging_keeps_its_fingerprint():
     assert fingerprint(declared(hedge_after=None)) != fingerprint(declared())
     assert "hedge_after" not in str(declared(hedge_after=None).request_facts())
 
@@ -292,7 +292,7 @@ class Hanging(Calls):
         super().__init__(lambda _key: [3600.0])
 
 
-def test_a_task_keeps_a_call_for_the_second_one_of_each_row():
+def test_a_task_reserves_calls_for_second_calls_of_its_rows():
     async def main():
         made = chain(task_of(declared(4), Hanging()), lambda _: None)
         (operator,) = made.operators
@@ -339,9 +339,7 @@ def test_a_client_is_closed_after_its_second_calls_have_ended():
 
 
 @pytest.mark.process
-def test_a_task_does_not_wait_for_a_silent_call_that_a_second_one_has_overtaken(
-    service, monkeypatch
-):
+def test_a_task_does_not_wait_for_a_call_that_a_second_call_has_overtaken(service, monkeypatch):
     # as long as a connection may be watched
     monkeypatch.setattr(watched_connection, "QUIET_AT_MOST", 600.0)
     asked = Counter()

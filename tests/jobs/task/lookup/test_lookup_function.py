@@ -162,14 +162,14 @@ def ask(function, *keys, concurrency=4, after=None, **fields):
     return run_virtual(main)
 
 
-def test_an_answer_is_ok_with_its_columns_and_when_it_came():
+def test_an_answer_is_ok_with_its_columns_and_its_time():
     (row,) = ask(Scripted({"a": [reply({"score": 1.0})]}), "a")
     assert (row.status, row.source, row.answer, row.error) == ("ok", "call", (1.0,), None)
     assert row.attempts == ((0, 100_000, False),)
     assert row.finished == row.answered_at == 100_000
 
 
-def test_an_answer_taken_in_one_step_leaves_what_it_leaves_step_by_step(monkeypatch):
+def test_an_answer_in_one_step_leaves_the_same_columns_as_in_several_steps(monkeypatch):
     answers = reply({"score": 1.0})
     script = {
         "at once": [answers], "late": [fail(ValueError("no")), answers],
@@ -187,7 +187,7 @@ def test_an_answer_taken_in_one_step_leaves_what_it_leaves_step_by_step(monkeypa
     assert any(row["paused"] > 0 for row in quick[0])
 
 
-def test_no_answer_is_a_miss_that_was_answered():
+def test_an_empty_result_is_a_miss_with_its_time():
     (row,) = ask(Scripted({"a": [reply()]}), "a")
     assert (row.status, row.source, row.answer, row.error) == ("miss", "call", None, None)
     assert row.answered_at == 100_000
@@ -200,7 +200,7 @@ def test_a_null_key_is_skipped_without_a_call():
     assert function.calls == []
 
 
-def test_two_answers_are_an_error_that_says_so_and_are_not_asked_again():
+def test_two_answers_are_an_error_and_not_called_again():
     (row,) = ask(Scripted({"a": [reply({"score": 1.0}, {"score": 2.0})]}), "a")
     assert (row.status, row.error) == (
         "error",
@@ -210,7 +210,7 @@ def test_two_answers_are_an_error_that_says_so_and_are_not_asked_again():
 
 
 @pytest.mark.parametrize("answer", [None, {"score": 1.0}, [1.0], "x"])
-def test_a_result_that_is_not_a_list_of_dicts_is_an_error_that_says_so(answer):
+def test_a_result_that_is_not_a_list_of_dicts_is_an_error(answer):
     async def step():
         return answer
 
@@ -226,7 +226,7 @@ def test_an_answer_that_does_not_fit_is_an_error_with_the_column():
     assert row.error == "the answer does not fit: score: expected DOUBLE, got 'good'"
 
 
-def test_what_the_function_raises_is_tried_again_and_then_an_error():
+def test_an_exception_of_the_function_is_retried_and_then_an_error():
     function = Scripted(
         {"a": [fail(OSError("broken\npipe")), fail(ValueError("odd")), fail(KeyError("last"))]}
     )
@@ -236,7 +236,7 @@ def test_what_the_function_raises_is_tried_again_and_then_an_error():
     assert [start for start, _, _ in row.attempts] == [0, 1_100_000, 3_200_000]
 
 
-def test_an_exception_whose_text_cannot_be_made_is_the_error_of_its_row():
+def test_an_exception_whose_text_fails_is_the_error_of_its_row():
     class Refused(Exception):  # noqa: N818  # as users name them
         def __str__(self):
             return f"status {self.status}"
@@ -254,7 +254,7 @@ def test_a_retry_that_succeeds_leaves_no_error():
     assert ask.reported == AttemptCounts(answered_us=[100_000], unanswered=1, retries=1)
 
 
-def test_an_error_is_kept_in_one_line_that_a_file_can_hold():
+def test_an_error_is_stored_as_a_single_valid_line():
     (row,) = ask(
         Scripted({"a": [fail(OSError("broken\n  pipe \ud800"))]}), "a", retry=Retry(retries=0)
     )
@@ -270,7 +270,7 @@ def test_an_error_is_bounded_and_shows_control_characters_as_escapes():
     assert len(row.error) < 2_050
 
 
-def test_a_cancellation_from_inside_the_function_is_a_failed_call_and_not_the_end_of_the_run():
+def test_a_cancellation_inside_the_function_is_a_failed_call():
     (row,) = ask(Scripted({"a": [fail(asyncio.CancelledError()), reply({"score": 1.0})]}), "a")
     assert (row.status, len(row.attempts)) == ("ok", 2)
 
@@ -284,7 +284,7 @@ def test_the_time_limit_ends_all_attempts_of_a_row_as_a_timeout():
     assert row.finished == 5_000_000
 
 
-def test_a_time_limit_between_two_attempts_counts_those_that_were_made():
+def test_a_time_limit_between_two_attempts_counts_the_attempts_made():
     (row,) = ask(Scripted({"a": [fail(OSError("broken"))]}), "a", timeout=1.0)
     told = "no answer within 1.0 s, 1 attempts; before that: OSError: broken"
     assert without_line(row.error) == told
@@ -294,7 +294,7 @@ def test_a_time_limit_between_two_attempts_counts_those_that_were_made():
 @pytest.mark.parametrize(
     "outcome", [reply({"score": 1.0}), fail(OSError("late")), fail(Throttled("late", 99.0))]
 )
-def test_what_a_cancelled_call_still_brings_changes_nothing_at_its_row(outcome):
+def test_a_late_result_of_a_cancelled_call_does_not_change_its_row(outcome):
     function = Scripted({"a": [cling(outcome)], "b": [reply({"score": 2.0})]})
     rows = ask(function, "a", "b", concurrency=1, timeout=5.0, after=30)
     timed_out = next(row for row in rows if row.key == ("a",))
@@ -305,14 +305,14 @@ def test_what_a_cancelled_call_still_brings_changes_nothing_at_its_row(outcome):
     assert (after_it.status, after_it.paused) == ("ok", 0.0)
 
 
-def test_a_fallback_answers_in_place_of_a_call_that_ran_out_of_time():
+def test_a_fallback_replaces_a_call_that_timed_out():
     (row,) = ask(Scripted({"a": [hang]}, {"a": lambda: [{"score": 0.5}]}), "a", timeout=5.0)
     assert (row.status, row.answer, row.error) == ("fallback", (0.5,), None)
     assert row.answered_at == 5_000_000
 
 
 @pytest.mark.parametrize("fallback", [list, None])
-def test_a_fallback_that_gives_nothing_leaves_a_timeout(fallback):
+def test_a_fallback_without_a_result_leaves_a_timeout(fallback):
     (row,) = ask(Scripted({"a": [hang]}, {"a": fallback} if fallback else {}), "a", timeout=5.0)
     assert row.status == "timeout"
 
@@ -332,7 +332,7 @@ def boom():
         (boom, "its fallback: ZeroDivisionError: no way"),
     ],
 )
-def test_a_fallback_that_breaks_leaves_a_timeout_that_says_so(fallback, message):
+def test_a_fallback_that_raises_leaves_a_timeout_with_the_reason(fallback, message):
     (row,) = ask(Scripted({"a": [hang]}, {"a": fallback}), "a", timeout=5.0)
     assert row.status == "timeout"
     assert row.error.startswith("no answer within 5.0 s, 1 attempts; ")
@@ -345,7 +345,7 @@ def test_a_fallback_that_does_not_fit_is_an_error():
     assert "score: expected DOUBLE" in row.error
 
 
-def test_a_function_without_a_timeout_or_with_flinks_own_runs_unchanged():
+def test_a_function_without_a_timeout_method_or_with_that_of_flink_runs_unchanged():
     class Bare:
         async def async_invoke(self, value):
             await hang()
@@ -400,7 +400,7 @@ def test_throttled_calls_use_up_no_retry_and_the_clock_stands_while_the_gate_is_
     assert row.finished / 1e6 - row.paused < 10.0
 
 
-def test_nothing_is_asked_while_one_call_has_to_wait():
+def test_no_call_starts_while_a_throttled_call_waits():
     function = Scripted(
         {"a": [fail(Throttled("429", 20.0)), reply({"score": 1.0})]}
         | {k: [reply()] for k in "bcdefgh"}
@@ -431,7 +431,7 @@ def test_a_service_that_goes_down_is_probed_and_its_rows_keep_their_retries():
     assert max(used_up) == 1
 
 
-def test_a_service_that_stays_down_stops_the_run_in_its_own_words():
+def test_a_service_that_stays_down_stops_the_run_with_the_last_error():
     function = Scripted({k: [fail(OSError("down"))] for k in "ab"})
     outage = Outage(after=2, probe_every=timedelta(seconds=30), wait_at_most=timedelta(seconds=60))
     with pytest.raises(AsyncInvokeError) as stopped:
@@ -442,7 +442,7 @@ def test_a_service_that_stays_down_stops_the_run_in_its_own_words():
     )
 
 
-def test_rows_that_run_out_of_time_report_an_outage_too_and_each_failure_once():
+def test_rows_that_time_out_count_in_an_outage_and_each_failure_counts_once():
     function = Scripted({k: [hang] for k in "abc"})
     with pytest.raises(AsyncInvokeError) as stopped:
         ask(function, *"abc", timeout=5.0, outage=Outage(after=3, wait_at_most=timedelta(0)))
@@ -465,20 +465,20 @@ def test_rows_that_run_out_of_time_report_an_outage_too_and_each_failure_once():
         ("on_error", [fail(CallFailed("gone", passing=False))], "a row ended as error"),
     ],
 )
-def test_a_policy_that_says_fail_fails_the_run_in_one_sentence(policy, script, message):
+def test_the_policy_fail_ends_the_run_with_one_sentence(policy, script, message):
     with pytest.raises(AsyncInvokeError) as failed:
         ask(Scripted({"a": script}), "a", retry=Retry(retries=0), **{policy: "fail"})
     assert isinstance(failed.value.__cause__, RowFailed)
     assert message in str(failed.value.__cause__)
 
 
-def test_a_null_key_fails_the_run_where_that_is_declared():
+def test_a_null_key_fails_the_run_if_declared():
     with pytest.raises(AsyncInvokeError) as failed:
         ask(Scripted({}), None, on_null_key="fail")
     assert str(failed.value.__cause__) == "lookup mood: a key is null, and on_null_key is 'fail'."
 
 
-def test_what_the_function_opens_it_closes_whether_its_hooks_are_async_or_not():
+def test_open_and_close_of_a_function_may_be_plain_or_async():
     class Hooked(Scripted):
         def __init__(self):
             super().__init__({"a": [reply()]})
@@ -528,7 +528,7 @@ class SlowAnswer(dict):
 
 @pytest.mark.parametrize("score", [1.0, "no number"])
 @pytest.mark.parametrize("stands_still", [0.0, 0.05])  # s, after a look at the clock
-def test_a_pause_ends_with_its_row_and_not_after_the_answer_is_read(score, stands_still):
+def test_the_paused_time_of_a_row_ends_with_its_call(score, stands_still):
     async def main():
         loop, gate = asyncio.get_running_loop(), Gate()
 

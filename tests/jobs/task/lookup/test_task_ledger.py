@@ -102,7 +102,7 @@ class Settling(FunctionClient, SessionClient):
 
 
 @EVERYWHERE
-def test_the_last_rows_leave_while_the_connections_still_prove_quiet(folder):
+def test_the_last_rows_leave_while_connections_are_still_checked_for_extra_responses(folder):
     seen = threading.Event()
 
     def client(asked, _share):
@@ -142,7 +142,7 @@ def test_an_answer_is_stored_before_the_batch_that_holds_its_row_leaves(folder):
 @EVERYWHERE
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
 @pytest.mark.parametrize("shared", [True, False])
-def test_known_keys_are_not_asked_and_leave_in_their_place(folder, mode, shared):
+def test_known_keys_are_not_called_and_leave_in_their_place(folder, mode, shared):
     function = Function(seconds=lambda key: 0.001)
     asked = lookup(function, **({} if shared else {"cache": None}))
     known = [(key, "ok", {"first_x": -key}, 1_000_000 + key) for key in range(0, 300, 2)]
@@ -175,7 +175,7 @@ def test_known_keys_are_not_asked_and_leave_in_their_place(folder, mode, shared)
 
 
 @EVERYWHERE
-def test_a_stored_answer_that_no_longer_fits_is_an_error_that_says_so_and_is_not_asked_again(
+def test_a_stored_answer_that_no_longer_fits_is_an_error_and_not_called_again(
     folder,
 ):
     function = Function()
@@ -196,7 +196,7 @@ def test_a_stored_answer_that_no_longer_fits_is_an_error_that_says_so_and_is_not
 
 @EVERYWHERE
 @pytest.mark.slow
-def test_what_an_attempt_stored_is_not_asked_by_the_next_attempt_of_its_task(folder):
+def test_stored_answers_of_an_attempt_are_not_called_by_the_next_attempt(folder):
     request_counter.begin()  # as a task does, so that its threads count together
     function = Function(seconds=lambda key: 0.002)
     planned = with_ledger(plan(lookup(function), mode="ordered"), folder)
@@ -222,7 +222,7 @@ def test_what_an_attempt_stored_is_not_asked_by_the_next_attempt_of_its_task(fol
 
 @EVERYWHERE
 @pytest.mark.slow
-def test_errors_are_stored_for_their_time_to_live_only_and_fallbacks_never(folder):
+def test_errors_are_stored_for_their_time_to_live_and_fallbacks_never(folder):
     class Failing(Function):
         async def async_invoke(self, value):
             await super().async_invoke(value)
@@ -252,7 +252,7 @@ def test_errors_are_stored_for_their_time_to_live_only_and_fallbacks_never(folde
     assert all("no such thing" in row[schema.error("first")] for row in rows)
 
 
-def test_a_ledger_that_cannot_be_written_ends_the_task_with_a_sentence(tmp_path):
+def test_an_unwritable_ledger_ends_the_task_with_a_sentence(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     planned = with_ledger(
         plan(lookup(Function())), LedgerFolder(str(tmp_path / "file" / "ledger"), "first", "f")
@@ -289,7 +289,7 @@ def test_keys_from_personal_columns_stand_hashed_in_the_ledger_and_are_found_aga
 
 
 @EVERYWHERE
-def test_with_calls_forbidden_a_key_without_an_answer_leaves_as_not_asked(folder):
+def test_without_calls_a_key_without_an_answer_leaves_as_not_asked(folder):
     for cache in ({}, {"cache": None}):
         function = Function()
         path = index_of(folder, *((key, "ok", {"first_x": key}, 5) for key in range(3)))
@@ -305,7 +305,7 @@ def test_with_calls_forbidden_a_key_without_an_answer_leaves_as_not_asked(folder
 
 @EVERYWHERE
 @pytest.mark.parametrize("cache", [{}, {"cache": None}])
-def test_a_cap_on_calls_stops_the_run_and_keeps_what_was_answered(folder, cache):
+def test_a_cap_on_calls_stops_the_run_and_keeps_its_answers(folder, cache):
     function = Function(seconds=lambda key: 0.01)
     cap = CallCap("max_calls 60", parts=(50.0, 10.0), weights=(1.0,))
     planned = dataclasses.replace(with_ledger(plan(lookup(function, **cache)), folder), cap=cap)
@@ -340,9 +340,7 @@ def test_a_call_that_must_not_be_made_twice_is_marked_before_it_is_made(folder):
     assert len(folder.parts(RUN)) < 60  # marks of calls that wait at the same time go into one part
 
 
-def test_a_mark_is_on_the_disk_before_its_call_is_made_and_answers_alone_are_not_waited_for(
-    folder, monkeypatch
-):
+def test_a_mark_is_on_the_disk_before_its_call_and_answers_are_not_waited_for(folder, monkeypatch):
     """A power cut takes what only the operating system has: the call would be made again."""
     synced, sync, lasting = [], os.fsync, []
 
@@ -399,7 +397,7 @@ def test_no_marked_call_leaves_in_a_pause_that_began_while_its_mark_was_stored(
 
 
 @EVERYWHERE
-def test_a_mark_without_an_answer_is_unknown_is_not_asked_and_says_who_asked(folder):
+def test_a_mark_without_an_answer_is_unknown_and_names_the_run_that_called(folder):
     once = Function()
     asked = lookup(once, retry=NO_RETRY, idempotent=False)
     path = index_of(folder, (1, "asked", None, 1_700_000_000_000_000), (2, "ok", {"first_x": 2}, 5))
@@ -480,7 +478,7 @@ def test_denied_access_and_throttling_are_never_stored(folder, service):
 
 
 @EVERYWHERE
-def test_not_now_takes_the_mark_back_and_the_call_is_made(folder, service):
+def test_a_throttled_call_removes_its_mark_and_is_repeated(folder, service):
     turns = itertools.count()
 
     async def busy(request):
@@ -599,7 +597,7 @@ NOT_TOLD = {
 
 
 @pytest.mark.parametrize("case", NOT_TOLD)
-def test_an_answer_that_does_not_tell_what_became_of_a_call_leaves_its_mark(folder, service, case):
+def test_an_answer_that_leaves_the_outcome_open_leaves_the_mark_of_its_call(folder, service, case):
     answer = NOT_TOLD[case]
 
     async def unclear(request):
@@ -686,7 +684,7 @@ def test_a_task_that_fails_first_stores_the_answers_of_its_calls_in_flight(folde
 
 
 @pytest.mark.parametrize("kind", [AccessRefused, RowFailed])
-def test_a_task_that_another_one_ends_first_stores_the_answers_of_its_calls_in_flight(
+def test_a_task_ended_by_another_task_first_stores_the_answers_of_its_calls_in_flight(
     folder, service, kind
 ):
     async def answer(request):
@@ -703,7 +701,7 @@ def test_a_task_that_another_one_ends_first_stores_the_answers_of_its_calls_in_f
     assert len(service.log) == 3
 
 
-def test_a_status_that_may_follow_work_stops_the_run_and_leaves_the_mark(folder, service):
+def test_a_stop_status_after_possible_work_leaves_the_mark(folder, service):
     async def fail(request):
         return web.Response(status=500)
 

@@ -195,7 +195,7 @@ def test_rows_leave_in_any_order_with_all_their_columns_answers_and_times(order,
 
 
 @pytest.mark.parametrize("cuts", [[], [1], [7], [8, 9], list(range(40))])
-def test_rows_that_leave_in_their_order_are_carried_whole(cuts):
+def test_rows_that_leave_in_order_are_passed_as_whole_batches(cuts):
     check(ALL_ROWS, cuts)
 
 
@@ -229,7 +229,7 @@ def check(order, cuts):
     assert out.column(schema.LATE).to_pylist() == [reported[n][2] for n in numbers]
 
 
-def test_an_error_is_written_for_timeouts_and_errors_only_and_times_only_where_something_was_asked():
+def test_errors_are_written_only_for_timeouts_and_errors_and_times_only_for_called_rows():
     (batch, *_) = input_batches()
     rows = []
     for index, (status, error, attempts) in enumerate(

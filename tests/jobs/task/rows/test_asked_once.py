@@ -56,7 +56,7 @@ def found(file, keys, rows):
     return known.tolist(), outcomes.to_pylist()
 
 
-def test_every_key_is_found_with_all_that_became_of_it(tmp_path):
+def test_each_prefetched_key_is_found_with_its_outcome_and_attempts(tmp_path):
     keys = [f'["{n}"]' for n in range(1000)]
     write_keyed(f"{tmp_path}/asked.arrow", asked(keys))
     wanted = [*reversed(keys), '["none"]', keys[1]]
@@ -77,7 +77,7 @@ def test_every_key_is_found_with_all_that_became_of_it(tmp_path):
     } | nothing  # fmt: skip
 
 
-def test_a_file_that_is_torn_or_gone_is_reported_in_one_sentence(tmp_path):
+def test_a_torn_or_missing_prefetch_file_is_reported_in_one_sentence(tmp_path):
     write_keyed(f"{tmp_path}/asked.arrow", asked(["a"]))
     (tmp_path / "torn.arrow").write_bytes((tmp_path / "asked.arrow").read_bytes()[:-20])
     for name in ("torn", "gone"):
@@ -91,7 +91,7 @@ def test_a_file_that_is_torn_or_gone_is_reported_in_one_sentence(tmp_path):
             AskedOnce.open(AskedFile(f"{tmp_path}/{name}.arrow", hidden=False))
 
 
-def test_a_file_without_a_line_finds_nothing(tmp_path):
+def test_an_empty_prefetch_file_finds_no_key(tmp_path):
     write_keyed(f"{tmp_path}/asked.arrow", asked([]))
     assert found(AskedFile(f"{tmp_path}/asked.arrow", hidden=False), ["a"], [(None, None)]) == (
         [False],
@@ -99,7 +99,7 @@ def test_a_file_without_a_line_finds_nothing(tmp_path):
     )
 
 
-def test_the_audit_stands_at_one_row_of_the_key(tmp_path):
+def test_one_row_of_a_key_has_the_attempts_of_its_call(tmp_path):
     write_keyed(f"{tmp_path}/asked.arrow", asked(["a", "b"]))
     rows = [
         ("file:///day/1.parquet", 1),

@@ -150,7 +150,7 @@ def ask_at_once(*runs):
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan):
+def test_common_keys_are_called_by_one_of_two_runs_and_both_make_calls(plan):
     one, two = plan("one"), plan("two")
     assert (register(one), register(two)) == ((), ("one",))
     decide(one), decide(two)
@@ -190,7 +190,7 @@ def test_a_task_runs_as_far_ahead_of_the_stored_answers_with_each_of_its_lookups
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_a_run_asks_nothing_that_a_run_before_it_answered_after_it_began(plan):
+def test_a_run_calls_for_no_key_that_an_earlier_run_answered_meanwhile(plan):
     one, two = plan("one"), plan("two")
     register(one), register(two)
     decide(one), decide(two)
@@ -200,7 +200,7 @@ def test_a_run_asks_nothing_that_a_run_before_it_answered_after_it_began(plan):
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_an_answer_that_holds_for_no_time_is_asked_by_every_run(plan):
+def test_a_key_whose_answers_expire_at_once_is_called_by_every_run(plan):
     one, two = plan("one", ttl=Ttl(ok=dt.timedelta(0))), plan("two", ttl=Ttl(ok=dt.timedelta(0)))
     register(one), register(two)
     decide(one), decide(two)
@@ -209,7 +209,7 @@ def test_an_answer_that_holds_for_no_time_is_asked_by_every_run(plan):
 
 
 @pytest.mark.parametrize("seconds", [-60, 3600])  # the clock was put back by an hour after it died
-def test_what_a_dead_run_had_claimed_is_asked_by_others(plan, seconds):
+def test_claims_of_a_dead_run_are_called_by_other_runs(plan, seconds):
     dead, alive = plan("dead"), plan("alive")
     register(dead)
     claim_all(dead)
@@ -221,7 +221,7 @@ def test_what_a_dead_run_had_claimed_is_asked_by_others(plan, seconds):
     assert len(ask(alive, range(100))) == 100
 
 
-def test_a_run_that_began_before_the_clock_was_put_back_waits_for_no_dead_one(plan):
+def test_a_run_that_began_before_a_clock_change_waits_for_no_dead_run(plan):
     dead, alive = plan("dead"), plan("alive")
     register(dead), register(alive)
     claim_all(dead)
@@ -240,7 +240,7 @@ def test_a_run_that_began_before_the_clock_was_put_back_waits_for_no_dead_one(pl
 
 @everywhere("plan", on_store=pytest.mark.proof)
 @pytest.mark.process
-def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
+def test_no_run_waits_for_a_run_whose_process_is_gone(plan):
     dead, alive = plan("dead"), plan("alive")
     begin = (
         "import sys, pickle; from jobs.ledger.working_folders import announce; "
@@ -257,7 +257,9 @@ def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
     assert open_folder(dead).names("runs/dead") == ["runs/dead/run.json"]
 
 
-def test_a_run_of_another_machine_of_this_name_is_not_taken_for_dead(plan, tmp_path, monkeypatch):
+def test_a_run_of_another_machine_with_the_same_name_is_not_considered_dead(
+    plan, tmp_path, monkeypatch
+):
     there = tmp_path / "boot_id"
     there.write_text("of another machine")
     with monkeypatch.context() as elsewhere:
@@ -269,7 +271,7 @@ def test_a_run_of_another_machine_of_this_name_is_not_taken_for_dead(plan, tmp_p
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_a_folder_whose_run_has_not_registered_is_left_alone_until_it_is_old(plan):
+def test_a_claims_folder_without_a_registered_run_is_kept_until_it_is_old(plan):
     other, alive = plan("other"), plan("alive")
     open_folder(other).write("runs/other/index-1.arrow", b"")
     assert register(alive) == ()
@@ -294,7 +296,7 @@ def test_a_run_deletes_the_folders_that_killed_runs_of_any_host_left_days_ago(pl
     "content", [b"", b"[]", b"null", b'{"host": 1}', b'{"host": null, "pid": "x"}', b"\xff"]
 )
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_foreign_files_beside_the_runs_stop_no_run(plan, content):
+def test_foreign_files_among_the_claims_stop_no_run(plan, content):
     folder = open_folder(plan("one"))
     odd = [
         "notes.txt",
@@ -317,7 +319,7 @@ def test_foreign_files_beside_the_runs_stop_no_run(plan, content):
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_what_a_living_run_has_claimed_is_waited_for_until_it_is_answered(plan):
+def test_a_claim_of_a_living_run_is_waited_for_until_it_is_answered(plan):
     slow, quick = plan("slow"), plan("quick")
     register(slow), register(quick)
     decide(slow), decide(quick)
@@ -382,7 +384,7 @@ def test_a_task_renews_its_claims_for_as_long_as_its_calls_take(plan, monkeypatc
     claims.end()
 
 
-def test_a_task_that_waits_long_says_so(plan, monkeypatch, caplog):
+def test_a_task_that_waits_long_for_a_claim_reports_the_wait(plan, monkeypatch, caplog):
     monkeypatch.setattr("jobs.run.keys.claims.claims.SAY_EVERY", 0.1)
     one, other = plan("one"), plan("other")
     register(one), register(other)
@@ -395,7 +397,7 @@ def test_a_task_that_waits_long_says_so(plan, monkeypatch, caplog):
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_a_call_whose_answer_another_run_lost_is_not_made_again(plan):
+def test_a_marked_call_whose_answer_another_run_lost_is_not_repeated(plan):
     one, two = (replace(plan(run), idempotent=False) for run in ("one", "two"))
     register(one), register(two)
     decide(one), decide(two)
@@ -408,7 +410,7 @@ def test_a_call_whose_answer_another_run_lost_is_not_made_again(plan):
 
 @everywhere("plan", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("old", ["expired", "miss"])
-def test_answers_of_a_dead_run_that_no_longer_hold_are_asked_by_the_prefetch(plan, old):
+def test_expired_answers_of_a_dead_run_are_called_by_the_prefetch(plan, old):
     one, two = plan("one"), plan("two")
     now = time.time_ns() // 1000
     found = {"expired": ("ok", b"1", now - 10), "miss": ("miss", None, now - 2 * 86_400 * 10**6)}[
@@ -423,7 +425,7 @@ def test_answers_of_a_dead_run_that_no_longer_hold_are_asked_by_the_prefetch(pla
 
 
 @pytest.mark.parametrize("later", ["expired", "error"])
-def test_what_voids_or_settles_a_record_of_a_dead_runs_journal_counts_in_the_prefetch(plan, later):
+def test_a_record_that_voids_or_settles_a_dead_runs_journal_counts_in_the_prefetch(plan, later):
     """A journal is read again, but not the part that says that its record no longer counts."""
     one, two = plan("one"), replace(plan("two"), idempotent=later == "expired")
     now, folder = time.time_ns() // 1000, open_folder(one)
@@ -444,7 +446,7 @@ def test_what_voids_or_settles_a_record_of_a_dead_runs_journal_counts_in_the_pre
     assert sorted(taken) == ["[7]", "[8]"]
 
 
-def test_stored_answers_that_the_declaration_calls_errors_are_asked_by_the_prefetch(plan):
+def test_stored_answers_now_declared_errors_are_called_by_the_prefetch(plan):
     one, two = plan("one"), plan("two")
     answers = [
         StoredAnswer(f"[{k}]", "ok", b'{"x": %d}' % k, time.time_ns() // 1000, "one")
@@ -459,7 +461,7 @@ def test_stored_answers_that_the_declaration_calls_errors_are_asked_by_the_prefe
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_a_late_attempt_sees_what_a_run_answered_that_began_after_its_own(plan):
+def test_a_late_attempt_uses_answers_of_a_run_that_began_after_its_own_run(plan):
     two, three = plan("two"), plan("three")
     register(two), decide(two)
     seen = Search(open_folder(two), pa.array(["[7]"]))
@@ -509,7 +511,7 @@ def slow_search(plan, monkeypatch):
     return take_beside
 
 
-def test_a_claim_that_expired_in_a_slow_search_gives_way_to_the_run_that_claimed_meanwhile(
+def test_a_claim_that_expired_during_a_search_yields_to_a_newer_claim(
     slow_search,
 ):
     def claim_then_answer(other):
@@ -519,7 +521,7 @@ def test_a_claim_that_expired_in_a_slow_search_gives_way_to_the_run_that_claimed
     assert slow_search(claim_then_answer) == []
 
 
-def test_a_claim_that_expired_in_a_slow_search_finds_what_another_run_stored_meanwhile(
+def test_a_claim_that_expired_during_a_search_finds_answers_stored_meanwhile(
     slow_search,
 ):
     # the other run claims the key, stores its answer and deletes the claim
@@ -553,7 +555,7 @@ def ask_while(plan, keys, *steps):
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_or_ended(plan):
+def test_keys_that_another_run_calls_by_row_are_left_to_that_run_until_it_ends(plan):
     rows, keys = plan("rows"), plan("keys")
     register(rows)
     decide(rows, range(60))
@@ -570,7 +572,7 @@ def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_keys_that_a_lone_run_prefetches_are_left_to_it_until_it_has_prefetched(plan):
+def test_keys_that_another_run_prefetches_are_left_to_that_run(plan):
     alone, keys = plan("alone"), plan("keys")
     register(alone)
     decide(alone, prefetched=texts_of(range(60)))
@@ -586,7 +588,7 @@ def test_keys_that_a_lone_run_prefetches_are_left_to_it_until_it_has_prefetched(
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
+def test_a_run_waits_until_another_run_has_decided_its_keys_by_row(plan):
     rows, keys = plan("rows"), plan("keys")
     register(rows)
     register(keys)
@@ -601,7 +603,7 @@ def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_a_run_whose_keys_only_spark_knows_is_waited_for(plan):
+def test_a_run_waits_for_a_run_whose_keys_only_spark_reads(plan):
     rows, keys = plan("rows"), plan("keys")
     register(rows)
     decide(rows, None)
@@ -611,7 +613,7 @@ def test_a_run_whose_keys_only_spark_knows_is_waited_for(plan):
 
 
 @pytest.mark.parametrize("kept", ["by_row.arrow", "keys.arrow"])
-def test_keys_that_a_run_of_0_1_0_keeps_to_itself_are_left_to_it_until_it_has_ended(plan, kept):
+def test_keys_held_by_a_run_of_version_0_1_0_are_left_to_that_run_until_it_ends(plan, kept):
     older, keys = plan("older"), plan("keys")
     register(older)
     decide(older)
@@ -622,7 +624,7 @@ def test_keys_that_a_run_of_0_1_0_keeps_to_itself_are_left_to_it_until_it_has_en
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
-def test_answers_that_hold_for_no_time_are_not_waited_for(plan):
+def test_no_run_waits_for_answers_that_expire_at_once(plan):
     rows, keys = (
         plan("rows", ttl=Ttl(ok=dt.timedelta(0))),
         plan("keys", ttl=Ttl(ok=dt.timedelta(0))),
@@ -640,9 +642,7 @@ KINDS = [(kind, applied) for kind in ERRORS for applied in (False, True)]
     ("kind", "every"),
     [(KINDS[0], 9), *(pytest.param(kind, 1, marks=pytest.mark.proof) for kind in KINDS)],
 )
-def test_no_key_that_another_run_has_is_given_whatever_operation_fails(
-    plan, tmp_path, monkeypatch, kind, every
-):
+def test_no_claim_is_given_twice_whatever_operation_fails(plan, tmp_path, monkeypatch, kind, every):
     """A listing that fails is not an empty one: the other run would be taken for ended, and its
     keys for free.
     """
