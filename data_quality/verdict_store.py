@@ -71,7 +71,9 @@ def save(record: DayRecord, url: str | None = None) -> int:
     ]
     with _transaction(url) as connection:
         connection.execute(
-            sa.delete(VERDICTS).where(*(VERDICTS.c[name] == it for name, it in of_the_run.items()))
+            sa.delete(VERDICTS).where(
+                *(VERDICTS.c[name] == value for name, value in of_the_run.items())
+            )
         )
         if rows:
             connection.execute(sa.insert(VERDICTS), rows)

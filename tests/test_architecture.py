@@ -124,10 +124,15 @@ def test_a_benchmark_imports_only_names_that_another_benchmark_has():
             if other is not None and other.exists():
                 body = ast.parse(other.read_text()).body
                 there = {
-                    name.id for one in body for name in ast.walk(one) if isinstance(name, ast.Name)
+                    name.id
+                    for statement in body
+                    for name in ast.walk(statement)
+                    if isinstance(name, ast.Name)
                 }
                 there |= {
-                    one.name for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)
+                    statement.name
+                    for statement in body
+                    if isinstance(statement, ast.FunctionDef | ast.ClassDef)
                 }
                 missing += [
                     f"{path.name}: {name.name}" for name in node.names if name.name not in there

@@ -45,7 +45,9 @@ def _parameters(value):
         return {}
 
 
-@pytest.mark.parametrize(("name", "value"), [pytest.param(*one, id=one[0]) for one in documented()])
+@pytest.mark.parametrize(
+    ("name", "value"), [pytest.param(*item, id=item[0]) for item in documented()]
+)
 def test_a_public_name_describes_each_of_its_arguments(name, value):
     described = inspect.getdoc(value).partition("\nArgs:\n")[2]
     assert [

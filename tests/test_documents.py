@@ -82,7 +82,7 @@ def test_the_site_lists_only_pages_that_exist():
     }
     listed = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert "index.md" in listed
-    assert [one for one in listed if not (ROOT / added.get(one, f"docs/{one}")).exists()] == []
+    assert [name for name in listed if not (ROOT / added.get(name, f"docs/{name}")).exists()] == []
 
 
 def test_the_text_about_the_crash_picture_has_the_figures_of_the_picture():

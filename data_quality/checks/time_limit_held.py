@@ -99,7 +99,7 @@ class TimeLimitHeld(LookupCheck):
         slowest = _highest(part.slowest for part in parts)
         whole = _highest(part.slowest_whole for part in parts)
         earliest = min(
-            (it for part in parts if (it := part.earliest_timeout) is not None), default=None
+            (ms for part in parts if (ms := part.earliest_timeout) is not None), default=None
         )
         limit = f"{self.lookup.timeout:g} s + {self.declared.time_slack:g} s"
         holds = []

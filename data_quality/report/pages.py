@@ -153,7 +153,7 @@ def _describe_record(day: Day, record: DayRecord) -> dict[str, Any]:
         "outcomes_seen": [
             outcome
             for outcome in OUTCOMES
-            if any(it.outcomes.get(outcome) for it in record.figures.lookups)
+            if any(lookup.outcomes.get(outcome) for lookup in record.figures.lookups)
         ],
     }
 

@@ -319,12 +319,12 @@ def places_of_jobs(lookups: Sequence[Lookup]) -> list[int]:
     ]
 
 
-def refuse_jobs(lookups: Iterable[Lookup], what: str) -> None:
+def refuse_jobs(lookups: Iterable[Lookup], command: str) -> None:
     """Refuse lookups that submit jobs.
 
     Args:
         lookups: The lookups.
-        what: The command that cannot wait for jobs.
+        command: The command that cannot wait for jobs.
 
     Raises:
         DeclarationError: A lookup submits jobs.
@@ -332,6 +332,6 @@ def refuse_jobs(lookups: Iterable[Lookup], what: str) -> None:
     for lookup in lookups:
         if isinstance(lookup, JobLookup):
             raise DeclarationError(
-                f"lookup {lookup.name}: {what} submits no jobs, because it cannot wait for them; "
+                f"lookup {lookup.name}: {command} submits no jobs, as it cannot wait for them; "
                 "`tidegate run` does."
             )

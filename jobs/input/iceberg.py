@@ -370,7 +370,7 @@ def catalog_config(where: str, name: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _reading(what: str) -> Iterator[None]:
+def _reading(source: str) -> Iterator[None]:
     """Turn each error, also a transient one, into DeclarationError: catalogs raise many kinds."""
     try:
         yield
@@ -383,5 +383,5 @@ def _reading(what: str) -> Iterator[None]:
             else ""
         )
         raise DeclarationError(
-            f"input: {what} cannot be read: {error_text(error)}{cure}."
+            f"input: {source} cannot be read: {error_text(error)}{cure}."
         ) from error

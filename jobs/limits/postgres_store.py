@@ -165,15 +165,15 @@ async def _require_table(connection: asyncpg.Connection) -> None:
                 await connection.execute(SCHEMA)
 
 
-def _lost(what: str, error: Exception) -> StoreLost:
+def _lost(state: str, error: Exception) -> StoreLost:
     """Return the error without the driver's text, which may contain an address or a password."""
     import asyncpg
 
     cure = ""
     mixed = asyncpg.InvalidSQLStatementNameError | asyncpg.DuplicatePreparedStatementError
     if isinstance(error, asyncpg.InsufficientPrivilegeError | asyncpg.ReadOnlySQLTransactionError):
-        what, cure = "cannot be written", f": the role needs SELECT, INSERT and UPDATE on {TABLE}"
+        state, cure = "cannot be written", f": the role needs SELECT, INSERT and UPDATE on {TABLE}"
     if isinstance(error, mixed):
-        what = "is behind a pooler that changes servers, as PgBouncer in transaction mode"
+        state = "is behind a pooler that changes servers, as PgBouncer in transaction mode"
         cure = ": name the address of PostgreSQL itself"
-    return StoreLost(f"the store of the limits {what} ({type(error).__name__}){cure}")
+    return StoreLost(f"the store of the limits {state} ({type(error).__name__}){cure}")

@@ -81,11 +81,11 @@ def render_report(quality: Quality, enrichment: str, table: str) -> None:
     quality.render(enrichment, records, with_costs([*unwritten, *killed]))
 
 
-def or_warning(work: Callable[[], object], what: str) -> str:
+def or_warning(work: Callable[[], object], failure: str) -> str:
     """Do work on which no day depends. Returns a warning sentence if it failed, or empty."""
     try:
         work()
     except Exception as error:  # noqa: BLE001  # any error, of a database's driver or a template: the day stands
         message = one_line(str(error)) or type(error).__name__
-        return f"{what}: {message.rstrip('.')}."
+        return f"{failure}: {message.rstrip('.')}."
     return ""

@@ -26,11 +26,11 @@ def check_streamable(enrichment: Enrichment) -> None:
     """Raise DeclarationError for an input or an output that no stream can use."""
     declared = enrichment.input
     if declared.format not in ("parquet", "delta") or is_url(declared.path):
-        what = f"is at {declared.path}" if is_url(declared.path) else f"is {declared.format}"
+        place = f"is at {declared.path}" if is_url(declared.path) else f"is {declared.format}"
         raise DeclarationError(
             f"{enrichment.name}: input: a stream reads folders of Parquet files or a Delta table, "
             "on a disk, and this "
-            f"one {what}. Run its days: `tidegate run {enrichment.name} --day ...`."
+            f"input {place}. Run its days: `tidegate run {enrichment.name} --day ...`."
         )
     if pattern := PATTERN.search(folder := str(Path(declared.path).absolute())):
         raise DeclarationError(

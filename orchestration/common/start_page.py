@@ -149,7 +149,7 @@ def _line(table: TableStatus, now: dt.datetime, reports: Path) -> dict[str, Any]
 
 
 def _chart(
-    days: Sequence[DayStatus], values: Sequence[float | None], what: str, unit: str
+    days: Sequence[DayStatus], values: Sequence[float | None], label: str, unit: str
 ) -> dict[str, Any] | None:
     """Return the bars of a chart: place, share of the highest, and title. None without a value."""
     known = [value for value in values if value is not None]
@@ -162,7 +162,7 @@ def _chart(
         if value is not None
     ]
     span = f"{rounded(min(known))} to {rounded(top)} {unit}".strip()
-    return {"label": f"{what} of the last days: {span}", "bars": bars}
+    return {"label": f"{label} of the last days: {span}", "bars": bars}
 
 
 def _has_report(table: TableStatus, reports: Path) -> bool:

@@ -330,10 +330,10 @@ def one_call_too_many_in_flight(day: Day, place: str) -> Planted:
         ends = {end + 1 for _, end, _ in calls}
         starts = [start for start, _, _ in calls]
         attempts = [
-            one
+            attempt
             for name in names
             for of in _column(day.outputs[name], "_weather_attempts")
-            for one in of
+            for attempt in of
         ]
         begun, ended = (
             sorted(attempt["start"] for attempt in attempts),

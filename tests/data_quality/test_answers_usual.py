@@ -139,7 +139,7 @@ def drifted(sketch, before):
     return {
         name
         for name in COLUMNS
-        if largest_change(sketch[name], [one[name] for one in before], TOLERATED).excess > 0
+        if largest_change(sketch[name], [earlier[name] for earlier in before], TOLERATED).excess > 0
     }
 
 
@@ -170,7 +170,7 @@ def test_a_drift_of_times_is_reported_as_a_time_and_of_numbers_as_a_number(
     draw, day = np.random.default_rng(2), START + dt.timedelta(days=28)
     wrong = PLANTED[drift](answers(draw, day, 2000), draw)
     sketch = sketch_answers([wrong], LOOKUP, day.isoformat())
-    change = largest_change(sketch[name], [one[name] for one in usual], TOLERATED)
+    change = largest_change(sketch[name], [earlier[name] for earlier in usual], TOLERATED)
     assert re.fullmatch(words, change.what)
 
 

@@ -121,7 +121,8 @@ def test_each_expectation_of_a_user_has_a_name_of_its_type_and_column():
 
 def test_no_two_expectations_share_a_name():
     facts = [
-        ExpectationFacts("expect_column_to_exist", {"column": one}) for one in ["x", "x", "x_2"]
+        ExpectationFacts("expect_column_to_exist", {"column": column})
+        for column in ["x", "x", "x_2"]
     ]
     found = named_expectations(declare(expectations=tuple(facts)))
     assert len({name for name, _ in found}) == len(found)
@@ -140,8 +141,8 @@ def test_the_names_of_expectations_of_many_columns_fit_the_database_of_verdicts(
 
 def test_names_of_checks_are_allowed_by_dagster():
     odd = [
-        ExpectationFacts("expect_column_to_exist", {"column": one})
-        for one in ["an odd.name", "größe"]
+        ExpectationFacts("expect_column_to_exist", {"column": column})
+        for column in ["an odd.name", "größe"]
     ]
     assert all(re.fullmatch(r"\w+", name, re.ASCII) for name in names(declare(expectations=odd)))
 

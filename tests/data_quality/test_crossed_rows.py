@@ -253,8 +253,8 @@ def distinct_values(kind, draw, count):
     values = list(found.values())[:count]
     values += [None] * (count - len(values))
     values = [
-        one.replace(tzinfo=dt.UTC) if isinstance(one, dt.datetime) and kind.tz else one
-        for one in values
+        value.replace(tzinfo=dt.UTC) if isinstance(value, dt.datetime) and kind.tz else value
+        for value in values
     ]
     return pa.array(values, kind)
 

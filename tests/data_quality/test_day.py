@@ -196,7 +196,11 @@ def test_a_day_without_rows_passes_value_expectations_and_fails_table_expectatio
     )
     facts, _ = honest_day(tmp_path, event_time=False, sizes=(0,), expectations=expectations).write()
     found = {verdict.check: verdict for verdict in check(spark, facts).verdicts}
-    judged = {name: (one.status, one.sentence) for name, one in found.items() if "expect_" in name}
+    judged = {
+        name: (verdict.status, verdict.sentence)
+        for name, verdict in found.items()
+        if "expect_" in name
+    }
     assert judged.pop("expect_table_row_count_to_be_between") == ("failed", "observed 0")
     assert set(judged.values()) == {("passed", "the day has no rows to judge")}
     assert len(judged) == len(kinds)
@@ -350,7 +354,7 @@ def test_charts_count_every_row_that_needed_a_call(spark, tmp_path):
     facts, figures = honest_day(tmp_path, "unordered", sizes=(200, 0, 50)).write()
     picture = check(spark, facts, figures).pictures["weather"]
     called = sum(bool(row["_weather_attempts"]) for row in written(facts).to_pylist())
-    assert sum(one["rows"] for one in picture["latency"]) == called
+    assert sum(bar["rows"] for bar in picture["latency"]) == called
     assert sum(sum(slot["outcomes"].values()) for slot in picture["slots"]) == called
     assert json.loads(json.dumps(picture)) == picture
 

@@ -59,7 +59,7 @@ def declare(type_, **arguments):
 def test_an_expectation_that_cannot_be_evaluated_is_found(declared, why):
     found = wrong_expectations(declared, ["n"])
     assert len(found) == (why is not None)
-    assert all(why in one and "?." not in one for one in found)
+    assert all(why in reason and "?." not in reason for reason in found)
 
 
 @pytest.mark.parametrize(

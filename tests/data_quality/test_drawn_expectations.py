@@ -71,7 +71,7 @@ VALUES = {
     "nothing": [None],
 }
 BOUNDS = {
-    name: [one for one in VALUES[name] if abs(one) < 2**53] for name in ("n", "part", "price")
+    name: [value for value in VALUES[name] if abs(value) < 2**53] for name in ("n", "part", "price")
 }
 BOUNDS |= {name: VALUES[name] for name in ("day", "at")}
 # with what Python says of a row; None does not count
@@ -104,7 +104,7 @@ def place(value):
 
 def is_within(value, bounds):
     value, low, high = (
-        place(one) for one in (value, bounds.get("min_value"), bounds.get("max_value"))
+        place(bound) for bound in (value, bounds.get("min_value"), bounds.get("max_value"))
     )
     above = low is None or value > low or (value == low and not bounds.get("strict_min"))
     return above and (
@@ -127,31 +127,39 @@ def draw_of_value(draw):
     infix = "to_not" if is_not else "to"
     if kind == "null":
         name = draw.choice(list(VALUES))
-        return f"values_{infix}_be_null", {"column": name}, lambda one, _: (one is None) != is_not
+        return (
+            f"values_{infix}_be_null",
+            {"column": name},
+            lambda value, _: (value is None) != is_not,
+        )
     if kind == "between":
         name = draw.choice(list(BOUNDS))
         bounds = draw_bounds(draw, name)
         return (
             "values_to_be_between",
             {"column": name} | bounds,
-            lambda one, _: is_within(one, bounds),
+            lambda value, _: is_within(value, bounds),
         )
     if kind == "set":
         name = draw.choice(("n", "price", "text", "yes", "day", "at"))
         given = draw.choices(VALUES[name], k=3)
         arguments = {"column": name, "value_set": given}
-        return f"values_{infix}_be_in_set", arguments, lambda one, _: (one in given) != is_not
+        return f"values_{infix}_be_in_set", arguments, lambda value, _: (value in given) != is_not
     if kind == "regex":
         (regex,) = draw.choices(PATTERNS)
         arguments = {"column": "text", "regex": regex}
         found = re.compile(regex).search
-        return f"values_{infix}_match_regex", arguments, lambda one, _: bool(found(one)) != is_not
+        return (
+            f"values_{infix}_match_regex",
+            arguments,
+            lambda value, _: bool(found(value)) != is_not,
+        )
     if kind == "length":
         length = draw.randrange(6)
         arguments = {"column": "text", "value": length}
-        return "value_lengths_to_equal", arguments, lambda one, _: len(one) == length
+        return "value_lengths_to_equal", arguments, lambda value, _: len(value) == length
     arguments = {"column": draw.choice(list(VALUES))}
-    return "values_to_be_unique", arguments, lambda one, counts: counts[place(one)] == 1
+    return "values_to_be_unique", arguments, lambda value, counts: counts[place(value)] == 1
 
 
 def draw_of_rows(draw):
@@ -164,7 +172,7 @@ def draw_of_rows(draw):
         values = [row[arguments["column"]] for row in rows if applies(row)]
         some = values if "null" in type_ else [value for value in values if value is not None]
         counts = Counter(map(place, some))
-        wrong = sum(not meets(one, counts) for one in some)
+        wrong = sum(not meets(value, counts) for value in some)
         return not some or (len(some) - wrong) / len(some) >= mostly, wrong
 
     return f"expect_column_{type_}", arguments | condition | {"mostly": mostly}, judge
@@ -274,7 +282,10 @@ def test_drawn_expectations_are_judged_as_documented(spark, tmp_path, seed):
     pq.write_table(pa.Table.from_pylist(rows, TYPES), tmp_path / "day.parquet")
     frame = spark.read.parquet(str(tmp_path))
     assert wrong_expectations(day, list(VALUES), frame) == []
-    specs = [CheckSpec(name, "error", "", expectation=one) for name, one in named_expectations(day)]
+    specs = [
+        CheckSpec(name, "error", "", expectation=expectation)
+        for name, expectation in named_expectations(day)
+    ]
     with quiet():
         results, refused = validate(specs, dict, frame)
     assert refused == {}

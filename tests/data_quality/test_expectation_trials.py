@@ -47,8 +47,8 @@ def test_an_expectation_that_no_row_lets_run_is_refused_with_its_reason(spark):
     )
     reasons = ("pattern", "CAST_INVALID_INPUT", "nope", "array")
     assert len(found) == len(reasons), found
-    for one, part in zip(found, reasons, strict=True):
-        assert part.lower() in one.lower()
+    for reason, part in zip(found, reasons, strict=True):
+        assert part.lower() in reason.lower()
 
 
 def test_an_expectation_that_fails_or_depends_on_the_rows_is_not_refused(spark):

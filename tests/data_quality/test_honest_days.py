@@ -180,7 +180,7 @@ def test_output_of_a_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_
         held = [
             verdict for verdict in check(spark, facts, crowded).verdicts if verdict.check == HELD
         ]
-        assert [(one.status, one.sentence) for one in held] == [
+        assert [(verdict.status, verdict.sentence) for verdict in held] == [
             (
                 "failed",
                 "1 task had more requests in flight than their share: 4 in task 0, 3 allowed",

@@ -83,7 +83,7 @@ def test_tasks_find_a_planted_fault_as_the_driver_does(tmp_path, monkeypatch, fa
     )
     assert in_tasks == in_memory
     assert drawn == in_tasks_drawn
-    assert {name for name, one in in_tasks.items() if one.success is False} == planted.red
+    assert {name for name, finding in in_tasks.items() if finding.success is False} == planted.red
     assert tasks.ran > len(facts.files)
 
 

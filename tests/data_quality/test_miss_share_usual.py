@@ -48,7 +48,7 @@ def test_the_miss_share_is_compared_with_the_exact_shares_of_earlier_rows(tmp_pa
                 "miss": outcomes["miss"] + rows // 10,
             }
         day = WrittenDay(None, facts, None, None)
-        day = replace(day, earlier={str(n): earlier(one) for n, one in enumerate(days)})
+        day = replace(day, earlier={str(n): earlier(counts) for n, counts in enumerate(days)})
         found = MissShareUsual(DECLARED, LOOKUP).finding([Counter(outcomes)], day)
         assert found.success is model(outcomes, days), (outcomes, days, found)
         seen[found.success] += 1

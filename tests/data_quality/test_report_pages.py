@@ -67,14 +67,14 @@ def report(tmp_path):
     day's page.
     """
     *good, bad = days(3)
-    good = [replace(one, verdicts=(*one.verdicts, *ALSO)) for one in good]
+    good = [replace(made, verdicts=(*made.verdicts, *ALSO)) for made in good]
     bad = replace(bad, verdicts=(ALSO[0], LONG, DOUBLED, *bad.verdicts[1:], ALSO[1]))
     index = render("flights_enriched", [*good, bad], tmp_path)
     return index, tmp_path / bad.facts.day / "index.html"
 
 
 def boxes(page, selector):
-    return [box for one in page.locator(selector).all() if (box := one.bounding_box())]
+    return [box for element in page.locator(selector).all() if (box := element.bounding_box())]
 
 
 def overlap(one, other):
@@ -112,8 +112,8 @@ def test_only_passed_checks_are_folded(report, open_page):
     assert page.locator("details.passed summary").inner_text() == "2 checks passed"
     assert not page.locator(".badge.passed").first.is_visible()
     assert all(
-        one.is_visible()
-        for one in page.locator(".badge.failed, .badge.warning, .badge.not_run").all()
+        badge.is_visible()
+        for badge in page.locator(".badge.failed, .badge.warning, .badge.not_run").all()
     )
     page.locator("details.passed summary").click()
     assert page.locator(".badge.passed").first.is_visible()
@@ -200,10 +200,10 @@ def test_only_a_table_wider_than_the_page_says_that_it_scrolls(report, open_page
     assert open_page(report[1], TELEPHONE).locator(hint).count() > 0
     assert open_page(report[1], WIDE).locator(hint).count() == 0
     page = open_page(report[1], TELEPHONE)
-    for one in page.locator(".scroll").all():
-        wider = one.evaluate("it => it.scrollWidth > it.clientWidth")
-        assert one.locator("xpath=following-sibling::p[1]").is_visible() is (
-            wider and one.is_visible()
+    for table in page.locator(".scroll").all():
+        wider = table.evaluate("it => it.scrollWidth > it.clientWidth")
+        assert table.locator("xpath=following-sibling::p[1]").is_visible() is (
+            wider and table.is_visible()
         )
 
 

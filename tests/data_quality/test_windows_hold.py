@@ -18,7 +18,7 @@ START = dt.datetime(2020, 5, 24, tzinfo=dt.UTC)
 # key, s; 3 is late
 ROWS = [("pv", 0), ("buy", 1), ("pv", 7), ("pv", 3), (None, 6), ("buy", None), ("buy", 12)]
 HONEST = [("pv", 0, 5, 1), ("buy", 0, 5, 1), ("pv", 5, 10, 1), (None, 5, 10, 1), ("buy", 10, 15, 1)]
-FIRINGS = [(*one, "on time", 0) for one in HONEST]
+FIRINGS = [(*window, "on time", 0) for window in HONEST]
 LISTED = (3, 5)  # numbers of the late row and of the one without an event time
 
 
@@ -161,7 +161,7 @@ def test_a_fault_in_the_windows_is_red_and_names_the_window(tmp_path, fault):
 def test_a_firing_that_claims_to_be_on_time_is_red(tmp_path):
     found = finding(tmp_path, [*FIRINGS[:-1], (*FIRINGS[-1][:4], "late", 0)], panes="all")
     assert found.success is False
-    assert {one[schema.FIRED] for one in found.evidence} == {"late", "on time"}
+    assert {row[schema.FIRED] for row in found.evidence} == {"late", "on time"}
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ def tally(keys, again):
 def test_bars_are_as_long_as_the_number_of_requests_and_labelled_with_the_number():
     tidegate, by_hand = tally(1_500, 20), tally(1_500, 700)
     root = ET.fromstring(draw(tidegate, by_hand))
-    bars = [one for one in root if one.get("class") in ("once", "again")]
+    bars = [element for element in root if element.get("class") in ("once", "again")]
     widths = [float(bar.get("width")) for bar in bars]
     assert [round(width / widths[0] * 1_500) for width in widths] == [1_500, 20, 1_500, 700]
     assert all(LEFT <= float(bar.get("x")) <= WIDTH for bar in bars)
-    texts = [one.text for one in root if one.tag.endswith("text")]
+    texts = [element.text for element in root if element.tag.endswith("text")]
     assert [text for text in texts if "again" in text][1:] == ["+ 20 again", "+ 700 again"]
     assert texts.count("1,500 keys") == 2
     assert re.findall(r"[\d,]*\d", describe(tidegate, by_hand)) == ["20", "700"]

@@ -172,7 +172,7 @@ class Api(BaseHTTPRequestHandler):
         self._body()
         objects = self.cluster.objects
         deleted = objects.select(kind, parameters.get("labelSelector", [""])[0])
-        for found in [one for one in deleted if name in (None, one["metadata"]["name"])]:
+        for found in [pod for pod in deleted if name in (None, pod["metadata"]["name"])]:
             if kind == "pods":
                 self.cluster.stop_pod(found["metadata"]["name"])
             objects.put(kind, found, "DELETED")

@@ -130,7 +130,7 @@ def test_days_run_together_are_each_materialized_once_with_their_summaries(setti
         assert setting.checks(status) == {}
     for asset in (setting.declared.key, dg.AssetKey("by_town")):
         found = setting.instance.fetch_materializations(asset, limit=10).records
-        assert sorted(one.partition_key for one in found) == sorted(days)
+        assert sorted(event.partition_key for event in found) == sorted(days)
 
 
 def test_a_red_day_fails_its_checks_is_not_materialized_and_stays_red_in_a_backfill(

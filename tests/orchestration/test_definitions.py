@@ -285,7 +285,8 @@ def test_inputs_with_different_paths_are_different_assets(paths, keys):
     repository = build_definitions(both, SparkProgram()).get_repository_def()
     graph = repository.asset_graph
     found = [
-        next(iter(graph.get(dg.AssetKey(one.name)).parent_keys)).to_user_string() for one in both
+        next(iter(graph.get(dg.AssetKey(declared.name)).parent_keys)).to_user_string()
+        for declared in both
     ]
     assert found == keys
 
@@ -296,12 +297,14 @@ def test_iceberg_tables_of_one_name_are_distinguished_by_their_namespace():
     ]
     both = [reading(f"of_{table.table.split('.')[1]}", "replaced") for table in tables]
     both = [
-        dataclasses.replace(one, enrichment=dataclasses.replace(one.enrichment, input=table))
-        for one, table in zip(both, tables, strict=True)
+        dataclasses.replace(
+            declared, enrichment=dataclasses.replace(declared.enrichment, input=table)
+        )
+        for declared, table in zip(both, tables, strict=True)
     ]
     graph = build_definitions(both, SparkProgram()).get_repository_def().asset_graph
-    for one, key in zip(both, ("raw/shop/orders", "raw/web/orders"), strict=True):
-        (parent,) = graph.get(dg.AssetKey(one.name)).parent_keys
+    for declared, key in zip(both, ("raw/shop/orders", "raw/web/orders"), strict=True):
+        (parent,) = graph.get(dg.AssetKey(declared.name)).parent_keys
         assert (parent.to_user_string(), graph.get(parent).kinds) == (key, {"iceberg"})
 
 

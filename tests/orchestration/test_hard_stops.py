@@ -214,7 +214,7 @@ def test_a_killed_run_leaves_no_spark_and_no_slot_and_its_retry_starts_by_itself
         wait_for(lambda: in_the_middle(day))
         (first,) = starts_of_spark(root)
         os.kill(getattr(first, killed), signal.SIGKILL)
-        wait_for(lambda: first.guard not in [one.guard for one in starts_of_spark(root)])
+        wait_for(lambda: first.guard not in [start.guard for start in starts_of_spark(root)])
         wait_for(lambda: day in published_days())  # tried once more by itself
         wait_for(lambda: not claimed_slots(dagster_project))
         wait_for(lambda: not dagster_project.instance.get_runs(RunsFilter(statuses=UNFINISHED)))

@@ -147,7 +147,7 @@ def test_the_project_keeps_its_executor_resource_jobs_and_sensors(merged):
             "tidegate_stream",
         ),
     }
-    sensors = {one.name for one in repository.sensor_defs} - {
+    sensors = {sensor.name for sensor in repository.sensor_defs} - {
         *OWN_NAMES,
         "default_automation_condition_sensor",
     }
@@ -164,7 +164,7 @@ def test_the_enriched_table_follows_the_projects_asset_with_its_keys_and_group(m
     )
     assert table.code_version
     lineage = table.metadata["dagster/column_lineage"].deps_by_column["grade"]
-    assert [(one.asset_key.path, one.column_name) for one in lineage] == [
+    assert [(source.asset_key.path, source.column_name) for source in lineage] == [
         (["lake", "orders"], "customer_id")
     ]
 

@@ -111,11 +111,11 @@ def test_every_check_that_ran_has_passed_under_the_day(dagster_project, publishe
 
 def test_the_run_tells_its_state_from_start_to_end(dagster_project, published):
     reported = dagster_project.observed(published.run_id)
-    assert [(one["partition"], one["state"]) for one in reported] == [
+    assert [(state["partition"], state["state"]) for state in reported] == [
         ("2013-01-10", "running"),
         ("2013-01-10", "published"),
     ]
-    assert [one["readers_see"] for one in reported] == [
+    assert [state["readers_see"] for state in reported] == [
         "nothing: no day is published yet",
         "2013-01-10, version 0, complete",
     ]
@@ -204,9 +204,9 @@ def held_back(project, day: str, name: str, fault: str) -> dict:
         check.name for check in catalogue.checks(flights.facts())
     }
     return {
-        name: one
-        for name, one in judged.items()
-        if not one.passed and "unexpected_count" in one.metadata  # it ran
+        name: check
+        for name, check in judged.items()
+        if not check.passed and "unexpected_count" in check.metadata  # it ran
     }
 
 

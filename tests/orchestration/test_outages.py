@@ -215,7 +215,7 @@ class Webhook(ThreadingHTTPServer):
     def take(self) -> list[str]:
         """The texts since the last look, each without its link."""
         texts, self.reported = (
-            [one["text"].removesuffix(f" {one['url']}") for one in self.reported],
+            [message["text"].removesuffix(f" {message['url']}") for message in self.reported],
             [],
         )
         return texts

@@ -59,7 +59,7 @@ def test_a_published_row_leads_to_its_request_answer_and_equal_rows(days, pages,
     status, page = pages.make("/row/towns", {"number": "0", "_day": DAY})
     assert status == HTTPStatus.OK
     text = text_of((status, page))
-    (answer,) = [json.dumps(one) for _, town, one in days.calls if town == "x"]
+    (answer,) = [json.dumps(answer) for _, town, answer in days.calls if town == "x"]
     for part in ("GET /v1/x to weather_api", f"{DAY}, version 0", "town = x from trim(town)"):
         assert part in text
     assert json.loads(re.search(r"answer (\{.*?\}) used by", text)[1]) == json.loads(answer)

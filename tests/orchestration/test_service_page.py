@@ -88,7 +88,7 @@ def now(capsys):
 
 def is_told(capsys, expected):
     counts = ("sent", "in_flight", "failed", "throttled")
-    return [tuple(map(one.get, counts)) for one in now(capsys)["lookups"]] == [expected]
+    return [tuple(map(lookup.get, counts)) for lookup in now(capsys)["lookups"]] == [expected]
 
 
 def test_a_run_at_work_is_shown_as_its_service_counts_it(days, holding, capsys):
@@ -109,7 +109,7 @@ def test_a_run_at_work_is_shown_as_its_service_counts_it(days, holding, capsys):
         assert f"{(answered + 4) / 100:.2f} USD billed" in text
         assert f"towns {DAY}, weather, run " in text
         assert f"{answered} of 40 " in text
-    (holder,) = [one for one in now(capsys)["holders"] if one["limit"] == "calls"]
+    (holder,) = [holder for holder in now(capsys)["holders"] if holder["limit"] == "calls"]
     assert (holder["amount"], holder["holds"]) == (4, 4)
     assert f"{holder['run']} 4 calls 4 4" in text
     holding.may_answer = 40

@@ -65,7 +65,9 @@ def test_a_day_that_is_run_with_others_is_being_run():
     tags = {"tidegate/enrichment": KEY} | range_tags(DAYS[0], DAYS[1])
     with dg.DagsterInstance.ephemeral() as instance:
         run = create_run_for_test(instance, JOB, tags=tags, status=DagsterRunStatus.STARTED)
-        assert [one.run_id for one in unfinished_runs(instance, DECLARED, DAYS[1])] == [run.run_id]
+        assert [
+            unfinished.run_id for unfinished in unfinished_runs(instance, DECLARED, DAYS[1])
+        ] == [run.run_id]
         assert unfinished_runs(instance, DECLARED, DAYS[2]) == []
 
 
@@ -80,7 +82,7 @@ def test_a_named_partition_that_is_run_with_others_is_being_run(first, last, wit
     with dg.DagsterInstance.ephemeral() as instance:
         run = create_run_for_test(instance, JOB, tags=tags, status=DagsterRunStatus.STARTED)
         found = unfinished_runs(instance, Declared("a:table", table), within)
-    assert [one.run_id for one in found] == [run.run_id]
+    assert [unfinished.run_id for unfinished in found] == [run.run_id]
 
 
 class Script:
@@ -457,7 +459,8 @@ def test_several_days_in_one_spark_are_published_one_by_one_and_a_bad_day_is_nam
     assert {day for day, _ in red} == {DAYS[1]}
     assert (DAYS[1], "every_row_once") in red
     logs = {
-        run_records.spark_log(KEY, day, one.facts.run_id).resolve() for day, one in of_days.items()
+        run_records.spark_log(KEY, day, record.facts.run_id).resolve()
+        for day, record in of_days.items()
     }
     assert len(logs) == 1
     assert next(iter(logs)).is_file()

@@ -152,7 +152,7 @@ def test_a_run_without_files_counts_as_a_day_that_is_not_published(towns):
     at = "2013-01-20T02:15:00.000+00:00"
     run = UnwrittenRun("towns", "2013-01-19", "r", "stopped: service", "down", "Wait.", at, at)
     run_records.save_unwritten(run)
-    (wrong,) = [one for one in page()["wrong"] if one["name"] == "towns"]
+    (wrong,) = [table for table in page()["wrong"] if table["name"] == "towns"]
     assert (wrong["state"], wrong["reason"], wrong["next_step"]) == (run.state, "down", "Wait.")
 
 

@@ -174,7 +174,7 @@ def test_an_import_that_the_wheel_cannot_rename_is_refused():
 def sections(page):
     """The sections of a page that do not speak of the repository."""
     text = re.sub(r"\]\([^)]*\)", "]", page.read_text())  # links are other pages
-    return [one for one in re.split(r"(?m)^#+ ", text) if "repository" not in one]
+    return [section for section in re.split(r"(?m)^#+ ", text) if "repository" not in section]
 
 
 def commands(page):

@@ -150,7 +150,7 @@ def main() -> int:
             report(night, outcome, trace=options.trace)
             print(night.as_json())
             return 1
-        played = ((one, night) for one in kinds for night in nights(options, one))
+        played = ((kind, night) for kind in kinds for night in nights(options, kind))
         for kind, night in played:
             # something real was waited for
             faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)

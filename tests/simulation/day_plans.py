@@ -59,8 +59,8 @@ def frame_of(rows: Sequence[Row], night: Night, spark: Spark) -> Frame:
     made = [KEYS[name] for name in night.chain]  # by the tasks
     types = T.StructType(
         [
-            T.StructField(one.name, T.LongType() if one.type == pa.int64() else T.StringType())
-            for one in table.schema
+            T.StructField(field.name, T.LongType() if field.type == pa.int64() else T.StringType())
+            for field in table.schema
         ]
     )
     parts = [
@@ -72,8 +72,11 @@ def frame_of(rows: Sequence[Row], night: Night, spark: Spark) -> Frame:
 
 def bill_of(night: Night, run_id: str, act: Act, folder: str) -> RunBill:
     """The bill of a run that begins now. folder: where its tasks count."""
-    priced = [one for one in lookups_of(night, act).values() if one.prices]
-    facts, services = tuple(one.facts() for one in priced), tuple(map(service_identity, priced))
+    priced = [lookup for lookup in lookups_of(night, act).values() if lookup.prices]
+    facts, services = (
+        tuple(lookup.facts() for lookup in priced),
+        tuple(map(service_identity, priced)),
+    )
     return RunBill(
         "nights", f"day{act.day}", run_id, clock.utc_now().isoformat(), facts, folder, services
     )

@@ -122,7 +122,7 @@ def lookup_of(
 
 
 def _condition(night: Night, name: str) -> str:
-    statuses = ", ".join(f"'{one}'" for one in night.asked_after)
+    statuses = ", ".join(f"'{outcome}'" for outcome in night.asked_after)
     return f"{night.chain[name]}_status IN ({statuses})" if name in night.chain else ""
 
 

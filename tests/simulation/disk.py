@@ -117,7 +117,11 @@ class Disk(Storage):
         for name in self._folders[path]:
             if (named := self.files.get(posixpath.join(path, name))) is not None:
                 named.is_named = True
-        for removed in [one for one in self._removed if posixpath.dirname(one) == path]:
+        for removed in [
+            removed_path
+            for removed_path in self._removed
+            if posixpath.dirname(removed_path) == path
+        ]:
             del self._removed[removed]
 
     def cut_power(self, draws: random.Random) -> None:

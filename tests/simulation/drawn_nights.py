@@ -153,7 +153,9 @@ def _draw_round(draws: random.Random, lookups: tuple[str, ...]) -> tuple[Act, ..
 def _draw_run(draws: random.Random, at: float) -> Act:
     does = draws.choice(("run", "run", "run", "run", "run", "run", "replay", "remap"))
     changed = [
-        one for one in ("ttl", "no retries", "idempotent", "error_when") if draws.random() < 0.07
+        feature
+        for feature in ("ttl", "no retries", "idempotent", "error_when")
+        if draws.random() < 0.07
     ]
     return Act(
         does, at, share=draws.random(), day=draws.choice((0, 0, 0, 1)), changed=tuple(changed)

@@ -64,7 +64,9 @@ class ArrowFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
                 )
                 found += listed
                 if selector.recursive:
-                    waiting += [one.path for one in listed if one.type == fs.FileType.Directory]
+                    waiting += [
+                        entry.path for entry in listed if entry.type == fs.FileType.Directory
+                    ]
         except FileNotFoundError:
             if found or not selector.allow_not_found:
                 raise

@@ -169,10 +169,13 @@ def _replace_by_identity(replaced: dict[int, Any]) -> None:
                 _replace_in(part, replaced)
                 continue
             if part.__defaults__:
-                part.__defaults__ = tuple(replaced.get(id(one), one) for one in part.__defaults__)
+                part.__defaults__ = tuple(
+                    replaced.get(id(default), default) for default in part.__defaults__
+                )
             if part.__kwdefaults__:
                 part.__kwdefaults__ = {
-                    name: replaced.get(id(one), one) for name, one in part.__kwdefaults__.items()
+                    name: replaced.get(id(default), default)
+                    for name, default in part.__kwdefaults__.items()
                 }
 
 

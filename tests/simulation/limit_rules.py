@@ -57,13 +57,15 @@ class LimitRules:
         """
         night, lookup, run = scheduler(), request.lookup, _run_of(request.process)
         at_work = [
-            one
-            for one in self._vendor.waiting.values()
-            if one.lookup == lookup and self._is_at_work(one)
+            charge
+            for charge in self._vendor.waiting.values()
+            if charge.lookup == lookup and self._is_at_work(charge)
         ]
         if not self.over_runs:
             at_work = [
-                one for one in at_work if _run_of(one.process) == run and not one.process.is_dead
+                charge
+                for charge in at_work
+                if _run_of(charge.process) == run and not charge.process.is_dead
             ]
         allowed = CONCURRENCY[lookup]
         if len(at_work) > allowed and (self.over_runs or not is_excused):
@@ -97,8 +99,8 @@ class LimitRules:
         if len(request.keys[0]) > 1:  # of a coroutine that is under way
             return
         if any(
-            faults[one]
-            for one in (
+            faults[fault]
+            for fault in (
                 "limits' store away",
                 "error of the limits' store",
                 "partition of the network",
@@ -112,7 +114,9 @@ class LimitRules:
                 continue
             until = self._vendor.closed_until[worker, lookup]
             died = [
-                one.died_at for one in (worker, worker.driver) if one is not None and one.is_dead
+                process.died_at
+                for process in (worker, worker.driver)
+                if process is not None and process.is_dead
             ]
             told = not died or min(died) > since + within
             is_new = since > self._restarted and worker is not request.process
@@ -227,15 +231,15 @@ class LimitRules:
                 continue
             took = self._vendor.received if unit == "request" else self._vendor.items
             counted: set[Key] = set()
-            for worker in sorted(workers, key=lambda one: not one.has_delivered):
+            for worker in sorted(workers, key=lambda worker: not worker.has_delivered):
                 charges = [
-                    one
-                    for one in self._vendor.invoice
-                    if one.lookup == lookup
-                    and one.process is worker
+                    charge
+                    for charge in self._vendor.invoice
+                    if charge.lookup == lookup
+                    and charge.process is worker
                     and (
                         worker.has_delivered
-                        or (is_stored(lookup, one.key[:1]) and one.key[:1] not in counted)
+                        or (is_stored(lookup, charge.key[:1]) and charge.key[:1] not in counted)
                     )
                 ]
                 keys = {charge.key[:1] for charge in charges}
@@ -262,12 +266,12 @@ class LimitRules:
             mine = counted.get(lookup, Counter[int]()).total()
             if unit == "token":
                 answered = [
-                    one
-                    for one in self._vendor.invoice
-                    if one.lookup == lookup and _run_of(one.process) == run
+                    charge
+                    for charge in self._vendor.invoice
+                    if charge.lookup == lookup and _run_of(charge.process) == run
                 ]
-                most = sum(one.tokens for one in answered)
-                least = most if not cut and all(one.arrived for one in answered) else 0
+                most = sum(charge.tokens for charge in answered)
+                least = most if not cut and all(charge.arrived for charge in answered) else 0
                 if not least <= mine <= most:
                     scheduler().fail(
                         f"{run} counts {mine} tokens of {lookup} as billed, the "

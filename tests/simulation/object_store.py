@@ -78,7 +78,7 @@ class SimulatedObjects:
             names = (name for name, file in shown.items() if not self._is_late(file))
             return sorted(
                 (_listed(name.removeprefix(start), shown[name]) for name in names),
-                key=lambda one: one.name,
+                key=lambda listed: listed.name,
             )
 
         return self.store.step("list", start, listing)

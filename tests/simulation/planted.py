@@ -79,14 +79,14 @@ def try_fault(name: str, most: int) -> Found:
 def keep(name: str, found: Found) -> None:
     """Write one fault's row into the table of its kind, and what the rows say together below it."""
     kind = planted_faults()[name].kind
-    faults = {one: fault for one, fault in planted_faults().items() if fault.kind == kind}
+    faults = {name: fault for name, fault in planted_faults().items() if fault.kind == kind}
     table = table_of(kind)
     text = table.read_text() if table.exists() else ""
     rows = {row[1]: row[0] for row in _ROW.finditer(text) if row[1] in faults}
     message = found.message.replace("|", "/").replace("\n", " ")
     nights, seed = (found.nights, found.seed) if found.nights else ("-", "-")
     rows[name] = f"| {name} | {faults[name].mechanism} | {nights} | {seed} | {message} |"
-    in_order = [rows[one] for one in faults if one in rows]
+    in_order = [rows[name] for name in faults if name in rows]
     head = HEAD.format(first=FIRST_SEEDS[kind])
     table.write_text(head + "\n".join(in_order) + f"\n\n{_summary(in_order)}\n")
 

@@ -82,7 +82,8 @@ def describe(processes: Sequence[Process]) -> str:
             if thread.state in (State.BLOCKED, State.RUNNABLE) and thread.os_ident in frames:
                 stack = traceback.extract_stack(frames[thread.os_ident])
                 places = [
-                    f"{one.filename.rsplit('/', 1)[-1]}:{one.lineno}" for one in reversed(stack)
+                    f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
+                    for frame in reversed(stack)
                 ]
                 shown = [
                     place

@@ -57,7 +57,7 @@ class Repeats:
         if charge.lookup != "score" or len(charge.key) > 1 or "odd" not in (answer or ()):
             return False
         more = self._vendor.charges(charge.lookup, (*charge.key, "more"))
-        return not any(one.process is charge.process and one.arrived for one in more)
+        return not any(other.process is charge.process and other.arrived for other in more)
 
     def _was_stored_in_time(self, charge: Charge) -> bool:
         """Whether the process lived so long after the answer that it must have stored it."""

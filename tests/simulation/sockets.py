@@ -81,8 +81,8 @@ class SimulatedSocket:
 
     def _stop_listening(self) -> None:
         network().listening.pop(self._port, None)
-        for one in self.pending:
-            one.abandon()
+        for connection in self.pending:
+            connection.abandon()
 
     def getsockname(self) -> tuple[str, int]:
         return "simulated", self._port
@@ -260,8 +260,8 @@ class Selector:
             fileobj.selectors.remove(self)
 
     def close(self) -> None:
-        for one in [*self._sockets]:
-            self.unregister(one)
+        for registered in [*self._sockets]:
+            self.unregister(registered)
 
     def get_map(self) -> dict[SimulatedSocket, Any]:
         return self._sockets
@@ -279,7 +279,9 @@ class Selector:
             end = max(end or 0.0, math.nextafter(night.now, math.inf))
         while True:
             ready = [
-                (self._key(one), selectors.EVENT_READ) for one in self._sockets if one.is_ready()
+                (self._key(registered), selectors.EVENT_READ)
+                for registered in self._sockets
+                if registered.is_ready()
             ]
             if ready or (end is not None and night.now >= end):
                 return ready

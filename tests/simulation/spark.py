@@ -233,7 +233,9 @@ class Spark:
             night.say("task failed", part, type(result).__name__, result)
             if stage.failures[part] >= ATTEMPTS or stage.number in self._cancelled:
                 stage.error = result
-            elif not any(not one.has_ended for one in stage.workers[part] if one is not worker):
+            elif not any(
+                not other.has_ended for other in stage.workers[part] if other is not worker
+            ):
                 night.after(RETRIES_AFTER, lambda: self._launch(stage, part))
         else:
             stage.results[part] = result

@@ -93,7 +93,7 @@ class RealFiles:
         (self.root / path).unlink()
 
     def list(self, path, *_):
-        return sorted(one.name for one in (self.root / path).iterdir())
+        return sorted(entry.name for entry in (self.root / path).iterdir())
 
     def mkdir(self, path, *_):
         (self.root / path).mkdir(parents=len(path) > 2)
@@ -104,7 +104,7 @@ class RealFiles:
 
     def all(self, *_):
         return sorted(
-            str(one.relative_to(self.root)) for one in self.root.rglob("*") if one.is_file()
+            str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file()
         )
 
 
@@ -163,7 +163,9 @@ def test_the_simulated_disk_behaves_as_the_local_file_system(seed, tmp_path):
     with simulated(seed):
         real, disk = RealFiles(tmp_path), SimulatedFiles()
         for does, path, target, data in file_operations(seed):
-            answers = [outcome(getattr(one, does), path, target, data) for one in (real, disk)]
+            answers = [
+                outcome(getattr(system, does), path, target, data) for system in (real, disk)
+            ]
             assert answers[0] == answers[1], (does, path, target)
 
 
@@ -218,7 +220,7 @@ class Client:
             found = self.api.read(place)
             return found and (found.data, found.tag["e_tag"])
         elif does == "list":
-            return [(one.name, one.etag) for one in self.api.listed(self.place)]
+            return [(listed.name, listed.etag) for listed in self.api.listed(self.place)]
         elif does == "delete":
             self.api.delete(self.place, [name])
         elif does == "missing":

@@ -83,8 +83,8 @@ def test_each_answer_is_found_after_the_delay_of_listings(seed, monkeypatch):
                         folder, pa.array(sorted(written), pa.string()), now_us=now_us, ttl=FOR_EVER
                     ).answers
                 )
-                assert all(one.response == f'"{one.key}"'.encode() for one in found)
-                missing = written.keys() - {one.key for one in found}
+                assert all(answer.response == f'"{answer.key}"'.encode() for answer in found)
+                missing = written.keys() - {answer.key for answer in found}
                 assert not {key for key in missing if night.now - written[key] > LAG}
                 early += len(missing)
             night.sleep(draws.choice((0.1, 1.0, 5.0, 40.0, 40.0, DAYS)) * draws.random())

@@ -114,7 +114,7 @@ class Vendor:
 
     def charges(self, lookup: str, key: "Key") -> list[Charge]:
         """The charges of a key that a further one would repeat."""
-        return [one for one in self._charges.get((lookup, key), ()) if not one.is_void]
+        return [charge for charge in self._charges.get((lookup, key), ()) if not charge.is_void]
 
     def was_charged(self, lookup: str, key: "Key") -> bool:
         return (lookup, key) in self._charges
@@ -172,7 +172,9 @@ class Vendor:
     def _take(self, request: Request, down: float, reply: Callable[[str, Any], None]) -> None:
         night, faults = scheduler(), self.faults
         request.charges = [self._charge(request, key) for key in request.keys]
-        answers = [self.answer(one.lookup, one.key, one.version) for one in request.charges]
+        answers = [
+            self.answer(charge.lookup, charge.key, charge.version) for charge in request.charges
+        ]
         if (
             request.lookup == "stock"
             and answers[0] is not None

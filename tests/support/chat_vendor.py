@@ -77,11 +77,13 @@ class ChatVendor:
     @property
     def repairs(self):
         """The requests that ask again for an answer that did not fit."""
-        return [one for one in self.asked if ASKED_AGAIN in one["messages"][-1]["content"]]
+        return [
+            request for request in self.asked if ASKED_AGAIN in request["messages"][-1]["content"]
+        ]
 
     def right(self, review, *, repairs=0):
         """Return what became of a review by the vendor's own list: a status and an answer."""
-        answered = [one for one in self.said[review] if one[0] not in UNANSWERED]
+        answered = [reply for reply in self.said[review] if reply[0] not in UNANSWERED]
         for kind, answer in answered[: repairs + 1]:
             if kind == "fits":
                 return "ok", answer

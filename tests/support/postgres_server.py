@@ -67,7 +67,7 @@ def as_another_user():
 
 def entered_by_others(folder):
     """Whether users other than its owner may enter a folder, and all above it."""
-    return all(one.stat().st_mode & 0o001 for one in (folder, *folder.parents))
+    return all(path.stat().st_mode & 0o001 for path in (folder, *folder.parents))
 
 
 def copied(bin_folder, target):

@@ -50,5 +50,5 @@ def _assert_readable(shown, page: Path, form: str) -> None:
         name = f"{page.parent.name}-{page.stem}-{form}.png"
         shown.screenshot(path=Path(folder, name), full_page=True)
     found = Axe().run(shown).response["violations"]
-    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    serious = [violation for violation in found if violation["impact"] in ("serious", "critical")]
     assert serious == [], (page.name, form)

@@ -47,7 +47,7 @@ class Model:
         for start in window_starts(self.facts, time):
             window = (key, start, start + self.facts.size_ms)
             content = [number]
-            for other in [one for one in self.open if self.touches(one, window)]:
+            for other in [session for session in self.open if self.touches(session, window)]:
                 content = sorted([*content, *self.open.pop(other)])
                 window = (key, min(window[1], other[1]), max(window[2], other[2]))
             if window[2] - 1 + self.facts.lateness_ms <= watermark:
@@ -68,7 +68,7 @@ class Model:
         self.firings.append((*window, fired, tuple(self.open[window])))
 
     def advance(self, watermark):
-        for window in sorted(self.open, key=lambda one: one[2]):
+        for window in sorted(self.open, key=lambda window: window[2]):
             if window[2] - 1 <= watermark and (window, len(self.open[window])) not in self.fired:
                 self.fire(window, "on time")
             if window[2] - 1 + self.facts.lateness_ms <= watermark:

@@ -103,7 +103,7 @@ class Vendor:
 
     def __init__(self, seed: int, drawn: list[Drawn], fails: float) -> None:
         self._seed, self._fails = seed, fails
-        self._drawn = {one.name: one for one in drawn}
+        self._drawn = {lookup.name: lookup for lookup in drawn}
         self.heard = Counter[str]()
         self.answered = Counter[str]()
         self.billed = 0
@@ -113,12 +113,12 @@ class Vendor:
     @property
     def dearest(self) -> int:
         """What is reserved for the dearest call."""
-        return max(one.most for one in self._drawn.values())
+        return max(lookup.most for lookup in self._drawn.values())
 
     @property
     def in_flight(self) -> int:
         """What calls in flight may cost above what is reserved for them."""
-        return sum(one.at_once * one.excess for one in self._drawn.values())
+        return sum(lookup.at_once * lookup.excess for lookup in self._drawn.values())
 
     def slack(self) -> int:
         """What lost answers may have cost above what is reserved for them."""
@@ -211,7 +211,7 @@ def play(service, tmp_path, monkeypatch):
         draws = random.Random(seed)
         chain = draw_lookups(draws)
         vendor = Vendor(
-            seed, [one for level in chain for one in level], draws.choice((0.0, 0.1, 0.4))
+            seed, [lookup for level in chain for lookup in level], draws.choice((0.0, 0.1, 0.4))
         )
         service.answer = vendor.answer
         count = draws.randint(5, 40)
@@ -248,10 +248,10 @@ def test_two_runs_at_once_spend_at_most_both_caps(play, seed):
             errors.append(error)
 
     both = [threading.Thread(target=run, args=(cap,)) for cap in caps]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join()
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
     assert not errors
     assert vendor.billed <= sum(caps) + vendor.slack() + 2 * vendor.in_flight
     enrich(rows, enrichment)

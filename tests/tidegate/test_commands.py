@@ -292,8 +292,8 @@ def test_a_circle_of_links_is_reported_in_one_sentence(monkeypatch, capsys, tmp_
 
     monkeypatch.setitem(COMMANDS, "draw", "a report")
     monkeypatch.setattr("tidegate.__main__.load_command", lambda _: Command(how, fails))
-    for one in ("resolve", "open"):
-        assert main(["draw", one]) == 1
+    for mode in ("resolve", "open"):
+        assert main(["draw", mode]) == 1
         assert "Fix that, then run the same command again" in capsys.readouterr().err
 
 

@@ -245,7 +245,7 @@ def test_rows_that_failed_are_counted_in_the_log_with_the_commonest_reason(towns
     enriched = enrich(frame, dataclasses.replace(towns, lookups=[wrong]))
     assert enriched["weather_status"].value_counts()["error"] == 6
     assert enriched.columns.tolist()[1:] == ["degrees", "weather_status", "weather_answered_at"]
-    (line,) = (one.getMessage() for one in caplog.records if one.name == "tidegate.frames")
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "tidegate.frames")
     assert line.startswith(
         "lookup weather: 6 rows failed, most often: the answer does not fit: deg"
     )

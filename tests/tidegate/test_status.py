@@ -212,7 +212,7 @@ def test_a_run_that_ends_while_costs_are_read_counts_once(towns, monkeypatch):
 
     monkeypatch.setattr(run_records, "load", load_as_it_ends)
     runs = recent_runs(towns.enrichment, 3, NOW, NOW - dt.timedelta(days=30))
-    assert [one.facts.run_id for one in (*runs.records, *runs.others)] == ["r"]
+    assert [record.facts.run_id for record in (*runs.records, *runs.others)] == ["r"]
     assert runs.bills == ()
 
 

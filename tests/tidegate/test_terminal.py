@@ -148,7 +148,7 @@ def test_a_run_in_a_terminal_ends_in_colour_with_the_address_of_the_report(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "tidegate.commands.days.line", lambda one: f"{one.day}  failed  {one.reason}"
+        "tidegate.commands.days.line", lambda result: f"{result.day}  failed  {result.reason}"
     )
     monkeypatch.setattr("tidegate.commands.days.cost_so_far", lambda *run: f"1.20 USD of {run[0]}")
     monkeypatch.setenv("NO_COLOR", no_color)
@@ -176,7 +176,7 @@ def test_without_a_terminal_a_run_prints_no_colour_and_its_reports_path_to_stder
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "tidegate.commands.days.line", lambda one: f"{one.day}  failed  {one.reason}"
+        "tidegate.commands.days.line", lambda result: f"{result.day}  failed  {result.reason}"
     )
     with printable_output():
         tell("things", day_events("things"))
@@ -188,6 +188,6 @@ def test_without_a_terminal_a_run_prints_no_colour_and_its_reports_path_to_stder
 
 def test_a_report_that_was_not_written_is_not_linked(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tidegate.commands.days.line", lambda one: one.reason)
+    monkeypatch.setattr("tidegate.commands.days.line", lambda result: result.reason)
     tell("things", [*day_events("things"), DaysWarning("2013-01-10", "its report is not written")])
     assert "report:" not in capsys.readouterr().err

@@ -21,7 +21,7 @@ def test_each_public_declaration_is_on_the_reference_page():
     public = [
         value for name in tidegate.__all__ if inspect.isclass(value := getattr(tidegate, name))
     ]
-    assert {one for one in public if dataclasses.is_dataclass(one)} == set(DECLARED)
+    assert {declared for declared in public if dataclasses.is_dataclass(declared)} == set(DECLARED)
 
 
 @pytest.mark.parametrize("declared", DECLARED, ids=lambda declared: declared.__name__)

@@ -109,8 +109,8 @@ class Refusals:
             case aiohttp.ClientError():
                 reason = f"connection lost: {error or type(error).__name__}"
                 return CallFailed(self.masked(reason), passing=True)
-        what = "cannot be decoded" if isinstance(error, NotDecodable) else "is not JSON"
-        return Unclear(self.masked(f"the answer {what}: {error}"))
+        fault = "cannot be decoded" if isinstance(error, NotDecodable) else "is not JSON"
+        return Unclear(self.masked(f"the answer {fault}: {error}"))
 
     def _refused_by_proxy(self, error: aiohttp.ClientHttpProxyError) -> CallFailed | AccessRefused:
         message = self.masked(one_line(f"{error.status} {error.message}", SHOWN))

@@ -87,8 +87,8 @@ class TokenRequest:
         """Return the error of a call that needs a token before the server gives one again."""
         return Throttled(f"{self._shown_url} asks for no token request", seconds, 429)
 
-    def _failed(self, what: str) -> CallFailed:
-        return CallFailed(f"{self._shown_url} {what}", passing=True)
+    def _failed(self, problem: str) -> CallFailed:
+        return CallFailed(f"{self._shown_url} {problem}", passing=True)
 
     async def _exchange(self) -> tuple[int, Any, bytes, bool]:
         """Return status, headers and body of the answer, and whether no other answer followed."""

@@ -327,5 +327,5 @@ def _side(enrichment: Enrichment, version: DayVersion, rows: _Rows) -> Side:
         calls=None if record is None else record.figures.calls,
         cost={}
         if record is None
-        else {currency: f"{it:f}" for currency, it in record.figures.cost.items()},
+        else {currency: f"{cost:f}" for currency, cost in record.figures.cost.items()},
     )

@@ -30,14 +30,14 @@ def former_places(lookup: str, readers: Sequence[Enrichment]) -> tuple[str, ...]
         for record in run_records.load(folder.name):
             facts = record.facts.declared
             if any(former.name == lookup for former in facts.lookups):
-                found |= {place: what for what, place in _places(facts, lookup)}
+                found |= {place: kind for kind, place in _places(facts, lookup)}
             if facts.ledger is not None and facts.enrichment in now:
                 for name in _former_names(facts, now[facts.enrichment], lookup):
                     found[below(absolute(facts.ledger), name)] = "ledger"
     places = (
-        f"the {what} {place}"
-        for place, what in found.items()
-        if place not in declared and (what == "Iceberg table" or _is_there(place))
+        f"the {kind} {place}"
+        for place, kind in found.items()
+        if place not in declared and (kind == "Iceberg table" or _is_there(place))
     )
     return (*places, *_days_without(lookup, readers))
 

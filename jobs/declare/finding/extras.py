@@ -25,7 +25,7 @@ def require_extra(extra: str, asking: str, purpose: str = "") -> None:
     """
     name, module = EXTRAS[extra]
     if importlib.util.find_spec(module) is None:
-        what = f"{name} to {purpose}" if purpose else name
+        needed = f"{name} to {purpose}" if purpose else name
         raise DeclarationError(
-            f'{asking} needs {what}; it is not installed here: pip install "tidegate[{extra}]".'
+            f'{asking} needs {needed}; it is not installed here: pip install "tidegate[{extra}]".'
         )

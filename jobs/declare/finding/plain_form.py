@@ -117,8 +117,8 @@ def _made(plain: Mapping[str, Any], declared: type, where: str) -> Any:
         return declared(**values)
     except TypeError as error:  # a field without a default is missing
         missing = re.findall(r"'(\w+)'", str(error).partition("argument")[2])
-        what = f"{', '.join(missing)} must be given" if missing else str(error)
-        raise DeclarationError(f"{where or declared.__name__}: {what}.") from error
+        fault = f"{', '.join(missing)} must be given" if missing else str(error)
+        raise DeclarationError(f"{where or declared.__name__}: {fault}.") from error
 
 
 def _only(

@@ -85,12 +85,12 @@ def require_day(day: str, where: str = "day", every: Every = "day") -> str:
         return day
     if not isinstance(every, str):
         raise DeclarationError(f"{where} is {day!r}; it must be one of: {', '.join(every)}.")
-    what = (
+    form = (
         "an hour of UTC, such as 2013-01-10T05Z"
         if every == "hour"
         else "a date, such as 2013-01-10"
     )
-    raise DeclarationError(f"{where} is {day!r}; it must be {what}.")
+    raise DeclarationError(f"{where} is {day!r}; it must be {form}.")
 
 
 def name_unit(days: Sequence[str]) -> str:

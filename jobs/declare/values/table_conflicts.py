@@ -58,9 +58,9 @@ def tables_beside(
         TablePath(f"{table}__dead_letters", "dead letters"),
         *(TablePath(beside(table, name), f"summary {name}") for name in summaries),
         *(
-            TablePath(beside(table, f"{name}{end}"), f"{what}window {name}")
+            TablePath(beside(table, f"{name}{end}"), f"{prefix}window {name}")
             for name in windows
-            for end, what in (("", ""), (DROPPED, "dropped rows of "))
+            for end, prefix in (("", ""), (DROPPED, "dropped rows of "))
         ),
     ]
 

@@ -231,12 +231,12 @@ def _list_reader(read_item: Read) -> Read:
     return read
 
 
-def _object_reader(what: str, field_of: Callable[[str], tuple[str, Read] | None]) -> Read:
+def _object_reader(kind: str, field_of: Callable[[str], tuple[str, Read] | None]) -> Read:
     def read(value: Any) -> Any:
         if value is None:
             return None
         if not isinstance(value, tuple):
-            raise _WrongValueError(f"expected {what}", value)
+            raise _WrongValueError(f"expected {kind}", value)
         found: dict[str, Any] = {}
         for spelled, item in value:
             if (field := field_of(spelled)) is None:

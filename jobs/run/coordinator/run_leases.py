@@ -312,8 +312,8 @@ def _read_service_limits(
         if reserve > budget.parts:
             cost = Money(Decimal(reserve) / PARTS, budget.money.currency)
             is_batch = alone < most and not budget.reserve_per_call
-            what = "a full batch (max_items)" if is_batch else "a call"
-            subject += f" below the {cost} that {what} may cost,"
+            unit = "a full batch (max_items)" if is_batch else "a call"
+            subject += f" below the {cost} that {unit} may cost,"
         reserved[name] = Reserved(each, reserve, subject)
     at_least = None if first.adaptive is None else first.adaptive.at_least
     return ServiceLimits(service_identity(first), limits, longest, reserved, at_least)

@@ -121,12 +121,12 @@ async def _reach(
         except OSError as error:  # a timeout and an unknown name are OSErrors too
             if attempt == TRIES:
                 seconds = clock() - started
-                what = f"cannot be reached: {error}"
+                fault = f"cannot be reached: {error}"
                 if isinstance(error, ConnectionRefusedError | TimeoutError):
                     refused = isinstance(error, ConnectionRefusedError)
-                    what = "refused the connection" if refused else "did not take a connection"
+                    fault = "refused the connection" if refused else "did not take a connection"
                 raise RunStopped(
-                    f"service {service}: {shown} {what} ({TRIES} tries in {seconds:.1f} s). "
+                    f"service {service}: {shown} {fault} ({TRIES} tries in {seconds:.1f} s). "
                     "Nothing was called, nothing was written."
                 ) from error
             await asyncio.sleep(PAUSE)

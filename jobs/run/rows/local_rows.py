@@ -91,12 +91,12 @@ def engine_for(rows: DataFrame | LocalRows) -> Engine:
 
 def refuse_what_needs_spark(enrichment: Enrichment) -> None:
     """Raise DeclarationError for a declaration that the local engine cannot run."""
-    for declared, what in (
+    for declared, feature in (
         (enrichment.windows, "windows"),
         (enrichment.expectations, "expectations"),
     ):
         if declared:
-            raise DeclarationError(f"{enrichment.name}: {what} need Spark. {CURE}")
+            raise DeclarationError(f"{enrichment.name}: {feature} need Spark. {CURE}")
 
 
 def _keys(enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> dict[str, Values]:

@@ -76,7 +76,7 @@ class DaysTally:
         unit = name_unit(self.days)
         rest = f" {counted(len(left), f'{unit} was', f'{unit}s were')} not begun." if left else ""
         unmade = "".join(
-            f" Not made: {what}: {why.rstrip('.')}." for what, why in self.unmade[:NAMED]
+            f" Not made: {name}: {why.rstrip('.')}." for name, why in self.unmade[:NAMED]
         )
         return (
             f"{len(self.published)} of {counted(len(self.days), unit)} published."

@@ -65,12 +65,12 @@ def raw_asset(declared: Declared) -> dg.AssetSpec:
     """Return the input, written by somebody else; each run observes the day it read."""
     enrichment = declared.enrichment
     kind = enrichment.input.format
-    what = (
+    files = (
         f"The days of the {kind.title()} table" if kind in TABLES else f"Files by day ({kind}) at"
     )
     return dg.AssetSpec(
         declared.raw_key,
-        description=f"{what} {enrichment.input.place}, written by others; observed by each run.",
+        description=f"{files} {enrichment.input.place}, written by others; observed by each run.",
         group_name=declared.group,
         owners=list(enrichment.owners),
         kinds={kind},

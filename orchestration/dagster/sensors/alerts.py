@@ -203,11 +203,11 @@ def _over(cause: str, by_name: dict[str, Declared], reported: AlertCursor) -> It
             ((at, *pair) for at, pair in zip(published, days, strict=True) if at),
             key=lambda pair: pair[0],
         )
-        what = day if len(days) == 1 else f"{day}, the last of {len(days)} days of one cause,"
+        days_named = day if len(days) == 1 else f"{day}, the last of {len(days)} days of one cause,"
         late = _after_deadline(declared, day, at)
         text = (
-            f"{_who(declared)} {what} published {local_time(declared.enrichment, at)}{late}. Over: "
-            f"{cause.rstrip('.')}."
+            f"{_who(declared)} {days_named} published {local_time(declared.enrichment, at)}{late}. "
+            f"Over: {cause.rstrip('.')}."
         )
         yield _message(text, "published", cause, declared, day=day, page=_page(declared, day))
     del reported.open[cause]

@@ -182,7 +182,9 @@ def leaving(service, *leavers, keys=range(3), at=0.25, max_requests=1):
         found = await asyncio.gather(*asked, return_exceptions=True)
         await asyncio.sleep(5.0)
         await batching.close()
-        return [None if isinstance(one, asyncio.CancelledError) else one for one in found]
+        return [
+            None if isinstance(outcome, asyncio.CancelledError) else outcome for outcome in found
+        ]
 
     return run_virtual(main)
 
@@ -261,7 +263,7 @@ def test_outcomes_of_the_wrong_shape_are_an_error_of_each_waiting_row(answer):
     found = run_virtual(main)
     assert len(found) == 2
     # a future refuses StopIteration with TypeError, and from Python 3.12 with RuntimeError
-    assert {type(one) for one in found} <= {TypeError, RuntimeError}
+    assert {type(outcome) for outcome in found} <= {TypeError, RuntimeError}
 
 
 def test_a_call_after_the_close_is_an_error():
@@ -288,7 +290,7 @@ def test_closing_cancels_requests_in_flight_and_waiting_rows():
         asked = [asyncio.create_task(message(batching, key)) for key in range(5)]
         await asyncio.sleep(1.0)
         await batching.close()
-        assert all(one.done() for one in await settled(asked))
+        assert all(task.done() for task in await settled(asked))
         assert batching.leaving() == 0
 
     async def settled(asked):

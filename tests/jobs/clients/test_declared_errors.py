@@ -147,7 +147,7 @@ def test_fingerprints_stay_the_same_where_no_error_is_declared():
     )  # fmt: skip
     assert towns.fingerprint == "74b1d87d5e99a0a0"
     assert [fingerprint(batched), fingerprint(keyed)] == ["65bb88a5e3f3c250", "4e44a70cfc0d7cb0"]
-    asked = [request_fingerprint(one) for one in (weather, order, batched, keyed)]
+    asked = [request_fingerprint(declared) for declared in (weather, order, batched, keyed)]
     assert asked == ["59c510f864bcbd28", "e67dbb0b2d27bd31", "d49677dac9942bbf", "94c30c45757f3851"]
 
 

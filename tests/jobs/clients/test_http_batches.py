@@ -84,9 +84,9 @@ class Geocoder:
         if self.refused & {item["q"] for item in items}:
             return web.json_response({"error": "bad item"}, status=400)
         answers = [
-            {"id": item["id"], **one}
+            {"id": item["id"], **answer}
             for item in items
-            for one in self.scripted.get(item["q"], [{"lat": len(item["q"])}])
+            for answer in self.scripted.get(item["q"], [{"lat": len(item["q"])}])
         ]
         return web.json_response({"results": self.order([*answers, *self.more])})
 
@@ -179,7 +179,7 @@ def test_a_batch_refused_as_a_whole_is_halved_until_the_bad_item_is_alone(
     service.answer = answer
     geocoder.refused = {"q5"}
     found = ask(lookup(service.url), *[f"q{n}" for n in range(8)])
-    assert [one for n, one in enumerate(found) if n != 5] == [(2.0,)] * 7
+    assert [outcome for n, outcome in enumerate(found) if n != 5] == [(2.0,)] * 7
     assert isinstance(found[5], CallFailed)
     assert str(found[5]).startswith(str(status))
     assert not found[5].passing
@@ -209,7 +209,7 @@ def test_an_answer_that_throttles_beside_its_items_throttles_each_key(service, f
 
     service.answer = answer
     message = ask(lookup(service.url, throttled_when=["$.status == 'OVER_QUERY_LIMIT'"]), "a", "b")
-    assert [type(one) for one in message] == [Throttled, Throttled]
+    assert [type(outcome) for outcome in message] == [Throttled, Throttled]
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -219,7 +219,7 @@ def test_throttling_of_a_batch_throttles_each_of_its_keys(service, status):
 
     service.answer = answer
     found = ask(lookup(service.url), "a", "bb")
-    assert [type(one) for one in found] == [Throttled] * 2
+    assert [type(outcome) for outcome in found] == [Throttled] * 2
     assert found[0].seconds == 7
     assert len(service.log) == 1
 
@@ -242,7 +242,7 @@ def test_a_failure_of_a_request_is_a_failure_of_each_of_its_keys(service, respon
 
     service.answer = answer
     found = ask(lookup(service.url), "a", "bb")
-    assert [type(one) for one in found] == [type(found[0])] * 2
+    assert [type(outcome) for outcome in found] == [type(found[0])] * 2
     assert isinstance(found[0], kind)
     assert getattr(found[0], "passing", None) is passing
     assert len(service.log) == 1
@@ -281,7 +281,7 @@ def test_answers_may_be_matched_by_the_order_of_the_items(service):
 def test_a_wrong_number_of_answers_is_an_error_of_every_item(service):
     listed(service, lambda keys: [{"lat": len(key)} for key in keys[1:]])
     found = ask(lookup(service.url, BARE), "a", "bb")
-    assert {str(one) for one in found} == {
+    assert {str(outcome) for outcome in found} == {
         (
             "the service gave 1 answers for 2 items, and without batch.match or batch.position they "
             "cannot be matched"
@@ -323,7 +323,7 @@ def test_positions_counted_from_one_are_an_error_of_all_and_shift_no_answer(serv
     embeddings(
         service, lambda answers: [answer | {"index": answer["index"] + 1} for answer in answers]
     )
-    assert {str(one) for one in ask(lookup(service.url, EMBED), "a", "bb")} == {
+    assert {str(outcome) for outcome in ask(lookup(service.url, EMBED), "a", "bb")} == {
         "the answers have the positions 1, 2 (batch.position); 2 items have 0 to 1, each once"
     }
 

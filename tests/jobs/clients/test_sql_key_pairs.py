@@ -45,7 +45,7 @@ ZONED = [
     dt.datetime(2013, 1, 10, 5, 0, 0, 1, tzinfo=UTC), dt.datetime(1, 1, 1, 0, 0, 1, tzinfo=UTC),
     dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
 ]  # fmt: skip
-TIMES = [one.replace(tzinfo=None) for one in ZONED]
+TIMES = [time.replace(tzinfo=None) for time in ZONED]
 DOUBLES = [0.0, 1.0, 7.0, 7.5, 0.1, float(2**53), 1e300]
 BYTES = [b"", b"7", b"007", b"\x00", b"abc"]
 DECIMALS = [D("0.1"), D("7.5"), D("12345678901234567.89")]
@@ -160,12 +160,14 @@ def assert_pairs(declare, tables, read, *, whole):
     for column in tables if whole else random.Random(7).sample([*tables], 5):
         stored = read(column)
         alone, together = (judged(declare(column, size), column, stored, keys) for size in (1, 20))
-        assert [kind(one) for one in alone] == [kind(one) for one in together], column
+        assert [kind(outcome) for outcome in alone] == [kind(outcome) for outcome in together], (
+            column
+        )
         assert_checked(
             declare(column, 1), column, dict(zip(map(repr, keys), alone, strict=True)), whole=whole
         )
-        hits += sum(isinstance(one, int) for one in alone)
-        refused += sum(isinstance(one, CallFailed) for one in alone)
+        hits += sum(isinstance(outcome, int) for outcome in alone)
+        refused += sum(isinstance(outcome, CallFailed) for outcome in alone)
     assert hits > 12
     assert refused > 60
 
@@ -187,7 +189,9 @@ def test_keys_of_sqlite_match_only_equal_values(tmp_path, whole):
                 (kept,) = database.execute(
                     f"SELECT k FROM {names[column]} WHERE n = ?", (number,)
                 ).fetchone()
-                if any(kept == one for (one,) in there):  # a key of two rows is an error of its own
+                if any(
+                    kept == value for (value,) in there
+                ):  # a key of two rows is an error of its own
                     database.execute(f"DELETE FROM {names[column]} WHERE n = ?", (number,))
 
     def read(column):

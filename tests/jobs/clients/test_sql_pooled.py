@@ -72,7 +72,9 @@ def test_a_pooler_in_transaction_mode_gives_every_key_its_own_row(declare, batch
             for caller in callers:
                 await caller.open()
             return [
-                await asyncio.gather(*(asked(one, range(begin, begin + 40)) for one in callers))
+                await asyncio.gather(
+                    *(asked(client, range(begin, begin + 40)) for client in callers)
+                )
                 for begin in range(0, 160, 40)
             ]
         finally:
@@ -102,12 +104,12 @@ def test_an_abandoned_query_behind_a_pooler_gives_no_row_to_another_query(declar
     found = [answer for some in asyncio.run(main()) for answer in some]
     right = [(number,) for number in range(1, 33)]
     wrong = [
-        one
-        for one, own in zip(found, right, strict=True)
-        if one != own and not isinstance(one, CallFailed)
+        outcome
+        for outcome, own in zip(found, right, strict=True)
+        if outcome != own and not isinstance(outcome, CallFailed)
     ]
     assert wrong == []
-    assert sum(isinstance(one, tuple) for one in found) > 10
+    assert sum(isinstance(outcome, tuple) for outcome in found) > 10
 
 
 def test_a_table_behind_a_pooler_is_checked_as_any_other(declare):

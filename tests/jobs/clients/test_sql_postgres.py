@@ -810,11 +810,11 @@ def test_an_infinite_date_or_time_is_an_error_of_its_row_and_the_year_9999_is_no
     last, *infinite = ask(declared, (1,), (2,), (3,), (4,))
     day = dt.date(9999, 12, 31)
     assert last == (day, dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC), [day])
-    assert [str(one) for one in infinite] == [
+    assert [str(failure) for failure in infinite] == [
         f"{name} is infinite in the database, which no date or time can be"
         for name in ("day", "at", "days")
     ]
-    assert not any(one.passing for one in infinite)
+    assert not any(failure.passing for failure in infinite)
 
 
 @pytest.mark.parametrize("batch_size", [1, 9])

@@ -101,7 +101,7 @@ class Row:
         return (
             rounded(self.price, 2), rounded(self.pi, 18), rounded(self.half, 2), int(self.count),
             float(self.share), self.moment, dt.date.fromisoformat(self.day),
-            [rounded(one, 3) for one in self.list],
+            [rounded(value, 3) for value in self.list],
         )  # fmt: skip
 
 

@@ -82,8 +82,8 @@ def test_test_against_shows_each_cell_that_a_new_column_or_path_changes(tested):
     assert status == 0
     difference = found["difference"]
     assert difference["new_columns"] == ["town_there"]
-    assert {one["column"]: one["cells"] for one in difference["columns"]} == {"temp_c": 4}
-    assert {one["to"] for one in difference["columns"][0]["examples"]} == {None}
+    assert {column["column"]: column["cells"] for column in difference["columns"]} == {"temp_c": 4}
+    assert {example["to"] for example in difference["columns"][0]["examples"]} == {None}
 
 
 @pytest.mark.proof

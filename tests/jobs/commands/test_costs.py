@@ -219,7 +219,7 @@ def test_a_stored_answer_saves_the_mean_token_cost_of_an_answer():
 
     def saved(now, *earlier):
         facts = DayFacts(flights.facts(), "2026-11-02", "r", (), (), "", (), (), "", "")
-        records = [DayRecord(facts, figures(*one)) for one in earlier]
+        records = [DayRecord(facts, figures(*run)) for run in earlier]
         (found,) = run_bills.with_saved(figures(*now), [model], lambda: records).lookups
         return found.billed.saved
 

@@ -89,7 +89,7 @@ def test_a_day_calls_after_the_day_before_is_decided_and_is_compared_with_all_ea
 
 def test_a_red_day_is_the_last_with_the_option_until_red(nights):
     nights.check = lambda day: LOST if day == SECOND else None
-    assert [(one.day, one.state) for one in nights.run(until_red=True)] == [
+    assert [(result.day, result.state) for result in nights.run(until_red=True)] == [
         (FIRST, "published"), (SECOND, "held back"),
     ]  # fmt: skip
     assert len(nights.service.log) == 20
@@ -109,5 +109,7 @@ def test_a_day_whose_checks_crash_is_the_last_and_its_answers_are_kept(nights):
     ]
     assert outcomes[1].reason.startswith("RuntimeError: no memory")
     nights.check = lambda _day: None
-    assert [(one.day, one.state) for one in nights.run()] == [(day, "published") for day in DAYS]
+    assert [(result.day, result.state) for result in nights.run()] == [
+        (day, "published") for day in DAYS
+    ]
     assert len(nights.service.log) == 30

@@ -59,11 +59,13 @@ def test_diff_agrees_with_a_model_and_is_the_same_each_time(towns, monkeypatch, 
         bits = [json.dumps(one[0]) for one in (old, new)]  # -0.0 is not 0.0
         cells["temp_c"] += bits[0] != bits[1]
         cells["weather_status"] += old[1] != new[1]
-    changed = [one for one in both if str(before[one]) != str(after[one])]
+    changed = [name for name in both if str(before[name]) != str(after[name])]
     assert (found.added, found.removed) == (len(after) - len(both), len(before) - len(both))
     assert found.changed == len(changed)
     assert found.unchanged == len(both) - len(changed)
-    assert {one.column: one.cells for one in found.columns} == {k: v for k, v in cells.items() if v}
+    assert {change.column: change.cells for change in found.columns} == {
+        k: v for k, v in cells.items() if v
+    }
     for column in found.columns:
         place = {"temp_c": 0, "weather_status": 1}[column.column]
         assert len(column.examples) == min(EXAMPLES, column.cells)
@@ -180,8 +182,8 @@ def test_diff_compares_rows_of_changed_types_and_repeated_ids_by_value(towns, tm
     assert found.unchanged == equal
     assert found.changed == (ids[0] & ids[1]).total() - equal
     assert [column.cells for column in found.columns] == [found.changed] * bool(found.changed)
-    for one in (example for column in found.columns for example in column.examples):
-        assert one["from"] != one["to"]
+    for cell in (example for column in found.columns for example in column.examples):
+        assert cell["from"] != cell["to"]
     for version in (old, new):
         same = compare(towns.enrichment, DAY, version, version)
         assert (same.added, same.removed, same.changed, same.unchanged) == (0, 0, 0, 20)

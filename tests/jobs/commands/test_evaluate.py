@@ -65,7 +65,7 @@ def costs():
 
 def first_asked(vendor):
     """The texts of first requests since the last time."""
-    texts = {one["messages"][-1]["content"] for one in vendor.asked}
+    texts = {request["messages"][-1]["content"] for request in vendor.asked}
     vendor.asked.clear()
     return {text for text in texts if ASKED_AGAIN not in text}
 
@@ -95,11 +95,11 @@ def test_eval_of_two_prompts_on_200_rows_makes_400_calls_and_a_run_the_rest(vend
             )
         assert variant["calls"] == SAMPLE
         assert variant["p50_ms"] <= variant["p99_ms"]
-    assert [one["name"] for one in found["variants"]] == ["label", "brief"]
-    paid = [Decimal(one["paid"].removesuffix(" USD")) for one in found["variants"]]
+    assert [variant["name"] for variant in found["variants"]] == ["label", "brief"]
+    paid = [Decimal(variant["paid"].removesuffix(" USD")) for variant in found["variants"]]
     assert sum(paid) == vendor.invoice == costs()
     assert not list_costs(f"{dt.datetime.now(dt.UTC):%Y-%m}").unrecorded, "it has ended"
-    assert [one["cost_of_1000"] for one in found["variants"]] == [
+    assert [variant["cost_of_1000"] for variant in found["variants"]] == [
         f"{5 * cost:.4f} USD" for cost in paid
     ]
     differ = {n for n in sampled if ends[0][n] != ends[1][n]}

@@ -98,7 +98,7 @@ def test_each_review_has_the_vendors_answer_and_costs_equal_the_invoice(vendor, 
     # the ledger's answers forecast what another day costs
     write(vendor, "2026-11-02", 200)
     assert main(["plan", "reviews", "--package", "declared", "--day", "2026-11-02"]) == 0
-    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("  cost ")]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  cost ")]
     cost, low, high, sample = re.fullmatch(
         r"  cost +(\S+) USD, (\S+) to (\S+) with 95 %, from (\d+) stored answers, at .*", line
     ).groups()

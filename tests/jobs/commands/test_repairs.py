@@ -108,7 +108,8 @@ def test_repair_repeats_only_calls_whose_answer_does_not_fit(vendor):
     assert run(vendor, reviews) == 0
     failed = {review for review, kinds in answered.items() if not kinds or kinds[-1] == "refused"}
     again = {
-        one["messages"][-1]["content"].partition(ASKED_AGAIN)[0] for one in vendor.asked[asked:]
+        request["messages"][-1]["content"].partition(ASKED_AGAIN)[0]
+        for request in vendor.asked[asked:]
     }
     assert again == failed, "an error is asked for again, and an answer that does not fit is not"
     after = [row for row in published() if row[0] not in failed]
@@ -155,7 +156,7 @@ def test_the_second_request_has_the_reason_and_the_first_request_is_unchanged(ve
     vendor.weights = {"misfit": 1}
     declare(vendor)
     assert run(vendor, ["a review"]) == 0
-    first, second = (one["messages"][-1]["content"] for one in vendor.asked)
+    first, second = (request["messages"][-1]["content"] for request in vendor.asked)
     assert first == "a review"
     assert second.startswith(f"a review{ASKED_AGAIN}")
     (row,) = run_records.load("reviews")[0].figures.lookups

@@ -193,7 +193,7 @@ def test_only_a_change_of_the_request_changes_the_request_fingerprint():
         lookup(**pages | {"pages": Pages(**PAGES | {"next": "Link"})}),
         lookup(**pages | {"pages": Pages(**PAGES, more="$.more")}),
     ]  # fmt: skip
-    assert len({request_fingerprint(one) for one in anew}) == len(anew)
+    assert len({request_fingerprint(changed) for changed in anew}) == len(anew)
     assert request_fingerprint(batched()) == request_fingerprint(batched(max_items=9, max_wait=0.5))
     assert request_fingerprint(lookup(**pages)) == request_fingerprint(
         lookup(**pages | {"pages": Pages(**PAGES | {"max_pages": 3})})

@@ -432,7 +432,7 @@ def test_a_graphql_list_is_requested_page_by_page(service):
     service.answer = graph
     declared = example("A GraphQL list, page by page", SERVICE_URL=service.url)
     whole, nobody, broken = enriched(declared, ("acme",), ("nobody",), ("broken",))
-    assert [one["name"] for one in whole["repositories"]] == names
+    assert [repository["name"] for repository in whole["repositories"]] == names
     assert (nobody["repositories_status"], broken["repositories_status"]) == ("miss", "error")
     assert broken["repositories"] is None
     assert "a deadline" in broken["_repositories_error"]

@@ -104,7 +104,9 @@ def test_check_names_a_coroutine_that_never_bills_a_priced_unit():
 
         return await ask()
 
-    trusted = [coroutine(label=one, version=2).trusts for one in (unbilled, billed_inside)]
+    trusted = [
+        coroutine(label=function, version=2).trusts for function in (unbilled, billed_inside)
+    ]
     assert trusted[0].startswith("http.bill: its service has a price per token, and its function")
     assert trusted[1] is None
     assert coroutine(label=unbilled, prices=()).trusts is None
@@ -117,6 +119,6 @@ def test_a_changed_named_prompt_repeats_calls_and_check_reports_an_unnamed_promp
     named = [coroutine(fingerprint=[prompt, "small"]) for prompt in ("a", "b", "b")]
     first, second, third = map(request_fingerprint, named)
     assert first != second == third
-    assert [one.trusts for one in (*named, coroutine(version=2))] == [None] * 4
+    assert [declared.trusts for declared in (*named, coroutine(version=2))] == [None] * 4
     with pytest.raises(DeclarationError, match="fingerprint: its values must be texts, numbers"):
         coroutine(fingerprint=[object()])

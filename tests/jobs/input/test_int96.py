@@ -57,10 +57,10 @@ def test_the_driver_reads_keys_of_an_int96_file(day):
 def test_a_copy_with_cast_columns_keeps_the_instants_of_an_int96_file(tmp_path):
     files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     for file, texts in zip(files, (pa.nulls(4), pa.array(["text"] * 4)), strict=True):
-        table = pa.table({"at": GIVEN, "nested": [[one] for one in GIVEN], "k": texts})
+        table = pa.table({"at": GIVEN, "nested": [[time] for time in GIVEN], "k": texts})
         pq.write_table(table, file, use_deprecated_int96_timestamps=True, store_schema=False)
     day = of_files(files, folder=str(tmp_path / "copies"))
     copied = pq.ParquetFile(day.files[0])
     assert copied.schema_arrow.field("at").type == UTC
     assert copied.read()["at"].to_pylist() == GIVEN.to_pylist()
-    assert copied.read()["nested"].to_pylist() == [[one] for one in GIVEN.to_pylist()]
+    assert copied.read()["nested"].to_pylist() == [[time] for time in GIVEN.to_pylist()]

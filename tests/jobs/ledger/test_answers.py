@@ -18,7 +18,8 @@ RESPONSES = st.lists(
 @given(RESPONSES, st.data())
 def test_rows_with_large_responses_are_read_in_pieces_in_the_requested_order(responses, data):
     stored = [
-        StoredAnswer(str(number), "ok", one, number, "run") for number, one in enumerate(responses)
+        StoredAnswer(str(number), "ok", response, number, "run")
+        for number, response in enumerate(responses)
     ]
     rows = data.draw(st.lists(st.sampled_from(range(len(stored))), max_size=12))
     half = len(stored) // 2

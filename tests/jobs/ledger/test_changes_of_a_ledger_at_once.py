@@ -182,7 +182,7 @@ PAIRS = itertools.product(Changes.ALL, repeat=2)
             if (pair[0], place) != ("refresh", "folder")  # a single step, within others above
         ),
     ],
-    ids=lambda one: " ".join(one) if isinstance(one, tuple) else str(one),
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
 def test_a_ledger_change_during_another_loses_no_answer_and_keeps_no_forgotten_key(
     tmp_path, monkeypatch, pair, place, every

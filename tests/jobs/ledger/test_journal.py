@@ -38,8 +38,8 @@ def columns(answers):
 def write(folder, answers, name="0-0-00000"):
     """A journal that a killed process left, an answer at a time. Returns its path."""
     journal = folder.journal("run-1", name)
-    for one in answers:
-        journal.append(columns([one]))
+    for answer in answers:
+        journal.append(columns([answer]))
     return Path(folder.path) / "parts" / "run-1" / f"{name}.journal"
 
 
@@ -55,7 +55,11 @@ def test_an_answer_is_in_the_journal_before_its_part_is_stored_and_the_part_repl
     assert writer.stored == 0, "a journal is for a kill only"
     writer.close()
     assert folder.parts() == [name.replace(".journal", ".parquet")]
-    assert [one.response for one in as_answers(folder.read(folder.parts()))] == [b"0", b"1", b"2"]
+    assert [answer.response for answer in as_answers(folder.read(folder.parts()))] == [
+        b"0",
+        b"1",
+        b"2",
+    ]
 
 
 @pytest.mark.slow
@@ -162,13 +166,16 @@ def test_no_byte_of_a_forgotten_key_stays_in_a_journal_or_its_torn_end(folder):
     assert b"secret" in path.read_bytes()
     forget(folder, ['["secret"]', '["LGA",1]'])
     assert not [
-        one
-        for one in Path(folder.path).rglob("*")
-        if one.is_file() and b"secret" in one.read_bytes()
+        path
+        for path in Path(folder.path).rglob("*")
+        if path.is_file() and b"secret" in path.read_bytes()
     ]
     (file,) = contents(folder).generation.files
     with folder.open(f"compacted/{file.name}") as opened:
-        assert [one.key for one in as_answers(opened.read())] == ['["JFK",1]', '["Z\u00fcrich",1]']
+        assert [answer.key for answer in as_answers(opened.read())] == [
+            '["JFK",1]',
+            '["Z\u00fcrich",1]',
+        ]
 
 
 def test_a_disk_that_refuses_the_journal_does_not_stop_a_run(folder, monkeypatch, wait_for, caplog):
@@ -182,7 +189,7 @@ def test_a_disk_that_refuses_the_journal_does_not_stop_a_run(folder, monkeypatch
     wait_for(lambda: writer.stored == 1)  # a part is tried at once, as the disk may be full
     writer.put((2,), "ok", b"2", 2)
     writer.close()
-    assert [one.response for one in as_answers(folder.read(folder.parts()))] == [b"1", b"2"]
+    assert [answer.response for answer in as_answers(folder.read(folder.parts()))] == [b"1", b"2"]
 
 
 @pytest.mark.process

@@ -209,4 +209,9 @@ async def fleet(
     for run in found:
         run.kill()
     await asyncio.sleep(CALL_LIMIT)
-    return service, store, use, sum(each) ** 2 / max(1, len(each) * sum(one * one for one in each))
+    return (
+        service,
+        store,
+        use,
+        sum(each) ** 2 / max(1, len(each) * sum(count * count for count in each)),
+    )

@@ -269,9 +269,9 @@ def test_keys_of_a_batch_that_the_budget_left_unsent_do_not_count_as_called(url,
     in_time(run.join)
     assert {type(error) for error in run.errors} == {BudgetExhausted}
     stored = kept(ledger)
-    answered = {one.key for one in stored if one.outcome == "ok"}
+    answered = {answer.key for answer in stored if answer.outcome == "ok"}
     assert len(service.log) == 5
-    assert {one.key for one in stored if one.outcome == "asked"} == answered
+    assert {answer.key for answer in stored if answer.outcome == "asked"} == answered
 
 
 @pytest.mark.usefixtures("given_back_soon")
@@ -297,7 +297,7 @@ def test_a_run_that_needs_less_than_the_budget_leaves_the_rest_to_others(url, se
     service.answer = billing = Billing("1.00")
     declared = priced(service.url, "1 USD", [Budget("30 USD", per="day")])
     (first,) = at_once(url, declared, 1, 10)
-    assert (sum(one.num_rows for one in first.found), first.errors) == (20, [])
+    assert (sum(batch.num_rows for batch in first.found), first.errors) == (20, [])
     at_once(url, declared, 1, 100)
     assert billing.bill == 30
 
@@ -323,7 +323,7 @@ def test_limits_shows_the_spent_part_of_a_budget_in_its_currency(capsys):
 def test_limits_with_json_shows_the_spent_part_of_a_budget(capsys):
     assert main(["limits", "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    holders = [one for service in found["services"] for one in service["holders"]]
+    holders = [holder for service in found["services"] for holder in service["holders"]]
     (spent,) = [holder for holder in holders if "USD" in holder["limit"]]
     assert (spent["run"], spent["expires_in"]) == ("ended runs", None)
     assert main(["limits"]) == 0

@@ -78,7 +78,7 @@ def test_the_share_of_a_killed_run_is_used_again_after_its_time_to_live():
     service, _, _, _ = run(runs=2, tasks=4, limit=16, seconds=60, meanwhile=kill)
     ttl = 12.0  # the longest call, 2 s, and 10 s
     rates = [
-        sum(start <= one < start + 5 for one in service.starts) / 5
+        sum(start <= began < start + 5 for began in service.starts) / 5
         for start in (10.0, killed, killed + ttl + 2)
     ]
     assert service.peak == 16

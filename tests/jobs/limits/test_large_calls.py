@@ -79,6 +79,6 @@ def test_tasks_and_runs_all_end_although_an_equal_share_is_less_than_a_call_rese
     for run in at_once:
         run.start(lambda: batches(2))
     in_time(lambda: [run.join() for run in at_once])
-    assert [(sum(one.num_rows for one in run.found), run.errors) for run in at_once] == [
+    assert [(sum(batch.num_rows for batch in run.found), run.errors) for run in at_once] == [
         (4, [])
     ] * runs

@@ -128,7 +128,7 @@ def test_owners_never_use_more_than_the_limit_whatever_messages_are_lost(limit, 
             if what == "beat":
                 holder.take(answer, asked_at=now)
         assert (
-            sum(one.shares["calls"].has for one in holders.values() if now < one.until)
+            sum(other.shares["calls"].has for other in holders.values() if now < other.until)
             <= limit.amount
         )
         assert book.held("calls") <= limit.amount

@@ -259,7 +259,7 @@ async def calling(draw, *, seconds, meanwhile=None, store=None, **options):
 
 def jain(service):
     each = list(service.by_run.values())
-    return sum(each) ** 2 / (len(each) * sum(one * one for one in each))
+    return sum(each) ** 2 / (len(each) * sum(count * count for count in each))
 
 
 @pytest.mark.slow

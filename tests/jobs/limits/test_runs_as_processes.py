@@ -116,13 +116,13 @@ def test_three_runs_at_once_share_a_limit_and_a_pause(url, counting):
                 sum(name == f"run-{n}" for when, name in counting.calls if when > begun)
                 for n in range(3)
             ]
-            if sum(each) ** 2 / (3 * sum(one * one for one in each)) >= 0.95:
+            if sum(each) ** 2 / (3 * sum(count * count for count in each)) >= 0.95:
                 break
         processes[0].send_signal(signal.SIGUSR1)
         paused = time.monotonic()
         time.sleep(6.8)
     assert counting.peak == 16
-    assert sum(each) ** 2 / (3 * sum(one * one for one in each)) >= 0.95
+    assert sum(each) ** 2 / (3 * sum(count * count for count in each)) >= 0.95
     after = sorted(when - paused for when, _ in counting.calls if when > paused + 1.0)
     assert after[0] >= 5.0, "from one second later no call of any run starts until the pause ends"
     assert after[1] - after[0] >= LATENCY, "then one"

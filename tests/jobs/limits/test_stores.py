@@ -264,8 +264,8 @@ def test_a_failed_connection_is_closed_and_a_stopped_run_blocks_no_other(postgre
             await admin.execute("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
             another = open_store(url, patience=1.0)
             await another.step("geo", beat("b"))
-        for one in (store, another):
-            await one.close()
+        for opened in (store, another):
+            await opened.close()
         await admin.close()
         return left
 

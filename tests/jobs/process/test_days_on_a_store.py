@@ -134,7 +134,7 @@ def test_a_day_is_published_to_a_bucket_and_leaves_no_temporary_object(in_sessio
     assert REQUESTS.total() <= 61
     assert rows_of(s3) == list(range(ROWS))
     assert [path for path in Path("data/work").rglob("*") if path.is_file()] == []
-    names = {one.name for one in objects.listed(f"{s3.bucket}/scored")}
+    names = {listed.name for listed in objects.listed(f"{s3.bucket}/scored")}
     assert len({name for name in names if name.startswith("runs/")}) == 2  # tasks
     (record,) = run_records.load("scored", DAY)
     assert record.state == "published"
@@ -161,7 +161,7 @@ def test_each_of_thirteen_days_sends_at_most_200_requests_to_the_store(in_sessio
     assert max(asked) <= 200
     assert rows_of(s3) == sorted([*range(ROWS)] * len(THIRTEEN))
     logs = [f"{name}/_delta_log/{9:020}.checkpoint.parquet" for name in ("scored", "scored__audit")]
-    assert {*logs} < {one.name for one in objects.listed(s3.bucket)}
+    assert {*logs} < {listed.name for listed in objects.listed(s3.bucket)}
 
 
 @pytest.mark.proof

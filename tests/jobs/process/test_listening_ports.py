@@ -200,7 +200,7 @@ def test_a_run_listens_only_on_loopback_and_survives_bytes_of_strangers(
     found = listening(mark)
     print(*found, sep="\n")
     assert [
-        one for one in found if one[1] == "udp" or not ipaddress.ip_address(one[2]).is_loopback
+        port for port in found if port[1] == "udp" or not ipaddress.ip_address(port[2]).is_loopback
     ] == []
     words = [" ".join(process.cmdline()) for process in processes_of(mark)]
     with thrown([port for *_, port in found], times):

@@ -130,7 +130,7 @@ def grow(folder: Path, outside: Path, draw: random.Random, depth: int = 0) -> No
         if path.exists():
             continue
         if draw.random() < 0.3:
-            inside = [one for one in folder.rglob("*") if one.is_file()]
+            inside = [path for path in folder.rglob("*") if path.is_file()]
             path.symlink_to(draw.choice([*outside.iterdir(), folder / "dangling", *inside]))
         else:
             path.write_text(SECRET)

@@ -567,7 +567,7 @@ def test_stream_with_json_prints_an_object_per_day_of_a_batch_and_a_last_object(
     )
     assert ended.returncode == 0, ended.stderr
     *days, end = map(json.loads, ended.stdout.splitlines())
-    assert [(one["batch"], one["day"], one["state"], one["figures"]["rows"]) for one in days] == [
+    assert [(day["batch"], day["day"], day["state"], day["figures"]["rows"]) for day in days] == [
         (0, DAY, "published", 5), (0, NEXT, "published", 3),
     ]  # fmt: skip
     assert (end["state"], end["day"], end["batches"], end["rows"]) == ("published", None, 1, 8)

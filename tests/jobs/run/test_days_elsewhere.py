@@ -199,16 +199,16 @@ def test_a_day_on_a_store_equals_the_day_in_a_folder(
     ]
     assert len(beside[1]) == published.dead_letters > 0
     assert not [
-        one.name
-        for one in objects.listed(f"{place}/published/runs")
-        if "unknown/beside" in one.name
+        listed.name
+        for listed in objects.listed(f"{place}/published/runs")
+        if "unknown/beside" in listed.name
     ]
-    kept = {one.name.partition("/")[0] for one in objects.listed(f"{place}/published/runs")}
+    kept = {listed.name.partition("/")[0] for listed in objects.listed(f"{place}/published/runs")}
     assert kept == {"unknown", "known"}
     vacuum(f"{place}/published", older_than=dt.timedelta(0))
-    assert {one.name.partition("/")[0] for one in objects.listed(f"{place}/published/runs")} == {
-        "unknown"
-    }
+    assert {
+        listed.name.partition("/")[0] for listed in objects.listed(f"{place}/published/runs")
+    } == {"unknown"}
     assert DeltaTable(f"{place}/published").to_pyarrow_table().num_rows == 201
 
 
@@ -269,7 +269,7 @@ def test_the_users_expectations_are_evaluated_over_files_on_the_store(place, spa
     ]
     record = run_day(declare(service, place, expectations=expected), DAY, "r1", checks=CHECKS)
     red = [verdict for verdict in record.verdicts if verdict.status == "failed"]
-    assert [one.unexpected_count for one in red] == [50]
+    assert [verdict.unexpected_count for verdict in red] == [50]
 
 
 def draw_windows(seed):
@@ -335,7 +335,9 @@ def test_windows_on_a_store_equal_windows_in_a_folder(
         assert publish_windows(declared, window, published) == made.windows
         assert DeltaTable(table_of(declared, window)).to_pyarrow_table().num_rows == made.windows
     assert not [
-        one.name for one in objects.listed(f"{place}/published/runs") if "_arrival" in one.name
+        listed.name
+        for listed in objects.listed(f"{place}/published/runs")
+        if "_arrival" in listed.name
     ]
 
 

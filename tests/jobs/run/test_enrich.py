@@ -76,7 +76,7 @@ def test_all_lookups_of_a_service_together_stay_within_its_concurrency(groups, t
     for members, total in groups:
         own = list(itertools.islice(per_service, members))
         assert sum(own) == total
-        assert sum(sum(even_shares(one, tasks)) for one in own) == total
+        assert sum(sum(even_shares(share, tasks)) for share in own) == total
 
 
 # -- the plan

@@ -83,8 +83,8 @@ def test_the_check_expects_the_firings_that_flink_recorded(trace):
 
 @pytest.mark.parametrize("trace", SESSIONS, ids=[trace["name"] for trace in SESSIONS])
 def test_the_sessions_of_a_task_make_the_firings_that_flink_recorded(trace):
-    watermarks = [-(2**60) if one == float("-inf") else one
-                  for one in watermarks_of([time for _, time in trace["rows"]], trace["bound_ms"])]  # fmt: skip
+    watermarks = [-(2**60) if watermark == float("-inf") else watermark
+                  for watermark in watermarks_of([time for _, time in trace["rows"]], trace["bound_ms"])]  # fmt: skip
     found, dropped = [], []
     for key in {key for key, _ in trace["rows"]}:
         firings = []

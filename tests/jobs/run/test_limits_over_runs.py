@@ -183,7 +183,7 @@ def test_a_refusal_stops_all_tasks_of_both_runs_until_the_pause_ends(url):
     assert in_time(both) == [120, 120]
     at = began.index("refused")
     paused = began[at - 1]
-    after = sorted(one for one in began[at + 1 :] if one > paused + 1.0)
+    after = sorted(time for time in began[at + 1 :] if time > paused + 1.0)
     assert after[0] >= paused + 2.0
     assert after[1] >= after[0] + 0.05, "one call probes"
 

@@ -419,7 +419,7 @@ def test_files_of_spark_2_are_taken_unless_a_date_is_before_1900(
     service.answer = _answered
     born = pa.array([None, dt.date(year, 12, 31)], pa.date32())
     table = pa.table(
-        {"n": range(2), "town": ["a", "b"], "born": born, "days": [[one] for one in born]}
+        {"n": range(2), "town": ["a", "b"], "born": born, "days": [[time] for time in born]}
     )
     noted = table.replace_schema_metadata({SPARK_VERSION: b"2.4.8"})
     pq.write_table(noted, f"raw/date={DAY}/{NAMES[0]}")
@@ -435,7 +435,7 @@ def test_files_of_spark_2_are_taken_unless_a_date_is_before_1900(
     passed = {verdict.check for verdict in record.verdicts if verdict.status == "passed"}
     assert {"input_unchanged", "every_row_once"} <= passed
     assert not [verdict.check for verdict in record.verdicts if verdict.status == "failed"]
-    assert rows(record, exact=True)["days"].to_pylist() == [[one] for one in born.to_pylist()]
+    assert rows(record, exact=True)["days"].to_pylist() == [[time] for time in born.to_pylist()]
 
 
 def test_an_unknown_engine_is_named(project, service, monkeypatch):

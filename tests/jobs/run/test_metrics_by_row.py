@@ -91,7 +91,7 @@ def test_figures_equal_the_counts_over_single_rows(tmp_path, monkeypatch, seed):
     rows = [drawn(rng) for _ in range(60)]
     day = count(written(rows, tmp_path), facts(), rows_in=60, job_s=1.0)
     (found,) = day.lookups
-    attempts = [one for row in rows for one in row["_f_attempts"]]
+    attempts = [attempt for row in rows for attempt in row["_f_attempts"]]
     answered = [row for row in rows if row["_f_status"] in ("ok", "miss")]
     called = [row for row in rows if row["_f_attempts"]]
     latencies = sorted(row["_f_latency_ms"] for row in answered if row["_f_latency_ms"] is not None)

@@ -155,7 +155,7 @@ def a_pair(root, service, draw, number):
         runs = [pool.submit(one, which) for which in (0, 1)]
         if draw.random() < 0.2:
             compact(open_folder(LedgerPlan(root, "score", "f" * 16, "", Ttl(), 20, 0.05)))
-        found = [one.result(120) for one in runs]
+        found = [pending.result(120) for pending in runs]
     for which in (0, 1):
         assert found[which] == {f"[{key}]" for key in keys[which]}
 

@@ -189,7 +189,7 @@ def test_a_day_in_the_driver_has_the_outcomes_of_a_day_in_spark(
 
 def test_a_first_night_with_a_prefetch_has_all_outcomes_and_passes_its_checks(project, service):
     record = run_day(project(), DAY, "first", checks="data_quality.day:check")
-    assert {one.rpartition("/")[2] for one in service.log} == {str(key) for key in range(40)}
+    assert {path.rpartition("/")[2] for path in service.log} == {str(key) for key in range(40)}
     found = record.figures.lookups[0].outcomes
     assert [found[status] for status in ("ok", "miss", "error", "timeout", "skipped")] == [
         262,
@@ -266,9 +266,9 @@ def test_a_users_code_runs_in_a_worker_of_spark(project, spark, service):
         AsyncFunctionLookup(name="score", function=ByFunction, keys={"k": "k"}, returns="t DOUBLE", timeout=20.0,
                             max_concurrency=5),
     ]  # fmt: skip
-    for number, one in enumerate(by_kind):
+    for number, declared in enumerate(by_kind):
         before = jobs_of(spark)
-        run_day(dataclasses.replace(project(), lookups=[one]), DAY, f"run-{number}")
+        run_day(dataclasses.replace(project(), lookups=[declared]), DAY, f"run-{number}")
         assert jobs_of(spark) != before
 
 

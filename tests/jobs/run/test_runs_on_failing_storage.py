@@ -98,7 +98,7 @@ class Project:
     def known(self):
         wanted = pa.array([key_text((key,)) for key in range(20)])
         found = as_answers(select(self.folder, wanted, now_us=2**60, ttl=FOR_EVER).answers)
-        return {int(one.key.strip("[]")) for one in found if one.outcome in ("ok", "miss")}
+        return {int(answer.key.strip("[]")) for answer in found if answer.outcome in ("ok", "miss")}
 
     def asked(self):
         return Counter(map(int, self.calls.read_text().split()))
@@ -123,8 +123,8 @@ def at_each_step(project, steps, job):
     before = Path("../before")
     shutil.copytree(".", before)
     for step in steps:
-        for one in Path().iterdir():
-            shutil.rmtree(one) if one.is_dir() else one.unlink()
+        for path in Path().iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         shutil.copytree(before, ".", dirs_exist_ok=True)
         raised = None
         project.counter.fail_at(step)

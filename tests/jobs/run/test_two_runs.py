@@ -85,7 +85,7 @@ def backfill(tmp_path, monkeypatch, service, request):
                 )
         with ThreadPoolExecutor(2) as pool:
             ended = list(pool.map(run, named))
-        assert [one.returncode for one in ended] == [0] * count, ended[0].stderr
+        assert [process.returncode for process in ended] == [0] * count, ended[0].stderr
         return [record for day in named for record in run_records.load("scored", day)]
 
     return days

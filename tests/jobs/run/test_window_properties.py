@@ -76,8 +76,8 @@ def test_the_check_computes_the_windows_of_the_plain_model(window, files, bound)
     )
     if window.panes == "all":
         extents = [
-            (*one, *more)
-            for one, more in zip(extents, zip(found.fired, found.pane, strict=True), strict=True)
+            (*extent, *more)
+            for extent, more in zip(extents, zip(found.fired, found.pane, strict=True), strict=True)
         ]
     assert sorted(extents, key=str) == model.table()
     assert np.flatnonzero(dropped_rows(arrived, window)).tolist() == model.dropped
@@ -99,9 +99,12 @@ def test_the_sessions_of_a_task_equal_the_plain_model(window, files, bound):
                 kept = sessions.add(number, time, max(NO_WATERMARK, watermarks[number]))
                 dropped += [] if kept else [number]
         sessions.end()
-        found += [(key, one.start, one.end, len(one.rows), one.fired, one.pane) for one in each]
+        found += [
+            (key, window.start, window.end, len(window.rows), window.fired, window.pane)
+            for window in each
+        ]
     assert (
-        sorted((one if window.panes == "all" else one[:4] for one in found), key=str)
+        sorted((firing if window.panes == "all" else firing[:4] for firing in found), key=str)
         == model.table()
     )
     assert sorted(dropped) == model.dropped
@@ -111,14 +114,16 @@ def test_the_sessions_of_a_task_equal_the_plain_model(window, files, bound):
 def test_the_watermark_of_a_row_is_that_of_its_arrival_whatever_the_tasks(files, bound, seed):
     expected = watermarks_of([time for _, time in in_order(files)], bound)
     with tempfile.TemporaryDirectory() as folder:
-        found = [read_arrived(one) for one in arrivals_of(Path(folder), files, seed, bound)]
+        found = [
+            read_arrived(arrivals) for arrivals in arrivals_of(Path(folder), files, seed, bound)
+        ]
     before = np.cumsum([0, *(len(file) for file in files)])
-    numbers = np.concatenate([before[one.places] + one.rows for one in found])
-    watermarks = np.concatenate([one.watermarks for one in found])
+    numbers = np.concatenate([before[part.places] + part.rows for part in found])
+    watermarks = np.concatenate([part.watermarks for part in found])
     assert sorted(numbers.tolist()) == list(range(len(expected)))
-    assert [max(NO_WATERMARK, one) for one in expected] == np.maximum(NO_WATERMARK, watermarks)[
-        np.argsort(numbers)
-    ].tolist()
+    assert [max(NO_WATERMARK, watermark) for watermark in expected] == np.maximum(
+        NO_WATERMARK, watermarks
+    )[np.argsort(numbers)].tolist()
 
 
 @given(windows(kinds=["tumbling", "sliding"]), days, bounds, st.integers(0, 9))
@@ -126,8 +131,10 @@ def test_the_rows_in_no_window_equal_the_plain_model(window, files, bound, seed)
     model = Model(window, bound, in_order(files))
     with tempfile.TemporaryDirectory() as folder:
         listed = [
-            write_windowless(one, ["action", "at"], window, f"{folder}/dropped-{number}.parquet")
-            for number, one in enumerate(arrivals_of(Path(folder), files, seed, bound))
+            write_windowless(
+                arrivals, ["action", "at"], window, f"{folder}/dropped-{number}.parquet"
+            )
+            for number, arrivals in enumerate(arrivals_of(Path(folder), files, seed, bound))
         ]
         found = [row for file in listed if file for row in pq.read_table(file[0]).to_pylist()]
         assert [file[1] for file in listed if file] == [

@@ -39,7 +39,7 @@ def folder(request, tmp_path):
 
 def names_in(folder):
     if "://" in folder:
-        return [one.name for one in objects.listed(folder)]
+        return [listed.name for listed in objects.listed(folder)]
     return sorted(path.name for path in Path(folder).glob("*"))
 
 

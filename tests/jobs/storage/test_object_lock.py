@@ -53,15 +53,15 @@ def test_one_of_twenty_processes_gets_the_lock_and_the_others_learn_its_holder(p
         except LockTaken as taken:
             ended[one] = taken.holder.get("run_id")
 
-    threads = [threading.Thread(target=contend, args=(one,)) for one in locks]
+    threads = [threading.Thread(target=contend, args=(lock,)) for lock in locks]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    (winner,) = [one for one, end in ended.items() if end == "taken"]
+    (winner,) = [lock for lock, end in ended.items() if end == "taken"]
     holder = json.loads(objects.read(place).data)["run_id"]
     assert lock(place, holder)._about == winner._about
-    assert {end for one, end in ended.items() if one is not winner} <= {holder, None}
+    assert {end for lock, end in ended.items() if lock is not winner} <= {holder, None}
 
 
 def test_a_killed_holder_is_replaced_after_its_object_has_not_changed_for_the_lease(place):

@@ -37,7 +37,7 @@ def test_the_credentials_of_a_profile_are_used(s3, tmp_path, monkeypatch):
     objects._store.cache_clear()
     objects.write(f"{s3.bucket}/orders/a.json", b"{}")
     assert objects.read(f"{s3.bucket}/orders/a.json").data == b"{}"
-    assert [one.name for one in objects.listed(f"{s3.bucket}/orders")] == ["a.json"]
+    assert [listed.name for listed in objects.listed(f"{s3.bucket}/orders")] == ["a.json"]
     write_deltalake(f"{s3.bucket}/table", pa.table({"k": [1]}))
     assert table_at(f"{s3.bucket}/table").version() == 0
 
@@ -135,7 +135,9 @@ def test_an_object_of_any_name_hides_no_other_object_from_a_listing(s3, folders)
         for name in ours | odd:
             put(f"{folder}/{name}")
         found = objects.listed(folder)
-        assert ours <= {one.name for one in found}, odd
+        assert ours <= {listed.name for listed in found}, odd
         assert all(
-            objects.read(f"{folder}/{one.name}") for one in found if f"{one.name}/" not in odd
+            objects.read(f"{folder}/{listed.name}")
+            for listed in found
+            if f"{listed.name}/" not in odd
         ), odd

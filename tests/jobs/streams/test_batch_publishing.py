@@ -173,7 +173,9 @@ def test_bills_and_calls_of_two_batches_are_added_whatever_their_prices(new):
     for name, bill in old + new:
         expected.update({(name, bill.currency, part.unit): part.units for part in bill.parts})
     records = run_records.load("flights")
-    for lookup in (one for record in records for one in record.figures.lookups if one.billed):
+    for lookup in (
+        figures for record in records for figures in record.figures.lookups if figures.billed
+    ):
         for part in lookup.billed.parts:
             found[lookup.name, lookup.billed.currency, part.unit] += part.units
     assert found == expected

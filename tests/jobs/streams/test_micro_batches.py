@@ -36,8 +36,8 @@ def first_batch(tmp_path, monkeypatch):
         old, new = put("old", 1), put("new", new_rows)
         Path("checkpoint/metadata").write_text(json.dumps({"id": "query"}))
         entries = [
-            json.dumps({"path": f"file://{one}", "timestamp": 0, "batchId": number})
-            for one in (old, new)
+            json.dumps({"path": f"file://{path}", "timestamp": 0, "batchId": number})
+            for path in (old, new)
         ]
         Path(f"checkpoint/sources/0/{number}").write_text("\n".join(["v1", *entries]))
         for batch in (number - 1, number):

@@ -177,7 +177,9 @@ def test_a_held_back_day_has_its_dead_letters_in_its_record_and_not_in_the_table
     with pytest.raises(PublishConflict):
         publishing.publish(held)
     assert stand() == [(FIRST, "a", 2, "timeout")]
-    (record,) = [one for one in run_records.load("flights", FIRST) if one.facts.run_id == "b"]
+    (record,) = [
+        record for record in run_records.load("flights", FIRST) if record.facts.run_id == "b"
+    ]
     assert record.dead_letters == 1
     assert [batch.num_rows for batch in letters(with_rows(record.facts), record.facts)] == [1]
 

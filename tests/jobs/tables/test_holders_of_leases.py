@@ -95,9 +95,9 @@ def publish_next(table, wait):
 def publishers():
     """The runs that published the day, as the table's log has them."""
     return [
-        one["tidegate.run_id"]
-        for one in DeltaTable(days.TABLE).history()
-        if "tidegate.run_id" in one
+        commit["tidegate.run_id"]
+        for commit in DeltaTable(days.TABLE).history()
+        if "tidegate.run_id" in commit
     ]
 
 

@@ -207,7 +207,7 @@ def test_old_log_entries_below_a_checkpoint_are_removed_unless_the_table_keeps_t
 
 
 def names_in_log(table):
-    return {one.name for one in objects.listed(f"{table}/_delta_log")}
+    return {listed.name for listed in objects.listed(f"{table}/_delta_log")}
 
 
 def test_two_vacuums_at_once_remove_a_run_without_an_error(runs_only, monkeypatch):

@@ -40,7 +40,7 @@ def left_behind(beside, run_id):
 
 def files(beside):
     if is_url(beside):
-        found = [one.name for one in objects.listed(beside)]
+        found = [listed.name for listed in objects.listed(beside)]
     else:
         found = [path.relative_to(beside).as_posix() for path in Path(beside).rglob("*.parquet")]
     return [name for name in found if "run_id=" in name]

@@ -209,7 +209,7 @@ def test_calls_in_threads_run_at_once_and_return_or_raise_as_usual():
         return number
 
     found = [threads.submit(work, number) for number in range(4)]
-    assert [one.exception(10) is None for one in found] == [True, False] * 2
+    assert [future.exception(10) is None for future in found] == [True, False] * 2
     assert [found[0].result(), found[2].result()] == [0, 2]
     begun = threading.active_count()
     assert [threads.submit(int, "7").result(10) for _ in range(20)] == [7] * 20

@@ -114,8 +114,8 @@ def run(folder, day):
     uncached = {} if day["shared"] or not day["idempotent"] else {"cache": None}
     functions = [Function(lambda _: draw.choice([0.0, 0.0, 0.001])) for _ in day["stored"]]
     lookups = [
-        lookup(one, name, idempotent=day["idempotent"], retry=Retry(retries=0), **uncached)
-        for one, name in zip(functions, NAMES, strict=False)
+        lookup(function, name, idempotent=day["idempotent"], retry=Retry(retries=0), **uncached)
+        for function, name in zip(functions, NAMES, strict=False)
     ]
     ledgers = []
     for place, (name, stored) in enumerate(zip(NAMES, day["stored"], strict=False)):
@@ -151,7 +151,7 @@ def run(folder, day):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(known_outcomes, "ANSWER_BYTES", day["answer_bytes"])
         left = in_time(lambda: list(PartitionRun(planned, 0, 0).run(iter(given_batches))))
-    return [row for one in left for row in one.to_pylist()], functions
+    return [row for batch in left for row in batch.to_pylist()], functions
 
 
 def expected(day, place, number):
@@ -289,12 +289,12 @@ def test_in_ordered_mode_known_rows_wait_only_for_a_slow_call_before_them(tmp_pa
     rows = in_time(
         lambda: [b.to_pylist() for b in PartitionRun(planned, 0, 0).run(iter([batch(0, 100)]))]
     )
-    assert [row["id"] for one in rows for row in one] == list(range(100))
+    assert [row["id"] for batch_rows in rows for row in batch_rows] == list(range(100))
     unordered = dataclasses.replace(plan(lookup(function)), ledgers=(ledger,))
     rows = in_time(
         lambda: [b.to_pylist() for b in PartitionRun(unordered, 1, 0).run(iter([batch(0, 100)]))]
     )
-    assert [row["id"] for one in rows for row in one] == [*range(1, 100), 0]
+    assert [row["id"] for batch_rows in rows for row in batch_rows] == [*range(1, 100), 0]
 
 
 def with_known(folder, keys, kind="ok"):
@@ -381,5 +381,5 @@ def test_a_task_brings_few_large_answers_into_memory_at_once(tmp_path, monkeypat
     ledger = LedgerPlan(f"{tmp_path}/ledger", "first", "f" * 16, "r", Ttl(), 200, 0.01, index=index)
     planned = dataclasses.replace(plan(lookup(Function()), mode="ordered"), ledgers=(ledger,))
     left = in_time(lambda: list(PartitionRun(planned, 0, 0).run(iter([batch(0, rows)]))))
-    assert [row["first_x"] for one in left for row in one.to_pylist()] == list(range(rows))
+    assert [row["first_x"] for batch in left for row in batch.to_pylist()] == list(range(rows))
     assert max(asked_for) * size <= 1 << 20

@@ -74,7 +74,7 @@ def test_a_written_row_group_is_freed_before_the_next(tmp_path, monkeypatch):
                 [pa.Array.from_buffers(pa.int64(), 10, [None, pa.py_buffer(memory)])], schema=ROW
             )
             del memory
-            most = max(most, sum(one() is not None for one in held))
+            most = max(most, sum(reference() is not None for reference in held))
 
     TaskFiles(str(tmp_path), ROW).write(batches(), 0)
     assert most <= 4  # batches of a group

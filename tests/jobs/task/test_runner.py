@@ -84,8 +84,8 @@ def plan(*lookups, mode="unordered", share=4, event_time=None, bound_ms=0, key="
     layout = BatchLayout(
         carried=("id", "k", "at", "payload", schema.SOURCE_FILE, schema.SOURCE_ROW),
         keys=((key,),) * len(lookups), order_key=order_key, event_time=event_time,
-        max_out_of_orderness_ms=bound_ms, lookups=tuple(one.name for one in lookups),
-        answers=tuple(one.columns for one in lookups),
+        max_out_of_orderness_ms=bound_ms, lookups=tuple(declared.name for declared in lookups),
+        answers=tuple(declared.columns for declared in lookups),
     )  # fmt: skip
     return PartitionPlan(
         lookups=lookups, shares=((share,),) * len(lookups), mode=mode, layout=layout, progress=None
@@ -144,9 +144,9 @@ EARLIER = set()  # threads that tests before left on purpose, as of functions th
 
 def ours():
     return [
-        one
-        for one in threading.enumerate()
-        if one.name.startswith("tidegate-") and one not in EARLIER
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith("tidegate-") and thread not in EARLIER
     ]
 
 
@@ -243,11 +243,11 @@ def test_every_row_leaves_once_however_the_input_is_cut(sizes, mode, share, chai
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_flow, "ROWS_PER_BATCH", every)
         found = in_time(lambda: list(PartitionRun(asked, 0, 0).run(iter(given_batches))))
-    ids = [n for one in found for n in one.column("id").to_pylist()]
+    ids = [n for out in found for n in out.column("id").to_pylist()]
     assert sorted(ids) == list(range(sum(sizes)))
-    assert all(one.num_rows > 0 for one in found)
+    assert all(out.num_rows > 0 for out in found)
     for n in range(chain):
-        assert [x for one in found for x in one.column(f"l{n}_x").to_pylist()] == ids
+        assert [x for out in found for x in out.column(f"l{n}_x").to_pylist()] == ids
 
 
 def test_an_empty_partition_gives_no_row():
@@ -341,9 +341,9 @@ class Source:
         self.given, self.fails, self.pulled, self.closed = given, fails, 0, False
 
     def __iter__(self):
-        for one in self.given:
-            self.pulled += one.num_rows
-            yield one
+        for pulled in self.given:
+            self.pulled += pulled.num_rows
+            yield pulled
         if self.fails is not None:
             raise self.fails
 
@@ -358,10 +358,10 @@ def test_the_input_is_read_ahead_at_most_the_window_and_a_batch(monkeypatch, wai
 
     def consume():
         nonlocal taken
-        for one in PartitionRun(plan(lookup(Function()), share=share), 0, 0).run(iter(source)):
-            # one batch in the window's door, one behind it
+        for out in PartitionRun(plan(lookup(Function()), share=share), 0, 0).run(iter(source)):
+            # out batch in the window's door, out behind it
             assert source.pulled - taken <= window + 20 + 20
-            taken += one.num_rows
+            taken += out.num_rows
         return taken
 
     assert in_time(consume) == 2000
@@ -376,11 +376,11 @@ def test_rows_of_a_megabyte_are_bounded_in_bytes_and_do_not_stop_the_run(monkeyp
 
     def consume():
         nonlocal taken, highest
-        for one in PartitionRun(
+        for out in PartitionRun(
             plan(lookup(Function(lambda key: 0.001)), mode="ordered"), 0, 0
         ).run(iter(source)):
             highest = max(highest, source.pulled - taken)
-            taken += one.num_rows
+            taken += out.num_rows
         return taken
 
     assert in_time(consume) == 80
@@ -625,7 +625,7 @@ def test_an_error_of_a_call_affects_only_its_row():
     assert error.startswith("ValueError: 1 is odd very odd (tests/jobs/task/test_runner.py:")
     attempts = out.column("_first_attempts").to_pylist()
     assert [len(attempt) for attempt in attempts] == [1, 2] * 10
-    assert all(one["start"] <= one["end"] for row in attempts for one in row)
+    assert all(attempt["start"] <= attempt["end"] for row in attempts for attempt in row)
 
 
 def test_attempt_times_lie_within_the_wall_clock_of_the_run():

@@ -192,7 +192,7 @@ class Reviews:
         from deltalake import DeltaTable
 
         table = DeltaTable("data/published/reviews").to_pyarrow_table()
-        days = [str(one) for one in table["date"].to_pylist()]
+        days = [str(day) for day in table["date"].to_pylist()]
         lines = zip(
             days, table["review"].to_pylist(), table["labels_status"].to_pylist(),
             table["label"].to_pylist(), strict=True,

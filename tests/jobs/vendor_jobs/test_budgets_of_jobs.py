@@ -39,7 +39,9 @@ def spent():
 
     (book,) = asyncio.run(look()).values()
     amounts = {book.held(name) for name in book._cooling}
-    return Decimal(max(amounts)) / PARTS, [one for one in book.unsettled if one.startswith(JOB)]
+    return Decimal(max(amounts)) / PARTS, [
+        owner for owner in book.unsettled if owner.startswith(JOB)
+    ]
 
 
 @pytest.mark.parametrize(("whose", "of"), [("budget", "vendor"), ("own_budget", "reviews")])
@@ -140,8 +142,8 @@ def test_a_budget_of_jobs_with_the_most_of_a_call_is_refused(reviews, capsys, wh
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param(one, marks=[] if one == "results stored" else pytest.mark.proof)
-        for one in POINTS
+        pytest.param(point, marks=[] if point == "results stored" else pytest.mark.proof)
+        for point in POINTS
     ],
 )
 def test_a_killed_run_spends_no_budget_twice(reviews, point):

@@ -44,14 +44,14 @@ def test_a_replay_of_jobs_is_refused_with_and_without_a_reason(reviews, capsys):
 def test_jobs_are_listed_with_their_state_and_cost(reviews, capsys):
     reviews.write_input(DAY, TEXTS)
     assert reviews.run(DAY) == 10
-    states = [(one["state"], one["items"], one["cost"]) for one in jobs_listed(capsys)]
+    states = [(job["state"], job["items"], job["cost"]) for job in jobs_listed(capsys)]
     assert sorted(states) == [
         ("open", 5, "0.0200"), ("open", 10, "0.0400"), ("open", 10, "0.0400")
     ]  # fmt: skip
     assert reviews.run_until_over(DAY) == 0
     assert jobs_listed(capsys) == []
     done = jobs_listed(capsys, "--all")
-    assert {(one["state"], one["day"]) for one in done} == {("completed", DAY)}
+    assert {(job["state"], job["day"]) for job in done} == {("completed", DAY)}
     assert jobs() == 0
     assert (
         "No job is open; `tidegate jobs --all` lists those that ended." in capsys.readouterr().out
@@ -94,7 +94,7 @@ def test_a_cancelled_job_gives_its_results_and_the_rest_is_sent_again(reviews, c
     (job,) = jobs_listed(capsys)
     assert jobs("cancel", job["token"]) == 0
     assert reviews.run_until_over(DAY) == 0
-    assert [one["state"] for one in jobs_listed(capsys, "--all")] == ["cancelled"]
+    assert [job["state"] for job in jobs_listed(capsys, "--all")] == ["cancelled"]
 
 
 def test_a_job_whose_submission_is_not_confirmed_cannot_be_cancelled(reviews, capsys):
@@ -162,7 +162,7 @@ def test_a_job_of_two_enrichments_with_one_ledger_is_listed_once(reviews, capsys
     )
     reviews.write_input(DAY, TEXTS[:5])
     assert reviews.run(DAY) == 10
-    assert [one["items"] for one in jobs_listed(capsys)] == [5]
+    assert [job["items"] for job in jobs_listed(capsys)] == [5]
 
 
 CLEANED = """

@@ -86,7 +86,7 @@ class OpenAi:
         return web.json_response(self.looked_at(self.batches[parts[1]]))
 
     def looked_at(self, batch):
-        lines = [json.loads(one) for one in self.files[batch["input_file_id"]].splitlines()]
+        lines = [json.loads(line) for line in self.files[batch["input_file_id"]].splitlines()]
         done = batch["status"] != "in_progress"
         batch["request_counts"] = {"completed": len(lines) if done else 0, "total": len(lines)}
         if self.looks:
@@ -115,7 +115,7 @@ class OpenAi:
             batch |= {"status": "completed", "output_file_id": None, "error_file_id": None}
             self.files["out"] = "".join(json.dumps(answer) + "\n" for answer in answers)
             if errors:
-                self.files["errors"] = "".join(json.dumps(one) + "\n" for one in errors)
+                self.files["errors"] = "".join(json.dumps(error) + "\n" for error in errors)
                 batch["error_file_id"] = "errors"
         elif batch["reads"]:  # of its end, before its output file is there
             batch["output_file_id"] = "out"
@@ -139,7 +139,7 @@ class Anthropic:
         parts = request.path.strip("/").split("/")[3:]
         requests = self.batches[int(parts[0].rpartition("_")[2])]
         if parts[1:] == ["results"]:
-            lines = [self.line(one) for one in requests]
+            lines = [self.line(request) for request in requests]
             return web.Response(text="".join(json.dumps(line) + "\n" for line in lines))
         counts = {"processing": 0, "succeeded": len(requests)}
         return web.json_response({"processing_status": "ended", "request_counts": counts})
@@ -167,7 +167,7 @@ def run_guide(folder, monkeypatch, code, columns, name):
     (folder / "declared").mkdir()
     (folder / "declared/__init__.py").touch()
     (folder / f"declared/{name}.py").write_text(code)
-    for module in [one for one in sys.modules if one.partition(".")[0] == "declared"]:
+    for module in [name for name in sys.modules if name.partition(".")[0] == "declared"]:
         del sys.modules[module]
     importlib.invalidate_caches()
     day = folder / f"data/raw/{name}/date={DAY}"

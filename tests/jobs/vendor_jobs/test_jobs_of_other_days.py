@@ -61,7 +61,7 @@ def test_a_day_without_a_slot_names_an_unreadable_job_of_another_day(steps):
 
 def test_unreadable_results_are_kept_for_a_corrected_class(steps):
     vendor = steps.reviews.vendor
-    (job,), (token,) = vendor.jobs.values(), [one.token for one in steps.reviews.files.jobs()]
+    (job,), (token,) = vendor.jobs.values(), [job.token for job in steps.reviews.files.jobs()]
     job.looks, vendor.mangle = (
         0,
         lambda lines: [lines[0], *({**line, "answer": 5} for line in lines[1:])],
@@ -69,7 +69,7 @@ def test_unreadable_results_are_kept_for_a_corrected_class(steps):
     steps.now += 2.5 * HOUR
     with pytest.raises(TidegateError, match=f"failed: .*, `tidegate jobs forget {token}` lets go"):
         steps.run()
-    assert [one.is_open for one in steps.reviews.files.jobs()] == [True]
+    assert [job.is_open for job in steps.reviews.files.jobs()] == [True]
     folder = steps.reviews.files.folder
     stored = pa.concat_tables(table for _, table in read_parts(folder, folder.parts()))
     assert stored["outcome"].to_pylist() == ["ok"]

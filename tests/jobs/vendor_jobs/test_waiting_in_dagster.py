@@ -60,7 +60,7 @@ class Nights:
             definitions=build_definitions([self.declared], SparkProgram()),
         )
         found = sensor(context).run_requests
-        return [one.run_key for one in found if "tidegate/again_after" in one.tags]
+        return [request.run_key for request in found if "tidegate/again_after" in request.tags]
 
 
 @pytest.fixture

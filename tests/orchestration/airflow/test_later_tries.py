@@ -170,7 +170,7 @@ def test_a_cleared_refresh_leaves_out_answers_since_its_first_start(tried, folde
 
 
 def test_days_that_failed_tries_published_have_events_once_a_try_succeeds(tried):
-    first, second, third, fourth = (one.events for one in tried["published before"])
+    first, second, third, fourth = (run.events for run in tried["published before"])
     assert (first, second) == ({}, {})
     assert third == {"towns": [f"2026-01-0{day}" for day in (4, 5, 6)], "ports": ["2026-01-02"]}
     assert fourth == {"towns": ["2026-01-06"]}

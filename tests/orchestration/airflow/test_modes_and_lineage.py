@@ -60,7 +60,7 @@ def test_a_replay_calls_only_dead_letters_a_remap_makes_no_call_and_openlineage_
     weather.status = lambda _town: 200
     calls = sum(weather.requests.values())
     replayed, again, remapped = ran("replay", "replay", "remap")
-    assert [one["state"] for one in (replayed, again, remapped)] == [
+    assert [result["state"] for result in (replayed, again, remapped)] == [
         "success",
         "skipped",
         "success",
@@ -77,9 +77,9 @@ def test_a_replay_calls_only_dead_letters_a_remap_makes_no_call_and_openlineage_
         for event in events
         if event["eventType"] == "COMPLETE" and event["job"]["name"] == "towns.day"
     ]
-    assert [one["name"] for one in complete["inputs"]] == [str(folder / "data/raw/towns")]
+    assert [table["name"] for table in complete["inputs"]] == [str(folder / "data/raw/towns")]
     published = folder / "data/published"
-    assert {one["name"] for one in complete["outputs"]} == {
+    assert {table["name"] for table in complete["outputs"]} == {
         str(published / name) for name in ("towns", "towns__dead_letters", "by_town")
     }
-    assert {one["namespace"] for one in complete["outputs"]} == {"file"}
+    assert {table["namespace"] for table in complete["outputs"]} == {"file"}

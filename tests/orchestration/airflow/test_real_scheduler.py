@@ -240,7 +240,7 @@ def test_only_published_days_have_events_and_start_waiting_dags(
     events = dict(home.rows(query, "towns"))
     assert sorted(events) == PUBLISHED
     figures = {day: json.loads(extra) for day, extra in events.items()}
-    assert {day: one["rows"] for day, one in figures.items()} == {
+    assert {day: event["rows"] for day, event in figures.items()} == {
         day: rows_in(day) for day in PUBLISHED
     }
     undisturbed = set(PUBLISHED) - {DOWN, *ENDED}

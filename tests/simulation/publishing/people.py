@@ -34,7 +34,7 @@ def erase(world: World, act: Act) -> None:
         world.erasing[act.day] = gone
         world.rules.erased |= gone
         world.rules.runs[run_id] = _without(world, Written(run_id, day, number), files, gone)
-        keys = KeysOf(LOOKUP, ("id",), {key_text((str(one),), hidden=False) for one in gone})
+        keys = KeysOf(LOOKUP, ("id",), {key_text((str(number),), hidden=False) for number in gone})
         removed = without_rows(record, files, keys, run_id=run_id, lease=lease)
         world.runs[run_id] = "published"
         del world.erasing[act.day]

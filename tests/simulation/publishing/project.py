@@ -119,9 +119,9 @@ class Inputs:
 def rows_of(files: Mapping[str, Sequence[int]], number: int) -> list[Row]:
     """What a run of this number makes of these files of the input."""
     return [
-        Row(one, number, (one * 7 + number) % 5 == 0, f"file://{path}")
+        Row(row_id, number, (row_id * 7 + number) % 5 == 0, f"file://{path}")
         for path, ids in files.items()
-        for one in ids
+        for row_id in ids
     ]
 
 

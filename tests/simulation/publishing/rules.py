@@ -137,7 +137,7 @@ class Rules:
 
     def _require_each_row_once(self, day: str, days: Days) -> None:
         found = Counter(row.id for row in self.rows_shown(day, days))
-        if twice := [one for one, count in found.items() if count > 1]:
+        if twice := [row_id for row_id, count in found.items() if count > 1]:
             self.fail(f"rows twice: {day} has {sorted(twice)[:5]} of runs {days[day]}")
 
     def _require_equal(self, what: str, found: Iterable[object], wanted: Iterable[object]) -> None:
@@ -280,7 +280,7 @@ class Rules:
     def check_all_rows(self, inputs: Inputs) -> None:
         """A stream has ended: readers see all rows of the input, but those that were erased."""
         shown = {row.id for day in self.shown for row in self.rows_shown(day)}
-        missing = {one for ids in inputs.files.values() for one in ids} - shown - self.erased
+        missing = {row_id for ids in inputs.files.values() for row_id in ids} - shown - self.erased
         if missing:
             self.fail(f"lost rows: {sorted(missing)[:5]} are shown on no day")
 

@@ -40,8 +40,8 @@ class BillRules:
     def check_spending(self, accepted: Sequence[VendorJob]) -> None:
         """What the vendor has billed, and may still bill for open jobs, is within the budget."""
         bills = [
-            sum(one.bill.values()) if one.is_over else len(one.items) * self._most_of_item
-            for one in accepted
+            sum(job.bill.values()) if job.is_over else len(job.items) * self._most_of_item
+            for job in accepted
         ]
         if self.budget and sum(bills) > self.budget * self._most_of_item:
             scheduler().fail(f"{sum(bills)} are spent, of {self.budget} items at their most")

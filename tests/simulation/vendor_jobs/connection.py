@@ -153,7 +153,7 @@ class VendorConnection(MemoryTransport):
         if parts[0] == "pages":
             at = int(parts[1]) * PAGE
             # two of an item too, or a line stands in two pages and another in none
-            lines = sorted(lines, key=lambda one: (str(one["id"]), json.dumps(one)))
+            lines = sorted(lines, key=lambda line: (str(line["id"]), json.dumps(line)))
             return 200, {"rows": lines[at : at + PAGE], "more": at + PAGE < len(lines)}
         if parts[1:]:  # a file of two
             is_wanted = parts[1] == "errors"

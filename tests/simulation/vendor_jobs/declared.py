@@ -175,8 +175,8 @@ def frame_of(texts: Sequence[str | None], spark: Spark) -> Frame:
     )  # fmt: skip
     types = T.StructType(
         [
-            T.StructField(one.name, T.LongType() if one.type == pa.int64() else T.StringType())
-            for one in table.schema
+            T.StructField(field.name, T.LongType() if field.type == pa.int64() else T.StringType())
+            for field in table.schema
         ]
     )
     return Frame(spark, types, [table.to_batches(ROWS_PER_BATCH)])

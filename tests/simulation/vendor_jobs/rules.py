@@ -108,7 +108,7 @@ class JobRules:
         if done is not None:
             night.fail(f"taken after the ledger had it as {done['state']!r}: {job.token}")
         accepted = self.vendor.accepted()
-        if any(one.token == job.token for one in accepted):
+        if any(accepted_job.token == job.token for accepted_job in accepted):
             night.fail(f"taken twice: the job {job.token}")
         for before in [] if self._is_early(job.token) else accepted:
             for item in sorted(job.items.keys() & before.items.keys()):
@@ -120,7 +120,9 @@ class JobRules:
                         f"taken twice: {job.items[item]} in {job.name} and {before.name}, {why}"
                     )
                     return
-        self._check_open(job, [one for one in accepted if not one.is_over])
+        self._check_open(
+            job, [accepted_job for accepted_job in accepted if not accepted_job.is_over]
+        )
         self.bills.check_spending([*accepted, job])
 
     def _is_covered(self, job: VendorJob, item: str) -> str:
@@ -148,8 +150,8 @@ class JobRules:
             return
         begun = self._intended.get(job.token, 0.0)  # when it was decided
         known = [
-            one for one in still_open
-            if self.done(one.token) is None and self._holds(one) and not self._was_lost(one, begun)
+            job for job in still_open
+            if self.done(job.token) is None and self._holds(job) and not self._was_lost(job, begun)
         ]  # fmt: skip
         if len(known) >= self._night.most_open:
             scheduler().fail(f"{len(known) + 1} open jobs, where {self._night.most_open} may be")
@@ -187,8 +189,8 @@ class JobRules:
         if text is None:
             return "" if status == "skipped" else "it has no key"
         jobs = [
-            (job, item) for job in self.vendor.accepted() for item, one in job.items.items()
-            if one == text
+            (job, item) for job in self.vendor.accepted() for item, item_text in job.items.items()
+            if item_text == text
         ]  # fmt: skip
         if status in ("ok", "miss"):
             is_right = label == truth(text) and (status == "ok") == (label is not None)

@@ -97,8 +97,8 @@ class Stage:
             self.scheduler.fail(f"{process} has not ended\n{self.scheduler.describe()}")
             raise Over
         workers = self.world.sparks[process].workers if process in self.world.sparks else ()
-        for one in (process, *workers):
-            self.scheduler.kill(one)
+        for killed in (process, *workers):
+            self.scheduler.kill(killed)
 
     # -- acts --------------------------------------------------------------------------------------
     def play_round(self, acts: Sequence[Act]) -> None:

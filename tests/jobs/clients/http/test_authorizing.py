@@ -570,8 +570,8 @@ def test_a_pause_of_the_token_server_holds_calls_back_and_uses_no_retry():
 
     api = Api(life=LIFE)
     *paused, then = asking(api, oauth2, late)
-    assert [type(one) for one in paused] == [Throttled, Throttled]
-    assert all(40 < one.seconds <= 50 for one in paused)
+    assert [type(failure) for failure in paused] == [Throttled, Throttled]
+    assert all(40 < failure.seconds <= 50 for failure in paused)
     assert then == {"score": 1.0}
     assert len(api.token_requests) == 3
 
@@ -718,8 +718,8 @@ def test_the_secret_is_in_no_plan_log_record_error_or_file(
     made += [
         path.read_text("latin-1") for path in (tmp_path / "written").rglob("*") if path.is_file()
     ]
-    assert any("***" in one for one in made)
-    assert [one for one in made if SECRET in one] == []
+    assert any("***" in text for text in made)
+    assert [text for text in made if SECRET in text] == []
     assert set(seen) == {f"Bearer {SECRET}"}
 
 

@@ -125,8 +125,8 @@ def start():
     yield lambda kind, *arguments, **options: start(
         kind, *_with_loop(kind, loop, arguments), **options
     )
-    for one in reversed(started):
-        one.stop()
+    for service in reversed(started):
+        service.stop()
     loop.stop()
 
 

@@ -41,6 +41,6 @@ def test_eval_calls_a_variant_for_the_rows_of_the_lookup_and_compares_the_answer
     found = json.loads(capsys.readouterr().out)
     calls, outcomes = EVALUATED[variant]
     assert sorted("".join(call) for call in firms.vendors.calls) == sorted(calls.split())
-    assert [one["outcomes"] for one in found["variants"]] == [outcomes, outcomes]
+    assert [variant["outcomes"] for variant in found["variants"]] == [outcomes, outcomes]
     assert found["differing"] == []
     assert found["agree"] == dict.fromkeys(found["columns"], outcomes["ok"])

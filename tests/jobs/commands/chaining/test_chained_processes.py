@@ -84,7 +84,7 @@ def all_keys():
 
 
 @pytest.mark.parametrize(
-    "at", ["b", *(pytest.param(one, marks=pytest.mark.proof) for one in ("c", *range(18)))]
+    "at", ["b", *(pytest.param(point, marks=pytest.mark.proof) for point in ("c", *range(18)))]
 )
 def test_a_killed_run_repeats_no_call_of_finished_levels(counted, at):
     counted.kill_at = at if isinstance(at, str) else random.Random(at).randint(1, len(all_keys()))

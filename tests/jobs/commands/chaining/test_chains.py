@@ -42,7 +42,7 @@ def test_each_distinct_key_of_each_level_is_called_once(firms):
     answer_all(firms.vendors)
     firms.write_input({"domain": DOMAINS})
     assert firms.run() == 0
-    assert firms.vendors.asked("company") == [f"{one}.example" for one in "abcde"]
+    assert firms.vendors.asked("company") == [f"{letter}.example" for letter in "abcde"]
     assert firms.vendors.asked("score") == ["A", "C"]
     assert firms.vendors.asked("grade") == ["7"]
     statuses = [

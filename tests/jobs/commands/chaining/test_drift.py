@@ -42,7 +42,9 @@ def copy_record(day, to):
 
 def verdict(firms, day):
     (found,) = (
-        one for one in firms.record(str(day)).verdicts if one.check == "firm__answers_usual"
+        verdict
+        for verdict in firms.record(str(day)).verdicts
+        if verdict.check == "firm__answers_usual"
     )
     return found
 

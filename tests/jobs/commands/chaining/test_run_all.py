@@ -44,7 +44,7 @@ def test_an_enrichment_whose_input_was_not_published_is_not_run(tables, capsys):
     tables.vendors.answers[("a", "x")] = 500
     assert main([*ALL, "--json"]) == 4
     ended = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    found = {one["enrichment"]: (one["state"], one["reason"]) for one in ended}
+    found = {result["enrichment"]: (result["state"], result["reason"]) for result in ended}
     assert found["above"] == ("failed", "above is not run: firms did not publish.")
     assert found["other"][0] == "published"
     assert found["firms"][0] == "held back"

@@ -78,7 +78,7 @@ def test_the_forecast_is_the_mean_over_all_answers(seed):
     rows, keys = draw.randint(1, 12), 3
     codes = [[draw.choice([NO_KEY, *range(keys)]) for _ in range(rows)] for _ in "ab"]
     known = [[draw.random() < 0.3 for _ in range(keys)] for _ in "ab"]
-    leaves = [[draw.choice([0.0, 1.0]) if one else 0.25 for one in own] for own in known]
+    leaves = [[draw.choice([0.0, 1.0]) if is_known else 0.25 for is_known in own] for own in known]
     vendors = [
         _Vendor(
             SimpleNamespace(name=name), np.array(codes[place]), np.array([*leaves[place], 1.0]),

@@ -125,7 +125,7 @@ def test_readers_see_the_columns_once(firms, capsys):
     assert table["text"].to_pylist() == ["A", "B", None]
     assert table["firm_vendor"].to_pylist() == ["a", "b", None]
     assert table["firm_status"].to_pylist() == ["ok", "ok", "miss"]
-    assert [one is None for one in table["firm_answered_at"].to_pylist()] == [False, False, False]
+    assert [time is None for time in table["firm_answered_at"].to_pylist()] == [False, False, False]
     output = capsys.readouterr()
     sentence = "a 1 of 3 asked, 0 refused, 2 missed; b 1 of 2 asked, 0 refused, 1 missed"
     assert sentence in output.out + output.err

@@ -230,7 +230,7 @@ def test_no_text_of_a_document_becomes_code(tmp_path, text):
         code, _, _ = declared(tmp_path, "/a/{id}", inputs, answer)
     except DeclarationError:  # refused by name; a lookup never has such a field or parameter
         return
-    called = {one.func.id for one in ast.walk(ast.parse(code)) if isinstance(one, ast.Call)}
+    called = {node.func.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)}
     assert called == {"Enrichment", "Env", "HttpLookup", "Input", "Output", "Service"}
 
 
@@ -409,8 +409,8 @@ def broken(value, draw):
     if draw.random() < 0.01:
         return draw.choice([None, "x", 7, [], {}, True, ["a"], {"$ref": "#/paths"}])
     if isinstance(value, dict):
-        return {key: broken(one, draw) for key, one in value.items() if draw.random() > 0.01}
-    return [broken(one, draw) for one in value] if isinstance(value, list) else value
+        return {key: broken(part, draw) for key, part in value.items() if draw.random() > 0.01}
+    return [broken(part, draw) for part in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize(

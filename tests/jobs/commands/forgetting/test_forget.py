@@ -128,10 +128,10 @@ def everything():
 
 
 def objects_of(bucket):
-    for one in objects.listed(bucket) if bucket else ():
-        found = objects.read(f"{bucket}/{one.name}")
+    for listed in objects.listed(bucket) if bucket else ():
+        found = objects.read(f"{bucket}/{listed.name}")
         # an empty folder, which Arrow marks by an object
-        yield one.name, found.data if found else b""
+        yield listed.name, found.data if found else b""
 
 
 @pytest.fixture(params=[False, True], ids=["open", "personal"])

@@ -90,7 +90,7 @@ def test_forget_names_places_of_earlier_declarations(local_days, capsys):
         )
         name = local_days.towns.enrichment.name
         assert main(["run", name, "--package", "declared", "--day", DAY]) == 0
-        expected += [f"the {one.format(Path.cwd())}" for one in named]
+        expected += [f"the {place.format(Path.cwd())}" for place in named]
     capsys.readouterr()
     assert forget("ann") == 0
     said = capsys.readouterr().out

@@ -140,8 +140,8 @@ def put(path, value):
             return value
         if isinstance(plain, list):
             return [
-                copied(one, rest[1:]) if place == rest[0] else one
-                for place, one in enumerate(plain)
+                copied(item, rest[1:]) if place == rest[0] else item
+                for place, item in enumerate(plain)
             ]
         return plain | {rest[0]: copied(plain.get(rest[0]), rest[1:])}
 

@@ -209,13 +209,13 @@ def test_a_foreign_folder_beside_the_generations_changes_nothing(folder, ledgers
         f"compacted/{name}/{newest}/complete.json",
         f"compacted/{name}.txt",
     ]
-    for one in foreign:
-        ledgers.put(folder, one, b"{}")
+    for stray in foreign:
+        ledgers.put(folder, stray, b"{}")
     assert ledgers.known(folder, KEYS) == before
     assert not compact(folder, grace=NOW).given_up
     forget(folder, KEYS[:1])
     assert ledgers.known(folder, KEYS[1:]) == {
-        key: one for key, one in before.items() if key != KEYS[0]
+        key: answer for key, answer in before.items() if key != KEYS[0]
     }
     assert set(foreign) <= set(folder.names())
 

@@ -35,8 +35,8 @@ def writer(folder):
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for writer in made:
+        writer.close()
 
 
 def in_store(folder):

@@ -119,7 +119,9 @@ def test_a_run_enriches_new_changed_and_expired_rows_and_removes_deleted_rows(sp
     write({1: "a", 3: "xxxx", 4: MISSING, 5: "eeeee"})
     assert asked("r2") == ((1, 1, 1, 1, 1), ["eeeee", MISSING, "xxxx"])
     assert rows_of() == [(1, "a", 1), (3, "xxxx", 4), (4, MISSING, None), (5, "eeeee", 5)]
-    assert rows_of(audit.table_of("out"), "id", "run_id") == [(one, "r2") for one in (1, 3, 4, 5)]
+    assert rows_of(audit.table_of("out"), "id", "run_id") == [
+        (number, "r2") for number in (1, 3, 4, 5)
+    ]
     render("customers", run_records.latest("customers"), Path("reports"))
     assert (
         "Rows: 1 new, 1 changed, 1 expired, 1 gone, 1 kept."

@@ -42,9 +42,9 @@ def test_shares_never_exceed_the_limit_and_only_a_tasks_report_lowers_its_share(
         assert {name: part.has[0] for name, part in shares._working.items()} == had
         assert sum(held(shares)) + shares._free[0] == total
         assert min(shares._free[0], *(part.has[0] for part in parts(shares)), total) >= 0
-    changes = [(one.attempt, one.since) for one in shares.given if any(one.shares)]
+    changes = [(given.attempt, given.since) for given in shares.given if any(given.shares)]
     assert len(set(changes)) == len(changes)  # at one moment an attempt has one share
-    last = {one.attempt: one.shares[0] for one in shares.given}
+    last = {given.attempt: given.shares[0] for given in shares.given}
     assert {
         name: last[int(name.split()[1])] for name in had if int(name.split()[1]) in last
     }.items() <= had.items()
@@ -125,7 +125,7 @@ def test_an_attempt_gets_a_single_first_share():
     shares.expire(130.0)
     shares.end("first", 20)
     assert shares.begin("again", 1, 30, attempt=9) == [4]
-    assert [one for one in shares.given if one.attempt == 9] == [ShareGiven(1, (4,), 30, 9)]
+    assert [given for given in shares.given if given.attempt == 9] == [ShareGiven(1, (4,), 30, 9)]
 
 
 def test_two_attempts_of_a_task_at_once_share_one_share():

@@ -666,14 +666,14 @@ def task(driver):
         return made[-1]
 
     yield begun
-    for one in made:
-        one.lines.socket.close()
+    for connected_task in made:
+        connected_task.lines.socket.close()
 
 
 def test_the_share_of_an_ended_task_goes_to_working_tasks_with_its_time(driver, task):
     address = driver.register(totals=(10, 4), tasks=3)
     first, second, third = (task(address, number) for number in range(3))
-    assert [one.first for one in (first, second, third)] == [[4, 2], [3, 1], [3, 1]]
+    assert [started.first for started in (first, second, third)] == [[4, 2], [3, 1], [3, 1]]
     third.end(500)
     assert first.is_asked()
     assert second.is_asked()
@@ -766,9 +766,9 @@ def test_the_lease_of_a_lost_task_is_given_back_once_its_calls_have_ended(
         keepers={"credit": SimpleNamespace(leave=left.append, lost_since=None, listeners=set())}
     )
     dies, other = (connection(address) for _ in range(2))
-    for number, one in enumerate((dies, other)):
-        one.sendall(hello(address, partition=number))
-        assert b"go" in one.recv(1000)
+    for number, task_connection in enumerate((dies, other)):
+        task_connection.sendall(hello(address, partition=number))
+        assert b"go" in task_connection.recv(1000)
     dies.close()
     looks()
     assert left == []

@@ -56,7 +56,9 @@ class Acts:
         if name == "version":
             changed["version"] = look.version + 1
         elif name == "price":
-            changed["prices"] = tuple((f"{2 * Decimal(one)}", unit) for one, unit in look.prices)
+            changed["prices"] = tuple(
+                (f"{2 * Decimal(amount)}", unit) for amount, unit in look.prices
+            )
             if 0 < look.budget < 2 * most_of_call(look):
                 changed["budget"] = 2 * look.budget
         elif name == "budget":
@@ -68,7 +70,7 @@ class Acts:
         elif name in ("error ttl", "miss ttl"):
             ttls = {"miss": look.miss_ttl, "error": look.error_ttl}
             ttls[name.split()[0]] ^= True
-            changed |= {f"{one}_ttl": is_kept for one, is_kept in ttls.items()}
+            changed |= {f"{outcome}_ttl": is_kept for outcome, is_kept in ttls.items()}
             changed["fields"] = look.fields | {"ttl": ttl_of(**ttls)}
         elif name == "when" and not look.waterfall and not self._lacks("number"):
             changed["when"], changed["holds"] = ("", None) if look.when else OF_NUMBER
@@ -79,8 +81,8 @@ class Acts:
         elif name == "column" and look.kind in BY_PATHS and not look.waterfall:
             new = self._draws.choice([*MEMBERS])
             changed["members"] = tuple(dict.fromkeys((*look.members, new)))
-        for one in self._night.beside(look) if name in ("price", "budget") else [look]:
-            self._night.change(one, replace(one, **changed))
+        for changed_look in self._night.beside(look) if name in ("price", "budget") else [look]:
+            self._night.change(changed_look, replace(changed_look, **changed))
 
     def _lacks(self, *columns):
         """Whether the input of a day lacks one of the columns."""

@@ -21,7 +21,7 @@ class ActsOfSchemas(Acts):
         """Columns of a day's input come, change their type or go, and the day runs again."""
         drawn, day = self._drawn, self._draws.choice(self._all_days)
         old, days = drawn.shapes[day], [day] if drawn.form == "parquet" else self._all_days
-        rows = {one: drawn.days[one] for one in days}
+        rows = {day: drawn.days[day] for day in days}
         shape = old.changed(self._draws, COLUMNS, drawn.form, self._night.table)
         self._write(dict.fromkeys(days, shape))
         command = ("run", "drawn", "--day", day)
@@ -81,7 +81,9 @@ class ActsOfSchemas(Acts):
         if not self._night.published or look.column("n") not in self._night.columns():
             return
         other = replace(look, of_n=self._draws.choice(("INT", "STRING", "DECIMAL(20,0)")))
-        waterfall = [one for one in self._drawn.looks if one.waterfall == look.waterfall != ""]
+        waterfall = [
+            vendor for vendor in self._drawn.looks if vendor.waterfall == look.waterfall != ""
+        ]
         if len(waterfall) < 2:
             self._night.change(look, other)
             day = self._draws.choice(self._all_days)

@@ -52,10 +52,10 @@ class Commands(Compared):
                 "calls": record.figures.calls, "version": record.published_version,
                 "dead_letters": self.letters(name).total(),
             }  # fmt: skip
-            self.same(f"status of {name}", {one: day[one] for one in wanted}, wanted)
+            self.same(f"status of {name}", {name: day[name] for name in wanted}, wanted)
         for span in ("this_month", "last_24_hours"):
             work = table[span]
-            cost = sum((Decimal(str(one)) for one in work["cost"].values()), Decimal(0))
+            cost = sum((Decimal(str(cost)) for cost in work["cost"].values()), Decimal(0))
             self.same(f"status, cost of {span}", cost, self._billed())
             if not self.world.unsure:
                 got = {name: work[name] for name in ("rows", "answers_from_ledger")}
@@ -70,7 +70,8 @@ class Commands(Compared):
             runs = self._read("show", "drawn", day, "--package", "declared")["runs"]
             for run in runs:
                 cost += sum(
-                    (Decimal(one.split()[0]) for one in run["cost"].split(", ") if one), Decimal(0)
+                    (Decimal(cost.split()[0]) for cost in run["cost"].split(", ") if cost),
+                    Decimal(0),
                 )
         self.same("the runs of all days cost", cost, self._billed() - self.night.tried.total())
 
@@ -108,7 +109,7 @@ class Commands(Compared):
         holders = holders_and_pauses(url)[0]
         # a rate is held for its period
         in_use = (holder for holder in holders if " per " not in holder.limit)
-        held = [one for one in in_use if one.expires_in is not None]
+        held = [answer for answer in in_use if answer.expires_in is not None]
         if not self.night.has_stopped:  # calls that it cancelled may still be at the service
             self.same("held after a run", held, [])
         for look in self.drawn.looks:
@@ -136,16 +137,16 @@ class Commands(Compared):
         found = self._read(*command, "--day", day)
         audit = rows_of("published__audit", day)
         audits = audit.to_pylist()
-        (own,) = [one for one in audits if one["id"] == row["id"]]
+        (own,) = [row_audit for row_audit in audits if row_audit["id"] == row["id"]]
         of_row = [look for look in self.drawn.looks if outcome_in(row, look).status]
-        for look, one in zip(of_row, found["lookups"], strict=True):
+        for look, shown in zip(of_row, found["lookups"], strict=True):
             what = f"explain of row {row['id']} at {look.name} ({look.kind})"
             status = own[f"_{look.name}_status"]
             wanted = {
                 "outcome": status, "source": own[f"_{look.name}_source"],
                 "attempts": len(own[f"_{look.name}_attempts"] or ()),
             }  # fmt: skip
-            self.same(what, {name: one[name] for name in wanted}, wanted)
+            self.same(what, {name: shown[name] for name in wanted}, wanted)
             if not self.world.unsure and status in ("ok", "miss"):
                 key = text_of(key_of(look, row))
                 same = [
@@ -154,4 +155,4 @@ class Commands(Compared):
                     and text_of(key_of(look, other)) == key
                 ]  # fmt: skip
                 if look.has_cache:
-                    self.same(f"{what}, used by", one["used_by"], len(same) - 1)
+                    self.same(f"{what}, used by", shown["used_by"], len(same) - 1)

@@ -99,7 +99,7 @@ class Drawn:
         for look in self.looks:
             if self.bounds_itself:
                 budgets += _budgets_of(look)
-            beside = [one for one in self.looks if one.service == look.service != ""]
+            beside = [other for other in self.looks if other.service == look.service != ""]
             service = _service_of(beside, url, self.auth[look.service]) if beside else None
             if self.bounds_itself and service:
                 service.named["budget"] = []

@@ -68,7 +68,9 @@ def draw_later(draws: random.Random, seed: int, name: str, before: list[Look]) -
 def _at_one_service(looks: list[Look], seed: int) -> list[Look]:
     """The lookups, possibly two of them at one service, with its prices and its budget."""
     can_share = [look for look in looks if look.kind in ("http", "body", "coroutine")]
-    can_share = [one for one in can_share if not one.bills_use and "on_timeout" not in one.policies]
+    can_share = [
+        other for other in can_share if not other.bills_use and "on_timeout" not in other.policies
+    ]
     if len(can_share) < 2 or random.Random(f"service:{seed}").random() < 0.5:
         return looks
     first, second = can_share[:2]
@@ -104,7 +106,7 @@ def _draw_days(seed: int, rows: list[dict[str, Any]]) -> dict[str, list[dict[str
 def _draw_value(draws: random.Random, kind: str) -> Any:
     few = draws.randrange(20)
     if kind == "text":
-        return draws.choice((*TEXTS, *(f"key {few + one}" for one in range(len(TEXTS)))))
+        return draws.choice((*TEXTS, *(f"key {few + number}" for number in range(len(TEXTS)))))
     if kind == "date":
         return dt.date(2026, 1, 1) + dt.timedelta(days=few // 2)
     if kind == "time":

@@ -94,21 +94,21 @@ class Run:
 
     def vendors(self, look: Look) -> list[Look]:
         """The vendors of a lookup's waterfall up to it, in order."""
-        vendors = [one for one in self.looks if one.waterfall == look.waterfall]
+        vendors = [vendor for vendor in self.looks if vendor.waterfall == look.waterfall]
         return vendors[: vendors.index(look) + 1]
 
     def _choose(self, look: Look, row: dict[str, Any]) -> None:
         """Set the columns of a waterfall as they are after its vendor `look`."""
-        of = [(one, row[f"{one.name}:outcome"]) for one in self.vendors(look)]
+        of = [(vendor, row[f"{vendor.name}:outcome"]) for vendor in self.vendors(look)]
         accepted = [
-            (one, out) for one, out in of if out.status == "ok" and look.accepts(out.values)
+            (vendor, out) for vendor, out in of if out.status == "ok" and look.accepts(out.values)
         ]
         failed = [(None, out) for _, out in of if out.status in FAILED]
-        answered = [(one, out) for one, out in reversed(of) if out.status == "ok"]
+        answered = [(vendor, out) for vendor, out in reversed(of) if out.status == "ok"]
         asked = [(None, out) for _, out in reversed(of) if out.status != "skipped"]
-        first = [one for one in (accepted, failed, answered, asked) if one] or [
-            [(None, Outcome("skipped"))]
-        ]
+        first = [
+            candidates for candidates in (accepted, failed, answered, asked) if candidates
+        ] or [[(None, Outcome("skipped"))]]
         vendor, outcome = first[0][0]
         row[f"{look.waterfall}_status"] = outcome.status
         row[f"{look.waterfall}_vendor"] = vendor and vendor.name

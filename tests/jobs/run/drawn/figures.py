@@ -117,7 +117,7 @@ class Figures(Compared):
         is_renewed = self.drawn.auth.get(look.service, "").startswith("oauth")
         is_marked = not (look.idempotent or look.has_header)
         asks_in_pause = look.kind == "coroutine" or look.repair or is_marked
-        moods = {mood for one in self.night.beside(look) for mood in one.moods}
+        moods = {mood for other in self.night.beside(look) for mood in other.moods}
         return is_renewed or (asks_in_pause and bool({"throttled", "busy", "over"} & moods))
 
     def _judge_requests(self, look, parts, before):
@@ -129,9 +129,9 @@ class Figures(Compared):
         wanted = {"sent": sent, "in_doubt": 0, "items": since[look.name, "item"]}
         wanted |= {name: since[look.name, name] for name in ("throttled", "answered")}
         for name, number in wanted.items():
-            got = sum(getattr(one, name) for one in counted)
+            got = sum(getattr(counts, name) for counts in counted)
             self.same(f"requests of {look.name} ({look.kind}) {name}", got, number)
-        most = sum(sum(one.most_at_once) for one in counted)
+        most = sum(sum(counts.most_at_once) for counts in counted)
         if (
             not {"hangs", "stuck", "dozes", "slow"} & {*look.moods}
             and self.vendor.most[look.name] > most
@@ -143,9 +143,9 @@ class Figures(Compared):
     def _judge_units(self, look, parts, before):
         """The vendor's invoice, line by line."""
         since, got, lost = self.vendor.counts - before.counts, Counter(), Counter()
-        for one in parts if look.prices else ():
-            got.update({part.unit: part.units for part in one.billed.parts})
-            lost.update({part.unit: part.lost for part in one.billed.parts})
+        for lookup in parts if look.prices else ():
+            got.update({part.unit: part.units for part in lookup.billed.parts})
+            lost.update({part.unit: part.lost for part in lookup.billed.parts})
         wanted = {unit: since[look.name, unit] for _, unit in look.prices}
         self.same(f"units of {look.name} ({look.kind})", {**got}, wanted)
         if "request" in wanted:

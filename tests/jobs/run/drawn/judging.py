@@ -28,7 +28,7 @@ class Judge:
     def judge_plan(self, run, days):
         """What `plan` says of lookups whose keys are made of the input; returns the faults."""
         found = plan(importlib.import_module("declared.it").it, days)
-        for look, one in zip(self.drawn.looks, found.lookups, strict=True):
+        for look, reported in zip(self.drawn.looks, found.lookups, strict=True):
             read = [look.when, *(sql for sql, _ in look.keys.values())]
             is_chained = any(sql[1:2] == "_" for sql in read)
             if is_chained or look.waterfall or look.name in self.world.unsure:
@@ -39,13 +39,13 @@ class Judge:
             asked = [key for key in keys if not run.is_free(look, key)]
             calls = len(asked) if look.has_cache else sum(keys[key] for key in asked)
             wanted = len(keys), len(keys) - len(asked), len(asked), calls
-            counted = one.keys, one.in_ledger, one.asked, one.calls
+            counted = reported.keys, reported.in_ledger, reported.asked, reported.calls
             if counted != wanted:
                 self.faults.append(
                     f"plan of {look.name}: keys, stored, asked, calls {counted}, not {wanted}"
                 )
             if not look.bills_use and look.kind in ("http", "body", "batch"):
-                self._judge_plan_of_cost(look, one)
+                self._judge_plan_of_cost(look, reported)
         return self.faults
 
     def _judge_plan_of_cost(self, look, one):
@@ -97,7 +97,7 @@ class Judge:
             return
         self._judge_columns()
         self._judge_shown(found)
-        answers = {one for look in self.drawn.looks for one in columns_of(look)}
+        answers = {column for look in self.drawn.looks for column in columns_of(look)}
         for row in (row for day in days for row in self.published[day]):
             number = row["id"]
             got = found[number]
@@ -145,7 +145,9 @@ class Judge:
 
     def _judge_cell(self, look, got, wanted, audit):
         status, outcome = audit.get(f"_{look.name}_status"), outcome_in(wanted, look)
-        differ = [one for one in columns_of(look) if not same(got.get(one), wanted.get(one))]
+        differ = [
+            column for column in columns_of(look) if not same(got.get(column), wanted.get(column))
+        ]
         if (status or "") == outcome.status and not differ:
             return
         if self.world.unsure and self._may_be(look, status, got, wanted):
@@ -154,7 +156,7 @@ class Judge:
         mood = values and look.mood(text_of(values))
         self.faults.append(
             f"row {got['id']} at {look.name} ({look.kind}): {status}, expected {outcome.status}; "
-            f"{ {one: (got[one], wanted.get(one)) for one in differ} }, because of "
+            f"{ {column: (got[column], wanted.get(column)) for column in differ} }, because of "
             f"{audit['_' + look.name + '_error']!r}; key {values}, mood {mood}"
         )
 
@@ -189,7 +191,7 @@ class Judge:
             for (name, key), count in vendor.seen.items()
             if name == look.name
         })  # fmt: skip
-        keys = sum((one.keys for one in expected), Counter())
+        keys = sum((calls.keys for calls in expected), Counter())
         differ = {
             key: (asked[key], keys[key], look.mood(key))
             for key in {*asked, *keys}
@@ -198,7 +200,7 @@ class Judge:
         if differ:
             self.faults.append(f"calls of {look.name} ({look.kind}), expected, moods: {differ}")
         sent = vendor.requests[look.name] - before.requests[look.name]
-        requests = sum(one.requests for one in expected)
+        requests = sum(calls.requests for calls in expected)
         if look.kind != "batch" and not is_renewed and sent != requests:
             self.faults.append(f"{look.name}: {sent} requests, not {requests}")
 

@@ -139,11 +139,15 @@ class Night:
 
     def beside(self, look):
         """The lookups at its service."""
-        return [one for one in self.drawn.looks if one is look or one.service == look.service != ""]
+        return [
+            other
+            for other in self.drawn.looks
+            if other is look or other.service == look.service != ""
+        ]
 
     def budgeted(self, look):
         """What a budget of its service counts, in USD."""
-        names = [one.name for one in self.beside(look)]
+        names = [other.name for other in self.beside(look)]
         return sum(self.vendor.bills[name] - self.tried[name] for name in names)
 
     def play(self):

@@ -52,7 +52,7 @@ class Shape:
                 shape = replace(shape, cased=name)
             else:
                 name = draws.choice(FORMS.get(form, (*MORE,)))
-                more = {one: place for one, place in shape.more.items() if one != name}
+                more = {other: place for other, place in shape.more.items() if other != name}
                 if name not in shape.more or draws.random() < 0.7:
                     least = UNTYPED if form == "parquet" else 0
                     more[name] = draws.randrange(least, len(MORE[name]))

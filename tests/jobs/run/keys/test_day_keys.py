@@ -96,7 +96,7 @@ def by_text(table):
 )
 def test_the_driver_finds_the_keys_that_spark_finds(spark, day, keys):
     source, in_spark = source_of(spark, day, keys)
-    found, wanted = (one.distinct(hidden=False, seed=3) for one in (source, in_spark))
+    found, wanted = (keys.distinct(hidden=False, seed=3) for keys in (source, in_spark))
     assert isinstance(found, DriverKeys)
     assert by_text(found.wanted) == by_text(wanted.wanted)
     assert found.wanted.num_rows == wanted.wanted.num_rows

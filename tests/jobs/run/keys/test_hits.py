@@ -39,7 +39,7 @@ def test_an_answer_valid_at_the_start_of_a_run_is_valid_to_its_end(tmp_path):
     )
     hits = with_own_answers(Hits(plan, ("k",), SparkKeys(None, wanted), begun, SCORE))
     known = as_answers(hits.answers)
-    message = {one.key: one.response for one in known}
+    message = {answer.key: answer.response for answer in known}
     assert message == {"[1]": b"1", "[2]": b"3", "[3]": b"2", "[4]": b"3"}
     assert len(known) == 4
 

@@ -130,7 +130,7 @@ def test_the_page_shows_the_windows_and_watermarks_of_the_worked_example(spark, 
     (page,) = re.findall(r"^## A worked example$(.*?)^## ", PAGE, re.MULTILINE | re.DOTALL)
     lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")]
     told = lines[2:]
-    day = day_of(spark, tmp_path, [[(one[1], 1000 * int(one[2])) for one in told]], 0)
+    day = day_of(spark, tmp_path, [[(cells[1], 1000 * int(cells[2])) for cells in told]], 0)
     windows, dropped = made(day, window(of=Tumbling(5000 * MS)).facts())
     assert table_of(windows, "last") == [
         ("buy", 5000, 10000, 2), ("cart", 0, 5000, 1), ("cart", 5000, 10000, 1), ("pv", 0, 5000, 2),
@@ -138,9 +138,9 @@ def test_the_page_shows_the_windows_and_watermarks_of_the_worked_example(spark, 
     ]  # fmt: skip
     (late,) = dropped
     assert (late["action"], millis(late["at"]), millis(late["window_end"])) == ("buy", 3000, 5000)
-    assert [one[0] for one in told if one[3] == "dropped"] == ["3"]
+    assert [cells[0] for cells in told if cells[3] == "dropped"] == ["3"]
     assert told[0][4:] == ["none", "none"]
-    theirs, ours = ([float(one[place]) for one in told[1:]] for place in (4, 5))
+    theirs, ours = ([float(cells[place]) for cells in told[1:]] for place in (4, 5))
     assert [round(1000 * (one - other)) for one, other in zip(theirs, ours, strict=True)] == [1] * 8
     assert watermarks(day)[1:] == [round(1000 * our) for our in ours]
 
@@ -148,7 +148,7 @@ def test_the_page_shows_the_windows_and_watermarks_of_the_worked_example(spark, 
 def watermarks(day):
     """In force as each row arrived, in ms from NOON, in the order of the input."""
     arrived = [read_arrived(arrival) for arrival in day.arrivals]
-    rows = [pair for one in arrived for pair in zip(one.rows, one.watermarks, strict=True)]
+    rows = [pair for part in arrived for pair in zip(part.rows, part.watermarks, strict=True)]
     return [int(at) - (NOON - EPOCH) // MS for _, at in sorted(rows)]
 
 

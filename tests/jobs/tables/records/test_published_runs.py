@@ -98,7 +98,9 @@ def test_a_killed_forget_that_had_committed_has_a_record(project, gone):  # noqa
     save = run_records.save
     with pytest.MonkeyPatch.context() as dying, leased(days.TABLE, FIRST, "b", wait=0) as lease:
         dying.setattr(
-            run_records, "save", lambda one: kill() if one.state == "published" else save(one)
+            run_records,
+            "save",
+            lambda record: kill() if record.state == "published" else save(record),
         )
         with pytest.raises(Kill):
             without_rows(record, record.facts.files, keys, run_id="b", lease=lease)

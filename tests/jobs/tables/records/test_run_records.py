@@ -72,7 +72,7 @@ def test_checks_compare_a_day_with_other_days_despite_a_torn_record(old_record, 
     assert set(earlier_days("towns", "2013-01-12")) == {FIRST, SECOND}
     old_record.write_bytes(data)
     found = earlier_days("towns", "2013-01-12")
-    assert {day: type(one.figures) for day, one in found.items()} == {SECOND: DayMetrics}
+    assert {day: type(record.figures) for day, record in found.items()} == {SECOND: DayMetrics}
     assert str(old_record) in caplog.text
 
 

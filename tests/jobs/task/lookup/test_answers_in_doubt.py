@@ -91,9 +91,9 @@ def wrong_in(folder, rows):
     """Keys of which the ledger gives another key's answer."""
     found = as_answers(answers(folder, rows))
     return [
-        one.key
-        for one in found
-        if one.response and json.loads(one.response)["first_x"] != json.loads(one.key)[0]
+        answer.key
+        for answer in found
+        if answer.response and json.loads(answer.response)["first_x"] != json.loads(answer.key)[0]
     ]
 
 
@@ -306,7 +306,7 @@ def test_a_retried_task_calls_again_for_answers_that_its_dead_attempt_had_in_dou
         before = len(service.log)
         needs_retry = list(PartitionRun(planned, 0, 1).run(iter(batches(60))))
         assert len(service.log) - before == doubted
-    rows = [row for one in needs_retry for row in one.to_pylist()]
+    rows = [row for batch in needs_retry for row in batch.to_pylist()]
     assert [row["first_status"] for row in rows] == ["ok"] * 60
     assert wrong(rows) == []
 

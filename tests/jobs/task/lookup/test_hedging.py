@@ -225,7 +225,7 @@ def test_a_second_call_that_is_throttled_closes_the_gate():
 def test_no_second_call_begins_in_a_pause():
     steps = {"slow": [1.0], "refused": [Throttled("429", 5.0), 0.05]}
     found, calls, _ = ask(declared(hedge_after=0.3), steps.get, steps)
-    assert [one.status for one in found.values()] == ["ok", "ok"]
+    assert [outcome.status for outcome in found.values()] == ["ok", "ok"]
     assert calls.began.count("slow") == 1
 
 

@@ -346,8 +346,8 @@ def test_two_attempts_whose_killed_predecessors_claimed_one_share_do_not_wait_fo
     two, three = plan("two"), plan("three")
     register(two), register(three)
     decide(two), decide(three)
-    for one in (two, three):
-        claim_all(one)
+    for claims in (two, three):
+        claim_all(claims)
     asked = ask_at_once((two, range(7)), (three, range(7)))
     assert sorted(asked[0] + asked[1]) == sorted(f"[{key}]" for key in range(7))
 
