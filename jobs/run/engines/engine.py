@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from jobs.errors import DeclarationError
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
@@ -32,39 +32,6 @@ SPARK, LOCAL = "spark", "local"
 ROWS_IN_DRIVER = 250_000  # up to which the driver reads the files: workers would cost more
 
 
-class Engine(Protocol):
-    """Runs the tasks of a run."""
-
-    @property
-    def name(self) -> str:
-        """The run's name, as holders of leases see it."""
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether tasks run on other machines than the driver."""
-
-    @property
-    def coordinator(self) -> DriverCoordinator:
-        """The driver's side of the tasks' links."""
-
-    @property
-    def slots(self) -> int:
-        """The tasks that run at once."""
-
-    def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
-        """Return a stage whose tasks register at an address.
-
-        Args:
-            address: Where the tasks register; None if they do not.
-            here: Whether the tasks run in this process.
-        """
-
-    def file_stage(self, files: Sequence[str], rows: int = 0) -> Stage:
-        """Return a stage over a run's files. Spark's tasks read files on a store, and files with
-        more rows than ROWS_IN_DRIVER together; the driver reads the others.
-        """
-
-
 class SparkEngine:
     """Runs tasks on Spark: on this machine, or on a cluster."""
 
@@ -73,25 +40,38 @@ class SparkEngine:
 
     @property
     def name(self) -> str:
+        """The run's name, as holders of leases see it."""
         return setting(self.spark, "spark.app.name")
 
     @property
     def is_elsewhere(self) -> bool:
+        """Whether tasks run on other machines than the driver."""
         return is_remote(self.spark) or not is_local(setting(self.spark, "spark.master"))
 
     @property
     def coordinator(self) -> DriverCoordinator:
+        """The driver's side of the tasks' links."""
         return spark_coordinator.open_coordinator(self.spark)
 
     @property
     def slots(self) -> int:
+        """The tasks that run at once."""
         return count_slots(self.spark)
 
     def file_stage(self, files: Sequence[str], rows: int = 0) -> Stage:
+        """Return a stage over a run's files. Spark's tasks read files on a store, and files with
+        more rows than ROWS_IN_DRIVER together; the driver reads the others.
+        """
         on_store = self.is_elsewhere and any(map(is_url, files))
         return SparkStage(self.spark) if on_store or rows > ROWS_IN_DRIVER else ThreadStage()
 
     def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
+        """Return a stage whose tasks register at an address.
+
+        Args:
+            address: Where the tasks register; None if they do not.
+            here: Whether the tasks run in this process.
+        """
         if not here:
             return SparkStage(self.spark)
         return _stage_here(
@@ -118,6 +98,9 @@ class LocalEngine:
 
     def stage(self, address: DriverAddress | None = None, *, here: bool = True) -> Stage:  # noqa: ARG002  # it is here
         return _stage_here(self, address, ATTEMPTS)
+
+
+Engine = SparkEngine | LocalEngine  # runs the tasks of a run
 
 
 def chosen_engine(option: str | None = None) -> str:

@@ -16,47 +16,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateError
 from jobs.storage import durable
 from jobs.storage.urls import is_url
 from jobs.tables.leases import store_leases
-from jobs.tables.leases.store_leases import FOLDER, holder_named, unknown_run
+from jobs.tables.leases.store_leases import FOLDER, StoreLease, holder_named, unknown_run
 
 WAIT = 30.0  # s; a killed run has ended its Spark by then, and its lease on a store has expired
 LOOK_EVERY = 0.1  # s
 A_MOMENT = 0.001  # s
 
 
-class Lease(Protocol):
-    """The right to run and publish a day of a table."""
-
-    @property
-    def day(self) -> str: ...
-
-    @property
-    def file(self) -> int | None:
-        """The open and locked file, shared with children that inherit it; None on a store."""
-
-    @property
-    def before(self) -> str:
-        """The previous run of the day, if any."""
-
-    def confirm(self) -> None:
-        """Check that no other run has taken the day since. Raises PublishConflict otherwise."""
-
-    def keep(self) -> None:
-        """Hold the day until this process and its children have ended, whatever the body does."""
-
-
 @dataclass(frozen=True)
 class FileLease:
+    """A lease of a table in a folder."""
+
     path: Path
     day: str
     run_id: str
-    file: int
-    before: str = ""
+    file: int  # open and locked; children that inherit it share the lease
+    before: str = ""  # the previous run of the day, if any
 
     def confirm(self) -> None:
         """Check that no other run has taken the day since. Raises PublishConflict otherwise, for
@@ -70,6 +51,9 @@ class FileLease:
 
     def keep(self) -> None:
         """Do nothing: whatever is at work has the file open."""
+
+
+Lease = FileLease | StoreLease  # the right to run and publish a day of a table
 
 
 @contextlib.contextmanager
