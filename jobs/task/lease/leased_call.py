@@ -1,9 +1,7 @@
 """A call within a lease."""
 
 import asyncio
-from collections.abc import Callable, Mapping
 
-from jobs.declare.values.prices import Unit
 from jobs.limits.window_use import CallUse
 
 
@@ -12,7 +10,6 @@ class LeasedCall:
 
     Args:
         loop: Of its task, which is the current one.
-        clock: The lease's.
 
     Attributes:
         began: When it began, in s by the lease's clock.
@@ -25,7 +22,6 @@ class LeasedCall:
 
     __slots__ = (
         "_cancelling",
-        "_clock",
         "began",
         "is_counted",
         "is_late",
@@ -34,12 +30,11 @@ class LeasedCall:
         "until",
         "use",
     )
+    use: CallUse  # once it begins
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.is_late = False
         self.probes, self.is_counted = False, True
-        self.use: CallUse | None = None
         self.began = self.until = 0.0
         task = asyncio.current_task(loop)  # finding the loop costs a system call
         assert task is not None
@@ -54,23 +49,3 @@ class LeasedCall:
     def uncancel(self) -> bool:
         """Take back the cancel of `expire`; return whether others cancel the task too."""
         return self.task.uncancel() > self._cancelling
-
-    # -- for its requests, where no limit has a window ---------------------------------------------
-
-    def request_left(self, _items: int, _model: str | None = None) -> None:
-        """Note that a request is about to leave, like CallUse.
-
-        Raises:
-            TimeoutError: The call's time has ended.
-        """
-        if self._clock() >= self.until:
-            raise TimeoutError
-
-    def request_ended(self) -> None:
-        """Do nothing: no limit counts the end of a request."""
-
-    def bill(self, units: Mapping[Unit, int]) -> None:
-        """Do nothing: no limit counts what it used."""
-
-    def note_unknown_use(self) -> None:
-        """Do nothing: no limit counts what it used."""

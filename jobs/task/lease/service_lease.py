@@ -63,7 +63,6 @@ class ServiceLease:
         self._counts_calls = CALLS in limits.limits  # otherwise only rates are leased
         self._holder = LeaseHolder(limits.limits)
         self._windows = WindowLimits(limits, self._holder)
-        self._has_windows = bool(limits.reserved)
         self._budgets = SpentBudgets(limits)
         self.observed = None if limits.at_least is None else ObservedLoad()
         self._gate = HeldGate(gate, self.clock)
@@ -100,7 +99,7 @@ class ServiceLease:
         """
         if not self.may_start():
             await self.turn()
-        call = LeasedCall(self.loop, self.clock)
+        call = LeasedCall(self.loop)
         self.begin(call)
         try:
             answer = await send(keys)
@@ -152,9 +151,8 @@ class ServiceLease:
         self._calls[call] = None
         if self._ends is None:
             self._ends = self.loop.call_at(call.until, self._end_late_calls)
-        if self._has_windows:
-            call.use = CallUse(self._windows.uses.values(), self.clock, call.until)
-        IN_CALL.set(call.use or call)
+        call.use = CallUse(self._windows.uses.values(), self.clock, call.until)
+        IN_CALL.set(call.use)
 
     def _end_late_calls(self) -> None:
         """End calls that take too long, with a timer for all: calls are in order of their ends."""
@@ -175,8 +173,7 @@ class ServiceLease:
         """
         del self._calls[call]
         IN_CALL.set(None)  # the next calls of this worker may belong to no lease
-        if call.use is not None:
-            call.use.end(known=known)
+        call.use.end(known=known)
         if self.observed is not None and call.is_counted:
             now = self.clock()
             self.observed.note(now - call.began, answered=answered, known=known)
@@ -209,7 +206,7 @@ class ServiceLease:
             return False
         if self._counts_calls and len(self._calls) >= holder.may_use(CALLS, now):
             return False
-        return not self._has_windows or self._windows.have_room(now)
+        return self._windows.have_room(now)
 
     def _hold_back(self) -> None:
         """Stop the records' clocks, unless the wait is only for calls of this task."""
