@@ -28,9 +28,10 @@ class _Part:
 class CallShares:
     """Holds each attempt's share per lookup. Plain data; its owner informs the tasks.
 
-    All shares together never exceed the totals. A share becomes smaller only by its attempt's
-    report or end. Each task begins with an even share, which is reserved until its first attempt;
-    the share of an attempt that died is reserved for the next attempt.
+    All shares together never exceed the totals; without totals they are empty. A share becomes
+    smaller only by its attempt's report or end. Each task begins with an even share, which is
+    reserved until its first attempt; the share of an attempt that died is reserved for the next
+    attempt.
 
     Attributes:
         given: All shares of all attempts, in order, except the even share with which the first
@@ -65,7 +66,7 @@ class CallShares:
         before = list(begun.has)
         self._divide(begun, before, self._totals)
         # the first attempt is known to begin with an even share
-        if not is_first or begun.has != before:
+        if (self._totals and not is_first) or begun.has != before:
             self._note(begun, at)
         return list(begun.has)
 

@@ -50,7 +50,7 @@ _NO_KEEPERS: Mapping[str, LeaseKeeper] = {}
 
 @dataclass
 class _Job:
-    shares: CallShares | None  # None: each task keeps its share
+    shares: CallShares  # without totals each task keeps its share
     listener: int | None  # number of the listener that gets its progress
     keepers: Mapping[str, LeaseKeeper]  # by service, the run's leases
     tasks: dict[str, _Task] = field(default_factory=dict)  # connected tasks, by name
@@ -150,7 +150,7 @@ class DriverCoordinator:
         number, self._registered = self._registered, self._registered + 1
         for keeper in keepers.values():
             keeper.listeners.add(self._server.wake)
-        self._jobs[number] = _Job(CallShares(totals, tasks) if totals else None, progress, keepers)
+        self._jobs[number] = _Job(CallShares(totals, tasks), progress, keepers)
         return DriverAddress(
             self._host,
             self._server.port,
@@ -204,7 +204,7 @@ class DriverCoordinator:
         until = clock() + LAST_MESSAGES
         while job.tasks and clock() < until:
             self._sleep(0.005)
-        return [] if job.shares is None else list(job.shares.given)
+        return list(job.shares.given)
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class DriverCoordinator:
         self._server.accept(connection, task)
         job.tasks[task.name] = task
         attempt = int(message["attempt"])
-        share = [] if job.shares is None else job.shares.begin(task.name, partition, at, attempt)
+        share = job.shares.begin(task.name, partition, at, attempt)
         self._send(task, GO, share=share)
         if job.spent:
             self._send(task, SPENT)
@@ -261,10 +261,8 @@ class DriverCoordinator:
             self._fail(task, error, text)
 
     def _on_heartbeat(self, task: _Task, message: dict[str, Any]) -> None:
-        share: list[int] = []
-        if task.job.shares is not None:
-            keeps, wants = [*map(int, message["keeps"])], [*map(int, message["wants"])]
-            share = task.job.shares.report(task.name, keeps, wants, int(message["at"]))
+        keeps, wants = ([*map(int, message.get(name, ()))] for name in ("keeps", "wants"))
+        share = task.job.shares.report(task.name, keeps, wants, int(message["at"]))
         services = {}
         for service, claims in message["services"].items():
             keeper = task.job.keepers[service]
@@ -278,7 +276,7 @@ class DriverCoordinator:
         self._ask_for_more(task.job)
 
     def _ask_for_more(self, job: _Job) -> None:
-        for name in job.shares.to_ask() if job.shares is not None else ():
+        for name in job.shares.to_ask():
             if name in job.tasks:
                 self._send(job.tasks[name], ASK)
 
@@ -342,12 +340,10 @@ class DriverCoordinator:
             job.lost[task.name] = over_at = task.heard_at + DEADLINES.lost
             if not task.connection.is_ended:
                 job.broken.add(task.name)
-            if job.shares is not None:
-                job.shares.lose(task.name, over_at)
+            job.shares.lose(task.name, over_at)
         else:
             self._give_back(job, task.name)
-            if job.shares is not None:
-                job.shares.end(task.name, task.ended_at)
+            job.shares.end(task.name, task.ended_at)
         self._fail_when_drained(job)
         self._ask_for_more(job)
 
@@ -370,8 +366,7 @@ class DriverCoordinator:
             del job.lost[name]
             job.broken.discard(name)
             self._give_back(job, name)
-        if job.shares is not None:
-            job.shares.expire(now)
+        job.shares.expire(now)
         self._ask_for_more(job)
 
     def _tick(self) -> None:

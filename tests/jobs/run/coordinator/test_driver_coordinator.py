@@ -182,12 +182,12 @@ def test_the_share_of_a_stopped_task_is_free_at_once(driver):
     keeper = LeaseKeeper(limits, "run", "run", None, lambda: 0.0)
     address = driver.register(keepers={"geo": keeper})
     other = connected(address, run := Run(), partition=1, stage=7)
-    other.send("heartbeat", number=1, services={"geo": uses(4)})
+    other.send("heartbeat", number=1, at=0, services={"geo": uses(4)})
     fails = connected(address, Run(), partition=0, stage=7)
     fails.send_failure(RowFailed("lookup w: a row ended as error"))
     assert run.happened.wait(30)
     assert keeper.tasks.held(CALLS) == 4
-    other.send("heartbeat", number=2, services={"geo": uses(0)})  # its calls are cut off
+    other.send("heartbeat", number=2, at=0, services={"geo": uses(0)})  # its calls are cut off
     fails.close()
     other.close()
     driver.end(address)
