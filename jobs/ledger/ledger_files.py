@@ -60,15 +60,6 @@ class LedgerFiles:
     def path(self) -> str:
         return self._opened[1]
 
-    def write(self, name: str, data: bytes | pa.Buffer) -> None:
-        """Write an object with a new name. Raises LedgerError; a failed write leaves no file."""
-        try:
-            self._put(f"{self.path}/{name}", data)
-        except (pa.ArrowException, OSError) as error:
-            with contextlib.suppress(LedgerError):
-                self.delete(name)
-            raise self._not_stored(error) from error
-
     def replace(
         self,
         name: str,
@@ -87,25 +78,26 @@ class LedgerFiles:
             LedgerError: The write failed; the object is the old or the new object.
         """
         path = f"{self.path}/{name}"
-        try:
-            if self.filesystem.type_name != "local":  # an object store writes an object atomically
-                self._put(path, data)
-            else:
+        with self._storing():
+            if self.filesystem.type_name == "local":
                 durable.replace(Path(path), bytes(data), is_durable=lasting)
-        except (pa.ArrowException, OSError) as error:
-            raise self._not_stored(error) from error
+                return
+            if self.filesystem.type_name not in NO_FOLDERS:
+                self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            # an object store writes an object atomically
+            with self.filesystem.open_output_stream(path, compression=None) as stream:
+                stream.write(data)
 
     def create(self, name: str, data: bytes) -> bool:
         """Create an object durably, which fails if it exists. Returns whether this call created it.
 
         Raises LedgerError. The object may exist then, with this content.
         """
-        try:
-            self._create(name, data)
-        except (objects.Changed, FileExistsError):
-            return False
-        except (pa.ArrowException, OSError) as error:
-            raise self._not_stored(error) from error
+        with self._storing():
+            try:
+                self._create(name, data)
+            except (objects.Changed, FileExistsError):
+                return False
         return True
 
     def _create(self, name: str, data: bytes) -> None:
@@ -126,26 +118,21 @@ class LedgerFiles:
         A local file is not replaced, because a listing might miss both the old and the new file.
         Raises LedgerError.
         """
-        try:
-            if self.filesystem.type_name == "local":
-                with contextlib.suppress(FileNotFoundError):
-                    os.utime(f"{self.path}/{name}")
-                    return
-        except OSError as error:
-            raise self._not_stored(error) from error
+        if self.filesystem.type_name == "local":
+            with self._storing(), contextlib.suppress(FileNotFoundError):
+                os.utime(f"{self.path}/{name}")
+                return
         self.replace(name, data)
 
-    def _put(self, path: str, data: bytes | pa.Buffer) -> None:
-        if self.filesystem.type_name not in NO_FOLDERS:
-            self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        with self.filesystem.open_output_stream(path, compression=None) as stream:
-            stream.write(data)
-
-    def _not_stored(self, error: Exception) -> LedgerError:
-        return LedgerError(
-            f"ledger {self.root!r}: answers cannot be stored: {error_text(error)}. Free some space "
-            "or fix the permissions, then rerun: what was stored before is kept and used."
-        )
+    @contextlib.contextmanager
+    def _storing(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            raise LedgerError(
+                f"ledger {self.root!r}: answers cannot be stored: {error_text(error)}. Free some "
+                "space or fix the permissions, then rerun: what was stored before is kept and used."
+            ) from error
 
     def delete(self, *names: str) -> None:
         """Delete files; missing files are no error. Raises LedgerError if the deletion fails."""
@@ -178,37 +165,28 @@ class LedgerFiles:
 
         Raises LedgerError if the listing fails at any point, so that no file seems to be missing.
         """
-        selector = fs.FileSelector(
-            f"{self.path}/{subfolder}".rstrip("/"), allow_not_found=True, recursive=True
+        found = self._listed(f"{self.path}/{subfolder}".rstrip("/"), recursive=True)
+        return [info for info in found if info.type == fs.FileType.File]
+
+    def has_folders(self, subfolder: str) -> bool:
+        """Return whether a subfolder has folders; False on a store, where folders are prefixes."""
+        return self.filesystem.type_name == "local" and bool(
+            self.folders(f"{self.path}/{subfolder}")
         )
+
+    def folders(self, path: str) -> list[str]:
+        """Return the names of the folders in a folder of the filesystem. Raises LedgerError."""
+        found = self._listed(path, recursive=False)
+        return [info.base_name for info in found if info.type == fs.FileType.Directory]
+
+    def _listed(self, path: str, *, recursive: bool) -> list[fs.FileInfo]:
+        selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
         try:
             for _ in range(LIST_TRIES - 1):
                 # a folder was created or deleted during the lookup
                 with contextlib.suppress(FileNotFoundError):
-                    return self._listed(selector)
-            return self._listed(selector)
-        except (pa.ArrowException, OSError) as error:
-            raise LedgerError(
-                f"ledger {self.root!r}: it cannot be listed: {error_text(error)}."
-            ) from error
-
-    def _listed(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
-        return [
-            info
-            for info in self.filesystem.get_file_info(selector)
-            if info.type == fs.FileType.File
-        ]
-
-    def has_folders(self, subfolder: str) -> bool:
-        """Return whether a subfolder has folders; False on a store, where folders are prefixes."""
-        if self.filesystem.type_name != "local":
-            return False
-        selector = fs.FileSelector(f"{self.path}/{subfolder}", allow_not_found=True)
-        try:
-            return any(
-                info.type == fs.FileType.Directory
-                for info in self.filesystem.get_file_info(selector)
-            )
+                    return list(self.filesystem.get_file_info(selector))
+            return list(self.filesystem.get_file_info(selector))
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
                 f"ledger {self.root!r}: it cannot be listed: {error_text(error)}."

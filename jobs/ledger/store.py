@@ -61,7 +61,7 @@ class LedgerFolder(LedgerFiles):
             run_id: The run.
             name: A new name within the run.
             answers: The answers.
-            lasting: On return they survive a power cut, and no reader ever sees only some of them.
+            lasting: On return they survive a power cut.
 
         Returns:
             The part's name as in `parts`.
@@ -72,10 +72,7 @@ class LedgerFolder(LedgerFiles):
         table = answers if isinstance(answers, pa.Table) else as_table(answers)
         part = f"{run_id}/{name}.parquet"
         data = as_parquet(table, rows_per_group=max(1, len(table)))  # a reader reads all of it
-        if lasting:
-            self.replace(f"{PARTS}/{part}", data, lasting=True)
-        else:
-            self.write(f"{PARTS}/{part}", data)
+        self.replace(f"{PARTS}/{part}", data, lasting=lasting)
         return part
 
     def journal(self, run_id: str, name: str) -> Journal | None:

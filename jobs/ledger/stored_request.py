@@ -4,14 +4,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-from pyarrow import fs
-
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.fingerprint import plain
-from jobs.errors import LedgerError
 from jobs.ledger.store import LedgerFolder
-from jobs.storage.stored_files import error_text
 
 NOTE = "request.json"
 LONGEST = 60  # shown characters of a value
@@ -33,18 +28,8 @@ def read_request(folder: LedgerFolder) -> dict[str, Any] | None:
 
 def versions(folder: LedgerFolder) -> list[LedgerFolder]:
     """Return the folders of the lookup for all its requests so far. Raises LedgerError."""
-    try:
-        selector = fs.FileSelector(folder.path.rpartition("/")[0], allow_not_found=True)
-        found = sorted(
-            info.base_name
-            for info in folder.filesystem.get_file_info(selector)
-            if info.type == fs.FileType.Directory
-        )
-    except (pa.ArrowException, OSError) as error:
-        raise LedgerError(
-            f"ledger {folder.root!r}: it cannot be listed: {error_text(error)}."
-        ) from error
-    return [replace(folder, fingerprint=name) for name in found]
+    found = folder.folders(folder.path.rpartition("/")[0])
+    return [replace(folder, fingerprint=name) for name in sorted(found)]
 
 
 def what_changed(before: dict[str, Any] | None, now: dict[str, Any]) -> str:

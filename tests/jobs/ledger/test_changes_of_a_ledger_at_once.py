@@ -139,7 +139,7 @@ def fill(changes):
     compact(changes.folder)
     changes.write("run-2", OLD[4:])
     for run, days in {"elsewhere": 0, "abandoned": 3}.items():
-        changes.folder.write(f"runs/{run}/run.json", b'{"host": "another", "pid": 1}')
+        changes.folder.replace(f"runs/{run}/run.json", b'{"host": "another", "pid": 1}')
         beat = time.time() - 86_400 * days
         os.utime(f"{changes.folder.path}/runs/{run}/run.json", (beat, beat))
 

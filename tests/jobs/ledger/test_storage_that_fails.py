@@ -81,7 +81,7 @@ def fill(folder):
         "run-3", "0-0", [*records(KEYS[14:16], "miss", at=3), *records(KEYS[:1], "expired", at=3)]
     )
     folder.write_part("run-3", "0-1", records(KEYS[:2], at=4))
-    folder.write("runs/killed/run.json", b"{}")
+    folder.replace("runs/killed/run.json", b"{}")
 
 
 def known(folder, keys=KEYS):

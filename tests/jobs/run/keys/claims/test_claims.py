@@ -307,8 +307,8 @@ def test_foreign_files_among_the_claims_stop_no_run(plan, content):
         "x/keys",
     ]
     for name in odd:
-        folder.write(f"runs/{name}", content)
-    folder.write("runs/x/by_row.arrow", b"")
+        folder.replace(f"runs/{name}", content)
+    folder.replace("runs/x/by_row.arrow", b"")
     one = plan("one")
     assert register(one) == ("x",)
     decide(one)
