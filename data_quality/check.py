@@ -13,7 +13,7 @@ from data_quality.rows.task_rows import Faults, Flags, More, TaskRows, nothing_m
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.columns import SOURCE_IDENTITY, Severity
-from jobs.schema.records import DeclaredFacts, LookupFacts
+from jobs.schema.records import DeclaredFacts, EventTimeFacts, LookupFacts
 
 
 class Cure(Enum):
@@ -41,21 +41,28 @@ class Check(ABC):
     whole_day: ClassVar[bool] = False  # not meaningful for part of a day, such as a micro-batch
     in_driver: ClassVar[bool] = False  # runs no task, because its partial results hold all rows
 
-    def __init__(self, declared: DeclaredFacts) -> None:
+    def __init__(self, declared: DeclaredFacts, subject: str = "") -> None:
         self.declared = declared
+        self.subject = subject  # the lookup, choice or window that it judges, unless the whole day
 
     @property
     def full_name(self) -> str:
-        return self.name
+        return f"{self.subject}__{self.name}" if self.subject else self.name
 
     @property
     def description(self) -> str:
-        return self.promise
+        return f"{self.subject}: {self.promise}" if self.subject else self.promise
 
     @property
     def wanted(self) -> bool:
         """Whether the declaration has what the check judges."""
         return True
+
+    @property
+    def event_time(self) -> EventTimeFacts:
+        """That of a declaration with one."""
+        assert self.declared.event_time is not None
+        return self.declared.event_time
 
     @property
     def takes(self) -> Takes:
@@ -111,16 +118,8 @@ class Check(ABC):
 
 class LookupCheck(Check):
     def __init__(self, declared: DeclaredFacts, lookup: LookupFacts) -> None:
-        super().__init__(declared)
+        super().__init__(declared, lookup.name)
         self.lookup = lookup
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.lookup.name}__{self.name}"
-
-    @property
-    def description(self) -> str:
-        return f"{self.lookup.name}: {self.promise}"
 
     @property
     def status(self) -> str:

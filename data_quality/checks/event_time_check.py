@@ -1,7 +1,7 @@
 """The base of the two checks that compare the rows' marks with their event times."""
 
 from abc import abstractmethod
-from typing import Any, Protocol
+from typing import Any
 
 from data_quality.check import Check, Takes
 from data_quality.findings import Finding
@@ -9,14 +9,6 @@ from data_quality.rows.task_rows import TaskRows
 from data_quality.rows.watermarks import TrueMarks, true_marks
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import INPUT_SEQ, LATE, OUTPUT_SEQ, PARTITION, SEGMENT
-from jobs.schema.records import EventTimeFacts
-
-
-class Marked(Protocol):
-    """The result of a task."""
-
-    @property
-    def gaps(self) -> int: ...
 
 
 class EventTimeCheck(Check):
@@ -29,19 +21,14 @@ class EventTimeCheck(Check):
         return self.declared.event_time is not None
 
     @property
-    def event_time(self) -> EventTimeFacts:
-        assert self.declared.event_time is not None
-        return self.declared.event_time
-
-    @property
     def needs(self) -> tuple[str, ...]:
         return (PARTITION, INPUT_SEQ, OUTPUT_SEQ, SEGMENT, LATE, self.event_time.column)
 
     @abstractmethod
-    def judged(self, rows: TaskRows, marks: TrueMarks) -> Marked:
-        """Compare the rows of a task with the true marks."""
+    def judged(self, rows: TaskRows, marks: TrueMarks) -> Any:
+        """Compare the rows of a task with the true marks. Returns their gaps, too."""
 
-    def summarize(self, rows: TaskRows, _day: WrittenDay) -> Marked:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> Any:
         return self.judged(rows, rows.once("marks", lambda: true_marks(rows, self.event_time)))
 
     @abstractmethod

@@ -10,9 +10,9 @@ from data_quality.check import Check, total
 from data_quality.findings import Finding
 from data_quality.rows.column_types import spark_name
 from data_quality.rows.input_rows import with_input
-from data_quality.rows.task_rows import Faults, Flags, TaskRows, as_array
+from data_quality.rows.task_rows import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
-from jobs.arrow_values import differ, readable_values
+from jobs.arrow_values import differ, one_chunk, readable_values
 from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
 from jobs.wording import counted
 
@@ -48,7 +48,7 @@ class InputUnchanged(Check):
         source: dict[str, dict[int, Any]] = {}
         for places, given in with_input(rows, day.input):
             for name, written in self._columns:
-                column = as_array(given[name])
+                column = one_chunk(given[name])
                 other = differ(column, rows.column(written).take(pa.array(places)))
                 if other.any():
                     changed.setdefault(name, np.zeros(len(rows), np.bool_))[places[other]] = True

@@ -40,16 +40,8 @@ class VendorChosen(Check):
     name = "vendor_chosen"
 
     def __init__(self, declared: DeclaredFacts, choice: ChoiceFacts) -> None:
-        super().__init__(declared)
+        super().__init__(declared, choice.name)
         self.choice = choice
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.choice.name}__{self.name}"
-
-    @property
-    def description(self) -> str:
-        return f"{self.choice.name}: {self.promise}"
 
     @property
     def promise(self) -> str:

@@ -64,33 +64,24 @@ class WindowsHold(Check):
     whole_day = True
 
     def __init__(self, declared: DeclaredFacts, window: WindowFacts) -> None:
-        super().__init__(declared)
+        super().__init__(declared, window.name)
         self.window = window
 
     @property
-    def full_name(self) -> str:
-        return f"{self.window.name}__{self.name}"
-
-    @property
     def promise(self) -> str:
-        return (
-            f"The windows {self.window.name} are those that the rows make; every row is in one, "
-            "or is listed."
-        )
+        return "The windows are those that the rows make; every row is in one, or is listed."
 
     @property
     def needs(self) -> tuple[str, ...]:
-        assert self.declared.event_time is not None
-        return (*SOURCE_IDENTITY, self.declared.event_time.column)
+        return (*SOURCE_IDENTITY, self.event_time.column)
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> Part:
-        assert self.declared.event_time is not None
         files, codes = [], np.zeros(len(rows), np.int64)
         for number, (uri, at) in enumerate(by_file(rows).items()):
             files.append(path_from_spark(uri or ""))
             codes[at] = number
         names = {name.lower(): name for name in rows.names}
-        times = event_times_ms(rows.table, names[self.declared.event_time.column.lower()])
+        times = event_times_ms(rows.table, names[self.event_time.column.lower()])
         keys = rows.table.select([names[key.lower()] for key in self.window.key]).rename_columns(
             list(self.window.key)
         )
@@ -163,13 +154,9 @@ class WindowsHold(Check):
             if parts
             else pa.table({})
         )
-        arrived = Arrived.of(times, self._bound, _codes(keys, len(times))[order])
+        bound = round(self.event_time.max_out_of_orderness * 1000)
+        arrived = Arrived.of(times, bound, _codes(keys, len(times))[order])
         return arrived, keys.take(pa.array(order)), identity[order]
-
-    @property
-    def _bound(self) -> int:
-        assert self.declared.event_time is not None
-        return round(self.declared.event_time.max_out_of_orderness * 1000)
 
     def _differing(
         self, arrived: Arrived, keys: pa.Table, made: WrittenWindows
