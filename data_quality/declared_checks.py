@@ -60,14 +60,15 @@ def wrong_expectations(
         return [f"expectations: {needs}: unset PYTHONOPTIMIZE, and leave out -OO."]
     import_when_used(*OF_GREAT_EXPECTATIONS)
     with quiet():
-        from data_quality.users_expectations import find_refusal
+        from data_quality.users_expectations import make_expectation
 
     known = {*(columns or ()), *(column.name for column in output_columns(declared))}
     known |= {schema.key(lookup.name) for lookup in declared.lookups}
     lower, found = {name.lower() for name in known}, []
     for wanted in declared.expectations:
         with quiet():
-            why = find_refusal(wanted)
+            made = make_expectation(wanted, {})
+        why = made if isinstance(made, str) else ""
         named = () if why or columns is None else _columns(wanted)
         for name in (name for name in named if name.lower() not in lower):
             why = f"{wanted.type}: the table has no column {name!r}.{did_you_mean(name, known)}"

@@ -50,12 +50,6 @@ def make_expectation(wanted: ExpectationFacts, common: Mapping[str, Any]) -> Any
     return made
 
 
-def find_refusal(wanted: ExpectationFacts) -> str:
-    """Return why Great Expectations refuses a declared expectation; else empty."""
-    made = make_expectation(wanted, {})
-    return made if isinstance(made, str) else ""
-
-
 def is_of_rows(spec: CheckSpec) -> bool:
     """Whether the check is an expectation of values in rows, not of the table's rows or columns."""
     kind = None if spec.expectation is None else _find_kind(spec.expectation.type)

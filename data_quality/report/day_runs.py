@@ -51,11 +51,6 @@ def list_day_runs(
     return tuple(sorted(lines.values(), key=lambda line: line.started_at))
 
 
-def sum_costs(runs: Sequence[RunLine]) -> dict[str, Decimal]:
-    """Return what the runs were billed, by currency."""
-    return sum_by_currency(cost for run in runs for cost in run.costs.items())
-
-
 def _ended(run: UnwrittenRun) -> RunLine:
     return RunLine(run.run_id, run.started_at, run.ended_at, run.state, run.reason, cost=run.cost)
 

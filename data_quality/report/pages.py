@@ -21,9 +21,9 @@ from markupsafe import Markup, escape
 from data_quality.day_names import DayName
 from data_quality.next_step import next_step
 from data_quality.report import charts
-from data_quality.report.day_runs import sum_costs
 from data_quality.report.days import Day, list_days, state
 from jobs.schema.columns import OUTCOMES
+from jobs.schema.costs import sum_by_currency
 from jobs.schema.records import DayRecord, LookupMetrics, UnwrittenRun
 from jobs.storage import durable
 from jobs.wording import counted, priced, requested
@@ -215,7 +215,8 @@ def headline(day: Day, record: DayRecord) -> str:
     if len(day.runs) < 2:
         return line
     calls, jobs = (sum(getattr(run, name) or 0 for run in day.runs) for name in ("calls", "jobs"))
-    whole = _figures(calls, jobs, sum_costs(day.runs))
+    costs = sum_by_currency(cost for run in day.runs for cost in run.costs.items())
+    whole = _figures(calls, jobs, costs)
     return f"{line}; its {len(day.runs)} runs together: {whole}"
 
 
