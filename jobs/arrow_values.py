@@ -36,8 +36,10 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as a single array."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    """Return a column as a single array; a single chunk is not copied."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
 
 
 def gather(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.Array:

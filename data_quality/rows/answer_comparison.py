@@ -18,8 +18,8 @@ from data_quality.rows.answer_groups import (
     number_answers,
     number_places,
 )
-from data_quality.rows.task_rows import Flags, Places, as_array, flags
-from jobs.arrow_values import Numbers
+from data_quality.rows.task_rows import Flags, Places, flags
+from jobs.arrow_values import Numbers, one_chunk
 from jobs.schema import columns as schema
 from jobs.schema.columns import BY_LEDGER, BY_RUN, GONE
 from jobs.schema.records import LookupFacts
@@ -81,7 +81,7 @@ def compare(
 
     Without a stored answer, two calls that ended in the same µs may have different answers.
     """
-    columns = {name: as_array(groups[name]).to_numpy() for name in NUMBERS}
+    columns = {name: one_chunk(groups[name]).to_numpy() for name in NUMBERS}
     places, answers, rows = columns[PLACE], columns[ANSWER], columns["rows"]
     if not len(places):
         return Compared()
@@ -155,8 +155,8 @@ class _StoredAnswers:
             return cls(False, none, none, nowhere, nowhere, nowhere)
         places = number_places(table, lookup)
         order = np.argsort(places)
-        gone = pc.equal(as_array(table[schema.published_status(lookup.name)]), GONE)
-        by_run = as_array(table[BY_RUN])
+        gone = pc.equal(one_chunk(table[schema.published_status(lookup.name)]), GONE)
+        by_run = one_chunk(table[BY_RUN])
         sides = (flags(which)[order] for which in (gone, by_run, pc.invert(by_run)))
         return cls(True, places[order], number_answers(table, lookup)[order], *sides)
 

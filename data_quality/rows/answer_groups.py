@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from data_quality.rows.task_rows import Flags, Places, TaskRows, as_array
-from jobs.arrow_values import Numbers, digest
+from data_quality.rows.task_rows import Flags, Places, TaskRows
+from jobs.arrow_values import Numbers, digest, one_chunk
 from jobs.schema import columns as schema
 from jobs.schema.columns import INPUT_SEQ, PARTITION
 from jobs.schema.records import LookupFacts
@@ -39,8 +39,8 @@ Between = tuple[int, int]  # the first place, and the place after the last
 
 
 def number_places(table: pa.Table, lookup: LookupFacts) -> Numbers:
-    key = as_array(table[schema.key(lookup.name)])
-    return digest([*key.flatten(), as_array(table[_answered_at(lookup)])])
+    key = one_chunk(table[schema.key(lookup.name)])
+    return digest([*key.flatten(), one_chunk(table[_answered_at(lookup)])])
 
 
 def number_answers(table: pa.Table, lookup: LookupFacts) -> Numbers:
@@ -137,7 +137,7 @@ def _merge(groups: Sequence[pa.Table]) -> pa.Table:
 
 
 def _group_by_place(numbers: pa.Table, keys: pa.Table) -> pa.Table:
-    columns = {name: as_array(numbers[name]).to_numpy() for name in numbers.column_names}
+    columns = {name: one_chunk(numbers[name]).to_numpy() for name in numbers.column_names}
     order = np.lexsort([columns[ANSWER], columns[PLACE]])
     starts = find_starts(columns[PLACE][order], columns[ANSWER][order])
     chosen = order[starts]
@@ -181,7 +181,7 @@ class StoredGroups:
         cls, groups: pa.Table, folder: str | None, token: Callable[[int], str] = secrets.token_hex
     ) -> Self:
         """Return the groups, written to a new file in `folder`; None keeps them in memory."""
-        places = as_array(groups[PLACE]).to_numpy()
+        places = one_chunk(groups[PLACE]).to_numpy()
         lowest = places[find_starts(places)][:SKETCHED]
         if folder is None:
             return cls(lowest, groups)
@@ -204,7 +204,7 @@ class StoredGroups:
 
 
 def _between(groups: pa.Table, between: Between) -> pa.Table:
-    places = as_array(groups[PLACE]).to_numpy()
+    places = one_chunk(groups[PLACE]).to_numpy()
     first = int(np.searchsorted(places, np.uint64(between[0])))
     end = len(places)
     if between[1] <= np.iinfo(np.uint64).max:

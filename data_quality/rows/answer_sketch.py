@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from data_quality.day_names import DayName
-from data_quality.rows.task_rows import Floats, TaskRows, as_array, as_numbers
+from data_quality.rows.task_rows import Floats, TaskRows, as_numbers
 from data_quality.rows.written_day import WrittenDay
+from jobs.arrow_values import one_chunk
 from jobs.schema import columns as schema
 from jobs.schema.records import LookupFacts
 from jobs.wording import rounded
@@ -79,7 +80,7 @@ def sketch_answers(samples: Sequence[pa.Table], lookup: LookupFacts, day: str) -
         return {}
     answers = pa.concat_tables(samples, promote_options="permissive").unify_dictionaries()
     return {
-        column: _sketch(as_array(answers[column]), kind, name.date, named=not lookup.hidden_key)
+        column: _sketch(one_chunk(answers[column]), kind, name.date, named=not lookup.hidden_key)
         for column, kind in lookup.returns
     }
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from data_quality.rows.task_rows import Places, TaskRows, as_array
-from jobs.arrow_values import conform, is_unambiguous
+from data_quality.rows.task_rows import Places, TaskRows
+from jobs.arrow_values import conform, is_unambiguous, one_chunk
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.schema.records import DayFacts
 from jobs.storage.parquet_files import has_old_calendar, open_parquet, read_footer
@@ -93,7 +93,7 @@ class InputRows:
             table = file.read_row_groups(groups).slice(first - first_read, last - first + 1)
             if has_old_calendar(file.metadata) and not all(map(is_unambiguous, table.columns)):
                 raise pa.ArrowNotImplementedError("its old dates are of another calendar")
-        by_lower_name = {name.lower(): as_array(table[name]) for name in table.column_names}
+        by_lower_name = {name.lower(): one_chunk(table[name]) for name in table.column_names}
         return pa.table(
             [
                 conform(by_lower_name[field.name.lower()], field.type)

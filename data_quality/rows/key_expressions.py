@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from data_quality.rows.input_rows import NeedsSpark, with_input
-from data_quality.rows.task_rows import Places, TaskRows, as_array
+from data_quality.rows.task_rows import Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
+from jobs.arrow_values import one_chunk
 from jobs.schema.columns import published_status
 from jobs.schema.records import DeclaredFacts, LookupFacts
 
@@ -66,7 +67,7 @@ def _declared_keys(
             for part, text in lasting(lookup):
                 name = columns.get(text.strip().strip("`").lower())
                 if name is not None:
-                    keys[lookup.name][part] = as_array(given[name])
+                    keys[lookup.name][part] = one_chunk(given[name])
                 elif day.evaluate and (values := day.evaluate(text, given)) is not None:
                     keys[lookup.name][part] = values
                 else:
@@ -112,5 +113,5 @@ def _evaluate(
             able.append((lookup, part, column))
     evaluated = frame.select(*(column for _, _, column in able)).toArrow()
     for (lookup, part, _), values in zip(able, evaluated.columns, strict=True):
-        keys[lookup][part] = as_array(values)
+        keys[lookup][part] = one_chunk(values)
     return refused

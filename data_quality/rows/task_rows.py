@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from data_quality.findings import ROWS_OF_EVIDENCE
-from jobs.arrow_values import readable_rows
+from jobs.arrow_values import one_chunk, readable_rows
 from jobs.schema import columns as schema
 from jobs.schema.columns import INPUT_SEQ, PARTITION
 from jobs.schema.facts import plain
@@ -81,7 +81,7 @@ class TaskRows:
         return found
 
     def column(self, name: str) -> pa.Array:
-        return as_array(self.table[name])
+        return one_chunk(self.table[name])
 
     def numbers(self, name: str) -> Floats:
         """Return a column as floats, exact for integers up to 2**53; null becomes NaN, and NaN
@@ -151,13 +151,6 @@ def _wide(kind: pa.DataType) -> pa.DataType:
 
 def whole_number(value: float) -> int | None:
     return None if np.isnan(value) else int(value)
-
-
-def as_array(column: pa.ChunkedArray) -> pa.Array:
-    """Return a single array, also for no chunks or several."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def flags(column: pa.Array) -> Flags:

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_quality.rows.task_rows import Flags, Places, TaskRows, as_array
+from data_quality.rows.task_rows import Flags, Places, TaskRows
+from jobs.arrow_values import one_chunk
 from jobs.schema.columns import INPUT_SEQ
 from jobs.schema.records import EventTimeFacts
 
@@ -23,7 +24,7 @@ class TrueMarks:
 
 def event_times_ms(table: pa.Table, column: str) -> Places:
     """Return event times in whole ms since the epoch; an integer column is used unchanged."""
-    values = as_array(table[column])
+    values = one_chunk(table[column])
     if pa.types.is_integer(values.type):
         times = values.cast(pa.int64())
     else:
