@@ -395,8 +395,8 @@ class PartitionRun:
         )
         for ledger in self._ledgers:
             if ledger is not None:
-                stack.callback(ledger.close)
                 ledger.open()
+                stack.callback(ledger.close)
         return Surroundings(
             plan, limits.share, self._ledgers, allowance, self.now_us, self._attempts,
             self._client_for, on_pause=limits.report_pause, ask_soon=limits.ask_soon,

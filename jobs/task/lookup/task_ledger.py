@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class TaskLedger:
         self._now_us = now_us
         self._folder = LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
         self._indexes: list[AnswerIndex] = []
-        self._writer: LedgerWriter | None = None
+        self._writer: LedgerWriter  # once it is open
         self._ticket = 0
         self._marked: set[str] = set()  # keys whose calls must not be repeated
         self._waiter: ThreadPoolExecutor | None = None
@@ -83,16 +83,16 @@ class TaskLedger:
         )
 
     def close(self) -> None:
-        """Store remaining answers.
+        """Store remaining answers, of an open ledger.
 
         Raises:
             LedgerError: They cannot be stored.
         """
-        with ExitStack() as stack:
+        try:
+            self._writer.close()
+        finally:
             if self._waiter is not None:
-                stack.callback(self._waiter.shutdown, wait=False, cancel_futures=True)
-            if self._writer is not None:
-                stack.callback(self._writer.close)
+                self._waiter.shutdown(wait=False, cancel_futures=True)
 
     # -- what is known -----------------------------------------------------------------------------
     @property
@@ -131,10 +131,8 @@ class TaskLedger:
         """
         if answer is None:
             self._put(key, "miss", None, answered_at)
-            return
-        assert self._writer is not None
-        # as bytes at once, because the caller may change it
-        self._ticket = self._writer.put(key, "ok", dump(answer), answered_at)
+        else:  # as bytes at once, because the caller may change it
+            self._put(key, "ok", dump(answer), answered_at)
 
     def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
         """Store a key's error, but never beside the mark of a call that may have acted: once its
@@ -166,17 +164,14 @@ class TaskLedger:
     def _put(
         self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int
     ) -> None:
-        assert self._writer is not None
         self._ticket = self._writer.put(key, outcome, response, answered_at)
 
     def durability_mark(self) -> Stored:
         """Return the position of all answers so far, for another thread to wait for."""
-        assert self._writer is not None
         return Stored(self._writer, self._ticket)
 
     def hurry(self) -> None:
         """Have all answers so far stored at once, without waiting."""
-        assert self._writer is not None
         self._writer.hurry(self._ticket)
 
     # -- calls that must not be made twice ---------------------------------------------------------
