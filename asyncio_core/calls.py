@@ -193,7 +193,7 @@ class Calls:
 
     # -- attempts, in the workers' tasks
 
-    async def _work(self, worker: Worker) -> None:  # noqa: C901, PLR0912, PLR0915 - each call from here costs 5 %
+    async def _work(self, worker: Worker) -> None:  # noqa: C901, PLR0912 - each call from here costs 5 %
         backlog, due, undecided = self.backlog, self._due, self._undecided
         pool, invoke, time, on_completed = self._pool, self._invoke, self._time, self._on_completed
         limited, judges_results = self._limit is not None, self._strategy.on_result is not None
@@ -226,10 +226,9 @@ class Calls:
                 results = await invoke(entry.element._value)  # noqa: SLF001 - the property's frame would cost 2 %
                 if type(results) is not list:
                     results = as_results("async_invoke", results)
-            except Exception as error:  # noqa: BLE001 - a user's error: judged, then raised as the operator's failure
+            # a user's error: judged, then raised as the operator's failure
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
                 self._attempt_raised(worker, entry, error)
-            except asyncio.CancelledError as error:
-                self._attempt_cancelled(worker, entry, error)
             # KeyboardInterrupt, SystemExit: for the runner of the loop
             except BaseException as error:
                 self._fail(worker, entry, error)
@@ -270,9 +269,12 @@ class Calls:
         self.retries += 1
         return entry
 
-    def _attempt_raised(self, worker: Worker, entry: Entry, error: Exception) -> None:
+    def _attempt_raised(self, worker: Worker, entry: Entry, error: BaseException) -> None:
         if worker.decided:
             self._drop_outcome(worker)
+            return
+        if isinstance(error, asyncio.CancelledError):
+            self._fail(worker, entry, error)
             return
         self.failures += 1
         wants_retry = None if isinstance(error, ResultTypeError) else self._strategy.on_exception
@@ -303,14 +305,6 @@ class Calls:
             del self._undecided[entry]
             entry.complete(outcome)
             self._on_completed()
-
-    def _attempt_cancelled(
-        self, worker: Worker, entry: Entry, error: asyncio.CancelledError
-    ) -> None:
-        if worker.decided:
-            self._drop_outcome(worker)
-        else:
-            self._fail(worker, entry, error)
 
     def _drop_outcome(self, worker: Worker) -> None:
         """Handle the end of an abandoned call: its cancellation must not reach the next call."""
