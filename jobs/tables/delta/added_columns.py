@@ -1,10 +1,10 @@
 """Adds columns to a table, which are null in the rows before."""
 
 from deltalake import DeltaTable, Field, Schema
-from deltalake.exceptions import CommitFailedError
 
 from jobs.errors import PublishConflict
 from jobs.tables.delta.column_types import extends, type_name
+from jobs.tables.delta.delta_log import commit_on_top
 
 
 def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
@@ -28,11 +28,10 @@ def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
 
 def add_columns(table: DeltaTable, wanted: Schema) -> None:
     """Add new columns to the table, null before this day. Refuses a column whose type changed."""
-    if new := missing_columns(table, wanted):
-        try:
+
+    def add() -> None:
+        # none is missing if another run was first, or a store took it and its answer was lost
+        if new := missing_columns(table, wanted):
             table.alter.add_columns(new)
-        # another run was first, or an object store took it and its answer was lost
-        except CommitFailedError:
-            table.update_incremental()
-            if new := missing_columns(table, wanted):
-                table.alter.add_columns(new)
+
+    commit_on_top(table, add)
