@@ -2,8 +2,8 @@
 a file.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -331,6 +331,22 @@ class DayFacts(Facts):
     def published_files(self) -> tuple[str, ...]:
         """The files that readers see once the run is published."""
         return (*self.files, *self.kept_files)
+
+    def moved(self, folder: str, place: Callable[[str], str]) -> "DayFacts":
+        """Return the facts with the run's folder, and its files where `place` says.
+
+        The files for the tables beside the published table stay as they are.
+        """
+
+        def places(files: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(map(place, files))
+
+        windows = tuple(
+            replace(one, files=places(one.files), dropped_files=places(one.dropped_files))
+            for one in self.windows
+        )
+        files, kept = places(self.files), places(self.kept_files)
+        return replace(self, folder=folder, files=files, kept_files=kept, windows=windows)
 
 
 @dataclass(frozen=True)

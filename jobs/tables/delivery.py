@@ -5,7 +5,7 @@ An interrupted copy leaves files that are in no version of the table; `vacuum` r
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def deliver(facts: DayFacts) -> DayFacts:
         empty = {file.place for file in facts.written if not file.rows}
         with_rows = tuple(file for file in facts.files if file not in empty)
         return dataclasses.replace(facts, files=with_rows, audit_files=(), letter_files=())
-    files = [file for file in facts.files if pq.read_metadata(file).num_rows]
+    files = tuple(file for file in facts.files if pq.read_metadata(file).num_rows)
     of_windows = [
         file for window in facts.windows for file in (*window.files, *window.dropped_files)
     ]
@@ -73,25 +73,9 @@ def deliver(facts: DayFacts) -> DayFacts:
                 [*files, *facts.kept_files, *of_windows],
             )
         )
-
-    def places(files: Iterable[str]) -> tuple[str, ...]:
-        return tuple(_place(file, table, root) for file in files)
-
-    windows = (
-        dataclasses.replace(
-            window, files=places(window.files), dropped_files=places(window.dropped_files)
-        )
-        for window in facts.windows
-    )
-    folder = below(table, *Path(facts.folder).relative_to(root).parts)
-    return dataclasses.replace(
-        facts,
-        folder=folder,
-        files=places(files),
-        kept_files=places(facts.kept_files),
-        windows=tuple(windows),
-        audit_files=(),
-        letter_files=(),
+    delivered = dataclasses.replace(facts, files=files, audit_files=(), letter_files=())
+    return delivered.moved(
+        _place(facts.folder, table, root), lambda file: _place(file, table, root)
     )
 
 

@@ -191,18 +191,7 @@ def _located(record: DayRecord) -> DayRecord:
     folder = moved_here(facts.folder)
     if folder == facts.folder:
         return record
-
-    def moved(files: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(file.replace(facts.folder, folder, 1) for file in files)
-
-    windows = tuple(
-        dataclasses.replace(
-            window, files=moved(window.files), dropped_files=moved(window.dropped_files)
-        )
-        for window in facts.windows
-    )
-    files, kept = moved(facts.files), moved(facts.kept_files)
-    there = dataclasses.replace(facts, folder=folder, files=files, kept_files=kept, windows=windows)
+    there = facts.moved(folder, lambda file: file.replace(facts.folder, folder, 1))
     return dataclasses.replace(record, facts=there)
 
 
