@@ -129,9 +129,7 @@ class PostgresStore:
                         self._connection = await self._connect()
                     return await do(self._connection)
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-                if self._connection is not None:
-                    self._connection.terminate()
-                    self._connection = None
+                await self.close()
                 raise _lost("does not answer", error) from error
 
     async def _connect(self) -> asyncpg.Connection:
