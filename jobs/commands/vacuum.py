@@ -10,7 +10,6 @@ from jobs.errors import DeclarationError
 from jobs.tables import leftovers, old_files
 from jobs.tables.records import run_records
 from jobs.tables.shown import shown_elsewhere
-from jobs.tables.uncommitted import remove_uncommitted
 
 MOST_DAYS = 36_500
 LONGEST_WRITE = 60.0  # s; a younger draft of a record may belong to a live process
@@ -52,5 +51,5 @@ def vacuum(
     )
     shown_elsewhere.catch_up(enrichment.facts())  # so that they name no file that is removed below
     shown_elsewhere.forget_versions(enrichment.facts(), older_than)
-    remove_uncommitted(enrichment.output.path, older_than=older_than, now=clock())
+    leftovers.remove_uncommitted(enrichment.output.path, older_than=older_than, now=clock())
     return [Vacuumed(table, old_files.vacuum(table, older_than=older_than)) for table in tables]

@@ -1,8 +1,17 @@
-"""Cleans up after publications that crashed: rows beside the published table, and records."""
+"""Cleans up after publications that crashed: rows beside the published table, and records.
+
+The files with the audit rows and dead letters of a run are linked on a disk, or copied by a store,
+before the commit that names them. After a kill between the two they have rows that no reader sees.
+"""
+
+import math
+from datetime import timedelta
+from urllib.parse import unquote
 
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import TidegateError
 from jobs.schema.records import DayRecord
+from jobs.storage.listings import delete_below, list_below
 from jobs.storage.stored_files import is_there
 from jobs.storage.urls import absolute, below
 from jobs.tables import audit, dead_letters
@@ -11,6 +20,8 @@ from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.delta.delta_log import LOG, sync_log, table_at
 from jobs.tables.delta.publishers import alone_with
 from jobs.tables.delta.write_errors import storing
+from jobs.tables.leases.day_leases import at_work
+from jobs.tables.old_files import named_files
 from jobs.tables.records import run_records
 from jobs.tables.records.killed_runs import as_published
 
@@ -22,8 +33,47 @@ def delete_what_crashes_left(enrichment: Enrichment) -> None:
     table = enrichment.output.path
     with storing(table), alone_with(table):
         published, unknown = runs_in_table(enrichment)
-        for beside in (audit.table_of(table), dead_letters.table_of(table)):
+        for beside in _tables_beside(table):
             by_run.keep_published(beside, enrichment.input.partition, published, unknown)
+
+
+def _tables_beside(table: str) -> tuple[str, str]:
+    return audit.table_of(table), dead_letters.table_of(table)
+
+
+def remove_uncommitted(table: str, *, older_than: timedelta, now: float) -> None:
+    """Delete files of the tables beside that no commit names, except those of running runs and
+    younger files. A version's files stay.
+
+    Args:
+        table: Path or URL of the published table.
+        older_than: The age limit.
+        now: Seconds since the epoch.
+
+    Raises:
+        TidegateError: A disk or a store fails.
+    """
+    # the clock of a store may be ahead of ours
+    before = now - older_than.total_seconds() if older_than else math.inf
+    for beside in _tables_beside(table):
+        # in this order, because a run holds its lease until its rows are in the table
+        with storing(beside):
+            listed = list_below(beside)
+        working = {"", *at_work(table)}
+        left = [
+            name for name, changed in listed if changed <= before and _run_id(name) not in working
+        ]
+        if left:
+            named = named_files(beside)
+            with storing(beside):
+                delete_below(beside, [name for name in left if name not in named])
+
+
+def _run_id(name: str) -> str:
+    """Return the run of a file; empty for a file of the log."""
+    folder = name.split("/")[-2] if "/" in name else ""
+    mark = f"{by_run.RUN}="
+    return unquote(folder.removeprefix(mark)) if folder.startswith(mark) else ""
 
 
 def save_published_records(enrichment: Enrichment) -> None:
