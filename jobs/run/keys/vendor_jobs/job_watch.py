@@ -321,18 +321,15 @@ class JobWatch:
             results.failed -= 1
             results.billed -= failure.billed
         results.read[item] = answer if isinstance(answer, Failed) else None
-        outcome: StoredOutcome = "ok"
-        response: bytes | None = None
+        outcome: StoredOutcome
+        response: bytes | None
         if isinstance(answer, Failed):
-            outcome, response = (
-                "timeout" if answer.again else "error",
-                dump(one_line(answer.reason)),
-            )
+            outcome = "timeout" if answer.again else "error"
+            response = dump(one_line(answer.reason))
             results.failed += 1
             results.billed += answer.billed
         elif answer is None or isinstance(answer, Mapping):
-            outcome = "miss" if answer is None else "ok"
-            response = None if answer is None else dump(dict(answer))
+            outcome, response = ("miss", None) if answer is None else ("ok", dump(dict(answer)))
             results.answered += 1
             results.billed += 1
         else:
