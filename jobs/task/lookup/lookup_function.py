@@ -92,7 +92,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._attempts = attempts
         self._replies = Replies(caller, watch, idempotent=lookup.repeatable, hidden=hidden)
         self._ledger = ledger
-        self._asks_once = ledger is not None and not lookup.repeatable
+        # of calls that must not be repeated
+        self._was_asked = None if ledger is None or lookup.repeatable else ledger.was_asked
         self._is_called = is_called
         self._hedging = hedging
         # With distinct keys the table finds no equal call, and costs a fifth of a row's CPU. It is
@@ -151,8 +152,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
             except TypeError:
                 hashed = hashable(key)
                 known = table.in_flight.get(hashed) or table.kept.get(hashed)
-            if (known or self._asks_once) and await self._took_from_another(
-                table, asked, hashed, known
+            if (known or self._was_asked is not None) and await self._took_from_another(
+                table, asked, key, hashed, known
             ):
                 return [value]
             table.in_flight[hashed] = asked
@@ -225,7 +226,12 @@ class LookupFunction(AsyncFunction[Row, Row]):
         return True
 
     async def _took_from_another(
-        self, table: CallTable, asked: LookupState, hashed: Any, known: LookupState | Kept | None
+        self,
+        table: CallTable,
+        asked: LookupState,
+        key: Key,
+        hashed: Any,
+        known: LookupState | Kept | None,
     ) -> bool:
         """Return whether an equal row's call settled this row; otherwise the row calls.
 
@@ -235,7 +241,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
             reply = await table.join(asked, known, self._operator.yield_slot())
         elif known is not None and table.kept.may_be_used(hashed, answered_at=known[1]):
             reply = Reply("miss" if known[0] is None else "ok", *known)
-        elif self._asks_once and self._was_asked(asked):
+        elif self._was_asked is not None and self._was_asked(key):
             reply = ASKED_ONCE
         else:
             return False
@@ -244,11 +250,6 @@ class LookupFunction(AsyncFunction[Row, Row]):
             self._take(asked, reply, "shared")
             self._settle_or_retry(asked, self._now_us())
         return True
-
-    def _was_asked(self, asked: LookupState) -> bool:
-        assert self._ledger is not None
-        assert asked.key is not None
-        return self._ledger.was_asked(asked.key)
 
     def doubt(self, keys: Sequence[Key]) -> None:
         """Stop serving the answers of these keys, which may be another key's."""
