@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.arrow_values import digest, one_chunk, plus_zero
 from jobs.declare.answers.answer_casts import AnswerColumn
@@ -23,6 +22,7 @@ from jobs.schema import columns as schema
 from jobs.task.lookup.lookup_state import KnownRows, LookupState, Row
 from jobs.task.rows.choices import Choice
 from jobs.task.rows.outcome_columns import TIMESTAMP, answer_columns, audit_columns, build_outcomes
+from jobs.task.windows.arrival import NEVER, event_times_ms
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class EventTimes:
 
     def __init__(self, bound_ms: int) -> None:
         self._bound = bound_ms
-        self._max: int | None = None
+        self._max = NEVER
         self._emitted = 0
 
     def read(
@@ -103,20 +103,15 @@ class EventTimes:
         """Return the watermark after each row in ms (None: not grown), segments, late flags."""
         if column is None or rows == 0:
             return None, np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
-        micros = column.cast(TIMESTAMP) if not pa.types.is_timestamp(column.type) else column
-        micros = micros.cast(pa.timestamp("us", tz=micros.type.tz)).cast(pa.int64())
-        nulls = np.asarray(pc.is_null(micros))
-        lowest = np.iinfo(np.int64).min // 2
-        times = np.floor_divide(np.asarray(micros.fill_null(0)), 1000)
-        known = np.where(nulls, lowest, times)
-        start = lowest if self._max is None else self._max
-        highest = np.maximum.accumulate(np.maximum(known, start))
-        before = np.concatenate(([start], highest[:-1]))
+        times = event_times_ms(
+            column if pa.types.is_timestamp(column.type) else column.cast(TIMESTAMP)
+        )
+        highest = np.maximum.accumulate(np.maximum(times, self._max))
+        before = np.concatenate(([self._max], highest[:-1]))
         grew = highest > before
         segments = self._emitted + np.concatenate(([0], np.cumsum(grew)[:-1]))
-        late = ~nulls & (before > lowest) & (known <= before - self._bound - 1)
-        if highest[-1] > lowest:
-            self._max = int(highest[-1])
+        late = (times > NEVER) & (before > NEVER) & (times <= before - self._bound - 1)
+        self._max = int(highest[-1])
         self._emitted += int(grew.sum())
         marks = (highest - self._bound - 1).tolist()
         return [m if g else None for m, g in zip(marks, grew.tolist(), strict=True)], segments, late
