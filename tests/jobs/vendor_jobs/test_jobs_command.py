@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from tidegate.__main__ import main
 
 DAY = "2013-01-10"
 TEXTS = [f"text {number}" for number in range(25)]
+WAITING = 10
 
 
 def jobs(*arguments):
@@ -39,6 +41,20 @@ def test_a_replay_of_jobs_is_refused_with_and_without_a_reason(reviews, capsys):
     for chosen in ((), ("--where", "too long"), ("--where", "too long", "--run")):
         assert reviews.run(DAY, *chosen, command="replay") == 2
         assert "lookup labels: a replay submits no jobs" in capsys.readouterr().err
+
+
+def test_a_refresh_submits_the_marked_answers_in_a_job_and_no_others(reviews):
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run_until_over(DAY) == 0
+    reviews.vendor.label = "new label of {}".format
+    where = "answer.label = 'label of text 1'"
+    refresh = ["refresh", "labels", "--where", where, "--run", "--package", "declared"]
+    while (status := main(refresh)) == WAITING:
+        assert len(reviews.vendor.jobs) == 4
+    assert status == 0
+    assert reviews.vendor.submits == Counter(TEXTS) + Counter(["text 1"])
+    new = {"text 1": ("ok", "new label of text 1")}
+    assert reviews.rows() == {text: ("ok", f"label of {text}") for text in TEXTS} | new
 
 
 def test_jobs_are_listed_with_their_state_and_cost(reviews, capsys):

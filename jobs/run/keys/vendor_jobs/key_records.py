@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,10 +51,12 @@ class KeyRecords:
         waited = dt.timedelta(seconds=max(0.0, now - self._jobs.since))
         waited += dt.timedelta(milliseconds=1)  # an answer as old as a limit is too old
         at_least = {
-            name: None if value is None else max(value, waited)
-            for name, value in vars(self._ttl).items()
+            name: max(value, waited)
+            for name in ("ok", "miss", "error")
+            if (value := getattr(self._ttl, name)) is not None
         }
-        found = self._search.selected(now_us=round(now * 1e6), ttl=Ttl(**at_least)).answers
+        ttl = replace(self._ttl, **at_least)
+        found = self._search.selected(now_us=round(now * 1e6), ttl=ttl).answers
         is_answer = pc.is_in(found["outcome"], value_set=pa.array(ANSWERS))
         since = pa.scalar(round(self._jobs.since * 1e6), pa.timestamp("us", "UTC"))
         is_older = pc.less(found["answered_at"], since)
