@@ -16,7 +16,7 @@ def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
     cures = {spec.cure for spec in catalogue.checks(declared) if spec.name in red}
     if declared.ledger is None:
         return Cure.RUN_AGAIN
-    if Cure.REPLAY in cures and record.dead_letters:
+    if Cure.REPLAY in cures and record.dead_letters and declared.can_be_replayed:
         return Cure.REPLAY
     return Cure.REFRESH if Cure.REFRESH in cures else Cure.RUN_AGAIN
 

@@ -206,6 +206,11 @@ class DeclaredFacts(Facts):
     choices: tuple[ChoiceFacts, ...] = ()
     personal: tuple[str, ...] = ()  # columns with personal values, in lower case
 
+    @property
+    def can_be_replayed(self) -> bool:
+        """Whether `replay` takes its days: it needs stored answers, and submits no jobs."""
+        return self.ledger is not None and all(one.kind != "jobs" for one in self.lookups)
+
     def find_choice(self, lookup: LookupFacts) -> ChoiceFacts | None:
         """Return the waterfall of which a lookup is a vendor."""
         return next((choice for choice in self.choices if choice.name == lookup.choice), None)

@@ -96,7 +96,8 @@ def _group(enrichment: Enrichment, group: LetterGroup) -> dict[str, Any]:
         "row": identity or own,
         "key": group.sample.get("_key"),
         "error": group.sample.get("_error"),
-        "replay": f"tidegate replay {enrichment.name}{where}",
+        "replay": enrichment.facts().can_be_replayed
+        and f"tidegate replay {enrichment.name}{where}",
         "link": "" if group.held_back else _link(identity, group.days[-1]),
     }
 

@@ -227,7 +227,7 @@ def _held_back(record: DayRecord) -> str:
         f"{record.reason.rstrip('.')}. See "
         f"{REPORTS / declared.enrichment / record.facts.day / 'index.html'}"
     )
-    if declared.ledger is None or not record.dead_letters:
+    if not declared.can_be_replayed or not record.dead_letters:
         return message
     letters = counted(record.dead_letters, "dead letter")
     return (

@@ -14,6 +14,7 @@ from jobs.run import enrich_day
 from jobs.run.day import run_day
 from jobs.run.engines.engine import ENGINE, LOCAL, SPARK
 from jobs.tables.leases.day_leases import leased
+from orchestration.common.table_pages import TablePages
 from tests.support.vendor import PRICE
 from tidegate.__main__ import main
 
@@ -175,6 +176,23 @@ def test_an_item_that_always_fails_is_an_error_after_its_retries(reviews, capsys
 
 
 @pytest.mark.proof
+def test_a_day_held_back_for_errors_of_jobs_is_run_again_and_not_replayed(reviews, capsys):
+    declared = Path("declared/reviews.py")
+    text = declared.read_text().replace("Tolerance(error=1.0, timeout=1.0)", "Tolerance()")
+    declared.write_text(text)
+    reviews.vendor.fails["text 1"] = -1
+    reviews.write_input(DAY, TEXTS[:3])
+    assert reviews.run_until_over(DAY) == 1
+    letters = TablePages("declared", Path("data/reports")).make("/letters/reviews", {})[1]
+    page = Path("data/reports/reviews", DAY, "index.html").read_text()
+    said = capsys.readouterr().out + letters + page
+    assert f"run the day again: <code>tidegate run reviews --day {DAY}</code>" in said
+    assert "replay" not in said.lower()  # which submits no jobs
+    reviews.vendor.fails.clear()
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.rows() == labels(TEXTS[:3])
+
+
 def test_an_item_that_the_vendor_refuses_is_sent_once(reviews):
     reviews.vendor.fails["text 7"] = -1
     reviews.declare(retries=2)
