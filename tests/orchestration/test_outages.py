@@ -384,6 +384,21 @@ def test_a_missed_deadline_links_the_run_that_failed_without_a_report(
     )
 
 
+def test_a_deadline_that_passes_while_the_day_waits_for_a_vendor_names_what_it_waits_for(
+    instance, webhook
+):
+    looking = Looking(instance)
+    looking.at("02:00")
+    tell(instance, "waiting", "02:50", reason="lookup labels: 1 job is open.")
+    looking.at("06:30")
+    assert webhook.take() == [
+        (
+            f"[team:data-eng] flights_enriched {DAY} not published by 06:30 UTC, its deadline; it "
+            "waits: lookup labels: 1 job is open."
+        )
+    ]
+
+
 def unreadable(of: Declared) -> None:
     """A folder where the record of a run should be."""
     (run_records.folder(of.name, DAY) / "run.json").mkdir(parents=True)
@@ -403,7 +418,9 @@ def test_an_unreadable_record_silences_no_other_table_and_repeats_no_message(ins
     assert f"other_flights {DAY} not published by 06:30 UTC" in of_the_other
 
 
-@pytest.mark.parametrize("state", ["running", "published", "cancelled", "not started", "crashed"])
+@pytest.mark.parametrize(
+    "state", ["running", "published", "cancelled", "not started", "crashed", "waiting"]
+)
 def test_no_alert_is_sent_for_a_running_or_successful_day_or_a_persons_action(
     instance, webhook, state
 ):

@@ -16,12 +16,13 @@ from typing import Self
 import dagster as dg
 
 from orchestration.common.deadlines import day_due, deadline, local_time
-from orchestration.common.states import NO_ALARM
+from orchestration.common.states import NO_ALARM, WAITING
 from orchestration.common.webhook import WEBHOOK, host, post, reason
 from orchestration.dagster.assets.day_status import (
     StatusEvent,
     failed_runs,
     last_number,
+    latest_status,
     published_times,
     status_events,
 )
@@ -182,6 +183,9 @@ def _missed(
         # without an observation, as when a declaration cannot be loaded
         if failed := failed_runs(instance, declared, day):
             page, runs = f"runs/{failed[0].run_id}", "a run of it failed, and its page says why"
+        status = latest_status(instance, declared, day)
+        if status and status.state == WAITING:  # its run failed, too
+            page, runs = f"runs/{status.run_id}", f"it waits: {status.reason.rstrip('.')}"
         text = (
             f"{_who(declared)} {day} not published by {local_time(declared.enrichment, until)}, "
             f"its deadline; {runs}."
