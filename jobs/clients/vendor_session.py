@@ -109,15 +109,21 @@ class Reading:
 class VendorSession:
     """The vendor of a lookup, for a look at its jobs; `async with` opens and closes it."""
 
-    def __init__(self, lookup: JobLookup, *, hidden: bool) -> None:
-        """Create it; `hidden` tells that keys are personal, and errors may repeat them."""
+    def __init__(self, lookup: JobLookup, *, hidden: bool, at_most: float | None = None) -> None:
+        """Create it.
+
+        Args:
+            lookup: As declared.
+            hidden: Whether keys are personal; errors may repeat them.
+            at_most: Seconds for a request, if that is less than declared.
+        """
         self._lookup, self._hidden = lookup, hidden
         self._vendor: Any = lookup.function()  # type: ignore[call-arg,misc]
         self._counts = RequestCounts(lookup=lookup.name, model=lookup.model)
         self._session = ServiceSession(
             lookup.service,
             lookup.service.max_concurrency,
-            attempt_timeout=lookup.attempt_timeout,
+            attempt_timeout=min(filter(None, (lookup.attempt_timeout, at_most)), default=None),
             max_answer_bytes=lookup.max_answer_bytes,
             throttled=lookup.throttled_when,
             counts=self._counts,

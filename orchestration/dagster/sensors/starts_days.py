@@ -2,16 +2,18 @@
 
 import datetime as dt
 import json
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
+from jobs.declare.vendor_jobs import JobLookup
 from jobs.errors import RunStopped, RunWaits, TidegateError
 from orchestration.common.deadlines import AGAIN_AFTER, day_awaited, next_start
 from orchestration.common.modes import Mode
-from orchestration.dagster.assets.day_config import config_of_mode
+from orchestration.dagster.assets.day_config import MODE, config_of_mode
 from orchestration.dagster.assets.day_status import (
     StatusEvent,
     latest_status,
@@ -76,9 +78,10 @@ def _look(
     requests = [
         again for declared in all_declared if (again := _again(context.instance, declared, at))
     ]
+    slow = set[str]()
     for declared in all_declared:
         with noting(unread, declared.name):
-            requests += _waited(context.instance, declared, at)
+            requests += _waited(context.instance, declared, at, slow)
     refreshes = _refreshes(context.instance, all_declared, at)
     for run in refreshes:
         if run.run_id not in cursor.get(ASKED, ()):
@@ -112,29 +115,43 @@ def _again(
     start = next_start(declared.enrichment, day, status.at)
     if start is None or now < start or unfinished_runs(instance, declared, day):
         return None
-    return _after(declared, status)
+    return _after(instance, declared, status)
 
 
-def _after(declared: Declared, status: StatusEvent) -> dg.RunRequest:
+def _after(instance: dg.DagsterInstance, declared: Declared, status: StatusEvent) -> dg.RunRequest:
+    """Request a run that goes on in the same mode: another may call for expired answers, too."""
+    run = instance.get_run_by_id(status.run_id)
+    mode = run.tags.get(MODE) if run else None
     return dg.RunRequest(
         # a single run follows a stopped run
         run_key=f"{declared.name} {status.day} after {status.run_id}",
         job_name=declared.job_name,
         partition_key=status.day,
+        run_config=config_of_mode(declared, Mode[mode]) if mode else None,
         tags={"tidegate/again_after": status.run_id},
     )
 
 
 def _waited(
-    instance: dg.DagsterInstance, declared: Declared, now: dt.datetime
+    instance: dg.DagsterInstance, declared: Declared, now: dt.datetime, slow: set[str]
 ) -> Iterator[dg.RunRequest]:
     """Yield the days whose jobs of vendors are over. Asks the vendors; the run reads the results.
 
-    A vendor that takes no more jobs is left alone for a while, as a service that is down.
+    A vendor that takes no more jobs is left alone for a while, as a service that is down. Adds
+    vendors that do not answer to `slow`, and asks those no more: Dagster ends a look after a
+    minute.
     """
-    from jobs.run.keys.vendor_jobs.waiting_days import days_waiting, look_again  # imports aiohttp
+    from jobs.run.keys.vendor_jobs.waiting_days import (  # imports aiohttp
+        QUICK,
+        days_waiting,
+        look_again,
+    )
 
+    lookups = declared.enrichment.lookups
+    vendors = {lookup.service_name for lookup in lookups if isinstance(lookup, JobLookup)}
     for day, are_submitted in days_waiting(declared.enrichment).items():
+        if vendors & slow:
+            return
         status = latest_status(instance, declared, day)
         has_partition = declared.days.has_partition_key(day)  # `start` or `end` may have changed
         if status is None or status.state != RunWaits.state or not has_partition:
@@ -142,12 +159,15 @@ def _waited(
         is_early = not are_submitted and now < status.at + AGAIN_AFTER
         if is_early or unfinished_runs(instance, declared, day):
             continue
+        began = time.monotonic()
         try:
             waits = look_again(declared.enrichment, day, stores=False)
         except TidegateError:  # the run says so
             waits = ""
+        if time.monotonic() - began >= QUICK:
+            slow |= vendors
         if not waits:
-            yield _after(declared, status)
+            yield _after(instance, declared, status)
 
 
 def _refreshes(

@@ -1,9 +1,11 @@
 """A day that waits for jobs of a vendor: what its pages show, and how Dagster continues it."""
 
+import asyncio
 import dataclasses
 import datetime as dt
 import importlib
 import logging
+import time
 from pathlib import Path
 
 import dagster as dg
@@ -11,9 +13,12 @@ import pytest
 from dagster import DagsterEvent, DagsterEventType, EventLogEntry
 from dagster._core.events import AssetObservationData
 
+from jobs.run.keys.vendor_jobs import waiting_days
 from jobs.run.keys.vendor_jobs.waiting_days import days_waiting
+from orchestration.common.modes import Mode
 from orchestration.common.start_page import describe
 from orchestration.common.table_status import read_tables
+from orchestration.dagster.assets.day_config import MODE, config_of_mode
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
@@ -37,11 +42,11 @@ class Nights:
         )
         self.now = dt.datetime.now(dt.UTC)
 
-    def tell(self, state, run_id):
+    def tell(self, state, run_id, day=DAY):
         """The word of a run of the day."""
         word = dict.fromkeys(("reason", "next_step", "cause", "readers_see"), "as told")
         observation = dg.AssetObservation(
-            self.declared.key, partition=DAY, metadata=word | {"state": state}
+            self.declared.key, partition=day, metadata=word | {"state": state}
         )
         event = DagsterEvent(
             DagsterEventType.ASSET_OBSERVATION.value, self.declared.job_name,
@@ -52,15 +57,18 @@ class Nights:
         )
         self.instance.handle_new_event(entry)
 
-    def requests(self):
-        """The keys of the runs that the sensor asks for because a day waited."""
+    def requested(self):
+        """The runs that the sensor asks for because a day waited."""
         sensor = starts_days([self.declared], [day_job(self.declared)], lambda: self.now)
         context = dg.build_sensor_context(
             instance=self.instance,
             definitions=build_definitions([self.declared], SparkProgram()),
         )
         found = sensor(context).run_requests
-        return [request.run_key for request in found if "tidegate/again_after" in request.tags]
+        return [request for request in found if "tidegate/again_after" in request.tags]
+
+    def requests(self):
+        return [request.run_key for request in self.requested()]
 
 
 @pytest.fixture
@@ -86,6 +94,19 @@ def test_a_waiting_day_is_started_once_when_the_vendor_is_done(reviews, nights):
     assert days_waiting(nights.declared.enrichment) == {}
 
 
+def test_a_refreshed_day_that_waited_goes_on_as_a_refresh(reviews, nights):
+    reviews.vendor.looks = 0
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    run = nights.instance.create_run_for_job(
+        build_definitions([nights.declared], SparkProgram()).resolve_job_def("reviews_nightly"),
+        tags={MODE: "refreshed"},
+    )
+    nights.tell("waiting", run.run_id)
+    (request,) = nights.requested()  # another mode would ask for expired answers, too
+    assert request.run_config == config_of_mode(nights.declared, Mode.refreshed)
+
+
 def test_a_vendor_that_takes_no_jobs_is_left_alone_for_a_while(reviews, nights):
     reviews.vendor.refuse = 429
     reviews.write_input(DAY, TEXTS)
@@ -94,6 +115,29 @@ def test_a_vendor_that_takes_no_jobs_is_left_alone_for_a_while(reviews, nights):
     assert nights.requests() == []
     nights.now += dt.timedelta(minutes=15)
     assert nights.requests() == [f"reviews {DAY} after run-1"]
+
+
+def test_vendors_that_do_not_answer_delay_the_sensor_by_seconds(reviews, nights, monkeypatch):
+    reviews.declare(max_items=1, open_jobs=6)
+    for day in (DAY, "2013-01-11"):
+        reviews.write_input(day, [f"{day} {text}" for text in TEXTS])
+        assert reviews.run(day) == WAITING
+        nights.tell("waiting", f"run-of-{day}", day)
+    monkeypatch.setattr(waiting_days, "QUICK", 1.0)
+
+    async def hang(_request, _parts):
+        await asyncio.sleep(60)
+
+    reviews.vendor.odd = hang
+    reviews.vendor.log.clear()
+    began = time.monotonic()
+    assert nights.requests() == []
+    assert time.monotonic() - began < 10
+    assert len(reviews.vendor.log) == len(TEXTS)  # of a single day
+    reviews.vendor.odd = None
+    monkeypatch.setattr(waiting_days, "QUICK", 60.0)
+    nights.requests()  # after which its jobs are over
+    assert len(nights.requests()) == 2
 
 
 def test_the_pages_say_what_a_day_waits_for_since_when_and_until_when(reviews):

@@ -4,6 +4,7 @@ Any run of the lookup may look at any job: the same results stored twice are the
 done.json is created once.
 """
 
+import asyncio
 import contextlib
 import logging
 import math
@@ -192,13 +193,17 @@ class JobWatch:
         Raises AccessRefused, and TidegateError if the class is wrong.
         """
         found = Look()
-        for job, intent in jobs:
-            until = job.until(intent, self.lookup.give_up)
+
+        async def ask_for(job: Job) -> Running | Over | Refused:
             try:
-                state = await self.vendor.state(job.id)
+                return await self.vendor.state(job.id)
             except NotNow as error:
                 found.notes.append(f"job {job.id}: {error}")
-                state = Running()
+                return Running()
+
+        states = await asyncio.gather(*(ask_for(job) for job, _ in jobs))
+        for (job, intent), state in zip(jobs, states, strict=True):
+            until = job.until(intent, self.lookup.give_up)
             if isinstance(state, Running) and self.clock() < until:
                 found.add_open(job, intent, until, state.done)
         return found

@@ -14,6 +14,8 @@ from jobs.run.keys.vendor_jobs.job_watch import JobWatch, Look
 from jobs.run.keys.vendor_jobs.waits import GOES_ON
 from jobs.wording import counted
 
+QUICK = 10.0  # s; a look without results waits so long for an answer of the vendor
+
 
 def waiting_sentence(lookup: JobLookup, look: Look) -> str:
     """Return what a lookup waits for and until when."""
@@ -90,7 +92,8 @@ async def _look(
     """Return what a look at these jobs found; None if a run must recover one of them first."""
     accepted, unlisted = list[tuple[Job, Intent]](), list[tuple[Job, Intent, str]]()
     hidden = enrichment.has_personal_key(lookup)
-    async with VendorSession(lookup, hidden=hidden) as vendor:
+    at_most = None if stores else QUICK
+    async with VendorSession(lookup, hidden=hidden, at_most=at_most) as vendor:
         watch = JobWatch(vendor, files, lookup, clock)
         for job in jobs:
             intent, known = files.intent(job.token), job if job.id else None
