@@ -209,7 +209,7 @@ class DeclaredFacts(Facts):
     @property
     def can_be_replayed(self) -> bool:
         """Whether `replay` takes its days: it needs stored answers, and submits no jobs."""
-        return self.ledger is not None and all(one.kind != "jobs" for one in self.lookups)
+        return self.ledger is not None and all(lookup.kind != "jobs" for lookup in self.lookups)
 
     def find_choice(self, lookup: LookupFacts) -> ChoiceFacts | None:
         """Return the waterfall of which a lookup is a vendor."""
