@@ -4,10 +4,14 @@ import contextlib
 import enum
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from itertools import chain
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.finding.discovery import Discovered, declared_in, list_modules
+from jobs.declare.finding.discovery import (
+    Discovered,
+    declared_in,
+    drop_repeats,
+    list_modules,
+)
 from jobs.declare.finding.upstreams import find_upstream
 from jobs.declare.values.calendar import is_day
 from jobs.declare.values.table_conflicts import find_conflict
@@ -46,7 +50,6 @@ def check_package(
     day: str | None = None,
     engine: str | None = None,
     *,
-    only: Enrichment | None = None,
     find_wrong: FindWrong = _none,
 ) -> Iterator[tuple[str, str, Finding]]:
     """Yield each enrichment's name, a sentence, and the finding, also after a fault.
@@ -55,39 +58,43 @@ def check_package(
         package: The package of the declarations.
         day: The day or hour of the input; by default the last of each enrichment.
         engine: The engine that runs the days; by default the environment chooses it.
-        only: The enrichment to check; by default all of them.
         find_wrong: Finds wrong declarations of checks.
 
     Raises:
         DeclarationError: The package does not exist.
     """
-    checked: list[Discovered] = []
-    modules = dict[str, list[Discovered]]()
+    loaded: list[Discovered] = []
     for module in list_modules(package):
         try:
-            modules[module] = declared_in(module)
+            loaded += declared_in(module)
         except DeclarationError as error:
             yield module, str(error).removeprefix(f"{module} "), Finding.WRONG
-    declared = [discovered.enrichment for found in modules.values() for discovered in found]
-    for candidate in chain.from_iterable(modules.values()):
-        if not any(candidate.enrichment is other.enrichment for other in checked):
-            message = find_conflict(candidate, checked)
-            checked.append(candidate)
-            enrichment = candidate.enrichment
-            if only is not None and only is not enrichment:
-                continue
-            upstream = find_upstream(enrichment, declared)
-            lines = _checked(
-                enrichment, day, message, engine, upstream=upstream, find_wrong=find_wrong
-            )
-            yield from ((enrichment.name, *line) for line in lines)
-            yield from ((enrichment.name, wrong, Finding.WRONG) for wrong in _lost(enrichment))
+    declared = drop_repeats(loaded)
+    for found in declared:
+        others = [other for other in declared if other is not found]
+        yield from check_enrichment(found, others, day, engine, find_wrong=find_wrong)
+
+
+def check_enrichment(
+    found: Discovered,
+    others: Sequence[Discovered],
+    day: str | None = None,
+    engine: str | None = None,
+    *,
+    find_wrong: FindWrong = _none,
+) -> Iterator[tuple[str, str, Finding]]:
+    """Yield what `check_package` does, of an enrichment beside the others of its package."""
+    enrichment, conflict = found.enrichment, find_conflict(found, others)
+    upstream = find_upstream(enrichment, [other.enrichment for other in (found, *others)])
+    lines = _checked(enrichment, day, conflict, engine, upstream=upstream, find_wrong=find_wrong)
+    yield from ((enrichment.name, *line) for line in lines)
+    yield from ((enrichment.name, wrong, Finding.WRONG) for wrong in _lost(enrichment))
 
 
 def _checked(
     enrichment: Enrichment,
     day: str | None,
-    conflict: str | None,
+    conflict: str,
     engine: str | None,
     *,
     upstream: Enrichment | None,
@@ -98,7 +105,7 @@ def _checked(
     Args:
         enrichment: The enrichment.
         day: The day; None checks the last day of the input.
-        conflict: A fault that its declaration shares with another declaration, if any.
+        conflict: A fault that its declaration shares with another declaration; empty without.
         engine: The engine that a run would use.
         upstream: The enrichment that publishes the input, if any.
         find_wrong: Finds declared checks that cannot be made.

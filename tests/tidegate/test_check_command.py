@@ -122,6 +122,14 @@ def test_check_accepts_the_name_of_an_enrichment(declare, capsys):
     assert main(["check", "tempers", "--package", package]) == 2
 
 
+def test_one_enrichment_is_right_beside_a_file_that_cannot_be_loaded(declare, capsys):
+    package = declare("moods")
+    declare("broken", text="import nothing_here")
+    assert main(["check", "moods", "--package", package]) == 0
+    assert main(["check", f"{package}.moods:named"]) == 0
+    assert "cannot be loaded" not in capsys.readouterr().out
+
+
 def test_a_right_declaration_is_reported_with_the_last_day_and_its_rows(declare, capsys):
     assert main(["check", "--package", declare("moods")]) == 0
     message = capsys.readouterr().out.split(maxsplit=2)
@@ -386,6 +394,14 @@ def test_check_reports_two_enrichments_that_write_into_the_same_table(declare, o
         == message.format(one=f"{package}.moods:named", two=f"{package}.others:named")
         + " (Output.path)."
     )
+
+
+@pytest.mark.parametrize("name", ["moods", "others"])
+def test_each_of_two_enrichments_of_one_table_is_wrong_by_its_name(declare, capsys, name):
+    declare("moods")
+    package = declare("others", output="data/published/moods")
+    assert main(["check", name, "--package", package]) == 2
+    assert "both write data/published/moods; move one" in capsys.readouterr().out
 
 
 def test_a_table_whose_path_begins_with_the_path_of_another_is_accepted(declare):

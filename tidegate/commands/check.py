@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from jobs.declare.finding.discovery import beside
 from jobs.declare.values.calendar import is_day, require_day
 from jobs.process.spark_submit import spark_submit_from_environment
 from tidegate.commands.command import (
@@ -30,18 +31,23 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from data_quality.declared_checks import find_wrong_checks
-    from jobs.commands.check import Finding, check_package
+    from jobs.commands.check import Finding, check_enrichment, check_package
 
-    only = named(options).enrichment if options.enrichment else None
+    only = named(options) if options.enrichment else None
     if only is not None:
-        given_day(options, only)
+        given_day(options, only.enrichment)
     elif options.day and not is_day(options.day, "hour"):
         require_day(options.day, "--day")
     spark_submit_from_environment(options.engine, options.conf)  # refuses what a run would refuse
     findings = set()
-    found = check_package(
-        options.package, options.day, options.engine, only=only, find_wrong=find_wrong_checks
-    )
+    if only is None:
+        found = check_package(
+            options.package, options.day, options.engine, find_wrong=find_wrong_checks
+        )
+    else:
+        found = check_enrichment(
+            only, beside(only), options.day, options.engine, find_wrong=find_wrong_checks
+        )
     for name, message, finding in found:
         sys.stdout.write(f"{name:30} ")
         write_coloured(sys.stdout, finding.value, COLOURS[finding.value])

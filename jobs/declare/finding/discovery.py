@@ -93,7 +93,7 @@ def _reason(module: str, error: Exception | SystemExit) -> str:
 
 def discover(package: str) -> list[Discovered]:
     """Return every enrichment of a package in its modules' order. Raises DeclarationError."""
-    return _once(
+    return drop_repeats(
         discovered for module in list_modules(package) for discovered in declared_in(module)
     )
 
@@ -111,7 +111,7 @@ def discover_named(package: str, name: str) -> Discovered:
     if ":" in name:
         return Discovered(name, load(name))
     every, faults = _load_all(package)
-    found = _once(discovered for discovered in every if name in discovered.names)
+    found = drop_repeats(discovered for discovered in every if name in discovered.names)
     # the enrichment's name takes precedence over the name of a file or a variable
     found = [discovered for discovered in found if discovered.enrichment.name == name] or found
     if faults:  # a module that cannot be loaded may name its enrichment as this variable
@@ -145,7 +145,7 @@ def discover_loadable(package: str) -> list[Discovered]:
 
     Raises DeclarationError if there is no such package.
     """
-    return _once(_load_all(package)[0])
+    return drop_repeats(_load_all(package)[0])
 
 
 def _load_all(package: str) -> tuple[list[Discovered], list[DeclarationError]]:
@@ -160,7 +160,7 @@ def _load_all(package: str) -> tuple[list[Discovered], list[DeclarationError]]:
     return found, faults
 
 
-def _once(discovered: Iterable[Discovered]) -> list[Discovered]:
+def drop_repeats(discovered: Iterable[Discovered]) -> list[Discovered]:
     found: dict[int, Discovered] = {}
     for declaration in discovered:
         found.setdefault(id(declaration.enrichment), declaration)
