@@ -4,6 +4,7 @@ import contextlib
 import enum
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from itertools import chain
 
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import (
@@ -16,8 +17,10 @@ from jobs.declare.finding.upstreams import find_upstream
 from jobs.declare.values.calendar import is_day
 from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, RunStopped, TidegateError
-from jobs.input.day import last_day
+from jobs.input.day import InputDay, last_day
+from jobs.input.row_ids import read_row_ids
 from jobs.run.coordinator.run_leases import refuse_small_budgets
+from jobs.run.plan.column_checks import check_columns
 from jobs.run.plan.preflight import find_day, steps
 from jobs.run.plan.service_checks import check_service_limits
 from jobs.schema.records import DeclaredFacts
@@ -122,11 +125,10 @@ def _checked(
     if day is not None and not waits:
         with _noting(enrichment, faults):
             input_day = find_day(enrichment, day, published)
-    for step in steps(enrichment, input_day, day, engine, published):
+    before_calls = steps(enrichment, input_day, day, engine, published)
+    for step in chain(before_calls, _later_steps(enrichment, input_day)):
         with _noting(enrichment, faults):
             step()
-    with _noting(enrichment, faults):  # a run whose answers are all stored needs no budget
-        check_service_limits(enrichment, refuse_small_budgets)
     with _noting(enrichment, faults):
         columns = None if input_day is None else input_day.names
         for wrong in find_wrong(enrichment.facts(), columns):
@@ -145,6 +147,21 @@ def _checked(
         if lookup.timeout is not None and lookup.timeout >= LONG_TIMEOUT:
             span = timedelta(seconds=lookup.timeout)
             yield f"lookup {lookup.name}: timeout is in seconds: {span}", Finding.RIGHT
+
+
+def _later_steps(
+    enrichment: Enrichment, input_day: InputDay | None
+) -> Iterator[Callable[[], object]]:
+    """Yield what a run refuses after `steps`: when it compares rows, and at its first call."""
+    if input_day is not None and enrichment.input.only_changed:
+        yield lambda: _check_row_ids(enrichment, input_day)
+    # a run whose answers are all stored needs no budget
+    yield lambda: check_service_limits(enrichment, refuse_small_budgets)
+
+
+def _check_row_ids(enrichment: Enrichment, input_day: InputDay) -> None:
+    check_columns(enrichment, input_day.names)
+    read_row_ids(enrichment, input_day)
 
 
 def _why_input_waits(upstream: Enrichment, day: str | None) -> str:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
@@ -298,6 +299,19 @@ def test_a_named_partition_is_checked_and_another_name_is_refused(declare, proje
     assert "right   eu: " in capsys.readouterr().out
     assert main(["check", "moods", "--package", package, "--day", "2013-01-10"]) == 2
     assert capsys.readouterr().err == "--day is '2013-01-10'; it must be one of: eu, us.\n"
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"), [([1, None], "'n' is null in 1 of 2 rows"), ([1, 1], "several rows have 1")]
+)
+def test_row_ids_by_which_no_run_can_compare_rows_are_wrong(declare, project, capsys, ids, message):
+    place = project / "people/part=all"
+    place.mkdir(parents=True)
+    pq.write_table(pa.table({"n": ids}), place / "part-0.parquet")
+    people = 'path="people", partition="part", every=["all"], rows="changed", row_id=["n"]'
+    text = DECLARATION.replace('path="data/raw/flights", partition="date"', people)
+    assert main(["check", "--package", declare("moods", text=text, column="n")]) == 2
+    assert message in capsys.readouterr().out
 
 
 def test_an_hour_of_a_table_by_days_is_refused(declare, capsys):

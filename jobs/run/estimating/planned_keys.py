@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ import pyarrow.compute as pc
 
 from jobs.arrow_values import is_unambiguous
 from jobs.declare.chains import levels
-from jobs.errors import TidegateError
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
 from jobs.input.keys.arrow_expressions import COMPARABLE, MOST_ROWS, arrow_keys
@@ -133,6 +131,9 @@ class PlannedKeys:
 def key_rows(day: InputDay, lookup: Lookup) -> pa.Table | None:
     """Return the key of each row of a day, a column per part, in an order that is the same for all
     lookups; None if Arrow may see other keys than Spark.
+
+    Raises:
+        TidegateError: A file cannot be read.
     """
     values = arrow_keys(lookup, part_names(lookup), day.schema)
     if values is None or day.rows > MOST_ROWS:
@@ -143,16 +144,12 @@ def key_rows(day: InputDay, lookup: Lookup) -> pa.Table | None:
     if spark_knows_more or any(value.kind not in COMPARABLE for value in values.values()):
         return None
     reads, batches = FileRows(deal(day, 1), day.schema, {}, day.row_bytes).only(values), []
-    with suppress(TidegateError):  # Spark will report the fault
-        for batch in reads.of(0):
-            if day.has_old_dates and not all(
-                is_unambiguous(batch[name]) for name in reads.types.names
-            ):
-                return None
-            batches.append(batch.select([*values]))
-        types = pa.schema([(name, value.kind) for name, value in values.items()])
-        return pa.Table.from_batches(batches, types)
-    return None
+    for batch in reads.of(0):
+        if day.has_old_dates and not all(is_unambiguous(batch[name]) for name in reads.types.names):
+            return None
+        batches.append(batch.select([*values]))
+    types = pa.schema([(name, value.kind) for name, value in values.items()])
+    return pa.Table.from_batches(batches, types)
 
 
 def part_names(lookup: Lookup) -> list[str]:

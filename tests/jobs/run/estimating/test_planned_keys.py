@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.errors import TidegateError
 from jobs.input.day import find_input
 from jobs.run.estimating import planned_keys
 from jobs.run.estimating.planned_keys import PlannedKeys
@@ -103,3 +104,12 @@ def test_a_day_without_rows_has_no_key(days):
         for file in (days / "raw" / f"date={day}").iterdir():
             pq.write_table(pa.table(COLUMNS).slice(0, 0), file)
     assert counted(declare({"k": "number"}), no_spark, has_ledger=True) == []
+
+
+def test_a_file_with_damaged_pages_is_named_without_spark(days):
+    file = days / "raw" / f"date={DAYS[0]}" / "part-0.parquet"
+    whole = bytearray(file.read_bytes())
+    whole[4:60] = b"\xff" * 56  # the footer stays right
+    file.write_bytes(whole)
+    with pytest.raises(TidegateError, match=r"part-0.parquet cannot be read: .* Write the file"):
+        counted(declare({"k": "number"}), no_spark, has_ledger=True)
