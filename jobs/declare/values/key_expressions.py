@@ -24,9 +24,8 @@ def columns_in(where: str, expression: str) -> set[str]:
             f"{where}: cannot read {expression!r} as a Spark SQL expression: a parenthesis is "
             "missing."
         )
-    if not isinstance(tree, exp.Expression) or isinstance(
-        tree, exp.Alias | exp.Query | exp.Command | exp.Block
-    ):
+    is_statement = isinstance(tree, exp.Alias | exp.Query | exp.Command | exp.Block)
+    if not isinstance(tree, exp.Expression) or is_statement or TokenType.SEMICOLON in kinds:
         raise DeclarationError(
             f"{where}: {expression!r} is not one Spark SQL expression without an alias."
         )

@@ -84,14 +84,15 @@ def find_own_conflict(
                 f"output: parquet: {parquet} is {table.path} ({table.what}), inside or around it; "
                 "name another folder."
             )
-    for table in tables:
+    answers = [TablePath(ledger, "ledger")] if ledger else []
+    for table, kept in product(tables, (*([read] if input_path else []), *answers)):
         # Delta's vacuum removes files that are not in the table
-        if input_path and table.holds(read):
+        if table.holds(kept):
             return (
-                f"output: {table.path} ({table.what}) holds the input {read.path}; move one "
+                f"output: {table.path} ({table.what}) holds the {kept.what} {kept.path}; move one "
                 "(Output.path)."
             )
-    for place in (*tables, *([TablePath(ledger, "ledger")] if ledger else [])):
+    for place in (*tables, *answers):
         if input_path and _is_in_a_day(place, read):
             field = "Ledger.path" if place.what == "ledger" else "Output.path"
             return (

@@ -301,8 +301,10 @@ class _Compiler:
         return self._chosen(conditions, [*values, default or exp.Null()])
 
     def _if(self, node: exp.If) -> Values:
+        if node.args.get("false") is None:  # Spark's `if` has three arguments
+            raise _NeedsSparkError(repr(node))
         condition = self._cast_to_kind(node.this, pa.bool_())
-        return self._chosen([condition], [node.args["true"], node.args.get("false") or exp.Null()])
+        return self._chosen([condition], [node.args["true"], node.args["false"]])
 
     def _chosen(self, conditions: list[Values], nodes: list[exp.Expr]) -> Values:
         values = [self.compile(node) for node in nodes]

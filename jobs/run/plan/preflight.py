@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.declare.enrichment import Enrichment
@@ -176,11 +177,11 @@ def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
         if (found := PATTERN.search(path))
     ]
     ledger = [] if enrichment.ledger is None else [("ledger", enrichment.ledger.path)]
-    wrong += [
-        f"{where}: {path} is a circle of links. Remove one of them."
-        for where, path in (("output", output), *ledger)
-        if is_circle(path)
-    ]
+    for where, path in (("output", output), *ledger):
+        if is_circle(path):
+            wrong.append(f"{where}: {path} is a circle of links. Remove one of them.")
+        elif Path(path).is_file():
+            wrong.append(f"{where}: {path} is a file. Name a folder, or move the file.")
     if found := PERCENT.search(output):
         wrong.append(
             f"output: {output} has {found[0]!r}, which Delta takes for one character. Rename it."

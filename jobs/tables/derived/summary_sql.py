@@ -61,7 +61,8 @@ def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> No
             except Exception as error:  # noqa: BLE001  # any error of the query
                 wrong.append(
                     f"{enrichment.name}: summary {summary.name}: its sql is wrong: "
-                    f"{delta_errors(error)}."
+                    f"{delta_errors(error)}. It selects from {enrichment.name}, in DataFusion's "
+                    "dialect."
                 )
         DeclarationError.raise_for(wrong)
 

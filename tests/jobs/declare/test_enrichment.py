@@ -130,6 +130,13 @@ WRONG = {
             "input data/raw, whose next run would refuse it; name another folder."
         ),
     ),
+    "a ledger in the table, whose files others vacuum": (
+        lambda: enrichment(ledger=Ledger(path="data/published/addresses/answers")),
+        (
+            "output: data/published/addresses (table) holds the ledger "
+            "data/published/addresses/answers; move one (Output.path)."
+        ),
+    ),
     "an object in place of what makes one": (
         lambda: function(Sentiment()),
         "lookup f: function is <",
@@ -362,6 +369,7 @@ WRONG_LOOKUPS = {
         "keys.q: cannot read 'trim(address'",
     ),
     "a key that is a query": ({"keys": {"q": "SELECT address"}}, "not one Spark SQL expression"),
+    "a key with a semicolon": ({"keys": {"q": "address;"}}, "not one Spark SQL expression"),
     "a key with an alias": ({"keys": {"q": "address AS a"}}, "not one Spark SQL expression"),
     "a key of many rows": (
         {"keys": {"q": "explode(tags)"}},

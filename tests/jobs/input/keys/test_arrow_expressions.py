@@ -256,7 +256,7 @@ def test_upper_and_lower_give_each_letter_the_case_of_spark(spark):
         "'a\\n'", "name < true", "NULL", "coalesce(NULL, NULL)", "1.5", "rand()", "current_date",
         "1.5 IS NULL", "coalesce(share, 0.5)", "large < share", "number < 1.5", "share IN (0.7)",
         "share = '1'", "1.5 < 2.5", "no_column", "name.first", "flag < true", "coalesce(name, 1)",
-        "name = 'O''Neil'", "concat('a' 'b', name)",
+        "name = 'O''Neil'", "concat('a' 'b', name)", "if(flag, name)",
     ],
 )  # fmt: skip
 def test_an_expression_whose_value_may_differ_in_arrow_needs_spark(text):

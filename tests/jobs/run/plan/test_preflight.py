@@ -579,6 +579,13 @@ def test_a_path_in_a_circle_of_links_is_refused(towns, tmp_path, where):
     assert sentence(declared) == f"flights_enriched: {message}"
 
 
+def test_a_ledger_that_is_a_file_is_refused(towns):
+    Path("answers").touch()
+    declared = dataclasses.replace(towns(), ledger=Ledger("answers"))
+    message = "ledger: answers is a file. Name a folder, or move the file."
+    assert sentence(declared) == f"flights_enriched: {message}"
+
+
 def test_an_output_that_delta_would_write_elsewhere_is_refused(towns, tmp_path):
     assert sentence(towns(out="a%20b")) == (
         f"flights_enriched: output: {tmp_path}/a%20b has '%20', which Delta takes for one "

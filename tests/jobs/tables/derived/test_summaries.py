@@ -164,7 +164,10 @@ def test_a_partition_column_in_capitals_or_with_the_name_of_a_word_of_sql_is_fou
     ("sql", "message"),
     [
         ("SELECT nosuch FROM things", "Schema error: No field named nosuch."),
-        ("SELECT id FROM thing", "table 'datafusion.public.thing' not found."),
+        (
+            "SELECT id FROM thing",
+            "table 'datafusion.public.thing' not found. It selects from things, in DataFusion's",
+        ),
         ("SELCT id FROM things", "SQL error: ParserError("),
         ("SELECT sum(town) FROM things", "No function matches the given name and argument types"),
         (
