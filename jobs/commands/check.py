@@ -13,7 +13,7 @@ from jobs.declare.finding.discovery import (
     drop_repeats,
     list_modules,
 )
-from jobs.declare.finding.upstreams import find_upstream
+from jobs.declare.finding.upstreams import find_upstream, upstream_first
 from jobs.declare.values.calendar import is_day
 from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, RunStopped, TidegateError
@@ -76,6 +76,10 @@ def check_package(
     for found in declared:
         others = [other for other in declared if other is not found]
         yield from check_enrichment(found, others, day, engine, find_wrong=find_wrong)
+    try:
+        upstream_first(declared)
+    except DeclarationError as circle:
+        yield package, str(circle), Finding.WRONG
 
 
 def check_enrichment(

@@ -123,7 +123,7 @@ def test_check_accepts_the_name_of_an_enrichment(declare, capsys):
     assert main(["check", "tempers", "--package", package]) == 2
 
 
-def test_one_enrichment_is_right_beside_a_file_that_cannot_be_loaded(declare, capsys):
+def test_check_accepts_an_enrichment_beside_a_file_that_cannot_be_loaded(declare, capsys):
     package = declare("moods")
     declare("broken", text="import nothing_here")
     assert main(["check", "moods", "--package", package]) == 0
@@ -304,7 +304,9 @@ def test_a_named_partition_is_checked_and_another_name_is_refused(declare, proje
 @pytest.mark.parametrize(
     ("ids", "message"), [([1, None], "'n' is null in 1 of 2 rows"), ([1, 1], "several rows have 1")]
 )
-def test_row_ids_by_which_no_run_can_compare_rows_are_wrong(declare, project, capsys, ids, message):
+def test_check_reports_null_and_repeated_row_ids_of_changed_rows(
+    declare, project, capsys, ids, message
+):
     place = project / "people/part=all"
     place.mkdir(parents=True)
     pq.write_table(pa.table({"n": ids}), place / "part-0.parquet")
@@ -411,11 +413,20 @@ def test_check_reports_two_enrichments_that_write_into_the_same_table(declare, o
 
 
 @pytest.mark.parametrize("name", ["moods", "others"])
-def test_each_of_two_enrichments_of_one_table_is_wrong_by_its_name(declare, capsys, name):
+def test_check_reports_each_of_two_enrichments_of_a_table_by_its_name(declare, capsys, name):
     declare("moods")
     package = declare("others", output="data/published/moods")
     assert main(["check", name, "--package", package]) == 2
     assert "both write data/published/moods; move one" in capsys.readouterr().out
+
+
+def test_check_reports_enrichments_that_read_each_other(declare, capsys):
+    for name, other in (("ask", "tell"), ("tell", "ask")):
+        of = f'path="data/published/{other}", format="delta"'
+        text = DECLARATION.replace('path="data/raw/flights", partition="date"', of)
+        package = declare(name, text=text)
+    assert main(["check", "--package", package]) == 2
+    assert "a circle has no first enrichment" in capsys.readouterr().out
 
 
 def test_a_table_whose_path_begins_with_the_path_of_another_is_accepted(declare):
