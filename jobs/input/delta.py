@@ -1,6 +1,7 @@
 """A day of a Delta table that others write: a version's live files, with the table's columns."""
 
 import os
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -126,7 +127,7 @@ class DeltaInput:
         """Return the live files of a day, by path.
 
         Raises:
-            DeclarationError: A vector deletes rows of a file.
+            DeclarationError: A vector deletes rows of a file, or cannot be read.
         """
         actions = self._actions
         if not self._is_whole:
@@ -162,11 +163,11 @@ class DeltaInput:
         """Return the place of a file.
 
         Args:
-            name: Its name in the log: relative to the table, or a URL where a clone shares the
-                files of another table.
+            name: Its name in the log: relative to the table, or a URL or path where a clone shares
+                the files of another table.
         """
-        name = unquote(name)
-        return name.removeprefix("file://") if is_url(name) else f"{self.root}/{name}"
+        name = unquote(re.sub("^file:/+", "/", name))  # Spark writes file:/x, others file:///x
+        return name if is_url(name) or name.startswith("/") else f"{self.root}/{name}"
 
     @property
     def _is_whole(self) -> bool:
@@ -223,8 +224,18 @@ class DeltaInput:
 
 
 def files_with_vectors(table: DeltaTable) -> list[str]:
-    """Return the URIs of the live files of which a deletion vector marks rows as deleted."""
+    """Return the URIs of the live files of which a deletion vector marks rows as deleted.
+
+    Raises:
+        DeclarationError: A vector cannot be read.
+    """
     if VECTORS not in (table.protocol().reader_features or ()):
         return []
-    uris: list[str] = pa.table(table.deletion_vectors())["filepath"].to_pylist()
+    try:
+        uris: list[str] = pa.table(table.deletion_vectors())["filepath"].to_pylist()
+    except DeltaError as error:
+        raise DeclarationError(
+            f"a deletion vector of the Delta table {table.table_uri} cannot be read: "
+            f"{error_text(error)}."
+        ) from error
     return uris

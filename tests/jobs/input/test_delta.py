@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import shutil
 import struct
+import urllib.parse
 from pathlib import Path
 
 import pyarrow as pa
@@ -155,6 +156,19 @@ def test_a_table_that_does_not_exist_yet_is_a_day_without_input(lake):
     assert files_in(after.input, DAY) == []
 
 
+@pytest.mark.parametrize("form", ["file:{}", "file://{}", "{}"])
+def test_a_clone_reads_the_files_of_the_other_table(lake, tmp_path, form):
+    added = action(lake, "add")
+    day = DAY if DAY in added["path"] else NEXT
+    place = urllib.parse.quote(form.format(tmp_path / "lake" / added["path"]), safe="/:")
+    commit(lake, {"add": added | {"path": place}}, {
+        "remove": {"path": added["path"], "deletionTimestamp": 1, "dataChange": True}
+    })  # fmt: skip
+    (file,) = files_in(MOODS.input, day)
+    assert Path(file.place) == tmp_path / "lake" / added["path"]
+    assert find_input(MOODS, day).rows
+
+
 def test_a_file_that_vanished_after_the_log_was_read_is_named(lake):
     (file,) = files_in(MOODS.input, DAY)
     Path(file.place).unlink()
@@ -225,6 +239,21 @@ def test_a_day_with_a_deletion_vector_is_refused_and_the_days_without_one_are_re
     message = refusal(find_input, MOODS, with_vector)
     assert message.startswith(f"moods: input: lake/{added['path']} has a deletion vector")
     assert find_input(MOODS, NEXT if with_vector == DAY else DAY).rows
+
+
+def test_a_deletion_vector_that_is_gone_is_refused(lake):
+    added = action(lake, "add")
+    gone = {"path": added["path"], "deletionTimestamp": 1, "dataChange": True}
+    vector = deletion_vector(0) | {
+        "storageType": "p",
+        "pathOrInlineDv": "file:///gone.bin",
+        "offset": 1,
+    }
+    commit(
+        lake, needs("deletionVectors"), {"remove": gone}, {"add": added | {"deletionVector": vector}}
+    )  # fmt: skip
+    message = refusal(find_input, MOODS, DAY)
+    assert message.startswith("moods: a deletion vector of the Delta table ")
 
 
 def test_a_column_mapping_is_refused(lake):
