@@ -186,10 +186,18 @@ def with_leaves(
     Args:
         kind: The type.
         change: Returns the type in place of a leaf; called in the order of the leaves.
+
+    Raises:
+        ValueError: Fields of a struct differ only in case; the text says so.
     """
     if isinstance(kind, pa.BaseExtensionType):
         return with_leaves(kind.storage_type, change)
     if pa.types.is_struct(kind):
+        if len({field.name.lower() for field in kind}) < kind.num_fields:
+            raise ValueError(
+                "a struct with fields that differ only in case, which Spark ignores, or has such "
+                "a struct. Rename a field."
+            )
         return pa.struct([(field.name, with_leaves(field.type, change)) for field in kind])
     if pa.types.is_map(kind):
         key = with_leaves(kind.key_type, change)

@@ -336,6 +336,13 @@ def test_a_column_that_is_all_null_in_one_file_needs_the_type_of_the_others(tmp_
                 "type."
             ),
         ),
+        (
+            pa.array([[{"x": 1, "X": 2}]]),
+            (
+                "a struct with fields that differ only in case, which Spark ignores, or has such "
+                "a struct. Rename a field."
+            ),
+        ),
     ],
 )
 def test_a_column_that_cannot_be_published_is_named_with_a_cure(tmp_path, column, message):
