@@ -21,7 +21,7 @@ from pyiceberg.expressions import (
     BooleanExpression,
     EqualTo,
     GreaterThanOrEqual,
-    LessThan,
+    LessThanOrEqual,
     Reference,
 )
 from pyiceberg.expressions.literals import literal
@@ -205,10 +205,13 @@ class IcebergInput:
         if not isinstance(column.field_type, (TimestampType, TimestamptzType)):
             return EqualTo(term=term, value=literal(day))
         begin = day_begin(day, "UTC")  # as Iceberg's transforms of times
-        end = begin + dt.timedelta(**{f"{self.every}s": 1})
-        zone = "+00:00" if isinstance(column.field_type, TimestamptzType) else ""
-        first, after = (literal(f"{moment:%Y-%m-%dT%H:00:00}{zone}") for moment in (begin, end))
-        return And(GreaterThanOrEqual(term=term, value=first), LessThan(term=term, value=after))
+        if not isinstance(column.field_type, TimestamptzType):
+            begin = begin.replace(tzinfo=None)
+        end = begin + dt.timedelta(**{f"{self.every}s": 1}, microseconds=-1)  # may be the last time
+        first, last = (literal(moment.isoformat()) for moment in (begin, end))
+        return And(
+            GreaterThanOrEqual(term=term, value=first), LessThanOrEqual(term=term, value=last)
+        )
 
     def _planned(self, wanted: BooleanExpression | None = None) -> list[FileScanTask]:
         with _reading(self.root):

@@ -254,6 +254,13 @@ def test_a_table_partitioned_by_the_day_of_a_time_is_read_by_day(lake, column):
     assert ([row["id"] for row in read(day)], day.names) == ([1, 2], COLUMNS.names)
     assert [row["id"] for row in read(find_input(by_time, NEXT))] == [3]
     assert last_day(by_time.input) == NEXT
+    first, last = (
+        dt.datetime.fromisoformat(time).replace(tzinfo=at.tzinfo)
+        for time in ("0001-01-01", "9999-12-31T23:59:59.999999")
+    )
+    table.append(pa.concat_tables([rows(5, **{column: first}), rows(6, **{column: last})]))
+    assert [row["id"] for row in read(find_input(by_time, "0001-01-01"))] == [5]
+    assert [row["id"] for row in read(find_input(by_time, last_day(by_time.input)))] == [6]
 
 
 @pytest.mark.parametrize("column", ["at", "noon", "hour"])
