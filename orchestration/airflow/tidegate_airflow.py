@@ -88,12 +88,12 @@ class TidegateDay(BaseOperator):
     """Runs a day of an enrichment by Tidegate's command.
 
     Published: the task succeeds, with events of the table, its dead letters and its summaries. No
-    input, or nothing to do in a replay or remap: skipped. Jobs of a vendor are open: deferred, as
-    often as they are open, without a worker or a slot of the pool; the command asks the vendor
-    again after poll_every, then less and less often. A service that is down, or another run
-    of the day: retried every again_after_s until the next publish_by after the run began; without
-    publish_by, failed. A crash: retried once. Anything else fails at once, with the reason. A
-    refresh of several days ends as the worst of them; a day without input fails it if others are
+    input, or nothing to do in a replay, remap or refresh: skipped. Jobs of a vendor are open:
+    deferred, as often as they are open, without a worker or a slot of the pool; the command asks
+    the vendor again after poll_every, then less and less often. A service that is down, or another
+    run of the day: retried every again_after_s until the next publish_by after the run began;
+    without publish_by, failed. A crash: retried once. Anything else fails at once, with the reason.
+    A refresh of several days ends as the worst of them; a day without input fails it if others are
     not without.
 
     Args:
@@ -193,6 +193,8 @@ class TidegateDay(BaseOperator):
         if red is not None:
             nothing_done = all(result["state"] in NOTHING_DONE for result in results)
             self._raise(red, began, looks, nothing_done=nothing_done, last=crashes.is_last)
+        if not published:
+            raise AirflowSkipException("No day was run: the log above says why.")
         self._emit(context["outlet_events"], published)
         if unmade:
             raise AirflowFailException(f"The day is published, but {' '.join(unmade)}")
@@ -466,7 +468,8 @@ def dags_of(
     Args:
         manifest: The file that `tidegate manifest` wrote.
         pool: Pool of the tasks; its slots are the Sparks that may run at once. It must exist.
-        env: Environment of the command: addresses and secrets of services.
+        env: Environment of the command, such as addresses of services. Airflow shows the code of
+            a DAG file, so secrets belong in the worker's environment.
         on_late: A callback (airflow.sdk.AsyncCallback or SyncCallback) for days that are not
             published by publish_by.
         dag_arguments: Further arguments of every DAG, such as default_args or max_active_runs.

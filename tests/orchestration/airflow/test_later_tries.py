@@ -109,6 +109,7 @@ CASES = {  # what the command prints, per try
     "worst": [[result("ports", "2026-01-04", "wrong"), published("towns", "2026-01-05")]],
     "without a day": [[result("", None, "wrong")]],
     "killed": [[KILLED]],
+    "nothing": [["weather: 0 stored answers meet the condition."]],
     "unfinished line": [[" 50 % of the model is loaded" + published("towns", "2026-01-05")]],
     "another day": [[published("towns", "2026-01-05")]],
 }
@@ -204,6 +205,11 @@ def test_an_error_without_a_day_names_no_day(tried):
 def test_the_reason_of_a_killed_command_names_the_signal(tried):
     (killed,) = tried["killed"]
     assert "ended by signal 9 (Killed), as for a lack of memory." in killed.end
+
+
+def test_a_refresh_whose_condition_no_answer_meets_is_skipped(tried):
+    (skipped,) = tried["nothing"]
+    assert skipped.end == "AirflowSkipException: No day was run: the log above says why."
 
 
 def test_a_run_whose_conf_names_another_day_than_its_partition_key_is_refused(tried, folder):
