@@ -123,14 +123,17 @@ class TidegateDay(BaseOperator):
             "retry_delay": min(again_after, AFTER_A_CRASH),
             "retry_policy": ExceptionRetryPolicy([later]),
         }
+        # a refresh publishes days of all enrichments that use the lookup
+        tables = [table for entry in manifest["enrichments"] for table in _tables(entry)]
+        source = Asset(enrichment["input"])
         assets = {
-            "inlets": [Asset(enrichment["input"])],
+            # Airflow refuses a second name for the path of a table that others publish
+            "inlets": [next((table for table in tables if table.uri == source.uri), source)],
             "outlets": _tables(enrichment),
         }
         super().__init__(**{**policy, **assets, **kwargs})
         self.enrichment = dict(enrichment)
-        # a refresh publishes days of all enrichments that use the lookup
-        self.tables = [table for entry in manifest["enrichments"] for table in _tables(entry)]
+        self.tables = tables
         self.others = {entry["name"] for entry in manifest["enrichments"]} - {enrichment["name"]}
         self.package = manifest["package"]
         self.folder = manifest["folder"]

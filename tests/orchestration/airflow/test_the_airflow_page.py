@@ -30,3 +30,23 @@ def test_the_dag_files_of_the_airflow_page_load(tmp_path):
         "dag flights_enriched ['day'] False",
         "dag flights_enriched ['day'] True",
     ]
+
+
+INLETS = """
+from tidegate_airflow import dags_of
+for name, dag in dags_of({manifest!r}).items():
+    print("inlets", name, [asset.name for asset in dag.get_task("day").inlets])
+"""
+
+
+def test_an_input_that_another_enrichment_publishes_is_the_asset_of_its_table(tmp_path):
+    manifest = tmp_path / "manifest.json"
+    content = manifest_of(ROOT, "enrichments")
+    (flights,) = content["enrichments"]
+    reader = {"name": "late_flights", "input": f"{flights['table']}/", "table": "file:///late"}
+    content["enrichments"] = [flights | reader | {"summaries": {}}, flights]
+    manifest.write_text(json.dumps(content))
+    assert printed_by(INLETS.format(manifest=str(manifest)), tmp_path, "inlets ") == [
+        "inlets late_flights ['flights_enriched']",
+        f"inlets flights_enriched ['{flights['input']}']",
+    ]
