@@ -8,7 +8,6 @@ ledger, so that the days cost what the machinery costs. Both ways run the same S
 checks, publishing and summaries, day after day.
 """
 
-import argparse
 import contextlib
 import datetime as dt
 import os
@@ -21,6 +20,7 @@ import time
 from pathlib import Path
 
 import dagster as dg
+from command_line import option_parser
 from dagster import DagsterRunStatus, RunsFilter
 
 from demo import data
@@ -37,12 +37,7 @@ ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CA
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--days", type=int, default=30)
-    parser.add_argument(
-        "--bare", type=int, default=6, help="how many of them also bare, spread over all"
-    )
-    options = parser.parse_args()
+    options = option_parser(__doc__, days=30, bare=6).parse_args()
     days = [dt.date(2013, 1, 1) + dt.timedelta(days=number) for number in range(options.days)]
     with (
         tempfile.TemporaryDirectory(prefix="tidegate-backfill-") as folder,

@@ -17,7 +17,6 @@ a ratio to the limit. "ledger" is the whole work of a run that keeps answers; ot
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import statistics
@@ -36,6 +35,7 @@ import contenders
 import pyarrow as pa
 import pyarrow.parquet as pq
 import uneven_service
+from command_line import option_parser
 from contenders import Batches
 from whole_run import session, write_enriched
 
@@ -329,20 +329,13 @@ WORKS = ("W1", "W3", "slow-parent", "tail")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__, runs=5, limits=False, share=1.0)
     parser.add_argument(
         "--work",
         choices=WORKS,
         action="append",
         help="more than once for several; all without it",
     )
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument(
-        "--limits", action="store_true", help="tidegate alone, with limits and without"
-    )
-    parser.add_argument("--share", type=float, default=1.0, help="of the rows")
     options = parser.parse_args()
     if options.limits:
         os.environ[LIMITS_URL] = "off"

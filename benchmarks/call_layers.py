@@ -14,7 +14,6 @@ take 41 ms and half 59 ms, because calls that all take as long come back in burs
 aiohttp serves at less.
 """
 
-import argparse
 import asyncio
 import cProfile
 import pstats
@@ -27,6 +26,7 @@ from collections.abc import Callable
 import aiohttp
 import pyarrow as pa
 import uneven_service
+from command_line import option_parser
 from contenders import bare_asyncio
 
 from jobs.clients.http.connections import WatchedConnector
@@ -130,14 +130,9 @@ def profile(work: Callable[[Keys], None], keys: Keys) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--calls", type=int, default=4_000)
-    parser.add_argument("--in-flight", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--profile", action="store_true")
-    options = parser.parse_args()
+    options = option_parser(
+        __doc__, calls=4_000, in_flight=50, rounds=5, profile=False
+    ).parse_args()
     keys = keys_of(options.calls)
     with (
         uneven_service.running(0.041, 0.5, 0.059) as url,

@@ -10,7 +10,6 @@ other; its limit is the sum over the vendors of calls * latency / calls in fligh
 the local engine.
 """
 
-import argparse
 import os
 import random
 import resource
@@ -24,6 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from command_line import option_parser
 
 from jobs.tables.records import run_records
 
@@ -148,9 +148,7 @@ FIGURES = {"rungs": (rungs, 200_000), "known": (known, 1_000_000), "small": (sma
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__)
     parser.add_argument("figure", choices=FIGURES)
     parser.add_argument("--rows", type=int)
     options = parser.parse_args()

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import uneven_service
+from command_line import option_parser
 from usage import CpuWatch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -143,10 +144,7 @@ class Bench:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser = option_parser(__doc__, rows=1_000_000)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:

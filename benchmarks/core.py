@@ -24,6 +24,7 @@ import sys
 import time
 from pathlib import Path
 
+from command_line import option_parser
 from core_contenders import IN_FLIGHT, MODES, OTHERS, AtOnce, Count, Sleeps, SuspendsOnce, operator
 
 from asyncio_core import AsyncWaitOperator, OutputMode, StreamRecord
@@ -208,12 +209,7 @@ SECTIONS = {"cost": cost, "order": order, "flat": flat, "memory": memory}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--records", type=int, default=500_000)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas")
+    parser = option_parser(__doc__, records=500_000, repeat=3, only=",".join(SECTIONS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one-memory", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -38,6 +38,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import uneven_service
 from at_once import AtOnce, parse_answer
+from command_line import option_parser
 from contenders import bare_asyncio
 from usage import MemoryWatch, cpu_s
 from whole_run import session, write_enriched
@@ -275,12 +276,7 @@ def contenders(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--keys", type=int, default=50_000)
-    parser.add_argument("--runs", type=int, default=5)
+    parser = option_parser(__doc__, rows=1_000_000, keys=50_000, runs=5)
     parser.add_argument(
         "--modes", nargs="+", default=["ordered"], choices=["ordered", "unordered", "key_ordered"]
     )

@@ -6,7 +6,6 @@ Every start is a new process; Dagster's folder is new each time, as on the first
 sum of its processes: on a machine with other work trust it and not the wall.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -21,6 +20,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+from command_line import option_parser
 from usage import cpu_s
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,9 +40,7 @@ LOADED = "{ repositoriesOrError { ... on RepositoryConnection { nodes { jobs { n
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--times", type=int, default=3)
-    options = parser.parse_args()
+    options = option_parser(__doc__, times=3).parse_args()
     loads = [load() for _ in range(options.times)]
     starts = [start() for _ in range(options.times)]
     print(

@@ -12,7 +12,6 @@ identity. In rows/s from submitting the job to its end, without the JVM's start 
 before it. What was written is read and checked.
 """
 
-import argparse
 import statistics
 import subprocess
 import tempfile
@@ -23,6 +22,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pyspark
 from bridge import IN_FLIGHT, SEED, TASKS, keys_of
+from command_line import option_parser
 from contenders import bare_asyncio
 from throughput import table, write_input
 
@@ -152,13 +152,10 @@ def check(written: Path, rows: int, mode: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__, runs=3)
     parser.add_argument("--work", choices=("W1", "W2"), help="one of them only")
     parser.add_argument("--rows", type=int, default=20_000, help="of W1")
     parser.add_argument("--at-once", type=int, default=500_000, help="rows of W2")
-    parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     if not JARS.is_dir():
         raise SystemExit("Flink's jars are not there: `make bench-flink` fetches them.")

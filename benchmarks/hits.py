@@ -9,7 +9,6 @@ for keys that are plain columns; a Spark job that collects them, for other expre
 Spark, for many rows. All read the same ledger after that, compacted and not.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from command_line import option_parser
 from ledger import keys_of, store
 from whole_run import session
 
@@ -96,13 +96,7 @@ def measure(spark, root, day, way, runs):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--stored", type=int, default=2_000_000)
-    parser.add_argument("--rows", type=int, default=1_000)
-    parser.add_argument("--keys", type=int, default=1_000)
-    parser.add_argument("--runs", type=int, default=5)
+    parser = option_parser(__doc__, stored=2_000_000, rows=1_000, keys=1_000, runs=5)
     parser.add_argument("--way", choices=WAYS, action="append")
     asked = parser.parse_args()
     spark = session("hits")

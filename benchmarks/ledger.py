@@ -4,7 +4,6 @@ python benchmarks/ledger.py                   500,000 answers stored and read; a
 python benchmarks/ledger.py --stored 50000000   a day among 50 million (4 GB in a temporary folder)
 """
 
-import argparse
 import re
 import statistics
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from command_line import option_parser
 
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
@@ -206,8 +206,7 @@ def bytes_read():
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--stored", type=int, default=2_000_000)
+    parser = option_parser(__doc__, stored=2_000_000)
     parser.add_argument("--kind", choices=["at random", "by day"], default=None)
     arguments = parser.parse_args()
     if arguments.kind is None:

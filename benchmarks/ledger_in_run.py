@@ -8,13 +8,13 @@ CPU is the sum of the driver, Spark's JVM and its workers; on a machine with oth
 not the wall.
 """
 
-import argparse
 import shutil
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
+from command_line import option_parser
 from throughput import enrichment, write_input
 from usage import cpu_s
 from whole_run import session, write_enriched
@@ -60,12 +60,7 @@ def medians(figures):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=500_000)
-    parser.add_argument("--turns", type=int, default=3)
-    options = parser.parse_args()
+    options = option_parser(__doc__, rows=500_000, turns=3).parse_args()
     spark = session("ledger in a run")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

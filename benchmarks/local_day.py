@@ -7,7 +7,6 @@ flight), and beside a Python that only imports what a day needs: this ratio hold
 too.
 """
 
-import argparse
 import os
 import resource
 import shutil
@@ -18,6 +17,8 @@ import tempfile
 import time
 from datetime import date
 from pathlib import Path
+
+from command_line import option_parser
 
 from demo import data, surroundings, weather_service
 from enrichments.flights import weather
@@ -47,11 +48,7 @@ def measured(arguments, folder, environment):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=5)
-    options = parser.parse_args()
+    options = option_parser(__doc__, runs=5).parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         data.prepare(folder / "data", [date.fromisoformat(DAY)])

@@ -9,7 +9,6 @@ Each command runs in a separate process, and without a network where the machine
 `tidegate run --engine local` from them. --folder keeps all that, and finds it again.
 """
 
-import argparse
 import contextlib
 import datetime as dt
 import hashlib
@@ -30,6 +29,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from command_line import option_parser
 from ledger import fill, keys_of
 from usage import cpu_s
 
@@ -230,14 +230,7 @@ def start_page(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--stored", type=int, default=2_000_000)
-    parser.add_argument("--days", type=int, default=2)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--tables", type=int)
-    parser.add_argument("--records", type=int, default=400)
+    parser = option_parser(__doc__, stored=2_000_000, days=2, rows=100_000, tables=0, records=400)
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

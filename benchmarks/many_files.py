@@ -5,7 +5,6 @@
 The store is a server on loopback, in a separate process, that answers after that time.
 """
 
-import argparse
 import asyncio
 import itertools
 import multiprocessing
@@ -18,6 +17,7 @@ from email.utils import formatdate
 import pyarrow as pa
 import pyarrow.parquet as pq
 from aiohttp import web
+from command_line import option_parser
 
 from jobs.input import day as days
 from jobs.input.staged_files import staged
@@ -77,12 +77,7 @@ def wide(columns: int, rows: int) -> bytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--files", type=int, default=1_000)
-    parser.add_argument("--columns", type=int, default=200)
-    parser.add_argument("--latency", type=float, default=0.02, help="s a request")
-    parser.add_argument("--runs", type=int, default=3)
-    options = parser.parse_args()
+    options = option_parser(__doc__, files=1_000, columns=200, latency=0.02, runs=3).parse_args()
     body = wide(options.columns, 10)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

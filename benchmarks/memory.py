@@ -17,6 +17,7 @@ import tempfile
 import time
 from typing import Any
 
+from command_line import option_parser
 from usage import MemoryWatch
 from whole_run import session
 
@@ -73,11 +74,7 @@ def one_line(name: str, rows: int, jobs: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--small", type=int, default=100_000)
-    parser.add_argument("--large", type=int, default=10_000_000)
+    parser = option_parser(__doc__, small=100_000, large=10_000_000)
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

@@ -3,11 +3,10 @@
 python benchmarks/models.py --rounds 3
 
 The declaration is the example of docs/models.md, with 16 calls in flight. The vendor's stand-in
-runs in a separate process and answers after `--latency`. The jobs run in turns; each figure is the
-whole process with its start, and for Tidegate also ledger, checks and publishing.
+runs in a separate process and answers after `--latency` s. The jobs run in turns; each figure is
+the whole process with its start, and for Tidegate also ledger, checks and publishing.
 """
 
-import argparse
 import asyncio
 import json
 import multiprocessing
@@ -25,6 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from aiohttp import web
+from command_line import option_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY, AT_ONCE = "2026-11-01", 16
@@ -89,11 +89,7 @@ def prepare(folder, rows, url):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=3_000)
-    parser.add_argument("--latency", type=float, default=0.1, help="s")
-    options = parser.parse_args()
+    options = option_parser(__doc__, rounds=3, rows=3_000, latency=0.1).parse_args()
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.Process(target=serve, args=(theirs, options.latency), daemon=True)
     server.start()

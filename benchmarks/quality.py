@@ -8,7 +8,6 @@ the first; the number of Spark jobs; the largest heap in use and the largest mem
 Imports and making the day are left out.
 """
 
-import argparse
 import os
 import resource
 import sys
@@ -22,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "data_quality"))  # honest_day
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
+from command_line import option_parser  # noqa: E402
 from honest_day import honest_day  # type: ignore[import-not-found]  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession, Window  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
@@ -97,12 +97,7 @@ class Meter:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--heap", default="1g")
+    parser = option_parser(__doc__, rows=1_000_000, rounds=5, heap="1g")
     parser.add_argument(
         "--mode", default="unordered", choices=["ordered", "unordered", "key_ordered"]
     )

@@ -9,7 +9,6 @@ driver's Java has 4 GB. Memory: the high-water mark of the resident memory of a 
 with the mapped index.
 """
 
-import argparse
 import os
 import tempfile
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from command_line import option_parser
 from ledger import keys_of, store
 from usage import MemoryWatch
 from whole_run import session
@@ -102,11 +102,7 @@ class Stages:
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    options = parser.parse_args()
+    options = option_parser(__doc__, rows=10_000_000).parse_args()
     rows, keys, stored = options.rows, options.rows // 20, options.rows // 2
     os.environ["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 4g pyspark-shell"
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder, chdir(folder):

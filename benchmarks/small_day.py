@@ -11,7 +11,6 @@ The services are the demo's, and an indented stage is part of the stage above. "
 process did up to its first stage: interpreter, imports, Java.
 """
 
-import argparse
 import itertools
 import json
 import os
@@ -23,6 +22,7 @@ import time
 from datetime import date, timedelta
 from pathlib import Path
 
+from command_line import option_parser
 from usage import CpuWatch
 
 from demo import data, surroundings, weather_service
@@ -109,15 +109,9 @@ def tell_days(noted, ended, calls):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--again", action="store_true")
-    parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--days", type=int, default=1)
-    parser.add_argument("--faults", action="store_true")
-    parser.add_argument("--dagster", action="store_true")
-    options = parser.parse_args()
+    options = option_parser(
+        __doc__, again=False, plain=False, days=1, faults=False, dagster=False
+    ).parse_args()
     first = date.fromisoformat(DAY)
     days = [first + timedelta(number) for number in range(options.days)]
     with tempfile.TemporaryDirectory() as temporary:

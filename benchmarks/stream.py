@@ -11,12 +11,12 @@ known      ours: the ledger has each answer
 
 The time is Spark's of a trigger, with the CPU time of this process, Spark's JVM and its workers,
 which other work on the machine changes little. With --follow: from the rename of a file to the
-Delta commit with its rows, and the memory of the driver, Spark's JVM and its workers on the way.
+Delta commit with its rows, and the memory of the driver, Spark's JVM and its workers on the way. --every and
+--trigger are the s between two files and between two looks for new ones.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -34,6 +34,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import uneven_service
+from command_line import option_parser
 from usage import cpu_s
 from whole_run import session
 
@@ -231,15 +232,9 @@ def cpu_seconds() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=10, help="in a turn")
-    parser.add_argument("--follow", type=float, default=0.0, metavar="S")
-    parser.add_argument("--every", type=float, default=2.0, metavar="S", help="between two files")
-    parser.add_argument("--trigger", type=float, default=1.0, metavar="S")
-    options = parser.parse_args()
+    options = option_parser(
+        __doc__, turns=5, batches=10, follow=0.0, every=2.0, trigger=1.0
+    ).parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder,
         uneven_service.running(0.0, 0.0, 0.0) as url,

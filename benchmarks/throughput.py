@@ -3,7 +3,8 @@
     python benchmarks/throughput.py            500,000 rows to Parquet, ordered, with audit columns
     python benchmarks/throughput.py --rows 100000 --runs 3
     python benchmarks/throughput.py --limits    also with a limit over runs, and with a rate
-    python benchmarks/throughput.py --profile  where an event loop spends its time (no Spark)
+    python benchmarks/throughput.py --profile  where an event loop spends its time (no Spark);
+                                               with --shared, equal calls are shared
 
 It is compared with an identity mapInArrow that writes the same columns, the audit columns as
 constants: all that Spark, Arrow and Parquet cost without us. The ledger is off except for the last
@@ -12,7 +13,6 @@ line, which has a new folder for it each time.
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import os
 import pstats
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from command_line import option_parser
 from whole_run import session, write_enriched
 
 from jobs.input.day import InputDay, of_files
@@ -213,19 +214,9 @@ def profile(rows: int, *, shared: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=500_000)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--profile", action="store_true")
-    parser.add_argument(
-        "--shared",
-        action="store_true",
-        help="with --profile: equal calls are shared, the default",
-    )
-    parser.add_argument("--limits", action="store_true", help="also with limits")
-    options = parser.parse_args()
+    options = option_parser(
+        __doc__, rows=500_000, runs=5, profile=False, shared=False, limits=False
+    ).parse_args()
     if options.limits:
         os.environ[LIMITS_URL] = "off"
     if options.profile:

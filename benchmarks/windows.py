@@ -8,7 +8,6 @@ to Parquet. Spark's: its window() or session_window(), whose result has the late
 alternate; the ratio of each is printed.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from command_line import option_parser
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from whole_run import session
@@ -103,11 +103,7 @@ def seconds(work: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5, help="after one to warm up")
+    parser = option_parser(__doc__, rows=1_000_000, rounds=5)
     parser.add_argument(
         "--late", type=float, default=0.02, help="share of the rows that are behind the bound"
     )
