@@ -22,6 +22,7 @@ from pathlib import Path
 import dagster as dg
 from command_line import option_parser
 from dagster import DagsterRunStatus, RunsFilter
+from usage import medians
 
 from demo import data
 from demo.surroundings import environment
@@ -132,7 +133,7 @@ def list_day_runs(instance: dg.DagsterInstance) -> list[tuple[float, float, floa
 
 def tell(bare: list[float], total: float, runs: list[tuple[float, float, float]]) -> None:
     days, of_bare = len(runs), statistics.median(bare)
-    of_run, of_step, gap = (statistics.median(column) for column in zip(*runs, strict=True))
+    of_run, of_step, gap = medians(runs)
     print(f"{days} days, one after the other, {os.cpu_count()} cores; medians, s")
     print(
         f"  bare: a process per day, tidegate run         {of_bare:7.1f} per day, of {len(bare)} "

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 import random
-import statistics
 import tempfile
 import time
 import uuid
@@ -37,6 +36,7 @@ import pyarrow.parquet as pq
 import uneven_service
 from command_line import option_parser
 from contenders import Batches
+from usage import medians
 from whole_run import session, write_enriched
 
 from demo import data, weather_service
@@ -287,19 +287,14 @@ class Bench:
                 figures[contender].append(self.measure(work, asking))
         print(f"{'':28} act / limit   work / limit   calls")
         for contender, measured in figures.items():
-            act, whole, calls = (
-                statistics.median(column) for column in zip(*measured, strict=True)
-            )
+            act, whole, calls = medians(measured)
             print(f"{contender:28} {act:11.3f} {whole:14.3f} {calls:7,.0f}", flush=True)
         self._ratios(figures)
         if name == "W1" and not self.limits:
             print(f"{'plain UDF, a subset':28} {'':11} {self.row_udf(work):14.3f}", flush=True)
 
     def _ratios(self, figures: dict[str, list[tuple[float, float, int]]]) -> None:
-        median = {
-            name: [statistics.median(column) for column in zip(*of, strict=True)]
-            for name, of in figures.items()
-        }
+        median = {name: medians(of) for name, of in figures.items()}
         if "bare asyncio + aiohttp" in median:
             bare = median["bare asyncio + aiohttp"][0]
             both = (median[f"tidegate, {mode}"][0] / bare for mode in ("ordered", "unordered"))
@@ -313,8 +308,8 @@ class Bench:
                     flush=True,
                 )
             return
-        on, off = median["tidegate, unordered, ledger"][1], median["tidegate, unordered"][1]
-        print(f"work with the ledger / without: {on / off:.3f}", flush=True)
+        stored, plain = median["tidegate, unordered, ledger"][1], median["tidegate, unordered"][1]
+        print(f"work with the ledger / without: {stored / plain:.3f}", flush=True)
 
 
 @contextmanager

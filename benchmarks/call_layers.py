@@ -15,19 +15,16 @@ aiohttp serves at less.
 """
 
 import asyncio
-import cProfile
-import pstats
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Callable
 
 import aiohttp
 import pyarrow as pa
 import uneven_service
 from command_line import option_parser
 from contenders import bare_asyncio
+from usage import profiled_loop
 
 from jobs.clients.http.connections import WatchedConnector
 from jobs.clients.http.http_client import HttpClient
@@ -119,16 +116,6 @@ def keys_of(calls: int) -> Keys:
     return [(f"KEY-{number:07d}", "2013-01-10T05:00:00Z") for number in range(calls)]
 
 
-def profile(work: Callable[[Keys], None], keys: Keys) -> None:
-    profiler = cProfile.Profile()
-    threading.setprofile(
-        lambda *_: profiler.enable() if threading.current_thread().name == "tidegate-loop" else None
-    )
-    work(keys)
-    threading.setprofile(None)  # type: ignore[arg-type]
-    pstats.Stats(profiler).sort_stats("tottime").print_stats(60)
-
-
 def main() -> None:
     options = option_parser(
         __doc__, calls=4_000, in_flight=50, rounds=5, profile=False
@@ -140,7 +127,8 @@ def main() -> None:
     ):
         layers = Layers(url, options.in_flight, root)
         if options.profile:
-            profile(layers.ledger, keys)
+            with profiled_loop(60):
+                layers.ledger(keys)
             return
         chain = [layers.aiohttp, layers.watch, layers.client, layers.task, layers.ledger]
         figures: dict[str, list[float]] = {layer.__name__: [] for layer in chain}

@@ -12,24 +12,34 @@ the local engine.
 
 import os
 import random
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from command_line import option_parser
+from usage import run_measured
 
 from jobs.tables.records import run_records
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY = "2026-01-05"
-RUN = ["-m", "tidegate", "run", "firms", "--package", "levels", "--day", DAY, "--engine", "local"]
+RUN = [
+    sys.executable,
+    "-m",
+    "tidegate",
+    "run",
+    "firms",
+    "--package",
+    "levels",
+    "--day",
+    DAY,
+    "--engine",
+    "local",
+]
 HITS = {"a": 0.6, "b": 0.5, "c": 0.3}
 RUNG_S, RUNG_CALLS = 0.025, 25
 DECLARED = """
@@ -82,22 +92,11 @@ def write_input(keys: list[str]) -> None:
     pq.write_table(pa.table({"number": range(len(keys)), "key": keys}), folder / "part-0.parquet")
 
 
-def measured() -> tuple[float, float]:
-    """Run the day in a process. Returns seconds of wall and of CPU."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run([sys.executable, *RUN], capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"the day ended with {done.returncode}: {done.stderr}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return time.monotonic() - began, cpu
-
-
 def rungs(rows: int) -> None:
     vendors = ", ".join(f"rung({name!r}, {share})" for name, share in HITS.items())
     declare(f'[Waterfall(name="firm", of=[{vendors}])]')
     write_input([f"k{number}" for number in range(rows)])
-    wall, cpu = measured()
+    wall, cpu, _ = run_measured(RUN)
     record = run_records.load("firms", DAY)[-1]
     table = pa.concat_tables(pq.read_table(file, partitioning=None) for file in record.facts.files)
     spans, declared, limit, calls = [], 0.0, 0.0, 0
@@ -130,8 +129,8 @@ def known(rows: int) -> None:
         declare(
             f'[lookup("a", "a_id"), lookup("b", "b_id", {of_b!r}), lookup("c", "c_id", {of_c!r})]'
         )
-        measured()
-        wall, cpu = measured()
+        run_measured(RUN)
+        wall, cpu, _ = run_measured(RUN)
         print(f"{rows:,} rows, all known, {levels} levels: CPU {cpu:.2f} s, wall {wall:.2f} s")
 
 
@@ -140,7 +139,7 @@ def small(rows: int) -> None:
     for levels, of_b in ((1, "key"), (2, "a_id")):
         shutil.rmtree("data/ledger", ignore_errors=True)
         declare(f'[lookup("a", "a_id", seconds=0.05), lookup("b", "b_id", {of_b!r}, seconds=0.05)]')
-        wall, cpu = measured()
+        wall, cpu, _ = run_measured(RUN)
         print(f"{rows:,} rows, 50 ms a call, {levels} levels: wall {wall:.2f} s, CPU {cpu:.2f} s")
 
 

@@ -40,7 +40,7 @@ import uneven_service
 from at_once import AtOnce, parse_answer
 from command_line import option_parser
 from contenders import bare_asyncio
-from usage import MemoryWatch, cpu_s
+from usage import MemoryWatch, cpu_s, medians
 from whole_run import session, write_enriched
 
 from jobs.declare.answers.answer_json import dump
@@ -316,16 +316,13 @@ def main() -> None:
 
 
 def report(figures: dict[str, list[tuple[float, float]]], rows: int) -> None:
-    medians = {
-        name: [statistics.median(of) for of in zip(*turns, strict=True)]
-        for name, turns in figures.items()
-    }
+    middle = {name: medians(turns) for name, turns in figures.items()}
     print(
         f"{'':26}{'wall s':>8}{'rows/s':>12}{'/ join':>8}{'/ same columns':>16}"
         f"{'CPU s':>8}{'/ join':>8}   wall, each"
     )
-    join, same = medians["join"], medians["join, same columns"]
-    for name, (wall, cpu) in medians.items():
+    join, same = middle["join"], middle["join, same columns"]
+    for name, (wall, cpu) in middle.items():
         print(
             f"{name:26}{wall:8.2f}{rows / wall:12,.0f}{wall / join[0]:8.2f}{wall / same[0]:16.2f}",
             end="",
@@ -337,7 +334,7 @@ def report(figures: dict[str, list[tuple[float, float]]], rows: int) -> None:
             ),
             flush=True,
         )
-    if any(name.startswith("few-unknown") for name in medians):
+    if any(name.startswith("few-unknown") for name in middle):
         print(f"limit of few-unknown's calls: {rows / UNKNOWN_EACH * CALL_S / IN_FLIGHT:.2f} s")
 
 

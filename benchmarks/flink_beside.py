@@ -25,6 +25,7 @@ from bridge import IN_FLIGHT, SEED, TASKS, keys_of
 from command_line import option_parser
 from contenders import bare_asyncio
 from throughput import table, write_input
+from usage import medians
 
 from demo import data, weather_service
 from demo.draws import latency
@@ -110,7 +111,7 @@ def over_http(path: str, root: Path, rows: int, runs: int) -> None:
                 calls = service.calls()
             act = max(call.t_end for call in calls) - min(call.t_start for call in calls)
             figures.append((act / limit, work / limit))
-        act, work = (statistics.median(column) for column in zip(*figures, strict=True))
+        act, work = medians(figures)
         print(f"{name:24} {act:11.3f} {work:14.3f}", flush=True)
 
 

@@ -9,7 +9,6 @@ for keys that are plain columns; a Spark job that collects them, for other expre
 Spark, for many rows. All read the same ledger after that, compacted and not.
 """
 
-import statistics
 import tempfile
 import time
 import uuid
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from command_line import option_parser
 from ledger import keys_of, store
+from usage import medians
 from whole_run import session
 
 from jobs.input.day import of_files
@@ -92,7 +92,7 @@ def measure(spark, root, day, way, runs):
         found.append((time.perf_counter() - began, keys_s))
         known = hits.answers.num_rows
         hits.keys.drop()
-    return [statistics.median(column) for column in zip(*found[1:], strict=True)], known
+    return medians(found[1:]), known
 
 
 def main():

@@ -9,14 +9,13 @@ not the wall.
 """
 
 import shutil
-import statistics
 import tempfile
 import time
 from pathlib import Path
 
 from command_line import option_parser
 from throughput import enrichment, write_input
-from usage import cpu_s
+from usage import cpu_s, medians
 from whole_run import session, write_enriched
 
 from jobs.input.day import of_files
@@ -53,10 +52,6 @@ def compared(message, spark, folder, *, cache, turns):
 
 def ratios(without, with_it):
     return [after / before for before, after in zip(without, with_it, strict=True)]
-
-
-def medians(figures):
-    return [statistics.median(column) for column in zip(*figures, strict=True)]
 
 
 def main():

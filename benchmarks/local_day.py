@@ -8,10 +8,8 @@ too.
 """
 
 import os
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,32 +17,21 @@ from datetime import date
 from pathlib import Path
 
 from command_line import option_parser
+from usage import medians, run_measured
 
 from demo import data, surroundings, weather_service
 from enrichments.flights import weather
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY = "2013-01-10"
-IMPORTS = (
-    "import aiohttp, sqlalchemy, deltalake, jinja2, pyarrow.parquet, pyarrow.compute, tidegate"
-)
-RUN = ["-m", "tidegate", "run", "flights_enriched", "--day", DAY, "--engine", "local"]
-TRY = ["-m", "tidegate", "try", "flights_enriched", "--day", DAY, "--rows", "6"]
+IMPORTS = [
+    sys.executable, "-c",
+    "import aiohttp, sqlalchemy, deltalake, jinja2, pyarrow.parquet, pyarrow.compute, tidegate",
+]  # fmt: skip
+TIDEGATE = [sys.executable, "-m", "tidegate"]
+RUN = [*TIDEGATE, "run", "flights_enriched", "--day", DAY, "--engine", "local"]
+TRY = [*TIDEGATE, "try", "flights_enriched", "--day", DAY, "--rows", "6"]
 TRIM = 'keys={"origin": "trim(upper(origin))", "moment"'
-
-
-def measured(arguments, folder, environment):
-    """Seconds of wall and of CPU."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    command = [sys.executable, *arguments]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        sys.exit(f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return time.monotonic() - began, cpu
 
 
 def main():
@@ -77,27 +64,24 @@ def main():
                 own = environment | {
                     "FLIGHTS_TABLE": str(folder / f"published-{number}" / "flights")
                 }
-                figures["first night"].append(measured(RUN, folder, own))
+                figures["first night"].append(run_measured(RUN, cwd=folder, env=own)[:2])
                 calls = [call for call in service.calls() if call.t_start >= began]
                 leasts.append(
                     sum(call.t_end - call.t_start for call in calls)
                     / weather.service.max_concurrency
                 )
-                figures["all known"].append(measured(RUN, folder, own))
-                figures["try, six rows"].append(measured(TRY, folder, own))
-                figures["imports alone"].append(measured(["-c", IMPORTS], folder, own))
-    least, alone = (
-        statistics.median(leasts),
-        statistics.median(cpu for _, cpu in figures["imports alone"]),
-    )
+                figures["all known"].append(run_measured(RUN, cwd=folder, env=own)[:2])
+                figures["try, six rows"].append(run_measured(TRY, cwd=folder, env=own)[:2])
+                figures["imports alone"].append(run_measured(IMPORTS, cwd=folder, env=own)[:2])
+    least, alone = statistics.median(leasts), medians(figures["imports alone"])[1]
     print(
         f"{'':16}{'wall s':>8}{'- service':>11}{'CPU s':>8}{'/ imports':>11}   medians of "
         f"{options.runs}"
     )
     for name, runs in figures.items():
-        wall, cpu = (statistics.median(column) for column in zip(*runs, strict=True))
-        own = wall - least if name == "first night" else wall
-        print(f"{name:16}{wall:8.2f}{own:11.2f}{cpu:8.2f}{cpu / alone:11.2f}")
+        wall, cpu = medians(runs)
+        spent = wall - least if name == "first night" else wall
+        print(f"{name:16}{wall:8.2f}{spent:11.2f}{cpu:8.2f}{cpu / alone:11.2f}")
 
 
 if __name__ == "__main__":

@@ -11,10 +11,8 @@ Each command runs in a separate process, and without a network where the machine
 
 import contextlib
 import datetime as dt
-import hashlib
 import http.server
 import os
-import resource
 import shutil
 import socket
 import subprocess
@@ -31,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from command_line import option_parser
 from ledger import fill, keys_of
-from usage import cpu_s
+from usage import cpu_s, run_measured
 
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = dt.date(2026, 3, 1)
@@ -97,24 +95,19 @@ def measure(what, folder, arguments):
     isolated = ALONE if os.geteuid() == 0 and shutil.which("unshare") else []
     printed = []
     for _ in range(2):
-        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        done = subprocess.run(
+        wall, cpu, output = run_measured(
             [*isolated, sys.executable, "-m", "tidegate", *arguments, "--package", "declared"],
-            cwd=folder, capture_output=True, text=True, check=False,
+            cwd=folder,
             env=os.environ | {"PYTHONPATH": str(ROOT), "WEATHER_URL": "http://127.0.0.1:9"},
-        )  # fmt: skip
-        wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-        if done.returncode:
-            sys.exit(f"{arguments} ended with {done.returncode}: {done.stdout}{done.stderr}")
-        printed.append(hashlib.sha256(done.stdout.encode()).hexdigest())
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        )
+        printed.append(output)
         print(
             f"{what:44} {wall:6.2f} s, {cpu:6.2f} s of CPU{', no network' if isolated else ''}",
             flush=True,
         )
     if printed[0] != printed[1]:
         sys.exit(f"{arguments} printed something else the second time")
-    return done.stdout
+    return output
 
 
 def run(folder, day, url):

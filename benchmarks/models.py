@@ -12,19 +12,16 @@ import json
 import multiprocessing
 import os
 import re
-import resource
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from aiohttp import web
 from command_line import option_parser
+from usage import medians, run_measured
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY, AT_ONCE = "2026-11-01", 16
@@ -58,20 +55,6 @@ def serve(pipe, latency):
     asyncio.run(main())
 
 
-def measured(command, folder, environment):
-    """Seconds of wall and of CPU."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return time.monotonic() - began, cpu
-
-
 def prepare(folder, rows, url):
     """Write the reviews of a day, and the example of docs/models.md for this address."""
     (example,) = re.findall(
@@ -102,23 +85,32 @@ def main():
             "PYTHONPATH": str(ROOT), "MODEL_KEY": "of-the-stand-in",
             "XDG_STATE_HOME": str(folder / "state"),
         }  # fmt: skip
-        by_hand = [str(ROOT / "benchmarks" / "models_by_hand.py")]
+        by_hand = [sys.executable, str(ROOT / "benchmarks" / "models_by_hand.py")]
         by_hand += [f"data/raw/date={DAY}/a.parquet", "by_hand.parquet"]
-        run = ["-m", "tidegate", "run", "reviews", "--day", DAY, "--engine", "local"]
+        run = [
+            sys.executable,
+            "-m",
+            "tidegate",
+            "run",
+            "reviews",
+            "--day",
+            DAY,
+            "--engine",
+            "local",
+        ]
         for _ in range(options.rounds):
-            figures["by hand"].append(
-                measured(by_hand, folder, environment | {"MODEL_URL": f"{url}{PATH}"})
-            )
+            of_hand = environment | {"MODEL_URL": f"{url}{PATH}"}
+            figures["by hand"].append(run_measured(by_hand, cwd=folder, env=of_hand)[:2])
             for name in ("ledger", "labelled"):
                 shutil.rmtree(folder / "data" / name, ignore_errors=True)
-            figures["tidegate"].append(measured(run, folder, environment))
+            figures["tidegate"].append(run_measured(run, cwd=folder, env=environment)[:2])
     server.terminate()
     least = options.rows * options.latency / AT_ONCE
-    hand = statistics.median(wall for wall, _ in figures["by hand"])
+    hand = medians(figures["by hand"])[0]
     heading = f"{'':10}{'wall s':>8}{'/ limit':>9}{'/ by hand':>11}{'CPU s':>8}"
     print(f"{heading}   medians of {options.rounds}")
     for name, rounds in figures.items():
-        wall, cpu = (statistics.median(column) for column in zip(*rounds, strict=True))
+        wall, cpu = medians(rounds)
         print(f"{name:10}{wall:8.2f}{wall / least:9.2f}{wall / hand:11.2f}{cpu:8.2f}")
         print("          " + "  ".join(f"{wall:.2f}" for wall, _ in rounds))
 

@@ -14,7 +14,6 @@ process did up to its first stage: interpreter, imports, Java.
 import itertools
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from command_line import option_parser
-from usage import CpuWatch
+from usage import CpuWatch, medians
 
 from demo import data, surroundings, weather_service
 from enrichments.flights import weather
@@ -101,9 +100,8 @@ def tell_days(noted, ended, calls):
             days.append((end - began, least, first - began, last - first, end - last))
             print(line(*(f"{seconds:.2f}" for seconds in days[-1])))
     if between := days[1:-1]:  # the first starts Spark, and the last ends it
-        medians = (statistics.median(column) for column in zip(*between, strict=True))
         print(
-            line(*(f"{seconds:.2f}" for seconds in medians)),
+            line(*(f"{seconds:.2f}" for seconds in medians(between))),
             " medians, without the first and the last",
         )
 

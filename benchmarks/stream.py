@@ -11,8 +11,8 @@ known      ours: the ledger has each answer
 
 The time is Spark's of a trigger, with the CPU time of this process, Spark's JVM and its workers,
 which other work on the machine changes little. With --follow: from the rename of a file to the
-Delta commit with its rows, and the memory of the driver, Spark's JVM and its workers on the way. --every and
---trigger are the s between two files and between two looks for new ones.
+Delta commit with its rows, and the memory of the driver, Spark's JVM and its workers on the way.
+--every and --trigger are the s between two files and between two looks for new ones.
 """
 
 from __future__ import annotations

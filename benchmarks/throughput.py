@@ -13,12 +13,9 @@ line, which has a new folder for it each time.
 
 from __future__ import annotations
 
-import cProfile
 import os
-import pstats
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -28,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from command_line import option_parser
+from usage import profiled_loop
 from whole_run import session, write_enriched
 
 from jobs.input.day import InputDay, of_files
@@ -203,14 +201,9 @@ def profile(rows: int, *, shared: bool) -> None:
         f"{1e6 * (time.process_time() - started) / rows:.2f} µs of CPU a row, one partition, no "
         "Spark"
     )
-    profiler = cProfile.Profile()
-    threading.setprofile(
-        lambda *_: profiler.enable() if threading.current_thread().name == "tidegate-loop" else None
-    )
-    for _ in PartitionRun(plan, 0, 0).run(iter(batches)):
-        pass
-    threading.setprofile(None)  # type: ignore[arg-type]
-    pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+    with profiled_loop(25):
+        for _ in PartitionRun(plan, 0, 0).run(iter(batches)):
+            pass
 
 
 def main() -> None:

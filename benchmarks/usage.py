@@ -1,9 +1,17 @@
-"""The CPU and the memory of a process and of all below it."""
+"""The time, the CPU and the memory of a process and of all below it."""
 
 import contextlib
+import cProfile
+import pstats
+import resource
+import statistics
+import subprocess
+import sys
 import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
@@ -19,6 +27,34 @@ KINDS = {
     "run_days": "Dagster",
     "tidegate": "tidegate run",
 }
+
+
+def run_measured(command: Sequence[str], **options: Any) -> tuple[float, float, str]:
+    """Run a command to its end; return its seconds of wall, its seconds of CPU and its output."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return wall, cpu, done.stdout
+
+
+def medians(figures: Iterable[Iterable[float]]) -> list[float]:
+    """Return the median of each column."""
+    return [statistics.median(column) for column in zip(*figures, strict=True)]
+
+
+@contextlib.contextmanager
+def profiled_loop(lines: int) -> Iterator[None]:
+    """Run an event loop's thread under cProfile; print the functions that took the most time."""
+    profiler = cProfile.Profile()
+    threading.setprofile(
+        lambda *_: profiler.enable() if threading.current_thread().name == "tidegate-loop" else None
+    )
+    yield
+    threading.setprofile(None)  # type: ignore[arg-type]
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(lines)
 
 
 def cpu_s(pid: int | None = None) -> float:
