@@ -96,10 +96,6 @@ class OAuth2ClientCredentials:
         require_types(self, "auth")
         if isinstance(self.token_url, str):
             require_token_url(self.token_url)
-        if self.client_auth not in ("header", "body"):
-            raise DeclarationError(
-                f"auth: client_auth is {self.client_auth!r}; it must be one of: header, body."
-            )
         if self.refresh_before < timedelta(0):
             raise DeclarationError(
                 f"auth: refresh_before is {self.refresh_before}; it must be 0 or more."

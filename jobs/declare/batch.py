@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.values.fingerprint import WHERE_DECLARED
@@ -54,10 +54,6 @@ class Batch:
         JsonPath("batch.answers", self.answers)
         if self.match is not None:
             JsonPath("batch.match", self.match)
-        if self.left_out not in get_args(LeftOut):
-            raise DeclarationError(
-                f"batch: left_out is {self.left_out!r}; it must be one of: error, miss."
-            )
         body = JsonTemplate("batch.body", self.body)
         if body.names != {ITEMS} or body.whole != [ITEMS]:
             raise DeclarationError(

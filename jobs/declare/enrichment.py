@@ -117,11 +117,6 @@ class Summary:
             )
 
 
-def _require_severity(where: str, severity: Any) -> None:
-    if severity not in ("error", "warn"):
-        raise DeclarationError(f"{where}: {severity!r} is not a severity; write error or warn.")
-
-
 class Expectation:
     """A Great Expectations rule for columns of the table.
 
@@ -134,7 +129,7 @@ class Expectation:
     """
 
     def __init__(self, type_: str, *, severity: Severity = "error", **arguments: Any) -> None:
-        _require_severity(type_, severity)
+        require_type(f"{type_}: severity", severity, Severity)
         self.facts = ExpectationFacts(type_, arguments, severity)
 
     def __repr__(self) -> str:
@@ -317,10 +312,6 @@ class Enrichment:
             check_budgets("enrichment", self.budget, paid[0].prices if paid else ())
 
     def _check_order(self) -> None:
-        if self.mode not in schema.MODES:
-            raise DeclarationError(
-                f"mode is {self.mode!r}; it must be one of: {', '.join(schema.MODES)}."
-            )
         if (self.mode == "key_ordered") != bool(self.key):
             raise DeclarationError(
                 "key names the columns of mode='key_ordered': it needs them, and no other mode "
@@ -351,8 +342,6 @@ class Enrichment:
                 raise DeclarationError(
                     f"owners: {owner!r} must be a mail address, or a team such as 'team:data'."
                 )
-        for severity in self.severities.values():
-            _require_severity("severities", severity)
 
     def _check_start_and_end(self) -> None:
         for name in ("start", "end"):

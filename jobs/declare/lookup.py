@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from jobs.declare.ledger_settings import Ttl
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 Policy = Literal["null", "dead_letter", "fail"]
-POLICIES: tuple[str, ...] = get_args(Policy)
 
 Key = tuple[Any, ...]  # the values that a lookup sends, in the order of `keys`
 
@@ -119,16 +118,6 @@ class Lookup:
         self._check_keys()
         self._require_columns(ranges=self.ranges, null_share=self.null_share)
         self._check_ranges()
-        for name, value, allowed in (
-            ("on_null_key", self.on_null_key, ("skip", "fail")),
-            ("on_miss", self.on_miss, POLICIES),
-            ("on_timeout", self.on_timeout, POLICIES),
-            ("on_error", self.on_error, POLICIES),
-        ):
-            if value not in allowed:
-                raise DeclarationError(
-                    f"{name} is {value!r}; it must be one of: {', '.join(allowed)}."
-                )
         for column, share in self.null_share.items():
             if not 0 <= share <= 1:
                 raise DeclarationError(

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from jobs.declare.chains import levels
 from jobs.declare.coroutine_lookup import CoroutineLookup, Row
@@ -16,7 +16,6 @@ from jobs.declare.values.prices import SENT
 from jobs.errors import DeclarationError
 
 Recovery = Literal["token", "list", "none"]
-RECOVERIES: tuple[str, ...] = get_args(Recovery)
 METHODS = {"submit": 3, "state": 2, "results": 2, "find": 2, "cancel": 2}  # -> arguments
 OPTIONAL = ("find", "cancel")
 RETRY_PAUSE = timedelta(seconds=30)
@@ -167,10 +166,6 @@ class JobLookup(CoroutineLookup):
             raise DeclarationError("@jobs must decorate a class with submit, state and results.")
         for name, count in METHODS.items():
             self._check_method(name, count)
-        if self.recovery not in RECOVERIES:
-            raise DeclarationError(
-                f"recovery is {self.recovery!r}; it must be one of: {', '.join(RECOVERIES)}."
-            )
         if (self.recovery == "list") != hasattr(self.function, "find"):
             raise DeclarationError(
                 'recovery="list" and the method find belong together: find recovers the job whose '

@@ -19,7 +19,7 @@ from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.lookup import Lookup
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.declare.values.env import Env
-from jobs.declare.values.type_checks import read_annotations, union_members
+from jobs.declare.values.type_checks import is_literal, read_annotations, union_members
 from jobs.errors import DeclarationError
 
 LOOKUPS: dict[str, type[Lookup]] = {"http": HttpLookup, "sql": SqlLookup}
@@ -44,7 +44,7 @@ def read_enrichment(plain: Mapping[str, Any]) -> Enrichment:
 def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a branch per kind of value
     members = [member for member in union_members(kind) if member is not types.NoneType]
     if value is None or any(
-        value in typing.get_args(member) for member in members if _is_literal(member)
+        value in typing.get_args(member) for member in members if is_literal(member)
     ):
         return value
     if Env in members and isinstance(value, Mapping) and set(value) == {"env"}:
@@ -148,10 +148,6 @@ def _share(value: str, where: str) -> float:
     if (share := SHARE.fullmatch(value)) is None:
         raise DeclarationError(f"{where} is {value!r}; write a number, or a share as 0.5%.")
     return float(share[1]) / 100
-
-
-def _is_literal(kind: Any) -> bool:
-    return typing.get_origin(kind) is typing.Literal
 
 
 def _is_declared_class(kind: Any) -> bool:

@@ -8,7 +8,6 @@ from typing import Literal
 
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
-from jobs.schema.columns import PANES
 from jobs.schema.records import WindowFacts
 
 MILLISECOND = dt.timedelta(milliseconds=1)
@@ -94,12 +93,12 @@ class Window:
     description: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        require_types(self, "window")
+        where = f"window {self.name}"
+        require_types(self, where, leave=["late"])
         if not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
             raise DeclarationError(
                 f"window {self.name!r}: the name must be letters, digits and _: a folder has it."
             )
-        where = f"window {self.name}"
         if not self.sql.strip():
             raise DeclarationError(
                 f"{where}: sql is {self.sql!r}; it must be aggregates, such as 'count(*) AS n'."
@@ -112,10 +111,6 @@ class Window:
         if self.late != "side_table":
             raise DeclarationError(
                 f"{where}: late is {self.late!r}; it must be 'side_table': no row is thrown away."
-            )
-        if self.panes not in PANES:
-            raise DeclarationError(
-                f"{where}: panes is {self.panes!r}; it must be one of: {', '.join(PANES)}."
             )
         lower = [column.lower() for column in self.key]
         if twice := next((column for column in self.key if lower.count(column.lower()) > 1), None):

@@ -56,8 +56,8 @@ def require_types(declared: Any, where: str = "", leave: Sequence[str] = ()) -> 
     """Raise DeclarationError for the first field whose value does not fit its annotation.
 
     An int counts as a float, a bool as no number, a list or a set as a tuple of any length.
-    Literals are checked elsewhere. An annotation that cannot be evaluated, such as a name for type
-    checkers only, accepts every value.
+    A text beside other types, as in `Literal["p95"] | float`, is checked elsewhere. An annotation
+    that cannot be evaluated, such as a name for type checkers only, accepts every value.
 
     Args:
         declared: The declaration.
@@ -104,10 +104,14 @@ def union_members(kind: Any) -> tuple[Any, ...]:
     )
 
 
+def is_literal(kind: Any) -> bool:
+    return typing.get_origin(kind) is typing.Literal
+
+
 def _misfit(where: str, value: Any, kind: Any) -> Misfit | None:
     """Return the innermost part that does not fit, or None."""
     if len(members := union_members(kind)) > 1:
-        found = [_misfit(where, value, member) for member in members]
+        found = [_misfit(where, value, str if is_literal(one) else one) for one in members]
         inner = [misfit for misfit in found if misfit is not None and misfit[0] != where]
         return None if None in found else (*inner, (where, value, kind))[0]
     if not _has_type(value, kind):
@@ -118,15 +122,14 @@ def _misfit(where: str, value: Any, kind: Any) -> Misfit | None:
 
 def _has_type(value: Any, kind: Any) -> bool:
     """Return whether a value is of a type, regardless of its items."""
+    if is_literal(kind):
+        return value in typing.get_args(kind)
     wanted = typing.get_origin(kind) or kind
-    if wanted is tuple:  # a list fits too: the declaration converts or unpacks it
+    if wanted in (Sequence, tuple):  # a list fits both: the declaration converts or unpacks it
         if isinstance(value, AbstractSet):
-            return _is_long(kind)
-        return _has_type(value, Sequence) and (
-            _is_long(kind) or len(value) == len(typing.get_args(kind))
-        )
-    if wanted is Sequence:
-        return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+            return wanted is tuple and _is_long(kind)
+        is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        return is_list and (_is_long(kind) or len(value) == len(typing.get_args(kind)))
     if wanted in (int, float):
         return isinstance(value, (int, wanted)) and not isinstance(value, bool)
     try:
@@ -154,6 +157,9 @@ def _parts(where: str, value: Any, kind: Any) -> Iterator[tuple[str, Any, Any]]:
 def _names(kind: Any) -> list[str]:
     names = []
     for member in union_members(kind):
+        if is_literal(member):
+            names.append(f"one of: {', '.join(map(str, typing.get_args(member)))}")
+            continue
         wanted = typing.get_origin(member) or member
         name = NAMES.get(wanted) or _with_article(getattr(wanted, "__name__", str(wanted)))
         names.append(

@@ -238,7 +238,7 @@ WRONG = {
     "a first day that is no day": (lambda: enrichment(start="2013-02-30"), "start is '2013-02-30'"),
     "a severity that nobody knows": (
         lambda: enrichment(severities={"every_row_once": "fatal"}),
-        "'fatal' is not a severity; write error or warn",
+        "severities['every_row_once'] is 'fatal'; it must be one of: error, warn",
     ),
     "concurrency 0": (
         lambda: service(max_concurrency=0),

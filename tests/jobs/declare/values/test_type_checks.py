@@ -296,6 +296,10 @@ WRONG = [
         lambda: enrichment(publish_by=dt.time(6, 30)),
         "it must be a string or None, such as '06:30'.",
     ),
+    (
+        lambda: Input(path="data/raw", every=5),
+        "input: every is 5; it must be one of: day, hour or a list.",
+    ),
     (lambda: enrichment(schedule=5), "schedule is 5; it must be a string or None."),
     (lambda: enrichment(owners=[5]), "owners[0] is 5; it must be a string."),
     (
@@ -309,11 +313,11 @@ WRONG = [
     (lambda: enrichment(severities=["warn"]), "severities is ['warn']; it must be a dict."),
     (
         lambda: Expectation("expect_column_to_exist", column="a", severity="critical"),
-        "expect_column_to_exist: 'critical' is not a severity; write error or warn.",
+        "expect_column_to_exist: severity is 'critical'; it must be one of: error, warn.",
     ),
     (
         lambda: enrichment(severities={"row_count": []}),
-        "severities: [] is not a severity; write error or warn.",
+        "severities['row_count'] is []; it must be one of: error, warn.",
     ),
 ]
 
