@@ -20,9 +20,6 @@ REMEMBERED = 10_000  # keys without an answer, to recognize repeated requests
 class BatchRefused(CallFailed):
     """The service refused a batch, possibly for one of its items: it is sent again in halves."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, passing=False)
-
 
 class _Item:
     """A key and its waiter. Once sent, it stays in its request, even without a waiter."""

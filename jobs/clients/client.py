@@ -60,7 +60,7 @@ class CallFailed(Exception):  # noqa: N818  # reads as what happened
         may_have_acted: False if its only request was not sent, such as without a connection.
     """
 
-    def __init__(self, reason: str, *, passing: bool) -> None:
+    def __init__(self, reason: str, *, passing: bool = False) -> None:
         super().__init__(reason)
         self.passing, self.may_have_acted = passing, True
 
@@ -76,7 +76,9 @@ def failed_by_cancel(error: asyncio.CancelledError) -> CallFailed:
     return CallFailed("something that the function waited for was cancelled", passing=True)
 
 
-def failed_by_user(error: BaseException, module: str | None, *, passing: bool) -> CallFailed:
+def failed_by_user(
+    error: BaseException, module: str | None, *, passing: bool = False
+) -> CallFailed:
     """Return the failure for an exception of a user's function; reraise interrupts.
 
     SystemExit (sys.exit) and other exceptions that asyncio would pass on would end the run because
@@ -111,15 +113,9 @@ def with_line(error: BaseException, module: str | None) -> str:
 class Unclear(CallFailed):
     """The service answered, but not for this key; an unrepeatable call counts as made."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, passing=False)
-
 
 class Redirected(CallFailed):
     """The service redirects, which is not followed: an error of the declaration, not of the key."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, passing=False)
 
 
 class Throttled(Exception):  # noqa: N818  # reads as what happened

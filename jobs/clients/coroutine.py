@@ -106,7 +106,7 @@ class CoroutineClient(SessionClient, RunsUserCode):
                 raise requests.about_all from error
             if isinstance(error, TidegateError | CallFailed | Throttled):
                 raise
-            failed = failed_by_user(error, self._lookup.function.__module__, passing=False)
+            failed = failed_by_user(error, self._lookup.function.__module__)
             reason = self._session.masked(str(failed))
             raise (
                 CallFailed(reason, passing=True) if isinstance(error, OSError) else Unclear(reason)
@@ -316,7 +316,6 @@ class Requests:
             raise CallFailed(
                 f"the function does not await {never} of its requests, so nothing was sent: "
                 "write `await http...`",
-                passing=False,
             )
         unheard = self.about_all or self._unheard
         if error is None and unheard is not None:

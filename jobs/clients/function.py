@@ -126,7 +126,7 @@ class FunctionClient(RunsUserCode):
         except TimeoutError:  # Flink's default timeout raises it: no fallback
             return None
         except BaseException as error:  # sys.exit too
-            raise failed_by_user(error, self._module, passing=False) from error
+            raise failed_by_user(error, self._module) from error
         return self._one(answers)
 
 

@@ -78,7 +78,7 @@ class JobClient(CoroutineClient):
         """Close nothing."""
 
     async def call(self, key: Key) -> Any:  # noqa: ARG002
-        raise CallFailed("its stored answer cannot be read, and rows submit no job", passing=False)
+        raise CallFailed("its stored answer cannot be read, and rows submit no job")
 
 
 class _Requests(Requests):

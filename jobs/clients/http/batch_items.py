@@ -79,7 +79,7 @@ class ItemRequests:
                     item = self._item.filled({ID: made, **dict(zip(self._names, key, strict=True))})
                     dumped(item)  # an unwritable item fails only its key
                 except ValueError as error:
-                    of_key.append(CallFailed(str(error), passing=False))
+                    of_key.append(CallFailed(str(error)))
                     continue
                 places[made] = len(asked)
                 ids.append(made)
@@ -193,7 +193,7 @@ class ItemRequests:
                 return Throttled("throttled, by the answer", response.retry_after)
             return None if self._misses.hold_for(answer) else answer
         except ValueError as error:
-            return CallFailed(str(error), passing=False)
+            return CallFailed(str(error))
 
 
 def id_text(value: Any) -> str | None:

@@ -122,7 +122,7 @@ class HttpClient(SessionClient, BatchingClient):
             try:
                 answer = self._answer(await self._ask(key, reason), key)
             except ValueError as error:  # an unwritable request or an unreadable answer
-                raise CallFailed(str(error), passing=False) from error
+                raise CallFailed(str(error)) from error
         self._session.refuse_doubtful(key)
         return answer
 
@@ -236,7 +236,7 @@ class HttpClient(SessionClient, BatchingClient):
             self._counts.not_now()
             raise
         except ValueError as error:
-            raise CallFailed(str(error), passing=False) from error
+            raise CallFailed(str(error)) from error
         if requests.answers_name_keys and response.connection is not None:  # a miss names no key
             response.connection.brought(
                 [key for key, outcome in zip(keys, outcomes, strict=True) if outcome is None]

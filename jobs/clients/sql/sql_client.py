@@ -180,7 +180,7 @@ class SqlClient(BatchingClient):
         try:
             return tuple(fit(value) for fit, value in zip(self._fits_by_part, key, strict=True))
         except ValueError as error:
-            raise CallFailed(str(error), passing=False) from error
+            raise CallFailed(str(error)) from error
 
     def _fitting_keys(self, keys: Sequence[Key], refused: dict[int, CallFailed]) -> list[Key]:
         """Return the keys for the query; `refused` gets the failures of the others, by number."""
