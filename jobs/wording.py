@@ -2,8 +2,10 @@
 
 import difflib
 import re
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from types import FrameType
 
 LONGEST = 2_000  # characters of an error
 # what commands a terminal or reorders its text, and lone surrogates, which cannot be encoded; not
@@ -62,6 +64,16 @@ def described(error: BaseException) -> str:
     except Exception:  # noqa: BLE001  # a user's __str__
         text = "(without a text, as its __str__ fails)"
     return f"{type(error).__name__}: {text}"
+
+
+def innermost_frame(error: BaseException, package: str) -> tuple[FrameType, int] | None:
+    """Return the innermost frame of a package's code that an exception left, and its line."""
+    frames = [
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == package
+    ]
+    return frames[-1] if frames else None
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:

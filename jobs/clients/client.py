@@ -1,13 +1,12 @@
 """The executor's side of a lookup: a client per partition, and the errors of calls."""
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import PurePath
 from typing import Any, Protocol
 
 from jobs.declare.lookup import Key
-from jobs.wording import described
+from jobs.wording import described, innermost_frame
 
 Ask = Callable[[Key], Awaitable[Any]]  # makes an attempt for a key; returns its answer
 # sends keys in one request; returns an outcome per key
@@ -100,14 +99,13 @@ def with_line(error: BaseException, module: str | None) -> str:
 
     The file is named from the package on, the same on all machines.
     """
-    package, place = (module or "").partition(".")[0], ""
-    for frame, line in traceback.walk_tb(error.__traceback__) if package else ():
-        name = frame.f_globals.get("__name__") or ""
-        if name.partition(".")[0] == package:
-            file = PurePath(frame.f_code.co_filename)
-            depth = name.count(".") + 1 + (file.name == "__init__.py")
-            place = f" ({'/'.join(file.parts[-depth:])}:{line})"
-    return described(error) + place
+    found = innermost_frame(error, (module or "").partition(".")[0])
+    if found is None:
+        return described(error)
+    frame, line = found
+    file = PurePath(frame.f_code.co_filename)
+    depth = frame.f_globals["__name__"].count(".") + 1 + (file.name == "__init__.py")
+    return f"{described(error)} ({'/'.join(file.parts[-depth:])}:{line})"
 
 
 class Unclear(CallFailed):

@@ -1,7 +1,6 @@
 """Calls the methods of a class that @jobs decorates, through the session of its service."""
 
 import asyncio
-import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from jobs.declare.vendor_jobs import (
 )
 from jobs.errors import AccessRefused, TidegateError
 from jobs.schema.personal import PERSONAL, http_status
-from jobs.wording import described, one_line
+from jobs.wording import described, innermost_frame, one_line
 
 # statuses of 400 to 499 after which a vendor may have taken the request: the gateway gave up
 # (408, 499), or a copy of the request that the network repeated came second (409)
@@ -255,11 +254,9 @@ class VendorSession:
         return f"{place}{self._shown(described(error))}"
 
     def _place(self, error: Exception) -> str:
-        """Return the type of an error, and the last line of the class's file that it passed."""
-        file = self._vendor.submit.__code__.co_filename
-        frames = traceback.walk_tb(error.__traceback__)
-        lines = [line for frame, line in frames if frame.f_code.co_filename == file]
-        at = f" at line {lines[-1]} of {Path(file).name}" if lines else ""
+        """Return the type of an error, and its innermost line in the package of the class."""
+        found = innermost_frame(error, self._vendor.submit.__module__.partition(".")[0])
+        at = f" at line {found[1]} of {Path(found[0].f_code.co_filename).name}" if found else ""
         return f"{type(error).__name__}{at}"
 
     def _shown(self, text: str) -> str:

@@ -5,7 +5,6 @@ import importlib
 import pkgutil
 import re
 import sys
-import traceback
 from collections.abc import Iterable
 from types import ModuleType
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from typing import NamedTuple
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError, TidegateError
-from jobs.wording import described, did_you_mean
+from jobs.wording import described, did_you_mean, innermost_frame
 
 UNKNOWN_FIELD = re.compile(
     r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'(?:\. Did you mean .*)?"
@@ -74,13 +73,11 @@ def _reason(module: str, error: Exception | SystemExit) -> str:
 
     For an unknown field it names the closest one.
     """
-    package, place, names = module.partition(".")[0], "", {}
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        file = frame.f_globals.get("__name__", "")
-        if file.partition(".")[0] == package:
-            names, place = frame.f_globals, f"line {line}: "
-            if file != module:
-                place = f"{file}, {place}"
+    place, names = "", {}
+    if found := innermost_frame(error, module.partition(".")[0]):
+        frame, line = found
+        names, file = frame.f_globals, frame.f_globals["__name__"]
+        place = f"line {line}: " if file == module else f"{file}, line {line}: "
     if isinstance(error, TidegateError):
         return f"{place}{error}"
     unknown = UNKNOWN_FIELD.fullmatch(str(error)) if isinstance(error, TypeError) else None
