@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import pyarrow as pa
+
 from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.declare.answers.answer_types import read_ddl
 from jobs.declare.values.calendar import FRAME, Every
@@ -120,7 +122,7 @@ class Input:
                 'such as "order_id BIGINT, at TIMESTAMP"; the other formats have their own.'
             )
         for column in self.columns:
-            if self.format == "csv" and column.spark_type.startswith(("ARRAY", "MAP", "STRUCT")):
+            if self.format == "csv" and pa.types.is_nested(column.arrow_type):
                 raise DeclarationError(
                     f"input: schema: {column.name}: CSV holds no {column.spark_type}."
                 )

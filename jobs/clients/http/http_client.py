@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
+import pyarrow as pa
 from yarl import URL
 
 from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
@@ -19,7 +20,7 @@ from jobs.clients.http.refusals import StatusFailed
 from jobs.clients.http.responses import Response
 from jobs.clients.http.session_client import SessionClient
 from jobs.clients.request_counter import counts_of
-from jobs.declare.answers.answer_casts import cast_all
+from jobs.declare.answers.answer_casts import AnswerColumn, cast_all
 from jobs.declare.answers.answer_schema import schema_check
 from jobs.declare.answers.conditions import Conditions
 from jobs.declare.answers.inner_answer import InnerAnswer
@@ -68,7 +69,7 @@ class HttpClient(SessionClient, BatchingClient):
         ]
         self._counts = counts_of(lookup.name)
         self._counts.model = lookup.model
-        self._picked = [_picked(lookup, column.name, column.spark_type) for column in self._columns]
+        self._picked = [_picked(lookup, column) for column in self._columns]
         self._session = ServiceSession(
             lookup.service,
             share,
@@ -304,10 +305,11 @@ class HttpClient(SessionClient, BatchingClient):
         return values
 
 
-def _picked(lookup: HttpLookup, column: str, spark_type: str) -> Callable[[Any], Any]:
+def _picked(lookup: HttpLookup, column: AnswerColumn) -> Callable[[Any], Any]:
     """Return the function that reads a column: all values of the path for an ARRAY."""
-    path = JsonPath(f"paths: {column}", lookup.answer_path(column), lenient=True)
-    return path.values if spark_type.startswith("ARRAY") and not path.picks_one else path.value
+    path = JsonPath(f"paths: {column.name}", lookup.answer_path(column.name), lenient=True)
+    is_list = pa.types.is_list(column.arrow_type)
+    return path.values if is_list and not path.picks_one else path.value
 
 
 def _keyed_segments(path: Sequence[tuple[str, str | None]]) -> list[int]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
@@ -247,12 +248,11 @@ def as_typed(column: AnswerColumn, value: Any) -> Any:
     Raises:
         ValueError: A text for BINARY, whose encoding only the user knows.
     """
-    spark_type = column.spark_type
-    if spark_type.replace("ARRAY<", "").rstrip(">") == "BINARY":
+    if pa.types.is_binary(column.item_type):
         _refuse_texts(column.name, value)
-    if spark_type == "BOOLEAN":  # SQLite
+    if pa.types.is_boolean(column.arrow_type):  # SQLite
         return bool(value) if value in (0, 1) else value
-    if isinstance(value, str) and spark_type.startswith(("ARRAY", "MAP", "STRUCT")):
+    if isinstance(value, str) and pa.types.is_nested(column.arrow_type):
         try:
             return read_json(value)
         except ValueError:

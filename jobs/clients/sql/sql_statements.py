@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import sqlalchemy as sa
 
 from jobs.declare.lookup import Key
@@ -78,11 +79,7 @@ def columns_of_times(lookup: SqlLookup, dialect: str) -> list[str]:
     """
     if dialect != "postgresql":
         return []
-    return [
-        column.name
-        for column in lookup.columns
-        if column.spark_type.replace("ARRAY<", "").rstrip(">") in ("DATE", "TIMESTAMP")
-    ]
+    return [column.name for column in lookup.columns if pa.types.is_temporal(column.item_type)]
 
 
 def _flags(lookup: SqlLookup, dialect: str, columns: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 import decimal
+import functools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -38,6 +39,14 @@ class AnswerColumn:
         from jobs.arrow_values import is_number  # it loads Arrow's functions, which few need
 
         return is_number(self.arrow_type)
+
+    @functools.cached_property
+    def item_type(self) -> pa.DataType:
+        """The Arrow type below all lists."""
+        kind = self.arrow_type
+        while pa.types.is_list(kind):
+            kind = kind.value_type
+        return kind
 
     # a cast is a closure, which no pickle holds
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
