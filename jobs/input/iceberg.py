@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyiceberg.io.pyarrow as by_arrow
 from pyiceberg.catalog import load_catalog
@@ -41,10 +40,12 @@ from pyiceberg.utils.config import Config
 
 from jobs.declare.values.calendar import Every, day_begin, day_column, is_day, only_name
 from jobs.errors import DeclarationError, NoInput, TidegateError
+from jobs.input.iceberg_nested import AsStored
 from jobs.input.staged_files import ScannedFile
 from jobs.input.types import InputColumn, read_columns
 from jobs.storage.stored_files import StoredFile, error_text
 
+by_arrow.ArrowProjectionVisitor = AsStored  # type: ignore[misc]
 READ_RULES = "nested values as stored"  # a copy by other rules is made anew
 TIME_TRANSFORMS = {"day": (DayTransform,), "hour": (HourTransform,)}
 
@@ -316,43 +317,6 @@ class IcebergInput:
             return text if is_day(text, self.every) else None
         named = (text, text[:10], f"{text[:10]}T{text[11:13]}Z")
         return next((name for name in named if is_day(name, self.every)), None)
-
-
-class _AsStored(by_arrow.ArrowProjectionVisitor):
-    """Keeps what pyiceberg (0.12) loses: null lists and maps of structs, which it reads as empty,
-    and new names of fields below a list in a list or a map.
-    """
-
-    def list(self, list_type: Any, list_array: Any, value_array: Any) -> Any:
-        if value_array is None or not isinstance(list_array, (pa.ListArray, pa.LargeListArray)):
-            return super().list(list_type, list_array, value_array)
-        values = self._cast_if_needed(list_type.element_field, value_array)
-        element = self._construct_field(list_type.element_field, values.type)
-        is_large = isinstance(list_array, pa.LargeListArray)
-        kind = pa.large_list(element) if is_large else pa.list_(element)
-        return _with_nulls_of(
-            list_array, type(list_array).from_arrays(list_array.offsets, values, kind)
-        )
-
-    def map(self, map_type: Any, map_array: Any, key_result: Any, value_result: Any) -> Any:
-        if key_result is None or value_result is None:
-            return None
-        fields, parts = (map_type.key_field, map_type.value_field), (key_result, value_result)
-        keys, values = map(self._cast_if_needed, fields, parts)
-        kind = pa.map_(*map(self._construct_field, fields, (keys.type, values.type)))
-        return _with_nulls_of(
-            map_array, pa.MapArray.from_arrays(map_array.offsets, keys, values, kind)
-        )
-
-
-def _with_nulls_of(stored: pa.Array, read: pa.Array) -> pa.Array:
-    if not stored.null_count:
-        return read
-    rows = pa.array(range(len(read)), pa.int64())
-    return read.take(pc.if_else(stored.is_valid(), rows, None))
-
-
-by_arrow.ArrowProjectionVisitor = _AsStored  # type: ignore[misc]
 
 
 def catalog_config(where: str, name: str) -> dict[str, Any]:
