@@ -171,6 +171,12 @@ def conform(column: pa.Array, kind: pa.DataType, *, safe: bool = True) -> pa.Arr
     return lists.cast(kind)
 
 
+def conform_rows(rows: pa.RecordBatch, types: pa.Schema, *, safe: bool = True) -> pa.RecordBatch:
+    """Return the rows with these columns, as `conform` does for the fields of a struct."""
+    fields = conform(rows.to_struct_array(), pa.struct(list(types)), safe=safe).flatten()
+    return pa.RecordBatch.from_arrays(fields, schema=types)
+
+
 def _cast(column: pa.Array, kind: pa.DataType, *, safe: bool) -> pa.Array:
     of = pa.types
     if of.is_string(kind) and (of.is_binary(column.type) or of.is_large_binary(column.type)):

@@ -5,7 +5,7 @@ CPU of a day whose answers are known. jobs/run/rows/arrow_input.py decides which
 themselves.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.arrow_values import conform
+from jobs.arrow_values import conform, conform_rows
 from jobs.errors import TidegateError
 from jobs.input.keys.key_values import Values, read_by
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
@@ -104,11 +104,10 @@ class FileRows:
                 return opened.enter_context(_open_by_pages(part.place)) if is_stored else file
 
             by_lower_name = {name.lower(): name for name in file.schema_arrow.names}  # as Spark
-            own = [by_lower_name.get(name.lower()) for name in self.types.names]
             wanted = {
-                name: field.type
-                for name, field in zip(own, self.types, strict=True)
-                if name is not None
+                by_lower_name[field.name.lower()]: field.type
+                for field in self.types
+                if field.name.lower() in by_lower_name
             }
             row, numbers = part.row, range(*part.groups)
             # a writer that is given no rows leaves an empty row group
@@ -117,7 +116,7 @@ class FileRows:
                 for batch in file.iter_batches(
                     at_once, row_groups=[number], columns=list(wanted), use_threads=False
                 ):
-                    yield self._as_spark(batch, own, url, row)
+                    yield self._as_spark(batch, url, row)
                     row += batch.num_rows
 
     def _rows_at_once(
@@ -142,19 +141,10 @@ class FileRows:
             row_bytes += sum(text.nbytes for text in texts) / few.num_rows
         return max(1, min(ROWS_AT_ONCE, int(BYTES_AT_ONCE / max(row_bytes, 1))))
 
-    def _columns(self, batch: pa.RecordBatch, own: Sequence[str | None]) -> dict[str, pa.Array]:
-        columns: dict[str, pa.Array] = {}
-        for name, field in zip(own, self.types, strict=True):
-            if name is None:
-                columns[field.name] = pa.nulls(batch.num_rows, field.type)
-            else:
-                columns[field.name] = conform(batch.column(name), field.type)
-        return columns
-
-    def _as_spark(
-        self, batch: pa.RecordBatch, own: Sequence[str | None], url: pa.StringArray, row: int
-    ) -> pa.RecordBatch:
-        count, columns = batch.num_rows, self._columns(batch, own)
+    def _as_spark(self, batch: pa.RecordBatch, url: pa.StringArray, row: int) -> pa.RecordBatch:
+        count = batch.num_rows
+        read = conform_rows(batch, self.types)
+        columns: dict[str, pa.Array] = dict(zip(read.schema.names, read.columns, strict=True))
         keys = {name: key.evaluate(columns, count) for name, key in self.keys.items()}
         columns[SOURCE_FILE] = url.slice(0, count)
         columns[SOURCE_ROW] = pa.array(np.arange(row, row + count))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import arrow_values
-from jobs.arrow_values import conform, readable_rows
+from jobs.arrow_values import conform_rows, readable_rows
 from jobs.storage.parquet_files import open_parquet, read_footer
 
 Flags = npt.NDArray[np.bool_]
@@ -63,25 +63,16 @@ class ParquetRows:
 
 def _read(file: str, types: pa.Schema, wanted: Flags | None = None) -> pa.Table:
     with open_parquet(file) as opened:
-        by_lower_name = {name.lower(): name for name in opened.schema_arrow.names}
-        own = {field.name: by_lower_name.get(field.name.lower()) for field in types}
-        start, tables = 0, []
-        for batch in opened.iter_batches(
-            ROWS_AT_ONCE, columns=[name for name in own.values() if name is not None]
-        ):
-            rows = batch.num_rows
-            columns = [
-                pa.nulls(rows, field.type)
-                if own[field.name] is None
-                else conform(batch[own[field.name]], field.type)
-                for field in types
-            ]
-            table = pa.table(columns, schema=types)
-            tables.append(
-                table if wanted is None else table.filter(pa.array(wanted[start : start + rows]))
-            )
-            start += rows
-    return pa.concat_tables([types.empty_table(), *tables])
+        read = {name.lower() for name in types.names}
+        stored = [name for name in opened.schema_arrow.names if name.lower() in read]
+        start, batches = 0, []
+        for batch in opened.iter_batches(ROWS_AT_ONCE, columns=stored):
+            rows = conform_rows(batch, types)
+            if wanted is not None:
+                rows = rows.filter(pa.array(wanted[start : start + batch.num_rows]))
+            batches.append(rows)
+            start += batch.num_rows
+    return pa.Table.from_batches(batches, types)
 
 
 def repeated(ids: pa.Table) -> dict[str, Any] | None:

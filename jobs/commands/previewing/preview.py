@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.arrow_values import conform, readable_values
+from jobs.arrow_values import conform_rows, readable_values
 from jobs.clients.client import Client
 from jobs.clients.exchanges import EXCHANGES, Exchange
 from jobs.clients.registry import client_for
@@ -65,6 +65,8 @@ def first_rows(day: InputDay, count: int) -> pa.Table:
 def row_batches(day: InputDay, size: int = 1 << 16) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a day in batches of at most `size` rows.
 
+    A column that a file lacks is null, as in Spark.
+
     Raises:
         DeclarationError: Arrow would read other dates than Spark.
         TidegateError: A file cannot be read.
@@ -73,19 +75,8 @@ def row_batches(day: InputDay, size: int = 1 << 16) -> Iterator[pa.RecordBatch]:
         refuse_old_dates([path])
         with naming_unread(path), open_parquet(path) as file:
             for batch in file.iter_batches(batch_size=size):
-                yield _fitted(batch, day.schema)
-
-
-def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """Return the rows with these columns; a column that the file lacks is null, as in Spark."""
-    places = {name.lower(): place for place, name in enumerate(batch.schema.names)}
-    columns = []
-    for field in wanted:
-        place = places.get(field.name.lower())
-        column = pa.nulls(batch.num_rows, field.type) if place is None else batch.column(place)
-        # Spark has no precision below a microsecond
-        columns.append(conform(column, field.type, safe=False))
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+                # Spark has no precision below a microsecond
+                yield conform_rows(batch, day.schema, safe=False)
 
 
 def preview_rows(
