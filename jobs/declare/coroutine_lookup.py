@@ -14,6 +14,7 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import dataclass, field, fields
+from functools import partial
 from types import CodeType, MappingProxyType
 from typing import Any, Protocol
 
@@ -324,7 +325,7 @@ class CoroutineLookup(Lookup):
             return declared, (module, name)
         declared_fields = {field.name: getattr(self, field.name) for field in fields(self)}
         # cloudpickle takes the function with its code
-        return _restored, (type(self), declared_fields)
+        return partial(type(self), **declared_fields), ()
 
 
 def _names(code: CodeType, name: str) -> bool:
@@ -353,10 +354,6 @@ def _found(module: Any, name: str) -> Any:
     for part in name.split("."):
         module = getattr(module, part, None)
     return module
-
-
-def _restored(kind: type[CoroutineLookup], fields: dict[str, Any]) -> CoroutineLookup:
-    return kind(**fields)
 
 
 def lookup(

@@ -40,8 +40,8 @@ def _run(options: argparse.Namespace) -> int:
          money(Decimal(charge.billed.saved), charge.billed.currency))
         for charge in costs.by_lookup()
     ]  # fmt: skip
-    for line in aligned(lines) if costs.charges else ():
-        print(line)
+    if costs.charges:
+        print(*aligned(lines), sep="\n")
     for currency, total in sorted(costs.totals().items()):
         print(f"{options.month}: {money(total, currency)}")
     if not costs.charges:

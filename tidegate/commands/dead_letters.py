@@ -87,10 +87,8 @@ def _tell(options: argparse.Namespace, enrichment: Enrichment) -> None:
     if options.csv is not None:
         _write_csv(options.csv, [row for day in found for row in day.rows])
     if options.json:
-        count, removed = (
-            sum(len(letters.rows) for letters in found),
-            sum(letters.removed for letters in found),
-        )
+        count = sum(len(letters.rows) for letters in found)
+        removed = sum(letters.removed for letters in found)
         groups = tuple(group_letters(enrichment, found))
         print_json(Letters(enrichment.name, count, removed, groups))
     elif options.csv is not None or options.each:

@@ -63,8 +63,7 @@ def _run(options: argparse.Namespace) -> int:
              job.state, "" if job.cost is None else f"{job.cost} {job.currency}")
             for job in found
         ]  # fmt: skip
-        for line in aligned([HEADINGS, *lines]):
-            print(line)
+        print(*aligned([HEADINGS, *lines]), sep="\n")
     return RIGHT
 
 

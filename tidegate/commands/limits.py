@@ -45,8 +45,7 @@ def _run(options: argparse.Namespace) -> int:
         )
         for holder in holders
     ]
-    for line in aligned(lines):
-        print(line)
+    print(*aligned(lines), sep="\n")
     return RIGHT
 
 

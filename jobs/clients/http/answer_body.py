@@ -57,7 +57,7 @@ async def read_body(
     at_most = largest + (CODING_ADDS if coding else 0)
     arrived = content.read_nowait()  # data that came with the headers, often the whole answer
     if not content.at_eof():
-        arrived = await _read_on(content, arrived, at_most)
+        arrived = await read_on(content, arrived, at_most)
     if len(arrived) > at_most:
         raise AnswerTooLarge(most)
     if not arrived or not coding:  # no coding marks the end of this body
@@ -72,7 +72,7 @@ async def read_body(
     return body, True
 
 
-async def _read_on(content: aiohttp.StreamReader, begin: bytes, at_most: int) -> bytes:
+async def read_on(content: aiohttp.StreamReader, begin: bytes, at_most: int) -> bytes:
     """Return `begin` and the data after it, up to the end or just over `at_most` bytes."""
     arrived = bytearray(begin)
     while len(arrived) <= at_most and not content.at_eof():

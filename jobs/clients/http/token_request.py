@@ -9,6 +9,7 @@ import aiohttp
 
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http import throttling
+from jobs.clients.http.answer_body import read_on
 from jobs.clients.http.connections import HEADS, WatchedConnector
 from jobs.clients.http.secret_texts import base64_text, read_secret
 from jobs.clients.http.transport import Transport
@@ -109,7 +110,7 @@ class TokenRequest:
             async with session.post(
                 self._url, data=form, headers=headers, allow_redirects=False
             ) as response:
-                body = await _read_whole(response.content)
+                body = await read_on(response.content, b"", TOKEN_BYTES)
             return response.status, response.headers, body, await connector.brought_one()
 
 
@@ -132,14 +133,6 @@ class _TokenConnector(WatchedConnector):
         self._used.brought([()])
         await self.settle()
         return not self._used.in_doubt
-
-
-async def _read_whole(content: aiohttp.StreamReader) -> bytes:
-    """Return the body, which may arrive in pieces; cut if it is too long for a token."""
-    body = b""
-    while len(body) < TOKEN_BYTES and not content.at_eof():
-        body += await content.readany()
-    return body
 
 
 def _token(body: bytes) -> tuple[str | None, float]:
