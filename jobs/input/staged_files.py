@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.arrow_values import conform
+from jobs.arrow_values import conform_rows
 from jobs.declare.inputs import TABLES, Input
 from jobs.errors import DeclarationError
 from jobs.input.text.csv_rows import read_csv
@@ -80,21 +80,28 @@ def staged(files: Sequence[StoredFile], declared: Input, folder: str, *, hidden:
         DeclarationError: A file has gone or changes, does not hold the declared columns, or the
             folder cannot be written.
     """
+    are_copies = all(_is_copied(file, declared) for file in files)
+    copied = partial(_staged, declared=declared, folder=folder, hidden=hidden)
+    with (
+        _copying("files", folder),
+        ThreadPoolExecutor(AT_ONCE if are_copies else 1) as pool,  # copies only wait
+    ):
+        return list(pool.map(copied, files))
+
+
+@contextlib.contextmanager
+def _copying(what: str, folder: str) -> Iterator[None]:
+    """Make the folder of copies, and sync it once they are there."""
     try:
         if not is_url(folder):
             durable.make_folder(Path(folder))
-        are_copies = all(_is_copied(file, declared) for file in files)
-        with ThreadPoolExecutor(AT_ONCE if are_copies else 1) as pool:  # copies only wait
-            found = list(
-                pool.map(partial(_staged, declared=declared, folder=folder, hidden=hidden), files)
-            )
+        yield
         if not is_url(folder):
             durable.sync(Path(folder))
     except OSError as error:
         raise DeclarationError(
-            f"input: files cannot be copied to {folder}: {error_text(error)}."
+            f"input: {what} cannot be copied to {folder}: {error_text(error)}."
         ) from error
-    return found
 
 
 def _is_copied(file: StoredFile, declared: Input) -> bool:
@@ -206,30 +213,19 @@ def typed_copy(
     target = _place(stored, folder, [stored.size, stored.changed_ns, named])
     if is_kept(target):
         return target
-    try:
-        if not is_url(folder):
-            durable.make_folder(Path(folder))
-        with copy_at(target) as copy:
-            with open_parquet(file) as opened:
-                fields = [
-                    field.with_type(types.get(field.name, others[field.name]))
-                    for field in opened.schema_arrow
-                ]
-                with pq.ParquetWriter(copy, pa.schema(fields)) as writer:
-                    for batch in opened.iter_batches():
-                        conformed = zip(batch.columns, fields, strict=True)
-                        columns = [conform(column, field.type) for column, field in conformed]
-                        writer.write_batch(pa.record_batch(columns, schema=pa.schema(fields)))
-            if StoredFile.at(file) != stored:
-                raise DeclarationError(
-                    f"input: {file} changed while it was read; start again when it is complete."
-                )
-        if not is_url(folder):
-            durable.sync(Path(folder))
-    except OSError as error:
-        raise DeclarationError(
-            f"input: {file} cannot be copied to {folder}: {error_text(error)}."
-        ) from error
+    with _copying(file, folder), copy_at(target) as copy:
+        with open_parquet(file) as opened:
+            typed = pa.schema(
+                field.with_type(types.get(field.name, others[field.name]))
+                for field in opened.schema_arrow
+            )
+            with pq.ParquetWriter(copy, typed) as writer:
+                for batch in opened.iter_batches():
+                    writer.write_batch(conform_rows(batch, typed))
+        if StoredFile.at(file) != stored:
+            raise DeclarationError(
+                f"input: {file} changed while it was read; start again when it is complete."
+            )
     return target
 
 
