@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from demo.surroundings import CALLS, DATA, FAULT_SHARES, prepare
+from demo.surroundings import DATA, prepare, weather_program
 from demo.surroundings import environment as services
 from demo.ui import WEATHER_PORT
 from jobs.declare.finding.discovery import discover
@@ -52,16 +52,7 @@ def main() -> int:
     prepare_airflow(settings)
     commands = [
         [sys.executable, "-m", report_server.PROGRAM],
-        [
-            *(
-                sys.executable,
-                "-m",
-                "demo.weather_service",
-                f"--port={weather}",
-                f"--faults={FAULT_SHARES}",
-            ),
-            *(f"--data={DATA / 'demo'}", f"--log={CALLS}"),
-        ],
+        weather_program(weather),
         [str(BIN / "airflow"), "standalone"],
     ]
     return serve_together(

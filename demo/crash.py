@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from demo.calls import Call
@@ -16,37 +15,19 @@ AT = 0.5  # share of the rows at which the day is killed
 LOOK_EVERY = 0.01  # s
 
 
-def calls_during(service: WeatherService, work: Callable[[], object]) -> tuple[Call, ...]:
-    before = len(service.calls())
-    work()
+def gather_killed_and_again(day: str, service: WeatherService, out: Path) -> tuple[Call, ...]:
+    before, half = len(service.calls()), AT * len(keys(day))
+    process = _gather(day, service, out)
+    while process.poll() is None and len(service.calls()) - before < half:
+        time.sleep(LOOK_EVERY)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if _gather(day, service, out).wait() != 0:
+        raise RuntimeError("the hand-written gather failed; its reason stands above")
     return service.calls()[before:]
 
 
-def gather_killed_and_again(day: str, service: WeatherService, out: Path) -> tuple[Call, ...]:
-
-    def twice() -> None:
-        before, half = len(service.calls()), AT * len(keys(day))
-        process = _gather(day, service, out)
-        while process.poll() is None and len(service.calls()) - before < half:
-            time.sleep(LOOK_EVERY)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        if _gather(day, service, out).wait() != 0:
-            raise RuntimeError("the hand-written gather failed; its reason stands above")
-
-    return calls_during(service, twice)
-
-
 def _gather(day: str, service: WeatherService, out: Path) -> subprocess.Popen[bytes]:
-    command = [
-        sys.executable,
-        "-m",
-        "demo.gather",
-        "--day",
-        day,
-        "--url",
-        service.url,
-        "--out",
-        str(out),
-    ]
+    command = [sys.executable, "-m", "demo.gather"]
+    command += [f"--day={day}", f"--url={service.url}", f"--out={out}"]
     return subprocess.Popen(command, env=dict(os.environ))  # noqa: S603

@@ -71,36 +71,31 @@ class Story:
         return False
 
     def _undisturbed(self, days: Sequence[str]) -> bool:
-        published = []
-        calls = crash.calls_during(
-            self._service, lambda: published.append(self._run(heading(3, "nightly runs"), days))
-        )
+        before = len(self._service.calls())
+        published = self._run(heading(3, "nightly runs"), days)
+        calls = self._service.calls()[before:]
         self._counted += [
             f"{', '.join(days)}: {requests_at_service(calls)}",
             agreement(calls, counted_by_us(self._in_order())),
         ]
-        return all(published)
+        return published
 
     def _killed_and_again(self) -> bool:
         day = self._crash
         if day is None:
             return True
-        published = []
-
-        def twice() -> None:
-            before = answers_kept()
-            self._watch.heading, self._watch.crash_on = heading(4, "the crash"), day
-            self._nights.run([day], self._watch)
-            self._watch.note = (
-                f"killed with -9: {answers_kept() - before:,} answers had arrived and are stored"
-            )
-            self._watch.end()
-            self._watch.note = "same command again"
-            published.append(self._run(heading(4, ""), [day]))
-            self._watch.note = ""
-
-        calls = crash.calls_during(self._service, twice)
-        if not all(published):
+        before, kept = len(self._service.calls()), answers_kept()
+        self._watch.heading, self._watch.crash_on = heading(4, "the crash"), day
+        self._nights.run([day], self._watch)
+        self._watch.note = (
+            f"killed with -9: {answers_kept() - kept:,} answers had arrived and are stored"
+        )
+        self._watch.end()
+        self._watch.note = "same command again"
+        published = self._run(heading(4, ""), [day])
+        self._watch.note = ""
+        calls = self._service.calls()[before:]
+        if not published:
             return False
         by_hand = crash.gather_killed_and_again(
             day, self._service, DATA / "demo" / "by_hand.parquet"
@@ -116,16 +111,14 @@ class Story:
         if self._crash is None:
             return True
         day = self._days[0]
-        first, published = self._records[day], []
-        calls = crash.calls_during(
-            self._service, lambda: published.append(self._run(heading(5, "the rerun"), [day]))
-        )
+        first, before = self._records[day], len(self._service.calls())
+        published = self._run(heading(5, "the rerun"), [day])
         self._records[day] = first
+        calls = len(self._service.calls()) - before
         print(
-            f"{heading(5, '')}{day}  run again: {len(calls):,} calls at the weather service",
-            flush=True,
+            f"{heading(5, '')}{day}  run again: {calls:,} calls at the weather service", flush=True
         )
-        return all(published)
+        return published
 
     def _in_order(self) -> list[DayRecord]:
         return [self._records[day] for day in sorted(self._records)]

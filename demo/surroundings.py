@@ -3,6 +3,7 @@
 import math
 import shutil
 import sqlite3
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import astuple
@@ -53,6 +54,12 @@ def environment(weather_url: str) -> dict[str, str]:
         # a third less CPU for a short run
         "TIDEGATE_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
     }
+
+
+def weather_program(port: str) -> list[str]:
+    """Return the command of the weather service with faults."""
+    command = [sys.executable, "-m", "demo.weather_service", f"--port={port}"]
+    return [*command, f"--faults={FAULT_SHARES}", f"--data={DATA / 'demo'}", f"--log={CALLS}"]
 
 
 def describe(weather_url: str) -> str:

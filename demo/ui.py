@@ -6,7 +6,7 @@ Run `make ui` or `python -m demo.ui`; TIDEGATE_WEATHER_PORT sets the port of the
 import os
 import sys
 
-from demo.surroundings import CALLS, DATA, FAULT_SHARES, environment, prepare
+from demo.surroundings import environment, prepare, weather_program
 from orchestration.dagster.web import ui
 
 WEATHER_PORT = "TIDEGATE_WEATHER_PORT"
@@ -15,15 +15,8 @@ WEATHER_PORT = "TIDEGATE_WEATHER_PORT"
 def main() -> int:
     port = os.environ.get(WEATHER_PORT, "8088")
     print(prepare(None), flush=True)  # the whole year, so that any day can be materialized
-    weather = [
-        sys.executable,
-        "-m",
-        "demo.weather_service",
-        f"--port={port}",
-        f"--faults={FAULT_SHARES}",
-    ]
-    weather += [f"--data={DATA / 'demo'}", f"--log={CALLS}"]
-    return ui.serve(environment(f"http://127.0.0.1:{port}"), [weather], {WEATHER_PORT: port})
+    settings = environment(f"http://127.0.0.1:{port}")
+    return ui.serve(settings, [weather_program(port)], {WEATHER_PORT: port})
 
 
 if __name__ == "__main__":
