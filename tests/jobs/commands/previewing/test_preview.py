@@ -429,7 +429,7 @@ def test_a_declaration_that_cannot_be_tried_is_refused_in_one_sentence(
     ("name", "message"),
     [
         ("acting", "idempotent=False: a run could not know of the calls that are made here"),
-        ("with_jobs", "lookup scored: a preview submits no jobs, because it cannot wait for them"),
+        ("with_jobs", "lookup scored: a preview submits no jobs, as it cannot wait for them"),
     ],
 )
 def test_a_declaration_that_cannot_be_tried_is_refused_before_the_first_call(
