@@ -32,6 +32,7 @@ from jobs.tables.records import run_records
 from orchestration.common.modes import Mode
 from orchestration.dagster.assets.day_config import MODE, config_of_mode
 from orchestration.dagster.assets.day_status import unfinished_runs
+from orchestration.dagster.assets.days_tally import DaysTally, Red
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import spark_program
@@ -219,6 +220,14 @@ def retried_once(project, monkeypatch):
     )
     monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
     monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
+
+
+def test_a_run_of_days_that_all_wait_for_a_vendor_says_to_do_nothing():
+    waits = Red("1 job is open.", "Nothing: the vendor is asked every minute.")
+    tally = DaysTally(DAYS[:2], red=dict.fromkeys(DAYS[:2], waits))
+    assert tally.failure({}).metadata["next_step"].value == waits.next_step
+    tally.red[DAYS[0]] = Red("a check failed.", "Replay it.")
+    assert tally.failure({}).metadata["next_step"].value.startswith("Fix the cause")
 
 
 @pytest.mark.process

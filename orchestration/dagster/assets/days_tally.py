@@ -59,7 +59,14 @@ class DaysTally:
         if not (self.is_red or self.left):
             return dg.Failure(ENDED_LATER, metadata=NOTHING_LEFT, allow_retries=False)
         if len(self.days) > 1:
-            return dg.Failure(self._count_several(), metadata=NEXT_STEP, allow_retries=self.crashed)
+            steps = {red.next_step for red in self.red.values()}
+            is_same = len(steps) == 1 and not (self.left or self.unmade)  # as of waiting days
+            step = steps.pop() if is_same else NEXT_STEP
+            return dg.Failure(
+                self._count_several(),
+                metadata={"next_step": dg.MetadataValue.text(step)},
+                allow_retries=self.crashed,
+            )
         (red,) = self.red.values()
         metadata = {"next_step": dg.MetadataValue.text(red.next_step), **links}
         return dg.Failure(
@@ -84,9 +91,7 @@ class DaysTally:
         )
 
 
-NEXT_STEP = {
-    "next_step": dg.MetadataValue.text(
-        "Fix the cause that the Events name for each day, then materialize the missing and failed "
-        "days. If a summary or a table of windows was not made, materialize its asset too."
-    )
-}
+NEXT_STEP = (
+    "Fix the cause that the Events name for each day, then materialize the missing and failed "
+    "days. If a summary or a table of windows was not made, materialize its asset too."
+)
