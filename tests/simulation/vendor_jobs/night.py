@@ -225,4 +225,6 @@ def _draw_chances(draws: random.Random) -> dict[str, float]:
         chance = draws.choice((0.02, 0.2))
         kinds |= {"error before a file operation": chance, "error after a file operation": chance}
     kinds["results without a length"] = often(0.5)
+    if kinds["results without a length"]:  # its cut may hide the answer behind a failure, unnoticed
+        kinds["failure beside a result"] = 0.0
     return {kind: chance for kind, chance in kinds.items() if chance}
