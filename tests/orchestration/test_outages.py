@@ -399,6 +399,20 @@ def test_a_deadline_that_passes_while_the_day_waits_for_a_vendor_names_what_it_w
     ]
 
 
+def test_a_run_that_reads_a_table_alerts_nobody_of_it_and_leaves_its_stopped_day_to_the_sensor(
+    instance, webhook
+):
+    looking = Looking(instance)
+    looking.at("02:00")
+    tell(instance, "stopped: service", "02:50")
+    looking.at("02:51")
+    assert len(webhook.take()) == 1
+    tell(instance, "", "02:52", cause="")  # of another enrichment, about its input
+    looking.at("02:53")
+    assert webhook.take() == []
+    assert len(asked_again(instance, "03:06")) == 1
+
+
 def unreadable(of: Declared) -> None:
     """A folder where the record of a run should be."""
     (run_records.folder(of.name, DAY) / "run.json").mkdir(parents=True)

@@ -51,23 +51,27 @@ class StatusEvent:
 
 
 def latest_status(instance: DagsterInstance, declared: Declared, day: str) -> StatusEvent | None:
-    """Return the day's last observation; None if no run reported any."""
+    """Return the day's last observation with a state; None if no run reported any."""
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
-    found = instance.fetch_observations(of_day, limit=1).records
-    return _status_event(found[0], declared) if found else None
+    found = instance.fetch_observations(of_day, limit=PAGE).records
+    events = (_status_event(record, declared) for record in found)
+    # a run that reads the table observes the day too, and tells no state
+    return next((event for event in events if event.state), None)
 
 
 def status_events(
     instance: DagsterInstance, declared: Declared, number: int
 ) -> Iterator[StatusEvent]:
-    """Yield all observations of any day after `number`, oldest first."""
+    """Yield all observations with a state of any day after `number`, oldest first."""
     more = True
     while more:
         after = dg.AssetRecordsFilter(declared.key, after_storage_id=number)
         found = instance.fetch_observations(after, limit=PAGE, ascending=True)
         for record in found.records:
             number = record.storage_id
-            yield _status_event(record, declared)
+            event = _status_event(record, declared)
+            if event.state:
+                yield event
         more = found.has_more
 
 
