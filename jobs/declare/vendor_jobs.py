@@ -272,7 +272,7 @@ def jobs(
     """Turn the decorated class into a lookup.
 
     Args:
-        service: The vendor; its max_concurrency is the highest number of open jobs.
+        service: The vendor; its max_concurrency is the highest number of open jobs of this lookup.
         keys: Name -> Spark SQL expression over the input's columns.
         returns: Spark DDL of the answer's columns.
         recovery: How a job is recovered whose submission was interrupted: token, list or none.
