@@ -353,11 +353,12 @@ class HttpLookup(Lookup):
         meant: dict[int, str] = dict.fromkeys(self.service.stop_on, "the service's stop_on")
         for where in ("throttled_when", "miss_when", "error_when"):
             statuses = Conditions(where, getattr(self, where)).statuses
-            twice = min(statuses & set(meant), default=None) if where == "error_when" else None
-            if twice is not None:
-                raise DeclarationError(
-                    f"error_when: {twice} is in {meant[twice]} too; remove it from one of them."
-                )
+            for status in sorted(statuses & set(meant)):
+                # a miss may be in stop_on: some services answer 403 for a missing key
+                if where == "error_when" or meant[status] == "throttled_when":
+                    raise DeclarationError(
+                        f"{where}: {status} is in {meant[status]} too; remove it from one of them."
+                    )
             meant |= dict.fromkeys(statuses, where)
         for status in self.answer_when:
             if status not in UNANSWERED or status in meant:

@@ -121,6 +121,8 @@ def test_an_error_on_any_page_fails_the_answer(service):
         ({"error_when": "$.error"}, "error_when is '$.error'; it must be a list"),
         ({"error_when": [404]}, "error_when: 404 is in miss_when too"),
         ({"error_when": [503]}, "error_when: 503 is in throttled_when too"),
+        ({"error_when": [404], "miss_when": [404]}, "error_when: 404 is in miss_when too"),
+        ({"miss_when": [404, 429]}, "miss_when: 429 is in throttled_when too"),
         ({"error_when": [403]}, "error_when: 403 is in the service's stop_on too"),
         ({"required": ["temp"]}, "required: 'temp' is not a column of returns"),
         ({"required": "temp_c"}, "required is 'temp_c'; it must be a list"),
