@@ -48,7 +48,7 @@ class Count:
 
 
 def with_watermarks(records, every):
-    """The records with a watermark after each so many."""
+    """Return the records, with a watermark after every `every` records."""
     elements = []
     for number, record in enumerate(records, start=1):
         elements.append(record)
@@ -147,7 +147,7 @@ async def group_and_semaphore(function, records, take):
     semaphore = asyncio.Semaphore(IN_FLIGHT)
     invoke = function.async_invoke
 
-    async def one(value):
+    async def call(value):
         try:
             for result in await invoke(value):
                 take(result)
@@ -158,7 +158,7 @@ async def group_and_semaphore(function, records, take):
     async with asyncio.TaskGroup() as group:
         for record in records:
             await semaphore.acquire()
-            group.create_task(one(record.value))
+            group.create_task(call(record.value))
     return time.process_time() - started
 
 
@@ -166,12 +166,12 @@ async def aiostream_map(function, records, take):
     """aiostream.stream.map, unordered, with a limit on its tasks."""
     invoke = function.async_invoke
 
-    async def one(record):
+    async def call(record):
         return await invoke(record.value)
 
     started = time.process_time()
     mapped = aiostream.stream.map(
-        aiostream.stream.iterate(records), one, ordered=False, task_limit=IN_FLIGHT
+        aiostream.stream.iterate(records), call, ordered=False, task_limit=IN_FLIGHT
     )
     async with mapped.stream() as results:
         async for result in results:
@@ -183,11 +183,11 @@ async def aiometer_amap(function, records, take):
     """aiometer.amap with a limit on what runs at once."""
     invoke = function.async_invoke
 
-    async def one(record):
+    async def call(record):
         return await invoke(record.value)
 
     started = time.process_time()
-    async with aiometer.amap(one, records, max_at_once=IN_FLIGHT) as results:
+    async with aiometer.amap(call, records, max_at_once=IN_FLIGHT) as results:
         async for result in results:
             take(result[0])
     return time.process_time() - started

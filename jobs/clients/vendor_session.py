@@ -60,7 +60,7 @@ class InDoubt(Exception):  # noqa: N818  # what happened
 
 
 class NotNow(Exception):  # noqa: N818  # what happened
-    """A look at a job failed; nothing is lost, and a later look may succeed."""
+    """Asking the vendor about a job failed; nothing is lost, and a later request may succeed."""
 
 
 class Unread(NotNow):
@@ -94,7 +94,7 @@ class _Requests(Requests):
 
 @dataclass
 class Reading:
-    """What a reading of results tells beside the results.
+    """What reading the results of a job tells besides the results.
 
     Attributes:
         billed: The units that the class billed.
@@ -159,7 +159,7 @@ class VendorSession:
                 raise NotSubmitted(str(refused), requests=sent, about_us=refused) from None
             if not sent:
                 later = isinstance(error, CallFailed | Throttled | OSError)
-                reason = reason if later else str(self.wrong(reason))
+                reason = reason if later else str(self.class_error(reason))
                 raise NotSubmitted(reason, later=later) from error
             if self._is_refusal(error):
                 later = not isinstance(error, StatusFailed)
@@ -181,7 +181,7 @@ class VendorSession:
         """Return the job's state. Raises NotNow, AccessRefused, TidegateError."""
         found = await self._called("state", job)
         if not isinstance(found, Running | Over | Refused):
-            raise self.wrong(
+            raise self.class_error(
                 f"state gave {type(found).__name__}; it must give Running, Over or Refused"
             )
         if isinstance(found, Running) or (isinstance(found, Over) and found.reason in ENDS):
@@ -197,7 +197,7 @@ class VendorSession:
         if isinstance(found, NotKnownYet):
             raise NotNow("the vendor does not list it yet")
         if found is not None and not _is_id(found):
-            raise self.wrong(
+            raise self.class_error(
                 f"find gave {_named(found)}; it must give the id of the job, None or NOT_KNOWN_YET"
             )
         return None if found is None else str(found)
@@ -241,7 +241,7 @@ class VendorSession:
             return Unread(reason)
         if isinstance(error, Throttled | OSError | CallFailed):
             return NotNow(reason)
-        return self.wrong(reason)
+        return self.class_error(reason)
 
     def _refused(self, error: AccessRefused) -> AccessRefused:
         return AccessRefused(error.without_reply) if self._hidden else error
@@ -264,8 +264,8 @@ class VendorSession:
         words = one_line(self._session.masked(text))
         return (http_status(words) or PERSONAL) if self._hidden else words
 
-    def wrong(self, reason: str) -> TidegateError:
-        """Return the error of a fault of the class."""
+    def class_error(self, reason: str) -> TidegateError:
+        """Return the error to raise for a fault of the decorated class."""
         return TidegateError(
             f"lookup {self._lookup.name}: its class {self._lookup.function.__name__} failed: "
             f"{reason}. Nothing was lost; correct it and start again."

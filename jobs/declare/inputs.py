@@ -84,9 +84,9 @@ class Input:
             right = named and 0 < len(different) == len(self.every)
         if not right:
             raise DeclarationError(
-                f"input: every is {self.every!r}; it must be day, hour, or names of partitions, "
-                "which differ not only in case, each a letter and then letters, digits, _, . and "
-                f"-, and none of them {FRAME}."
+                f"input: every is {self.every!r}; it must be day, hour, or names of partitions "
+                "that differ in more than case. A name begins with a letter, has only letters, "
+                f"digits, _, . and -, and is not {FRAME}."
             )
 
     def _check_rows(self) -> None:

@@ -35,7 +35,7 @@ def commit_version(file: Path) -> int:
     return int(file.name.partition(".")[0])
 
 
-def commit(table: DeltaInput, version: int) -> Commit:
+def read_commit(table: DeltaInput, version: int) -> Commit:
     """Return the changes that made this version of the table.
 
     Raises:

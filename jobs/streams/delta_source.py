@@ -16,7 +16,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError, naming
 from jobs.input.day import InputDay, of_table
 from jobs.input.delta import DeltaInput
-from jobs.input.delta_commits import LOG, NAME, Commit, commit, commit_version
+from jobs.input.delta_commits import LOG, NAME, Commit, commit_version, read_commit
 from jobs.storage import durable
 from jobs.streams.published_sources import PublishedSources
 from jobs.streams.stream_files import files_before, files_of_batch
@@ -68,7 +68,7 @@ class DeltaSource:
         elif json.loads(file.read_text(encoding="utf-8"))["id"] != table.id:
             raise DeclarationError(
                 f"{self._enrichment.name}: input: {table.root} is another table than the one that "
-                "this stream has followed, whose versions it has seen; delete the checkpoint "
+                "this stream has read; delete the checkpoint "
                 f"{self._checkpoint} to begin anew."
             )
 
@@ -81,7 +81,7 @@ class _DeltaBatch:
     table: DeltaInput
     before: int
     published: PublishedSources
-    read: dict[int, Commit] = field(default_factory=dict)  # by version
+    commits: dict[int, Commit] = field(default_factory=dict)  # those read, by version
 
     @property
     def days(self) -> Sequence[str]:
@@ -89,16 +89,20 @@ class _DeltaBatch:
             with naming(self.enrichment.name):
                 return self.table.days()
         return sorted(
-            {day for change in self._after(self.before) for day in (*change.added, *change.removed)}
+            {
+                day
+                for change in self._commits_after(self.before)
+                for day in (*change.added, *change.removed)
+            }
         )
 
     def new_files(self, day: str) -> Sequence[Path]:
-        seen = self._published_version(day)
-        if max(self.before, seen) == NONE_BEFORE:
+        last = max(self.before, self._published_version(day))  # whose rows are published
+        if last == NONE_BEFORE:
             with naming(self.enrichment.name):
                 added = [Path(file.place) for file in self.table.files(day)]
         else:
-            added = self._added(self._after(max(self.before, seen)), day)
+            added = self._added_files(self._commits_after(last), day)
         new = self.published.without(added, day)
         self._require_there(new, day)
         return new
@@ -106,13 +110,13 @@ class _DeltaBatch:
     def rows_of(self, files: Sequence[Path], published: pa.Schema | None) -> InputDay:
         return of_table(files, self.table, published, self.enrichment.output.path)
 
-    def _after(self, version: int) -> list[Commit]:
+    def _commits_after(self, version: int) -> list[Commit]:
         versions = range(version + 1, self.table.version + 1)
         for number in versions:
-            if number not in self.read:
+            if number not in self.commits:
                 with naming(self.enrichment.name):
-                    self.read[number] = commit(self.table, number)
-        return [self.read[version] for version in versions]
+                    self.commits[number] = read_commit(self.table, number)
+        return [self.commits[version] for version in versions]
 
     def _published_version(self, day: str) -> int:
         """Return the input version that the day's published rows come from. A run of the day may
@@ -127,7 +131,7 @@ class _DeltaBatch:
             return NONE_BEFORE
         return record.facts.input_version
 
-    def _added(self, changes: Sequence[Commit], day: str) -> list[Path]:
+    def _added_files(self, changes: Sequence[Commit], day: str) -> list[Path]:
         """Return added files. Raises DeclarationError for removed rows that may not be skipped."""
         removing = next((change.version for change in changes if day in change.removed), None)
         if removing is not None and not self.enrichment.input.skip_change_commits:

@@ -20,7 +20,7 @@ def look_around(
 ) -> tuple[str, str, list[str]]:
     """Return this host, a digest of its tasks' code, and the files that it does not see."""
     sleep(HELD)
-    hidden = [file for file in files if not os.path.exists(file)]  # noqa: PTH110  # as a task has it
+    hidden = [file for file in files if not os.path.exists(file)]  # noqa: PTH110  # paths of the task's host
     return socket.gethostname(), code_digest(), hidden
 
 

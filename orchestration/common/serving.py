@@ -29,8 +29,9 @@ def serve_together(
     Args:
         commands: The commands.
         environment: Variables added to ours.
-        ports: By the variable that sets each; nothing is started if a port cannot be used.
-        called: The user's command, such as `make ui`.
+        ports: The ports, by the variable that sets each. If a port cannot be used, nothing is
+            started.
+        called: What the user typed, such as `make ui`, for messages.
         grace: s between SIGTERM and SIGKILL.
         greeting: Printed at the start.
 
@@ -39,7 +40,7 @@ def serve_together(
     """
     for variable, port in ports.items():
         same = [name for name, other in ports.items() if other == port and name != variable]
-        why = f"is that of {same[0]} too: change that" if same else _why_unusable(port, called)
+        why = f"is also the port of {same[0]}: change that" if same else _why_unusable(port, called)
         if why:
             print(f"Port {port} {why}, or set {variable} to a free port.", file=sys.stderr)
             return 1
@@ -54,7 +55,10 @@ def serve_together(
         ended = next(
             number for number, process in enumerate(processes) if process.poll() is not None
         )
-        print(f"All ends, because this has ended: {shlex.join(commands[ended])}", file=sys.stderr)
+        print(
+            f"Stopping all servers, because this command ended: {shlex.join(commands[ended])}",
+            file=sys.stderr,
+        )
     except KeyboardInterrupt:
         return 0
     finally:

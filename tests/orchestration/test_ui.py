@@ -43,7 +43,7 @@ def test_a_port_that_is_taken_is_named_with_the_variable_that_sets_it_and_nothin
     [
         (
             {"A": "3000", "B": "3000"},
-            "Port 3000 is that of B too: change that, or set A to a free port.\n",
+            "Port 3000 is also the port of B: change that, or set A to a free port.\n",
         ),
         (
             {"A": "web"},
@@ -82,5 +82,5 @@ def test_an_ended_command_is_named_and_interrupts_during_the_shutdown_are_ignore
         [sys.executable, "-c", program], check=False, capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("All ends, because this has ended: ")
+    assert done.stderr.startswith("Stopping all servers, because this command ended: ")
     assert done.stderr.count("\n") == brief.count("\n") + 1  # and no traceback

@@ -30,9 +30,9 @@ from jobs.input.keys.key_values import (
     is_in,
     join,
     lower,
+    null_where,
     split_part,
     upper,
-    without,
 )
 
 UTC, LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
@@ -286,7 +286,7 @@ class _Compiler:
         if value.kind == pa.null():
             raise _NeedsSparkError(repr(node))
         equal = self._compared(pc.equal, value, self.compile(node.expression))
-        return _apply(without, value.kind, [value, equal])
+        return _apply(null_where, value.kind, [value, equal])
 
     def _case(self, node: exp.Case) -> Values:
         conditions = []

@@ -134,7 +134,7 @@ def join(*texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(*texts, "", null_handling="emit_null")
 
 
-def without(values: pa.Array, is_unwanted: pa.Array) -> pa.Array:
+def null_where(values: pa.Array, is_unwanted: pa.Array) -> pa.Array:
     nothing = pa.scalar(None, values.type)
     return pc.if_else(pc.fill_null(is_unwanted, fill_value=False), nothing, values)
 
@@ -167,7 +167,7 @@ def compare_floats(compare: Callable[..., pa.Array], left: pa.Array, right: pa.A
 
 
 def _is_larger(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Return 1 where it is, else 0; null beside a null."""
+    """Return 1 where the left number is larger, else 0; null if one of them is null."""
     only_left_nan = pc.and_kleene(pc.is_nan(left), pc.invert(pc.is_nan(right)))
     return pc.or_kleene(pc.greater(left, right), only_left_nan).cast(pa.int8())
 

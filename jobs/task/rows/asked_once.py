@@ -77,7 +77,7 @@ class AskedOnce:
         called = pc.greater(pc.list_value_length(attempts), 0)
         source = pc.if_else(
             pa.array(is_here),
-            # without its time the call brought no answer, and is the source of none
+            # a call without a time of its answer gave no answer, so the row has no source
             pc.if_else(pc.is_valid(asked["answered_at"]), "call", NO_TEXT),
             "shared",
         )

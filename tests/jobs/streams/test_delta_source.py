@@ -257,7 +257,7 @@ def test_another_table_at_the_same_path_is_refused(lake):
     Path("lake").rename("old")
     lake.put(1)
     with pytest.raises(
-        DeclarationError, match="is another table than the one that this stream has followed"
+        DeclarationError, match="is another table than the one that this stream has read"
     ):
         DeltaSource(MOODS, Path("checkpoint")).watched()
 

@@ -41,7 +41,17 @@ class Claims:
         seed: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """shared: by the number in column `place`. text: the column of the keys' texts."""
+        """Create the claims of an attempt.
+
+        Args:
+            shared: The lookups, by their number in the column `place`.
+            task: The number of the task.
+            attempt: The number of the attempt.
+            text: The name of the column with the keys' texts.
+            place: The name of the column with the number of each key's lookup.
+            seed: The same seed gives the same order of shares.
+            clock: Seconds that never go back.
+        """
         self._shared = shared
         self._task, self._attempt = task, attempt
         self._text, self._place = text, place
@@ -85,7 +95,7 @@ class Claims:
                 put_off, self._waits_since = 0, self._clock()
                 self._pause = self._first_pause
                 yield from self._called_next(table, claim, claimed)
-            # other runs work on all the rest: wait for their answers or their death
+            # other runs have claimed all remaining groups: wait for their answers or their end
             if put_off >= len(groups):
                 put_off = 0
                 self._wait({place for place, _ in groups})
@@ -123,9 +133,10 @@ class Claims:
         return together
 
     def _claim(self, groups: Sequence[Group]) -> tuple[Claim | None, Sequence[Group]]:
-        """Claims groups of a lookup, then asks the ledger which of their keys are pending.
+        """Claim groups of a lookup, then search the ledger for the answers of their keys.
 
-        Returns the claim and its groups, without those that others claim too.
+        Returns:
+            The claim and its groups, without those that other runs claim too.
         """
         keys = self._keys[groups[0][0]]
         for _ in range(2):
@@ -172,9 +183,10 @@ class Claims:
         self._open.stored(zip(batch[self._place].to_pylist(), shares, strict=True))
 
     def _wait(self, waiting: set[int]) -> None:
-        """Wait for claims of this task, or other runs, and look at their work again.
+        """Wait for claims of this task or of other runs, then read again what they have done.
 
-        waiting: the lookups with pending keys.
+        Args:
+            waiting: The numbers of the lookups with pending keys.
         """
         has_progressed = self._open.wait_for_progress(self._pause * self._dice.uniform(0.5, 1.5))
         self._pause = self._first_pause if has_progressed else min(2 * self._pause, LONGEST_PAUSE)

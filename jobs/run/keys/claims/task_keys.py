@@ -44,8 +44,8 @@ class TaskKeys:
     Attributes:
         shared: The lookup.
         rows: The places of the keys in the task's table.
-        folder: Of the ledger.
-        shares: By key, its share.
+        folder: The lookup's folder of the ledger.
+        shares: The share of each key.
     """
 
     def __init__(self, shared: SharedLookup, rows: npt.NDArray[np.int64], texts: pa.Array) -> None:
@@ -86,7 +86,7 @@ class TaskKeys:
         return self.rows[keys]
 
     def look(self) -> list[str]:
-        """Sees which keys other runs claim or list. Returns the names of this run's files."""
+        """Read which keys other runs claim or list. Returns the names of this run's files."""
         runs = by_run(self.folder, self.folder.files(RUNS))
         own = runs.pop(self.shared.plan.run_id, {})
         now = own.get(BEAT)  # other files may predate a clock that was put back
@@ -104,7 +104,7 @@ class TaskKeys:
         return list(own)
 
     def _read_lists(self, names: Sequence[str]) -> None:
-        """Leaves the listed keys to other runs, unless a time to live of 0 makes it useless."""
+        """Leave the listed keys to other runs, unless a time to live of 0 makes that useless."""
         self._listed = np.zeros(len(self.rows), np.bool_)
         for name in names if self.shared.plan.ttl.max_age_us()["ok"] != 0 else ():
             if name not in self._lists:

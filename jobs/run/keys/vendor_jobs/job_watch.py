@@ -253,7 +253,7 @@ class JobWatch:
         # an unknown id may be that of an erased item
         if not (results.read or intent.erased) and 0 < len(results.keys) <= results.unknown:
             # sent again, the items would be paid again, and their results ignored again
-            raise self.vendor.wrong(
+            raise self.vendor.class_error(
                 f"results gave {counted(results.unknown, 'id')}, and none is the id of an item"
             )
         missing = [key for item, key in results.keys.items() if item not in results.read]
@@ -312,7 +312,7 @@ class JobWatch:
         it answers an item that had failed: its answer may be billed.
         """
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise self.vendor.wrong("results must yield pairs of an item's id and its answer")
+            raise self.vendor.class_error("results must yield pairs of an item's id and its answer")
         item, answer = pair
         if item not in results.keys:
             results.unknown += 1
@@ -338,7 +338,7 @@ class JobWatch:
             results.answered += 1
             results.billed += 1
         else:
-            raise self.vendor.wrong(
+            raise self.vendor.class_error(
                 f"results gave {type(answer).__name__} for an item; it must be a dict, None or "
                 "Failed"
             )
@@ -360,7 +360,7 @@ class JobWatch:
         if not self.files.job(job.token).is_open:  # another run has read all results meanwhile
             return
         if isinstance(last, Unread):
-            raise self._kept(job, self.vendor.wrong(str(last))) from last
+            raise self._kept(job, self.vendor.class_error(str(last))) from last
         hours = self.lookup.give_up.total_seconds() / 3600
         why = (
             f"job {job.id} did not give all its results within {hours:g} h (give_up): {last}"
