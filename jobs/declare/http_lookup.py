@@ -362,7 +362,7 @@ class HttpLookup(Lookup):
             meant |= dict.fromkeys(statuses, where)
         for status in self.answer_when:
             if status not in UNANSWERED or status in meant:
-                why = f"is in {meant[status]} too" if status in meant else "is no such status"
+                why = f"is in {meant[status]} too" if status in meant else "cannot be an answer"
                 raise DeclarationError(
                     f"answer_when: {status} {why}; write one of {', '.join(map(str, UNANSWERED))}, "
                     "and only here."

@@ -78,7 +78,7 @@ class Waterfall:
         for column in () if self.accept is None else columns_in("accept", self.accept):
             if column.lower() not in known:
                 raise DeclarationError(
-                    f"accept reads {column!r}, which is no column of an answer: "
+                    f"accept reads {column!r}, which is not a column of an answer: "
                     f"{', '.join(column.name for column in first.columns)}."
                 )
 

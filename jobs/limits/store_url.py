@@ -83,7 +83,7 @@ def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
         _ = parts.port
     except ValueError:
         raise DeclarationError(
-            f"{LIMITS_URL} is no address: its host or its port is none."
+            f"{LIMITS_URL} is not an address: its host or its port is invalid."
         ) from None
     if parts.scheme in ("postgresql", "postgres") and parts.hostname:
         require_extra("postgres", LIMITS_URL)

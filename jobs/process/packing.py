@@ -98,7 +98,7 @@ def _files(name: str) -> tuple[Path, list[PurePath]]:
     found = None if "." in name else importlib.util.find_spec(name)
     if found is None or found.origin is None:
         raise DeclarationError(
-            f"{name!r} is no package or module that can be imported here; name a top-level one."
+            f"{name!r} is not a package or module that can be imported here; name a top-level one."
         )
     origin = Path(found.origin)
     if found.submodule_search_locations is None:

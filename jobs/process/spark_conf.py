@@ -47,7 +47,7 @@ def read_settings(words: Iterable[str], source: str) -> dict[str, str]:
         key, equals, value = word.partition("=")
         if not equals or not key.startswith("spark.") or key != "".join(key.split()):
             raise DeclarationError(
-                f"{source}: {word!r} is no setting of Spark; write spark.key=value."
+                f"{source}: {word!r} is not a setting of Spark; write spark.key=value."
             )
         settings[key] = value
     return settings

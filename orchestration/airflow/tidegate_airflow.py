@@ -640,7 +640,7 @@ def _extras(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _silent_end(status: int) -> dict[str, str]:
     """Return the state and reason of a day whose command ended without a result."""
     if status >= 0:
-        reason = f"the command ended with status {status}, and said no more than the log above."
+        reason = f"the command ended with status {status}; the log above has all that it printed."
         return {"state": "failed", "reason": reason}
     by = f"signal {-status} ({signal.strsignal(-status)})"
     memory = ", as for a lack of memory" if -status == signal.SIGKILL else ""

@@ -83,5 +83,5 @@ def request_for_yesterday(declared: Declared, now: dt.datetime) -> dg.RunRequest
     until = f" until before {declared.enrichment.end}" if declared.enrichment.end else ""
     every = declared.enrichment.input.every
     return dg.SkipReason(
-        f"{declared.name} has the {every}s from {declared.enrichment.start}{until}: {day} is none."
+        f"{declared.name} has the {every}s from {declared.enrichment.start}{until}, and not {day}."
     )

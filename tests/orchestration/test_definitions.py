@@ -220,7 +220,7 @@ def test_a_tick_after_the_last_day_says_why_no_run_is_requested():
     tick_result = evaluate(REPOSITORY, "2026-11-20T02:15:00+00:00")
     assert tick_result.run_requests == []
     assert tick_result.skip_message == (
-        "flights_enriched has the days from 2013-01-01 until before 2014-01-01: 2026-11-19 is none."
+        "flights_enriched has the days from 2013-01-01 until before 2014-01-01, and not 2026-11-19."
     )
 
 

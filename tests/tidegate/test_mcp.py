@@ -99,8 +99,8 @@ def test_an_agent_reads_command_output_without_a_call_or_change(days, service, c
 
 NOBODY = f"Nobody approved the plan '{'0' * 16}'. Ask a person for: tidegate approve towns"
 REFUSED = (
-    ("status", {"enrichment": "--help"}, "'--help' is no name of an enrichment"),
-    ("show", {"enrichment": "os:path"}, "'os:path' is no name of an enrichment"),
+    ("status", {"enrichment": "--help"}, "'--help' is not the name of an enrichment"),
+    ("show", {"enrichment": "os:path"}, "'os:path' is not the name of an enrichment"),
     ("show", {"enrichment": "towns", "day": "--csv=x"}, "day is '--csv=x'"),
     ("explain", {"enrichment": "towns", "row": {"--show-personal": ""}}, "row names columns"),
     ("explain", {"enrichment": "towns", "row": {}}, "row names columns"),

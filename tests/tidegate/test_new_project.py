@@ -81,7 +81,7 @@ def test_a_new_project_replaces_no_file_and_no_link(tmp_path, monkeypatch, capsy
     for name in ("file", "link"):
         assert main(["init", name]) == 2
         assert capsys.readouterr().err == (
-            f"{name} is no folder; name one that is empty, or none.\n"
+            f"{name} is not a folder; name an empty folder, or a path that does not exist.\n"
         )
     assert (tmp_path / "file").read_text() == "mine"
 

@@ -50,7 +50,9 @@ def _run(options: argparse.Namespace) -> int:
             f"{name!r} cannot be a project's name: letters, digits, _ and - only, a letter first."
         )
     if not folder.is_dir() and os.path.lexists(folder):
-        raise DeclarationError(f"{folder} is no folder; name one that is empty, or none.")
+        raise DeclarationError(
+            f"{folder} is not a folder; name an empty folder, or a path that does not exist."
+        )
     there = [path.name for path in folder.iterdir()] if folder.exists() else []
     if any(name.startswith(UNFINISHED) for name in there):
         raise DeclarationError(

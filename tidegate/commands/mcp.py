@@ -68,7 +68,9 @@ async def read_object(package: str, command: str, *arguments: str) -> dict[str, 
 def known_name(enrichment: str) -> str:
     """Return the name of an enrichment. Raises RefusedError for an option or `module:name`."""
     if not enrichment.isidentifier():
-        raise RefusedError(f"{enrichment!r} is no name of an enrichment; `ls` lists the names.")
+        raise RefusedError(
+            f"{enrichment!r} is not the name of an enrichment; `ls` lists the names."
+        )
     return enrichment
 
 

@@ -48,7 +48,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run",
         action="store_true",
         dest="do",
-        help="do it; without, it is only said what would be",
+        help="do it; without, print only what would be done",
     )
     add_package(parser)
     add_engine(parser)

@@ -149,8 +149,8 @@ class PageReader:
             )
         if not is_below(self._session.base_url, link):
             raise self._wrong(
-                f"the next page is said to be at {link.raw_path!r}, which is not below the "
-                "service's url; it is not asked for"
+                f"the next page is at {link.raw_path!r}, which is not below the "
+                "service's url; it is not requested"
             )
         return link
 

@@ -147,7 +147,7 @@ class ColumnTypes:
         if kind == "other" and self.types[column].endswith(NO_KEYS):
             return (
                 f"keys.{column}: the column {column} of {self._lookup.table} is "
-                f"{self.types[column]}, for which the driver takes no text; they are not compared. "
+                f"{self.types[column]}, which the driver does not compare with text. "
                 f"Write a select, as with WHERE CAST({column} AS text) = :{column}."
             )
         if kind is None or key is None or self._is_comparable(kind, key):
@@ -229,7 +229,7 @@ def _whole(value: Any) -> Any:
         is_number and not (math.isfinite(value) and value == int(value))
     ):
         raise ValueError(
-            "the key is no whole number, for which the driver would take it; write "
+            "the key is not a whole number, and the driver would make it one; write "
             "CAST(:name AS numeric) in the select"
         )
     return value

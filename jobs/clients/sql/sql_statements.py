@@ -196,6 +196,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, memoryview):
         return bytes(value)
     raise ValueError(
-        f"the database's {type(value).__name__} is no type of an answer; cast it to "
+        f"the database's {type(value).__name__} is not a type of an answer; cast it to "
         "text in a select"
     )

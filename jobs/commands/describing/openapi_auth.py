@@ -44,8 +44,8 @@ def auth_of(
             f"{scheme.get('type')} {scheme.get('in', '')}".rstrip() for scheme in chain(*ways)
         )
         raise DeclarationError(
-            f"{operation.name}: its auth ({kinds}) is none that a lookup has. Choose another with "
-            "--operation, or write a coroutine that sends it."
+            f"{operation.name}: its auth ({kinds}) is not supported by a lookup. Choose another "
+            "with --operation, or write a coroutine that sends it."
         )
     return None, {}
 

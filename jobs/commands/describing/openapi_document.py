@@ -72,8 +72,8 @@ class OpenApi:
         version = self._whole.get("openapi", "") if isinstance(self._whole, dict) else ""
         if not str(version).startswith("3."):
             raise DeclarationError(
-                f"{path} is no OpenAPI document of version 3 (openapi: {version!r}). Convert an "
-                "older one first."
+                f"{path} is not an OpenAPI document of version 3 (openapi: {version!r}). Convert "
+                "an older one first."
             )
         info = self._whole.get("info")
         self.title = str(info.get("title", path.stem) if isinstance(info, dict) else path.stem)

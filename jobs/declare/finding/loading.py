@@ -58,7 +58,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise DeclarationError(f"{path} cannot be read: {error.strerror}.") from error
     except yaml.YAMLError as error:
-        raise DeclarationError(f"{path} is no YAML: {one_line(str(error))}.") from error
+        raise DeclarationError(f"{path} is not YAML: {one_line(str(error))}.") from error
     if not isinstance(found, dict):
         raise DeclarationError(f"{path} must hold fields with their values.")
     return found

@@ -28,7 +28,7 @@ def broken_rules(table: DeltaTable) -> Iterator[str]:
     for feature in sorted(features):
         yield f"has the Delta feature {feature}, which a run does not write. Drop the feature"
     if settings.get(APPEND_ONLY, "").lower() == "true":
-        yield f"takes no day again ({APPEND_ONLY} is true). Set it to false"
+        yield f"does not let a day be replaced ({APPEND_ONLY} is true). Set it to false"
     if (mapping := settings.get(MAPPING, "none")) != "none":
         yield (
             f"has a column mapping ({MAPPING} is {mapping!r}): readers would find null in the "
@@ -51,6 +51,6 @@ def _rules_of_column(field: Field) -> Iterator[str]:
         yield f"has an invariant of {field.name}, which a run does not check. Drop it"
     if not field.nullable:
         yield (
-            f"takes no null in {field.name}, which a run does not check. Drop NOT NULL, and "
+            f"forbids null in {field.name}, which a run does not check. Drop NOT NULL, and "
             "declare an expectation instead"
         )

@@ -119,8 +119,8 @@ def refuse_unfit(declared: DeclaredFacts, columns: pa.Schema) -> None:
         raise
     except NoSuchNamespaceError as error:
         raise DeclarationError(
-            f"{where}: the namespace of {name} is not there; create it in the catalog. Nothing was "
-            "called."
+            f"{where}: the namespace of {name} does not exist; create it in the catalog. Nothing "
+            "was called."
         ) from error
     # each catalog has other errors, and a wrong column raises ValueError
     except Exception as error:

@@ -319,7 +319,7 @@ def test_a_page_outside_the_url_of_the_service_is_not_requested(service, value):
     inside = dataclasses.replace(declared.service, url=service.url + "/tenant")
     service.answer = lambda request: respond({"stops": ["x"], "next": value})
     (failure,) = ask(dataclasses.replace(declared, service=inside), ("a",))
-    assert "which is not below the service's url; it is not asked for" in str(failure)
+    assert "which is not below the service's url; it is not requested" in str(failure)
     assert len(service.log) == 1
 
 

@@ -233,7 +233,7 @@ def test_a_type_that_no_answer_has_is_reported_with_the_cure(lookup, batch_size)
     )
     (failure,) = ask(declared, (FIVE,))
     assert str(failure) == (
-        "the database's Range is no type of an answer; cast it to text in a select"
+        "the database's Range is not a type of an answer; cast it to text in a select"
     )
     assert not failure.passing
 
@@ -261,7 +261,7 @@ def test_a_key_matches_only_equal_values_of_a_domain(lookup_in, batch_size):
         return ask(declared, (key,))[0]
 
     for column, key in never.items():
-        assert "they are not compared" in str(asked(column, key)), column
+        assert "not compare" in str(asked(column, key)), column
     assert asked("price", decimal.Decimal("1.501")) is None
     assert [asked(*pair) for pair in matches.items()] == [(7,)] * 4
 
@@ -467,10 +467,10 @@ def in_kathmandu(monkeypatch):
     ("condition", "key", "came"),
     [
         ("n = :k", 1.0, (1,)),
-        ("n = :k", 1.4, "the key is no whole number"),
-        ("n = :k", decimal.Decimal("1.4"), "the key is no whole number"),
+        ("n = :k", 1.4, "the key is not a whole number"),
+        ("n = :k", decimal.Decimal("1.4"), "the key is not a whole number"),
         ("n = :k", decimal.Decimal(10**37), "does not fit: value out of int"),
-        ("n = :k", True, "the key is no whole number"),
+        ("n = :k", True, "the key is not a whole number"),
         ("n = CAST(:k AS numeric)", 1.4, None),
         ("d = :k", FIVE.date(), (1,)),
         ("d = :k", FIVE, "the key is a timestamp, which the driver would cut to its date"),

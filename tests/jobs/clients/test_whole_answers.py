@@ -138,7 +138,7 @@ def test_a_202_or_207_is_an_error_unless_declared(service, status, reason):
     [
         (
             {"answer_when": [204]},
-            "answer_when: 204 is no such status; write one of 202, 206, 207, 208, and only here.",
+            "answer_when: 204 cannot be an answer; write one of 202, 206, 207, 208, and only here.",
         ),
         (
             {"answer_when": [202], "error_when": [202]},

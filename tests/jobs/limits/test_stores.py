@@ -348,7 +348,7 @@ def test_a_store_address_of_an_unknown_kind_is_refused(url):
 )
 def test_a_malformed_store_address_is_refused_without_its_password(address):
     with pytest.raises(
-        DeclarationError, match="is no address: its host or its port is none"
+        DeclarationError, match="is not an address: its host or its port is invalid"
     ) as refused:
         open_store(address)
     assert "SECRET" not in str(refused.value)

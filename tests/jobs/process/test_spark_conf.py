@@ -58,7 +58,7 @@ def test_a_malformed_spark_setting_is_refused(word):
     with pytest.raises(
         DeclarationError,
         match=(
-            r"--conf: .* is no setting of Spark; write "
+            r"--conf: .* is not a setting of Spark; write "
             r"spark.key=value"
         ),
     ):

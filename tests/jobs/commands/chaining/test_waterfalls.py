@@ -166,7 +166,7 @@ REFUSED = {
     ),
     "another column": (
         "accept = 'number > 1'",
-        "accept reads 'number', which is no column of an answer",
+        "accept reads 'number', which is not a column of an answer",
     ),
 }
 

@@ -155,7 +155,7 @@ def test_a_search_takes_the_first_item_and_an_empty_list_is_a_miss():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"swagger": "2.0"}', "is no OpenAPI document of version 3 (openapi: '')"),
+        ('{"swagger": "2.0"}', "is not an OpenAPI document of version 3 (openapi: '')"),
         ("[", "cannot be read"),
         ('{"openapi": "3.0.0", "paths": {"/a": {"$ref": "b.json"}}}', "bundle it into one file"),
         ('{"openapi": "3.0.0", "paths": {"/a": {"$ref": "#/paths/~1a"}}}', "leads to itself"),
@@ -352,7 +352,7 @@ HEADER = {"type": "apiKey", "in": "header", "name": "X-Key"}
 @pytest.mark.parametrize(
     ("ways", "auth"),
     [
-        ([{"session": []}], "its auth (apiKey cookie) is none that a lookup has"),
+        ([{"session": []}], "its auth (apiKey cookie) is not supported by a lookup"),
         ([{"session": []}, {"key": []}], ApiKey(Env("SHOP_KEY"), header="X-Key")),
         ([{}, {"session": []}], None),
         ([], None),

@@ -59,7 +59,7 @@ def test_a_table_feature_that_a_commit_would_refuse_is_refused_before_the_run(ta
 
 INVARIANT = json.dumps({"expression": {"expression": "x > 0"}})
 RULES = {
-    "takes no day again": ({"delta.appendOnly": "true"}, {}),
+    "does not let a day be replaced": ({"delta.appendOnly": "true"}, {}),
     "has the constraint warm, x > 0,": ({"delta.constraints.warm": "x > 0"}, {}),
     "has a column mapping": ({"delta.columnMapping.mode": "name"}, {
         name: {"metadata": {
@@ -68,7 +68,7 @@ RULES = {
     }),
     "computes x as k * 2": ({}, {"x": {"metadata": {"delta.generationExpression": "k * 2"}}}),
     "has an invariant of x": ({}, {"x": {"metadata": {"delta.invariants": INVARIANT}}}),
-    "takes no null in x": ({}, {"x": {"nullable": False}}),
+    "forbids null in x": ({}, {"x": {"nullable": False}}),
 }  # fmt: skip
 
 
