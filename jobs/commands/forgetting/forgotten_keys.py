@@ -2,8 +2,10 @@
 
 import contextlib
 import csv
+import decimal
 import itertools
 import json
+import re
 import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -74,6 +76,8 @@ def possible_texts(keys: Iterable[tuple[str, ...]]) -> set[str]:
 
 def _readings(part: str) -> list[Any]:
     readings: list[Any] = [part]
+    if re.fullmatch(r"-?[0-9]+\.[0-9]+", part):
+        readings.append(decimal.Decimal(part))  # the ledger has 1E-7 for 0.0000001
     # OverflowError: a number beyond all floats, or beyond those of 32 bits
     with contextlib.suppress(ValueError, OverflowError, RecursionError):
         value = json.loads(part)

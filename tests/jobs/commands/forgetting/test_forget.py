@@ -5,6 +5,7 @@ import datetime as dt
 import itertools
 import shutil
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -494,6 +495,8 @@ def test_a_key_part_that_looks_like_a_number_is_searched_as_text_and_number():
     assert forgotten_keys.possible_texts([("7", "x")]) >= {'["7","x"]', '[7,"x"]', '[7.0,"x"]'}
     assert key_text((True,)) in forgotten_keys.possible_texts([("true",)])
     assert key_text(("NaN",)) in forgotten_keys.possible_texts([("NaN",)])
+    small = Decimal("0.0000001")
+    assert key_text((small,)) in forgotten_keys.possible_texts([(f"{small:f}",)])
 
 
 def test_a_key_part_with_a_fraction_is_searched_as_a_float_too():
