@@ -241,13 +241,13 @@ def put_under(root, storage, put=setattr):
 
     created.usual = usual_create
     put(ledger_files.LedgerFiles, "_create", created)
-    for name in ("write", "create"):
+    for name in ("replace", "create"):
         usual_write = getattr(getattr(durable, name), "usual", getattr(durable, name))
 
-        def lasting(path, data, write=usual_write):
+        def lasting(path, data, write=usual_write, **options):
             if not str(path).startswith(root):
-                return write(path, data)
-            return storage.step("lasting", lambda: write(path, data))
+                return write(path, data, **options)
+            return storage.step("lasting", lambda: write(path, data, **options))
 
         lasting.usual = usual_write
         put(durable, name, lasting)

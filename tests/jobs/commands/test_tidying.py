@@ -37,7 +37,7 @@ def test_compact_loses_no_answer_and_reports_its_work(towns, capsys):
 def test_compact_removes_files_of_a_run_killed_days_ago_and_none_of_a_run_at_work(towns):
     towns.store({1: {"temp_c": 1.0}})
     for run_id, age in (("killed", 3 * 86_400), ("at-work", 10)):
-        towns.folder.write(f"runs/{run_id}/index-1.arrow", b"x")
+        towns.folder.replace(f"runs/{run_id}/index-1.arrow", b"x")
         path = Path(towns.folder.path, "runs", run_id, "index-1.arrow")
         os.utime(path, (time.time() - age,) * 2)
     assert main(["compact", "--package", "declared"]) == 0

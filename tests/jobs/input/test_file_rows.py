@@ -14,8 +14,6 @@ from jobs.input.dealing import deal
 from jobs.input.file_rows import BYTES_AT_ONCE, ROWS_AT_ONCE, FileRows
 from jobs.storage import parquet_files
 
-STRUCTS = pa.array([{"a": 1, "A": 2}], pa.struct([("a", pa.int32()), ("A", pa.int32())]))
-
 
 def rows_of(path):
     day = of_files([path])
@@ -34,18 +32,6 @@ def test_texts_and_bytes_rewritten_by_delta_rs_are_read(tmp_path):
     assert pq.read_schema(path).field("k").type == pa.string_view()
     rows = pa.Table.from_batches(rows_of(path).of(0))
     assert {name: rows[name].combine_chunks() for name in columns} == columns
-
-
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        (STRUCTS, "'k' (struct<a: int32, A: int32>, for Spark struct<a: int32, A: int32>)"),
-    ],
-    ids=["fields that differ only in case"],
-)
-def test_a_column_that_only_spark_reads_is_named_with_its_type(tmp_path, values, named):
-    pq.write_table(pa.table({"id": [1], "k": values}), tmp_path / "a.parquet")
-    assert of_files([tmp_path / "a.parquet"]).only_in_spark == named
 
 
 def test_a_column_of_categories_does_not_make_batches_small(tmp_path):

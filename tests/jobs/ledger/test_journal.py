@@ -128,9 +128,9 @@ def test_answers_are_found_in_the_part_that_replaced_their_journal_after_the_lis
 def test_answers_are_found_whose_journal_becomes_a_part_during_the_listing(folder, monkeypatch):
     path, read = write(folder, ANSWERS), LedgerFolder._listed
 
-    def listed(self, selector):
+    def listed(self, folder_path, **options):
         """Reads the names in the folder, then looks at each file."""
-        found = read(self, selector)
+        found = read(self, folder_path, **options)
         if path.exists():
             folder.write_part("run-1", "0-0-00000", ANSWERS)
             path.unlink()

@@ -102,7 +102,7 @@ def test_pack_names_the_files_that_it_leaves_out_and_includes_requested_files(pa
 
 def test_a_wrong_package_name_leaves_the_old_zip_and_no_draft(parcel):
     Path("p.zip").write_text("the old one")
-    with pytest.raises(DeclarationError, match="no package or module"):
+    with pytest.raises(DeclarationError, match="is not a package or module"):
         package(Path("p.zip"), ["parcel", "nothing_like_this"])
     assert sorted(path.name for path in Path().iterdir()) == ["p.zip", "parcel"]
     assert Path("p.zip").read_text() == "the old one"

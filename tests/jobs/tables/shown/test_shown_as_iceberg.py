@@ -339,7 +339,7 @@ def test_a_table_that_cannot_be_shown_is_refused_before_any_call(lake, monkeypat
     lake.drop_table("shop.flights")
     lake.drop_namespace("shop")
     assert refused() == (
-        "flights: output: the namespace of lake.shop.flights is not there; create it in the "
+        "flights: output: the namespace of lake.shop.flights does not exist; create it in the "
         "catalog. Nothing was called."
     )
     monkeypatch.delenv("PYICEBERG_CATALOG__LAKE__URI")

@@ -100,7 +100,7 @@ def shares_file(shares, task=0, attempt=0):
 
 
 def claim_all(plan):
-    open_folder(plan).write(f"runs/{plan.run_id}/{shares_file(range(256))}", b"{}")
+    open_folder(plan).replace(f"runs/{plan.run_id}/{shares_file(range(256))}", b"{}")
 
 
 def ask(plan, keys, *, at_once=50, seconds=0.004):
@@ -249,7 +249,7 @@ def test_no_run_waits_for_a_run_whose_process_is_gone(plan):
     )
     subprocess.run([sys.executable, "-c", begin], input=pickle.dumps(dead), check=True)
     claim_all(dead)
-    open_folder(dead).write("runs/dead/index-1.arrow", b"")
+    open_folder(dead).replace("runs/dead/index-1.arrow", b"")
     assert register(alive) == ()
     assert open_folder(dead).names("runs/dead") == []
     register(dead)  # by this very process, which lives
@@ -273,15 +273,15 @@ def test_a_run_of_another_machine_with_the_same_name_is_not_considered_dead(
 @everywhere("plan", on_store=pytest.mark.proof)
 def test_a_claims_folder_without_a_registered_run_is_kept_until_it_is_old(plan):
     other, alive = plan("other"), plan("alive")
-    open_folder(other).write("runs/other/index-1.arrow", b"")
+    open_folder(other).replace("runs/other/index-1.arrow", b"")
     assert register(alive) == ()
     assert open_folder(other).names("runs/other") == ["runs/other/index-1.arrow"]
 
 
 def test_a_run_deletes_the_folders_that_killed_runs_of_any_host_left_days_ago(plan):
     old = plan("old")
-    open_folder(old).write("runs/old/run.json", b'{"host": "another", "pid": 1}')
-    open_folder(old).write("runs/unregistered/index-1.arrow", b"")
+    open_folder(old).replace("runs/old/run.json", b'{"host": "another", "pid": 1}')
+    open_folder(old).replace("runs/unregistered/index-1.arrow", b"")
     for name, days in (("old/run.json", 2.1), ("unregistered/index-1.arrow", 1.9)):
         at = time.time() - days * 86_400
         os.utime(f"{open_folder(old).path}/runs/{name}", (at, at))
@@ -651,7 +651,7 @@ def test_no_claim_is_given_twice_whatever_operation_fails(plan, tmp_path, monkey
     other = plan("other")
     register(other), decide(other)
     claimed = {share_of(key) for key in range(30)}
-    open_folder(other).write(f"runs/other/{shares_file(claimed)}", b"{}")
+    open_folder(other).replace(f"runs/other/{shares_file(claimed)}", b"{}")
     answer(other, range(30, 40))
     free = {f"[{key}]" for key in range(40, 60) if share_of(key) not in claimed}
     assert len(free) > 10
