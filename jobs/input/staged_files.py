@@ -90,7 +90,7 @@ def staged(files: Sequence[StoredFile], declared: Input, folder: str, *, hidden:
 
 
 @contextlib.contextmanager
-def _copying(what: str, folder: str) -> Iterator[None]:
+def _copying(copies: str, folder: str) -> Iterator[None]:
     """Make the folder of copies, and sync it once they are there."""
     try:
         if not is_url(folder):
@@ -100,7 +100,7 @@ def _copying(what: str, folder: str) -> Iterator[None]:
             durable.sync(Path(folder))
     except OSError as error:
         raise DeclarationError(
-            f"input: {what} cannot be copied to {folder}: {error_text(error)}."
+            f"input: {copies} cannot be copied to {folder}: {error_text(error)}."
         ) from error
 
 

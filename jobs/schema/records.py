@@ -347,8 +347,8 @@ class DayFacts(Facts):
             return tuple(map(place, files))
 
         windows = tuple(
-            replace(one, files=places(one.files), dropped_files=places(one.dropped_files))
-            for one in self.windows
+            replace(window, files=places(window.files), dropped_files=places(window.dropped_files))
+            for window in self.windows
         )
         files, kept = places(self.files), places(self.kept_files)
         return replace(self, folder=folder, files=files, kept_files=kept, windows=windows)

@@ -146,7 +146,7 @@ def test_a_red_day_fails_its_checks_is_not_materialized_and_stays_red_in_a_backf
     assert setting.checks("SUCCEEDED") == {key: {BUTTON} for key in setting.all_but(NOT_RUN)}
 
 
-def test_checks_of_a_day_without_files_have_no_result_and_keep_those_of_the_published_day(
+def test_a_day_without_files_has_no_check_results_and_leaves_those_of_published_days(
     setting,
 ):
     assert setting.press_the_button(BUTTON).success

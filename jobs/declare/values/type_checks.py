@@ -111,7 +111,7 @@ def is_literal(kind: Any) -> bool:
 def _misfit(where: str, value: Any, kind: Any) -> Misfit | None:
     """Return the innermost part that does not fit, or None."""
     if len(members := union_members(kind)) > 1:
-        found = [_misfit(where, value, str if is_literal(one) else one) for one in members]
+        found = [_misfit(where, value, str if is_literal(member) else member) for member in members]
         inner = [misfit for misfit in found if misfit is not None and misfit[0] != where]
         return None if None in found else (*inner, (where, value, kind))[0]
     if not _has_type(value, kind):

@@ -128,7 +128,7 @@ def test_an_enrichment_reads_the_table_of_another_and_records_the_version(spark,
     assert not [name for name in rows[0] if name.startswith("_")]
 
 
-def test_days_and_files_of_a_delta_table_are_those_of_the_last_version(lake):
+def test_a_delta_table_has_the_days_and_files_of_its_last_version(lake):
     assert last_day(MOODS.input) == NEXT
     (old,) = files_in(MOODS.input, DAY)
     table = changed(lake)

@@ -397,7 +397,7 @@ def test_rows_deleted_by_their_values_are_refused(orders):
 
 # -- what is not there
 # -------------------------------------------------------------------------------------------------
-def test_days_and_files_of_an_iceberg_table_are_those_of_the_last_snapshot(orders):
+def test_an_iceberg_table_has_the_days_and_files_of_its_last_snapshot(orders):
     assert last_day(MOODS.input) == NEXT
     (old,) = files_in(MOODS.input, DAY)
     written = orders.current_snapshot().timestamp_ms

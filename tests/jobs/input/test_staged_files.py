@@ -157,7 +157,7 @@ def test_processes_with_the_same_id_copy_a_file_without_a_conflict(tmp_path):
         assert target.read_bytes() == b"whole"
 
 
-def test_vacuum_removes_old_converted_files_and_keeps_those_of_a_running_day(
+def test_vacuum_removes_old_converted_files_unless_the_day_is_running(
     raw,
 ):
     (raw / "a.csv").write_text("id,k\n1,a\n")

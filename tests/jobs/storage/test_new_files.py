@@ -67,7 +67,7 @@ def test_an_error_leaves_no_file(folder):
 
 
 @pytest.mark.process
-def test_a_kill_leaves_no_part_of_a_file_for_a_store(tmp_path, s3):
+def test_a_kill_during_an_upload_leaves_no_temporary_file_and_no_object(tmp_path, s3):
     place, temporary = f"{s3.bucket}/run/a.parquet", tmp_path / "temporary"
     temporary.mkdir()
     environment = s3.environment(TMPDIR=str(temporary), PYTHONPATH=str(Path(__file__).parents[3]))

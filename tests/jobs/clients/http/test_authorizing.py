@@ -664,7 +664,7 @@ def test_a_secret_inside_an_encoded_text_is_masked(encode):
         assert len("".join(beside)) <= (len(before) + len(after)) * 2 + 4
 
 
-def test_an_error_that_shows_the_beginning_of_a_value_shows_no_part_of_a_long_secret(monkeypatch):
+def test_a_secret_longer_than_the_shown_beginning_of_a_value_is_masked(monkeypatch):
     monkeypatch.setenv("THE_SECRET", LONG)
     caller = HttpClient(lookup("http://h", Bearer(Env("THE_SECRET"))), 1)
     with pytest.raises(ValueError, match=r"expected DOUBLE, got \['Bearer \*\*\*\.\.\.$"):

@@ -50,7 +50,7 @@ def expected(row, answers):
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(n, marks=pytest.mark.proof) for n in range(2, 22))]
 )
-def test_the_published_vendor_and_columns_equal_those_of_a_reference_model(firms, seed):
+def test_a_reference_model_publishes_the_same_vendor_and_columns(firms, seed):
     draw = random.Random(seed)
     firms.declare(WATERFALL)
     keys = ["", *(f"k{number}" for number in range(60))]
