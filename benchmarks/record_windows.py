@@ -82,7 +82,7 @@ def scripts() -> Iterator[dict[str, Any]]:
 def script(
     name: str, kind: str, times: tuple[int, int, int, int], rows: list[tuple[str, int]]
 ) -> dict[str, Any]:
-    """Returns a script in the form of the traces.
+    """Return a script in the form of the traces.
 
     Args:
         name: The script's name.

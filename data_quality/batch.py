@@ -22,7 +22,7 @@ def check(
     evaluate: Evaluate | None = None,
     **more: Any,
 ) -> QualityResult:
-    """Judges a batch as `data_quality.day.check` judges a day, without checks of whole days.
+    """Judge a batch as `data_quality.day.check` judges a day, without checks of whole days.
 
     Great Expectations runs only if the user declared expectations: its validation takes a quarter
     of a second, five times as long as the checks themselves on a few hundred rows.

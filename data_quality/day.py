@@ -37,7 +37,7 @@ def check(
     tasks: Tasks | None = None,
     scratch: str | None = None,
 ) -> QualityResult:
-    """Judges a day on its run's files before it is published: a verdict per check of the catalogue.
+    """Judge a day on its run's files before it is published: a verdict per check of the catalogue.
 
     A check that could not run is `not_run`, with the reason, and does not stop the others. Stores
     no verdict and publish nothing.
@@ -60,7 +60,7 @@ def check(
 
 
 def judge(day: WrittenDay) -> QualityResult:
-    """Judges a written day as `check` does."""
+    """Judge a written day as `check` does."""
     specs = checks(day.declared)
     judging = Judging([spec.check for spec in specs if spec.check is not None], day)
     empty = {spec.name for spec in specs if is_of_rows(spec)} if not _rows(day) else set()
@@ -121,7 +121,7 @@ def _verdict(spec: CheckSpec, result: Any, declared: DeclaredFacts) -> Verdict:
 
 
 def _is_personal(spec: CheckSpec, declared: DeclaredFacts) -> bool:
-    """Whether an expectation names a personal column, also in a condition or a list of columns."""
+    """Return whether an expectation names a personal column, even in a condition or a list."""
     arguments = str(spec.expectation.arguments if spec.expectation else "").lower()
     personal = personal_columns(declared)
     return any(re.search(rf"\b{re.escape(name)}\b", arguments) for name in personal)

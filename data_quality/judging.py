@@ -142,7 +142,7 @@ class Judging:
 
 
 def judge(specs: Sequence[CheckSpec], day: WrittenDay) -> QualityResult:
-    """Judges a day by these checks of Tidegate, without Great Expectations."""
+    """Judge a day by these checks of Tidegate, without Great Expectations."""
     judging = Judging([spec.check for spec in specs if spec.check is not None], day)
     findings = judging.findings()
     return QualityResult(

@@ -15,7 +15,7 @@ def check(
     *,
     scratch: str | None = None,
 ) -> QualityResult:
-    """Judges a day as `data_quality.day.check` does, with the same verdicts.
+    """Judge a day as `data_quality.day.check` does, with the same verdicts.
 
     The local engine refuses the user's expectations, so Great Expectations has nothing to evaluate;
     importing it takes longer than a small day.

@@ -24,7 +24,7 @@ def import_when_used(*names: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silences logs and warnings of Great Expectations, which say nothing about the day."""
+    """Silence logs and warnings of Great Expectations, which say nothing about the day."""
     logger = logging.getLogger("great_expectations")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -51,7 +51,7 @@ def make_expectation(wanted: ExpectationFacts, common: Mapping[str, Any]) -> Any
 
 
 def is_of_rows(spec: CheckSpec) -> bool:
-    """Whether the check is an expectation of values in rows, not of the table's rows or columns."""
+    """Return whether the check expects values in rows, and nothing of the table as a whole."""
     kind = None if spec.expectation is None else _find_kind(spec.expectation.type)
     return kind is not None and issubclass(kind, OF_ROWS)
 

@@ -6,7 +6,7 @@ import psutil
 
 
 def kill_tree(pid: int) -> int:
-    """Kills the process `pid` and all its descendants, waits for their end, returns their number.
+    """Kill the process `pid` and its descendants, wait for their end, and return their number.
 
     All are stopped before the first is killed, so that none reacts to another's death.
     """

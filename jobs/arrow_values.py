@@ -272,9 +272,7 @@ def _digest_floats(column: pa.Array) -> Numbers:
 
 
 def _digest_texts(column: pa.Array) -> Numbers:
-    """Each distinct text or value of bytes among some MB is hashed once, as fast as by Python's own
-    hash of a process.
-    """
+    """Hash texts or bytes, each distinct value once in some MB, at the speed of Python's hash."""
     rows = max(1, len(column) // (1 + column.nbytes // TEXTS_AT_ONCE))
     pieces = (column.slice(first, rows) for first in range(0, max(1, len(column)), rows))
     return np.concatenate([_digest_some_texts(piece) for piece in pieces])
@@ -319,6 +317,6 @@ def _entry(kind: pa.MapType) -> pa.StructType:
 
 
 def _offsets(column: pa.Array) -> pa.Int32Array:
-    """Where each list begins in `column.flatten()`, and where the last one ends."""
+    """Return where each list begins in `column.flatten()`, and where the last list ends."""
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     return pa.array(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), pa.int32())

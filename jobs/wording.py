@@ -77,8 +77,8 @@ def innermost_frame(error: BaseException, package: str) -> tuple[FrameType, int]
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
-    """`text` on one line of at most about `longest` characters, with control characters escaped as
-    in Python.
+    """Return `text` as a line of about `longest` characters at most, with control characters
+    escaped as in Python.
 
     A lone surrogate, which no file can hold, becomes a question mark.
     """
@@ -92,7 +92,7 @@ def one_line(text: str, longest: int = LONGEST) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` for a terminal, with control characters escaped, except tabs and line feeds.
+    """Return `text` for a terminal, with control characters escaped, except tabs and line feeds.
 
     As in Python up to U+001F, which JSON escapes itself, then as in JSON, which so stays JSON.
     """

@@ -62,7 +62,7 @@ def page() -> str:
 
 
 def declared_classes() -> list[type]:
-    """Every class that a declaration is made of, in the order of the page."""
+    """Return every class that a declaration is made of, in the order of the page."""
     return [getattr(tidegate, name) for _, names in SECTIONS for name in names.split()]
 
 

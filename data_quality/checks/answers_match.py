@@ -170,7 +170,7 @@ class AnswersMatch(LookupCheck):
 
     # -- the source against the run that stored the answer -----------------------------------------
     def _by_source(self, count: int, compared: Compared, day: WrittenDay) -> Finding:
-        """Judges the source of each answer.
+        """Judge the source of each answer.
 
         An answer that this run stored has source `ledger` only if its task was retried: the first
         attempt's rows are discarded.

@@ -88,8 +88,8 @@ class ColumnsFilled(LookupCheck):
         return ""
 
     def _is_new(self, column: str, answers: int, day: WrittenDay) -> bool:
-        """Whether the day as published and the last one before lack the column by its path. A
-        record of an older version does not tell.
+        """Return whether neither the published day nor the day before it has the column by its
+        path. A record of an older version does not contain the paths.
         """
         if answers < FEWEST_VALUES or DayName.read(day.facts.day) is None:
             return False

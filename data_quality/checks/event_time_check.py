@@ -36,7 +36,7 @@ class EventTimeCheck(Check):
         """Make the finding of tasks without gaps."""
 
     def finding(self, parts: list[Any], _day: WrittenDay) -> Finding:
-        """Leaves out tasks with lost rows, without which every later row would look wrong."""
+        """Leave out tasks with lost rows, without which every later row would look wrong."""
         whole = [part for part in parts if not part.gaps]
         found = self.compared(whole)
         if found.success and len(whole) < len(parts):

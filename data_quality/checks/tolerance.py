@@ -58,7 +58,7 @@ class ToleranceCheck(LookupCheck):
         return count_outcomes(rows, self.lookup), self.faults(rows, wrong, shown)
 
     def finding(self, parts: list[tuple[Counter[Any], Faults]], day: WrittenDay) -> Finding:
-        """Judges the share in the whole table.
+        """Judge the share in the whole table.
 
         A run that enriches only changed rows enriches every failed row again, so failed rows may be
         most of that run's rows.

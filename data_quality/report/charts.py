@@ -201,7 +201,7 @@ def chart_answers(days: list[DayRecord]) -> dict[str, dict[str, Figure]]:
 
 
 def _chart_column(sketches: dict[str, dict[str, Any]]) -> Figure:
-    """Draws the frequent texts of a column, or else its values, above the share of nulls."""
+    """Draw the frequent texts of a column, or else its values, above the share of nulls."""
     days, of_days = [*sketches], [*sketches.values()]
     dashes = ("solid", "dash", "dot")
     texts = Counter[str]()

@@ -238,7 +238,7 @@ def _with_attempts(rows: pa.Table, columns: Collection[str]) -> pa.Table:
 
 
 def _in_order_of_writing(file: str) -> tuple[str, int, str]:
-    """Sorts by the counter as a number: as text, the thousandth file would precede the second."""
+    """Sort by the counter as a number: as text, the thousandth file would precede the second."""
     name = Path(file).name
     counter = _NUMBER_OF_A_TASKS_FILE.search(name)
     return (name[: counter.start()], int(counter[1]), name) if counter else (name, 0, name)

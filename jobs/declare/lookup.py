@@ -131,7 +131,7 @@ class Lookup:
             )
 
     def _check_ranges(self) -> None:
-        """Refuses a range that answers_in_range could not judge, or that no answer is in."""
+        """Refuse a range that answers_in_range could not judge, or that no answer is in."""
         for column in self.columns:
             low, high = self.ranges.get(column.name, (None, None))
             if (low is not None or high is not None) and not column.is_number:

@@ -112,7 +112,7 @@ Answer = Mapping[str, Any] | Failed | None
 
 
 def _require_fields(result: object, wanted: Any, *names: str) -> None:
-    """Refuses a value of a wrong type where a class makes it, as of a vendor's error object."""
+    """Refuse a value of a wrong type where a class makes it, as of a vendor's error object."""
     for name in names:
         value = getattr(result, name)
         if not isinstance(value, wanted):

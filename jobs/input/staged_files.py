@@ -190,7 +190,7 @@ def _write(file: StoredFile, declared: Input, target: Writable) -> None:
 
 
 def is_copy(file: str) -> bool:
-    """Whether a file is a copy, whose name tells what it is copied from."""
+    """Return whether a file is a copy, by its path."""
     return file.split("/")[-3:-2] == [FOLDER]
 
 

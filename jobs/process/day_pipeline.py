@@ -209,7 +209,7 @@ class _Run:
             remove_files_of_killed(self._name, table, lease)
 
     def _lease(self, held: contextlib.ExitStack) -> list[DayResult]:
-        """Leases every day that is free, until the end; returns the results of the others."""
+        """Lease every free day until the end; return the results of the others."""
         refused = []
         until = time.monotonic() + self._pipeline.wait
         for day, run_id in self._ids.items():
@@ -255,7 +255,7 @@ class _Run:
                     yield self._unwritten(result)
 
     def _still_waiting(self, result: DayResult, before: UnwrittenRun) -> DayResult:
-        """Renews the reason of the run since which the day waits, in place of a further record."""
+        """Renew the reason of the run since which the day waits, in place of a further record."""
         result = self._advised(result)
         if before.reason == result.reason:
             self._as_before.add(result.day)
@@ -372,7 +372,7 @@ class _Run:
         return run_records.spark_log(self._name, day, self._ids[day])
 
     def _link_log(self, day: str) -> None:
-        """Links the log of a later day to that of the first, because the days share a Spark."""
+        """Link the log of a later day to that of the first, because the days share a Spark."""
         first, own = self._log(next(iter(self._leases))), self._log(day)
         if own != first:
             own.parent.mkdir(parents=True, exist_ok=True)

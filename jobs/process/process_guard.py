@@ -60,7 +60,7 @@ def _stop(child: subprocess.Popen[bytes], grace: float) -> None:
 
 
 def _kill_session(session: int) -> None:
-    """Kills the rest of the session until it is gone: SIGKILL takes effect after a moment."""
+    """Kill the rest of the session until it is gone: SIGKILL takes effect after a moment."""
     deadline = time.monotonic() + GONE_WITHIN
     while (left := _living(session)) and time.monotonic() < deadline:
         for process in left:

@@ -54,7 +54,7 @@ def read_settings(words: Iterable[str], source: str) -> dict[str, str]:
 
 
 def refuse_own_settings(settings: Mapping[str, str], master: str) -> None:
-    """Refuses settings that Tidegate makes itself, because a run would not use the user's value.
+    """Refuse settings that Tidegate makes itself, because a run would not use the user's value.
 
     Raises:
         DeclarationError: Names each of them, and why.

@@ -39,7 +39,7 @@ ROWS_OF_ONE_TASK = 5_000  # of a micro-batch in a single file
 
 
 def ignore_event(_event: dict[str, Any]) -> None:
-    """Discards events of a run."""
+    """Discard events of a run."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class DayRun:
         return record
 
     def _writes_on_store(self) -> bool:
-        """Whether tasks write on the store that the table is on.
+        """Return whether tasks write on the store that has the table.
 
         Raises:
             DeclarationError: They do not see a place that they need.
@@ -123,7 +123,7 @@ class DayRun:
         return replace(plan, tasks=replace(plan.tasks, meters=meters))
 
     def _is_here(self, plan: DayPlan, *, calls: bool) -> bool:
-        """Whether this process runs the rows, with or without calls."""
+        """Return whether this process runs the rows, with or without calls."""
         from jobs.run.engines.driver_task import is_for_driver
 
         if not isinstance(self.engine, SparkEngine):
@@ -162,7 +162,7 @@ class DayRun:
         )
 
     def _with_derived_rows(self, facts: DayFacts, *, on_store: bool) -> DayFacts:
-        """Has tasks write the windows and the rows that stay. On a store, or for a large day, they
+        """Have tasks write the windows and the rows that stay. On a store, or for a large day, they
         also write the rows of the tables beside the published one, which publishing then only
         commits.
         """

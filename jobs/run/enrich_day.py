@@ -99,7 +99,7 @@ def _message_stream(log: Path | None) -> Iterator[TextIO]:
 
 class _LogLines(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # of logging
-        """Leaves out what a full disk does not take, where logging prints a traceback."""
+        """Leave out what a full disk does not take, where logging prints a traceback."""
 
 
 def day_run_id(run_id: str, day: str) -> str:

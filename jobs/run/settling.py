@@ -47,7 +47,7 @@ def _settle(book: LeaseBook, now: float, *, owner: str, spent: dict[str, int]) -
 
 
 def settle_killed_runs() -> None:
-    """Settles in the store of the limits, if it can be used: a report needs no store."""
+    """Settle in the store of the limits, if it can be used: a report needs no store."""
     with suppress(TidegateError):
         if url := limits_url():
             asyncio.run(in_store(url, settle))

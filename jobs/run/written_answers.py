@@ -130,7 +130,7 @@ class StoredAnswers:
 
 class Pairs:
     def __init__(self, table: pa.Table, begun: int) -> None:
-        """Numbers pairs of a key and an answer time, without an answer yet.
+        """Number pairs of a key and an answer time, without an answer yet.
 
         Args:
             table: TEXT, AT and BY_LEDGER of each pair.

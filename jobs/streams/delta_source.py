@@ -60,7 +60,7 @@ class DeltaSource:
             return DeltaInput.at(declared.path, declared.partition, version, every=declared.every)
 
     def _require_same_table(self, table: DeltaInput) -> None:
-        """Refuses another table at the same place: the stream would skip its versions as seen."""
+        """Refuse another table at the same place: the stream would skip its versions as seen."""
         file = self._checkpoint / FOLLOWED
         if not durable.is_there(file):
             durable.make_folder(self._checkpoint)

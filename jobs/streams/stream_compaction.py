@@ -30,7 +30,7 @@ class StreamCompaction:
         self._not_before = clock()
 
     def batch_ended(self) -> None:
-        """Compacts if it is time. Raises LedgerError; no answer is lost then."""
+        """Compact if it is time. Raises LedgerError; no answer is lost then."""
         self._batches += 1
         began = self._clock()
         if self._batches < BATCHES or began < self._not_before:

@@ -81,8 +81,9 @@ def audit_rows(files: Sequence[str], facts: DayFacts) -> pa.RecordBatchReader:
 
 
 def _audit_columns(facts: DayFacts, written: Iterable[str]) -> list[str]:
-    """Row identity and audit columns in the files' spelling: Arrow heeds case, and declarations do
-    not. A stream's day may lack those of a lookup that was declared later.
+    """Return the row identity and the audit columns, spelled as in the files: Arrow distinguishes
+    case, and declarations do not. A stream's day may lack the columns of a lookup that was declared
+    later.
     """
     by_lower_name = {name.lower(): name for name in written}
     wanted = [*facts.declared.row_id, *schema.ROW_COLUMNS]

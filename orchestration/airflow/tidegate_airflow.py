@@ -674,6 +674,6 @@ def _lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _die_with_parent() -> None:
-    """Has the kernel send the command SIGTERM when the task's process ends; only on Linux."""
+    """Have the kernel send the command SIGTERM when the task's process ends; only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

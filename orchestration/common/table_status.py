@@ -102,7 +102,7 @@ class TableStatus(Facts):
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Sorts tables: a last day that is not fine comes first, then any other such day."""
+        """Sort tables: a last day that is not fine comes first, then any other such day."""
         last = self.error or (self.last is not None and not self.last.is_fine)
         return 0 if last else 1 if self.bad else 2, self.enrichment
 

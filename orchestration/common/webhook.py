@@ -24,7 +24,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def post(address: str, message: Mapping[str, Any]) -> None:
-    """Delivers the message as JSON. Raises OSError, which names no address, if it is refused."""
+    """Deliver the message as JSON. Raises OSError, which names no address, if it is refused."""
     try:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -290,7 +290,7 @@ class Answer:
 
 
 def _is_address(name: str, schema: Mapping[str, Any], parameters: set[str]) -> bool:
-    """Whether a `next` is an address, and not a value for one of the parameters."""
+    """Return whether a `next` is an address, and not a value for one of the parameters."""
     example = str(schema.get("example") or next(iter(schema.get("examples", ())), ""))
     return schema_type(schema) == "string" and (
         name not in ("next", "next_page")

@@ -49,7 +49,7 @@ def read_key_tuples(
 
 
 def to_values(column: pa.Array) -> list[Any]:
-    """Like to_pylist, which takes 8 µs for a timestamp with a zone; this takes 0.3."""
+    """Return the values as to_pylist does, but in 0.3 µs per timestamp with a zone, not 8."""
     kind = column.type
     if not pa.types.is_timestamp(kind) or kind.unit != "us" or kind.tz not in _EPOCHS:
         values: list[Any] = column.to_pylist()

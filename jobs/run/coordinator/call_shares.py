@@ -117,7 +117,7 @@ class CallShares:
         self._release(self._working.pop(attempt), at)
 
     def lose(self, attempt: str, until: float) -> None:
-        """Reserves the share of an attempt lost before its end, for the next attempt of its task.
+        """Reserve the share of an attempt lost before its end, for the next attempt of its task.
 
         Args:
             attempt: Its name.
@@ -128,7 +128,7 @@ class CallShares:
         self._reserved.append(part)
 
     def expire(self, now: float) -> None:
-        """Releases reservations of attempts that did not come in time: others may wait for them."""
+        """Release reservations of attempts that did not come in time: others may wait for them."""
         for part in [part for part in self._reserved if part.until <= now]:
             self._reserved.remove(part)
             self._release(part, part.since)

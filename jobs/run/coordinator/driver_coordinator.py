@@ -168,7 +168,7 @@ class DriverCoordinator:
                 keeper.release()
 
     def end(self, address: DriverAddress, clock: Callable[[], float] = time.monotonic) -> None:
-        """Releases the job, and returns when its tasks have ended their calls, or after LAST_CALLS
+        """Release the job, and return when its tasks have ended their calls, or after LAST_CALLS
         s. Only then may other runs take the keys that this run claims in ledgers.
         """
         job = self._jobs.get(address.job)
@@ -281,13 +281,13 @@ class DriverCoordinator:
                 self._send(job.tasks[name], ASK)
 
     def _ask_all(self) -> None:
-        """Asks the tasks with leases for a heartbeat, as what they may use has changed."""
+        """Ask the tasks with leases for a heartbeat, as what they may use has changed."""
         for job in list(self._jobs.values()):
             for task in list(job.tasks.values()) if job.keepers else ():
                 self._send(task, ASK)
 
     def _on_pause(self, sender: _Task, message: dict[str, Any]) -> None:
-        """Pauses all other tasks after a task was throttled or found the service down."""
+        """Pause all other tasks after a task was throttled or found the service down."""
         service, seconds = str(message["service"]), float(message["seconds"])
         if service in sender.job.keepers:
             sender.job.keepers[service].close_gate(seconds, str(message["reason"]))
@@ -318,7 +318,7 @@ class DriverCoordinator:
         self._fail_when_drained(job)
 
     def _fail_when_drained(self, job: _Job) -> None:
-        """Fails the stage once all its connected tasks are drained."""
+        """Fail the stage once all its connected tasks are drained."""
         tasks = list(job.tasks.values())
         if job.spent and job.failed is None and tasks and all(task.drained for task in tasks):
             self._fail(tasks[0], BudgetExhausted.__name__, job.spent)

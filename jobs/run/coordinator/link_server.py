@@ -114,7 +114,7 @@ class LinkServer(Generic[Sender]):
         threading.Thread(target=self._serve, name="driver-coordinator", daemon=True).start()
 
     def wake(self) -> None:
-        """Has the thread call on_wake soon. Callable from any thread."""
+        """Have the thread call on_wake soon. Callable from any thread."""
         with suppress(BlockingIOError):  # earlier wakes are not read yet
             self._wakes.send(b"\n")
 

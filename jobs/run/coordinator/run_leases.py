@@ -195,7 +195,7 @@ async def _look(store: LimitStore) -> None:
 
 
 def check_limits(lookups: Sequence[Lookup], budgets: Sequence[tuple[str, Budget]]) -> None:
-    """Refuses what a run would refuse about the limits of its services.
+    """Refuse what a run would refuse about the limits of its services.
 
     Raises:
         DeclarationError: As `leased_limits` does; or the environment names an invalid or a corrupt
@@ -214,7 +214,7 @@ def check_limits(lookups: Sequence[Lookup], budgets: Sequence[tuple[str, Budget]
 
 
 def refuse_small_budgets(lookups: Sequence[Lookup], budgets: Sequence[tuple[str, Budget]]) -> None:
-    """Refuses a budget that pays for no call.
+    """Refuse a budget that pays for no call.
 
     Raises:
         BudgetExhausted: There is such a budget.

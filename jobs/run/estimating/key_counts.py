@@ -38,7 +38,7 @@ class KeyCounts:
 
 
 def count_keys(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, now_us: int) -> KeyCounts:
-    """Divides keys by what a run would do with them.
+    """Divide keys by what a run would do with them.
 
     Args:
         lookup: The lookup.

@@ -46,7 +46,7 @@ def keep_keys(
 
 
 def release_prefetched(plan: LedgerPlan) -> None:
-    """Leaves the prefetched keys to other runs: the answers are stored. Raises LedgerError."""
+    """Leave the prefetched keys to other runs: the answers are stored. Raises LedgerError."""
     open_folder(plan).delete(f"{RUNS}/{plan.run_id}/{PREFETCHED}")
 
 

@@ -251,7 +251,7 @@ def settle_jobs(
     *,
     draw: Callable[[int], int] = secrets.randbits,
 ) -> float | None:
-    """Has the jobs of the first level submitted and read, without any row.
+    """Have the jobs of the first level submitted and read, without any row.
 
     Returns what is left of the cap, if jobs used some of it. Raises as `prepare_ledger` does.
     """

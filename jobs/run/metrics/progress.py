@@ -56,7 +56,7 @@ class RunProgress:
             return TaskLoad.of(vars(task) for task in [*self._before, *self._tasks.values()])
 
     def prefetching_keys(self, keys: int | None) -> None:
-        """Switches to a prefetch of this many keys; None: to the rows. Calls continue to count."""
+        """Switch to a prefetch of this many keys; None: to the rows. Calls continue to count."""
         with self._changing:
             self._before += self._tasks.values()
             self._total, self._unit = (self._rows_total, "rows") if keys is None else (keys, "keys")

@@ -182,7 +182,7 @@ def _rename(lookup: Lookup, column: str) -> str:
 
 
 def check_files_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
-    """Refuses columns of the files with names that Spark or Tidegate uses for each row."""
+    """Refuse columns of the files with names that Spark or Tidegate uses for each row."""
     known = {column.lower(): column for column in columns}
     wrong = []
     # the day's folder gives the table its partition column

@@ -72,7 +72,7 @@ class DayPlan:
 
 
 def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: RunOfDay) -> DayPlan:
-    """Plans a run of a day.
+    """Plan a run of a day.
 
     Args:
         engine: Runs the tasks.
@@ -263,7 +263,7 @@ def calls_in_flight(lookups: Sequence[Lookup]) -> tuple[int, ...]:
 
 
 def check_speculation(enrichment: Enrichment, spark: SparkSession) -> None:
-    """Refuses speculation for calls that must not repeat: copies do not see each other's marks."""
+    """Refuse speculation for calls that must not repeat: copies do not see each other's marks."""
     once = [lookup.name for lookup in enrichment.lookups if not lookup.repeatable]
     if once and setting(spark, "spark.speculation", "false").lower() == "true":
         raise DeclarationError(

@@ -68,7 +68,7 @@ def compile_keys(
 def compile_chained(
     enrichment: Enrichment, layout: BatchLayout, types: pa.Schema
 ) -> tuple[Mapping[str, Values], ...]:
-    """Compiles the key columns of lookups that read earlier answers.
+    """Compile the key columns of lookups that read earlier answers.
 
     Args:
         enrichment: As declared.

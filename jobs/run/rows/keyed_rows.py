@@ -117,7 +117,7 @@ def _in_utc(df: DataFrame, enrichment: Enrichment) -> Iterator[None]:
 
 
 def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout:
-    """Names what a task needs of its rows.
+    """Name what a task needs of its rows.
 
     Args:
         enrichment: As declared.

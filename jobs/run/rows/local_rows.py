@@ -44,7 +44,7 @@ class LocalRows:
 
     @classmethod
     def of(cls, engine: LocalEngine, enrichment: Enrichment, day: InputDay) -> Self:
-        """Plans how a task reads a day.
+        """Plan how a task reads a day.
 
         Args:
             engine: Runs the task.

@@ -301,7 +301,7 @@ def aggregated(
 
 
 def _literal(sql: str) -> str:
-    """Escapes SQL for a text that Spark formats."""
+    """Escape SQL for a text that Spark formats."""
     return sql.replace("{", "{{").replace("}", "}}")
 
 

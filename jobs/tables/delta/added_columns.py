@@ -8,8 +8,8 @@ from jobs.tables.delta.delta_log import commit_on_top
 
 
 def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
-    """Those that the table has not yet, or not with all fields. Refuses a column whose type
-    changed.
+    """Return the columns that the table lacks, or has with fewer fields. Refuses a column of
+    another type.
     """
     known = {field.name: field for field in table.schema().fields}
     new = []

@@ -36,7 +36,7 @@ class StoreLease:
         return str(self.lock.before.get("run_id", ""))
 
     def confirm(self) -> None:
-        """Renews the lease. Raises PublishConflict if another run took the day, and OSError."""
+        """Renew the lease. Raises PublishConflict if another run took the day, and OSError."""
         try:
             self.lock.confirm()
         except LockLost as lost:

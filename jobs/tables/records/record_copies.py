@@ -50,7 +50,7 @@ def read(table: str, folder: Path, record: Path) -> bytes | None:
 
 
 def fetch(table: str, folder: Path) -> None:
-    """Brings others' records into `folder`, for a table on a store. Raises TidegateError."""
+    """Bring others' records into `folder`, for a table on a store. Raises TidegateError."""
     if not is_url(table):
         return
     known = _known(folder)

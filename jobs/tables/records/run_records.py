@@ -107,7 +107,7 @@ def save(record: DayRecord) -> DayRecord:
 
 
 def fetch(enrichment: str, table: str) -> None:
-    """Brings other machines' records, for a table on an object store. Raises TidegateError."""
+    """Bring other machines' records, for a table on an object store. Raises TidegateError."""
     record_copies.fetch(table, ROOT / enrichment)
 
 

@@ -43,7 +43,7 @@ TRIES = 5  # against other programs' commits, each with pyiceberg's tries
 
 
 def show(declared: DeclaredFacts) -> None:
-    """Brings the Iceberg table to the state of the published table, in a single snapshot; does
+    """Bring the Iceberg table to the state of the published table, in a single snapshot; do
     nothing if it is already there.
 
     Call it under `alone_with`. Raises TidegateError: the published table then is ahead until the
@@ -87,7 +87,7 @@ def forget_versions(
     *,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> None:
-    """Expires the snapshots before the limit. Raises TidegateError."""
+    """Expire the snapshots before the limit. Raises TidegateError."""
     before = now().replace(tzinfo=None) - older_than
     then = "Its old snapshots stay. Fix that, then run the same again."
     with _named(declared, "expire snapshots", then), contextlib.suppress(NoSuchTableError):

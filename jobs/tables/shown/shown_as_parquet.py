@@ -29,7 +29,7 @@ LISTED_WITHIN = 0.5  # s; a reader lists a folder within this time after opening
 
 
 def show(declared: DeclaredFacts, *, sleep: Callable[[float], object] = time.sleep) -> None:
-    """Brings the folders to the state of the published table, day by day.
+    """Bring the folders to the state of the published table, day by day.
 
     The replaced files are removed a moment later: a reader that opened the folder before the
     exchange and listed it afterwards would find no file, and take the day for empty. Such a reader

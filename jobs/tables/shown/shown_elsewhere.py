@@ -56,7 +56,7 @@ def lagging(declared: DeclaredFacts) -> Iterator[str]:
 
 
 def forget_versions(declared: DeclaredFacts, older_than: timedelta) -> None:
-    """Forgets the versions whose files `vacuum` removes. Raises TidegateError."""
+    """Forget the versions whose files `vacuum` removes. Raises TidegateError."""
     if declared.iceberg:
         from jobs.tables.shown import shown_as_iceberg
 

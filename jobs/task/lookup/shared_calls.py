@@ -58,7 +58,7 @@ class AnswerCache(OrderedDict[Any, T]):
         self._now_us = now_us
 
     def may_be_used(self, key: Any, *, answered_at: int) -> bool:
-        """Whether the entry is within its time to live. Refreshes its recency, or drops it."""
+        """Return whether the entry is within its time to live; refresh its recency, or drop it."""
         if self._ttl_us is not None and self._now_us() - answered_at >= self._ttl_us:
             self.discard(key)
             return False

@@ -101,7 +101,7 @@ class TaskLedger:
 
     @property
     def indexes(self) -> Sequence[AnswerIndex]:
-        """Indexes by precedence: of this task's earlier attempts, then of the run."""
+        """Index by precedence: of this task's earlier attempts, then of the run."""
         return self._indexes
 
     def read_earlier_attempts(self) -> int:

@@ -98,7 +98,7 @@ def last_materialization(
 def withdraw_planned(
     instance: dg.DagsterInstance, declared: Declared, day: str, run_id: str
 ) -> None:
-    """Withdraws the run's plan to check the day, for the checks without a result from it.
+    """Withdraw the run's plan to check the day, for the checks without a result from it.
 
     Dagster shows a check that a failed run had planned as failed, and has no call that withdraws
     the plan. A run does so at its end, and for a killed run the sensor `reports_days`.

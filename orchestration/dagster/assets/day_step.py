@@ -37,8 +37,8 @@ from orchestration.dagster.resources import SparkProgram
 def enrich_days(
     context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram, mode: Mode
 ) -> Iterator[Event]:
-    """Enriches, checks and publishes the days of the run, and only then materializes each; its
-    checks are reported in every case.
+    """Enrich, check and publish the days of the run. Materialize each published day; report the
+    checks of every day.
 
     Raises:
         dagster.Failure: A day is not published; a sentence says why. Only a crash is retried
@@ -147,7 +147,7 @@ class _DayStep:
             self._reporter.report_summaries(self._pipeline.summarized(result))
 
     def _allow_time_for(self, days: int) -> None:
-        """Multiplies the run's time limit, which Dagster enforces, by the number of days."""
+        """Multiply the run's time limit, which Dagster enforces, by the number of days."""
         longest = self._context.instance.run_monitoring_max_runtime_seconds  # 0: no limit
         if longest and MAX_RUNTIME_SECONDS_TAG not in self._context.run.tags:
             tags = {MAX_RUNTIME_SECONDS_TAG: str(longest * max(1, days))}
@@ -205,7 +205,7 @@ class ChosenDays:
 
 
 def choose_days(declared: Declared, mode: Mode, days: Sequence[str], tries: set[str]) -> ChosenDays:
-    """Divides the days of a run by what the run does with them.
+    """Divide the days of a run by what the run does with them.
 
     Args:
         declared: Their enrichment.
@@ -235,7 +235,7 @@ def _is_published_by(tries: set[str], enrichment: str, day: str) -> bool:
 
 
 def _choose_by_answers(chosen: ChosenDays, enrichment: Enrichment, day: str, mode: Mode) -> None:
-    """Chooses a day that is replayed or remapped. Raises TidegateError if it cannot be replayed."""
+    """Choose a day that is replayed or remapped. Raises TidegateError if it cannot be replayed."""
     from jobs.commands.remap import published_days
     from jobs.commands.replaying.replay import last_run, prepare
 

@@ -70,7 +70,7 @@ class DaysReporter:
                 self._context.log.warning(event.sentence)
 
     def report_unchanged(self, record: DayRecord) -> Iterator[Event]:
-        """Materializes a published day whose replay had nothing to do."""
+        """Materialize a published day whose replay had nothing to do."""
         day = record.facts.day
         reason = f"{day} has no dead letters: nothing was called."
         self._observe(self._events(day, record.facts.run_id), PUBLISHED, reason, "Nothing.")
@@ -143,7 +143,7 @@ class DaysReporter:
         self._warn(result)
 
     def _materialize(self, record: DayRecord, figures: Mapping[str, Any]) -> Iterator[Event]:
-        """Materializes the day, then reports its check results, which Dagster assigns to it."""
+        """Materialize the day, then report its check results, which Dagster assigns to it."""
         day = record.facts.day
         self.tally.published.append(day)
         values = self._events(day, record.facts.run_id).published(record, figures)

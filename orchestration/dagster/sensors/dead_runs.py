@@ -75,7 +75,7 @@ signing_executor = dg.ExecutorDefinition(
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Fails runs of killed processes of this machine, frees their slots, returns their ids.
+    """Fail runs of killed processes of this machine, free their slots, and return their ids.
 
     Dagster then restarts them once, as it does with every killed run.
     """

@@ -82,7 +82,7 @@ class JobBudgets:
         return min(items, int((int(free.parts) - once) / each)) if each else items
 
     async def spend(self, token: str, intent: Intent) -> tuple[str, bool]:
-        """Spends the most that a job may cost, once.
+        """Spend the most that a job may cost, once.
 
         Returns:
             The budget that does not allow it, empty if all do; and whether this call has spent it,
@@ -99,11 +99,11 @@ class JobBudgets:
         return short and self._subject(short, intent.at), is_new
 
     async def take_back(self, token: str) -> None:
-        """Has the budgets count nothing of what `spend` has just spent for a job."""
+        """Have the budgets count nothing of what `spend` has just spent for a job."""
         await _settle_at(self.lookup, token, 0)
 
     async def settle_ended(self, files: JobFiles) -> None:
-        """Settles the ended jobs of a lookup whose run was killed before it did. Raises StoreLost.
+        """Settle the ended jobs of a lookup whose run was killed before it did. Raises StoreLost.
 
         files: Of the lookup; the budgets know the jobs of all lookups of its service.
         """
@@ -123,7 +123,7 @@ class JobBudgets:
 
 
 async def settle_job(lookup: JobLookup, token: str, done: Mapping[str, Any]) -> None:
-    """Has the budgets count what a job was billed. While they have no store it counts at its most.
+    """Have the budgets count what a job was billed. While they have no store it counts at its most.
 
     done: The stored facts of its end; every program that settles the job counts the same amount.
     """

@@ -138,7 +138,7 @@ class JobSubmission:
         return is_open
 
     async def _refused(self, job: Job, error: NotSubmitted, *, in_doubt: bool) -> Job | None:
-        """Lets go of a job that the vendor refused; a job in doubt may have been taken earlier.
+        """Let go of a job that the vendor refused; a job in doubt may have been taken earlier.
 
         Returns the job if the vendor took it all the same, before it refused a later request.
 
