@@ -16,7 +16,6 @@ from jobs.run.engines.engine import (
     is_elsewhere,
 )
 from jobs.run.engines.spark_session import session
-from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import preflight, require_new_run
 from jobs.schema.records import DayRecord
@@ -76,18 +75,15 @@ def run_day(
         changed = _changed_rows(
             enrichment, input_day, day, compared, ignore_ttl=rules.ignore_ttl, elsewhere=elsewhere
         )
-    return run_files(
-        enrichment,
-        input_day if changed is None else changed.input_day,
-        day,
-        run_id,
-        changed=changed,
-        rules=rules,
-        checks=checks,
-        engine=engine,
-        report=report,
-        clock=clock,
-    )
+        input_day = changed.input_day
+    report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
+    name = f"{enrichment.name} {day}"
+    is_local = chosen_engine(engine) == LOCAL
+    return DayRun(
+        LocalEngine(name) if is_local else SparkEngine(session(name)),
+        enrichment, input_day, day, run_id, changed=changed, rules=rules, checks=checks,
+        report=report, clock=clock,
+    ).run()  # fmt: skip
 
 
 def _changed_rows(
@@ -110,43 +106,25 @@ def _changed_rows(
     return find_changes(enrichment, input_day, day, ignore_ttl=ignore_ttl, stage=stage)
 
 
-def run_files(
+def run_batch(
     enrichment: Enrichment,
-    input_day: InputDay,
+    rows: InputDay,
     day: str,
     run_id: str,
     *,
-    spark: SparkSession | None = None,
-    whole_day: bool = True,
-    changed: ChangedRows | None = None,
-    rules: RunOptions | None = None,
+    spark: SparkSession,
     checks: str | None = None,
-    engine: str | None = None,
-    report: Report = ignore_event,
-    clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
-    """Run these files of a day as `run_day` does; their preflight has passed.
+    """Run the files of a micro-batch as `run_day` does; their preflight has passed.
 
     Args:
         enrichment: The enrichment.
-        input_day: The files.
+        rows: The files: some of the day, so that its windows are not made.
         day: Their day.
         run_id: Names the run.
-        spark: By default the session of the process.
-        whole_day: Whether these are all files of the day, so that its windows are made.
-        changed: Set if the files are the changed rows of the day.
-        rules: What the run may call.
+        spark: The session of the stream.
         checks: The hook that judges the written files, module:function.
-        engine: By default the environment's.
-        report: Gets the run's events.
-        clock: Seconds, monotonic.
     """
-    report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
-    name = f"{enrichment.name} {day}"
-    is_local = spark is None and chosen_engine(engine) == LOCAL
     return DayRun(
-        LocalEngine(name) if is_local else SparkEngine(spark or session(name)),
-        enrichment, input_day, day, run_id, whole_day=whole_day, changed=changed,
-        rules=rules or RunOptions(), checks=checks, report=report, clock=clock,
-        sent=[], waits=Waits(WaitingDay(enrichment.name, day)),
-    ).run()  # fmt: skip
+        SparkEngine(spark), enrichment, rows, day, run_id, whole_day=False, checks=checks
+    ).run()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from jobs.run.checks_hook import import_meanwhile, named, require_expectations
@@ -14,6 +15,7 @@ from jobs.run.coordinator.run_leases import end_run
 from jobs.run.engines.engine import ROWS_IN_DRIVER, SparkEngine
 from jobs.run.engines.spark_failures import own_words
 from jobs.run.engines.stages import SparkStage
+from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
 from jobs.run.metrics.limiting_factor import with_limits
 from jobs.run.metrics.progress import RunProgress
 from jobs.run.plan.options import RunOptions
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
     from jobs.run.changes.changed_rows import ChangedRows
     from jobs.run.engines.engine import Engine
-    from jobs.run.keys.vendor_jobs.waits import Waits
     from jobs.run.plan.planner import DayPlan
     from jobs.task.output_files import TaskResult
 
@@ -44,21 +45,40 @@ def ignore_event(_event: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class DayRun:
-    """A run of files of a day: what its steps share. The fields are those of `run_files`."""
+    """A run of files of a day, whose preflight has passed: what its steps share.
+
+    Attributes:
+        engine: Runs the tasks.
+        enrichment: The enrichment.
+        input_day: The files.
+        day: Their day.
+        run_id: Names the run.
+        whole_day: Whether these are all files of the day, so that its windows are made.
+        changed: Set if the files are the changed rows of the day.
+        rules: What the run may call.
+        checks: The hook that judges the written files, module:function.
+        report: Gets the run's events.
+        clock: Seconds, monotonic.
+        sent: What its tasks counted.
+    """
 
     engine: Engine
     enrichment: Enrichment
     input_day: InputDay
     day: str
     run_id: str
-    whole_day: bool
-    changed: ChangedRows | None
-    rules: RunOptions
-    checks: str | None
-    report: Report
-    clock: Callable[[], float]
-    sent: list[TaskResult]  # what its tasks counted
-    waits: Waits  # for jobs of vendors
+    whole_day: bool = True
+    changed: ChangedRows | None = None
+    rules: RunOptions = field(default_factory=RunOptions)
+    checks: str | None = None
+    report: Report = ignore_event
+    clock: Callable[[], float] = time.monotonic
+    sent: list[TaskResult] = field(default_factory=list)
+
+    @cached_property
+    def waits(self) -> Waits:
+        """The jobs of vendors for which the day waits."""
+        return Waits(WaitingDay(self.enrichment.name, self.day))
 
     def run(self) -> DayRecord:
         """Write, count and judge the files. Returns the record."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import PublishConflict, TidegateError
 from jobs.process.publish_decision import Quality, held_back_by, kept
-from jobs.run.day import run_files
+from jobs.run.day import run_batch
 from jobs.run.plan.preflight import check_input
 from jobs.streams.batch_publishing import MicroBatch, complete_records, last_batch, publish_batch
 from jobs.streams.delta_source import DeltaSource
@@ -143,9 +143,9 @@ class MicroBatches:
 
     def _enriched(self, rows: InputDay, day: str, run_id: str) -> DayRecord:
         """Return the record of the rows of a day, with verdicts."""
-        return run_files(
+        return run_batch(
             self._enrichment, rows, day, run_id,
-            spark=self._spark, whole_day=False, checks=self._quality.batch_checks,
+            spark=self._spark, checks=self._quality.batch_checks,
         )  # fmt: skip
 
     def _keep(self, records: Sequence[DayRecord]) -> list[tuple[str, ...]]:

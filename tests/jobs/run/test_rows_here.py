@@ -349,5 +349,5 @@ def test_the_log_has_the_traceback_of_an_unexpected_error_in_the_task(
 def test_a_micro_batch_of_a_stream_goes_through_workers_of_spark(project, spark, monkeypatch):
     monkeypatch.setattr(day_run, "ROWS_OF_ONE_TASK", 0)  # it has tasks as a day has
     declared, before = project(), jobs_of(spark)
-    day.run_files(declared, preflight(declared, DAY), DAY, "batch", spark=spark, whole_day=False)
+    day.run_batch(declared, preflight(declared, DAY), DAY, "batch", spark=spark)
     assert len(jobs_of(spark) - before) == len(["its keys", "its rows"])

@@ -63,7 +63,7 @@ def install() -> None:
             ),
             jobs.tables.delta.delta_log.checkpoint_settings: _checkpoints,
             jobs.tables.leases.day_leases.leased: _watched(jobs.tables.leases.day_leases.leased),
-            jobs.run.day.run_files: _written_by_the_stage,
+            jobs.run.day.run_batch: _written_by_the_stage,
             jobs.run.plan.preflight.check_input: lambda *_: None,
         }
     )

@@ -50,7 +50,7 @@ def _next_batch(world: World) -> int | None:
 
 
 def write_batch(world: World, rows: InputDay, day: str, run_id: str) -> DayRecord:
-    """In place of `run_files`, which needs Spark."""
+    """In place of `run_batch`, which needs Spark."""
     state = world.scheduler.me().process.state
     written = Written(run_id, day, len(world.runs) + 1, is_red=bool(state.pop("is red", False)))
     world.runs[run_id] = "of a batch"
