@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobs.run.engines import spark_session
 from jobs.run.enrich import write_out
-from jobs.run.keys.ledger_session import prepare_ledger
+from jobs.run.keys.preparation import prepare_keys
 from jobs.run.plan.planner import plan_tasks
 
 if TYPE_CHECKING:
@@ -34,5 +34,5 @@ def write_enriched(
 ) -> None:
     """day: the files that the frame is read straight from, as a day's run knows them."""
     prepared, plan = plan_tasks(frame, declared, run_id=uuid.uuid4().hex, day=day)
-    with prepare_ledger(prepared, plan, scratch=f"{out}-keys", day=day) as run:
+    with prepare_keys(prepared, plan, scratch=f"{out}-keys", day=day) as run:
         write_out(prepared, run.plan, str(out))

@@ -157,13 +157,13 @@ class DayRun:
         self, plan: DayPlan, progress: RunProgress, importing: threading.Thread
     ) -> DayFacts:
         from jobs.run.enrich import write_out
-        from jobs.run.keys.ledger_session import prepare_ledger
+        from jobs.run.keys.preparation import prepare_keys
 
         here = self._is_here(plan, calls=True)
         if here:
             # an import stops the clocks of calls in this process for tenths of a second
             importing.join()
-        with prepare_ledger(
+        with prepare_keys(
             plan.rows, plan.tasks, scratch=f"{plan.facts.folder}{KEYS}", day=self.input_day,
             here=here, asking=progress.prefetching_keys, sent=self.sent, only=self.rules.only,
             waits=self.waits,

@@ -112,8 +112,7 @@ def write_keys(
     *,
     engine: Engine,
     run: RunOfKeys,
-    sent: list[TaskResult] | None = None,
-    certain: bool = False,
+    refuse_doubt: bool,
 ) -> tuple[pa.Table, Sequence[TaskResult]]:
     """Run the plan over keys, and return these columns of all keys, and what the tasks counted.
 
@@ -128,14 +127,13 @@ def write_keys(
         columns: The columns to return.
         engine: Runs the tasks.
         run: Runs the keys of a task.
-        sent: Receives what tasks counted.
-        certain: Whether answers in doubt fail their task, although a check sees the rows.
+        refuse_doubt: Fail a task with answers in doubt, instead of leaving them to a check.
     """
     plan = _with_address(engine, plan)
     assert plan.driver is not None
     written = written_schema(types, plan.layout)
     files = TaskFiles.of(folder, T.StructType([written[name] for name in columns]), (), plan.meters)
-    checked = without_doubt if sent is None or certain else iter
+    checked = without_doubt if refuse_doubt else iter
     here = isinstance(keys, pa.Table)
 
     def task(part: Any, facts: TaskFacts) -> TaskResult:
@@ -150,8 +148,6 @@ def write_keys(
             results.extend(engine.stage(plan.driver, here=here).run(task, [keys] if here else keys))
     finally:
         engine.coordinator.end(plan.driver)
-    if sent is not None:
-        sent.extend(results)
     tables = []
     for result in results:
         with open_parquet(result.file.place) as file:

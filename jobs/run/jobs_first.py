@@ -8,7 +8,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.run.checks_hook import require_expectations
 from jobs.run.engines.engine import SPARK, LocalEngine
-from jobs.run.keys.ledger_session import settle_jobs
+from jobs.run.keys.preparation import settle_jobs
 from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.planner import RunOfDay, plan_day

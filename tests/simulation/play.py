@@ -15,7 +15,7 @@ from typing import Any
 from jobs.errors import TidegateError
 from jobs.limits.store_url import LIMITS_URL, OFF
 from jobs.run.enrich import write_out
-from jobs.run.keys.ledger_session import prepare_ledger
+from jobs.run.keys.preparation import prepare_keys
 from jobs.task.output_files import TaskResult
 from tests.simulation import night_at_work
 from tests.simulation.commands import Commands
@@ -109,7 +109,7 @@ class Stage:
             frame = frame_of(rows, self.night, spark)
             plan = plan_of(self.night, name, act, bill)
             scratch, files = str(folder / "scratch"), str(folder / "files")
-            with prepare_ledger(frame, plan, scratch=scratch, here=True, sent=sent) as session:  # type: ignore[arg-type]
+            with prepare_keys(frame, plan, scratch=scratch, here=True, sent=sent) as session:  # type: ignore[arg-type]
                 written = write_out(frame, session.plan, files, sent)  # type: ignore[arg-type]
         except (TidegateError, StageFailed) as error:
             self.runs[name] = f"failed: {type(error).__name__}: {error}"

@@ -21,7 +21,7 @@ import jobs.run.engines.spark_facts
 import jobs.run.enrich
 import jobs.run.keys.day_keys
 import jobs.run.keys.key_rows
-import jobs.run.keys.ledger_session
+import jobs.run.keys.preparation
 import jobs.run.rows.keyed_rows
 import jobs.run.settling
 import jobs.storage.stored_files

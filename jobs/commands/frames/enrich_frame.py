@@ -312,13 +312,13 @@ def _ask(
 ) -> tuple[str, ...]:
     """Call for what the ledger does not have. Returns the files that the tasks wrote."""
     from jobs.run.enrich import write_out
-    from jobs.run.keys.ledger_session import prepare_ledger
+    from jobs.run.keys.preparation import prepare_keys
 
     scratch, asking = f"{folder}{KEYS}", progress.prefetching_keys
     with ExitStack() as stack:
         plan = stack.enter_context(billed(run.enrichment, tasks, run.id, run.started_at))
         run.meters = plan.meters
         known = stack.enter_context(
-            prepare_ledger(rows, plan, scratch=scratch, day=day, here=here, asking=asking)
+            prepare_keys(rows, plan, scratch=scratch, day=day, here=here, asking=asking)
         )
         return write_out(rows, known.plan, folder, here=here).files

@@ -47,8 +47,8 @@ OUTCOME = (
 
 
 @dataclass(frozen=True)
-class First:
-    """The prefetch of a lookup. keys: of `hits.missing`."""
+class KeysToPrefetch:
+    """The keys of a lookup that are called before the rows. keys: of `hits.missing`."""
 
     hits: Hits
     keys: pa.Table
@@ -62,60 +62,68 @@ class First:
         )
 
 
-def prefetch_keys(
-    plan: PartitionPlan,
-    first: Mapping[int, First],
-    *,
-    engine: Engine,
-    here: bool,
-    alone: bool,
-    seed: int,
-    scratch: str,
-    sent: list[TaskResult] | None = None,
-    certain: bool = False,
-) -> PartitionPlan:
-    """Call for these keys once, all lookups side by side; return the plan for the rows, which
-    repeats none of the calls.
+@dataclass(frozen=True, kw_only=True)
+class Prefetch:
+    """Calls keys of a run before its rows.
 
-    Args:
-        plan: The plan of the rows.
-        first: The keys, by the lookup's place in the plan.
+    Attributes:
         engine: Runs the tasks.
         here: Call in this process, if `is_for_driver` allows it.
         alone: Whether this run found no other run when it began.
         seed: Of this run, which gives it a different order of calls.
         scratch: A folder for the results of the keys; the rows need it.
-        sent: Receives what tasks counted.
-        certain: Fail a task with answers in doubt, because keys of other lookups are made of them.
-
-    Raises:
-        RunStopped: As the tasks do. The ledger has the answers so far, after any error.
-        RowFailed: As the tasks do.
-        LedgerError: As the tasks do.
+        sent: Receives what tasks counted; None: an answer in doubt fails its task.
     """
-    places = sorted(first)
-    hits = {place: first[place].hits for place in places}
-    in_ledgers = {
-        place: SharedLookup(hit.plan, hit.lookup, hit.seen)
-        for place, hit in hits.items()
-        if hit.plan is not None
-    }
-    run = functools.partial(run_prefetch, SharedKeys(in_ledgers, alone, seed))
-    is_here = here and all(isinstance(hit.keys, DriverKeys) for hit in hits.values())
-    types, asked = _types(first), list[pa.Table]()
-    left = dict(first)
-    while left and len(asked) < PASSES:
-        keys = _table(left, types) if is_here else _frame(left, types, tasks=len(plan.shares[0]))
-        folder = below(scratch, f"keys-{places[0]}-{len(asked)}")
-        found, results = write_keys(
-            keys, types, _plan_of_keys(plan, places), folder,
-            _wanted(plan, places), engine=engine, run=run, sent=sent, certain=certain,
-        )  # fmt: skip
-        asked.append(found)
-        plan = replace(plan, cap=_left(plan, results))
-        hits |= {place: with_own_answers(hits[place]) for place in left if place in in_ledgers}
-        left = _open_again(left, hits, found)
-    return _with_answers(plan, hits, pa.concat_tables(asked), scratch)
+
+    engine: Engine
+    here: bool
+    alone: bool
+    seed: int
+    scratch: str
+    sent: list[TaskResult] | None
+
+    def call(
+        self, plan: PartitionPlan, first: Mapping[int, KeysToPrefetch], *, certain: bool
+    ) -> PartitionPlan:
+        """Call for these keys once, all lookups side by side; return the plan for the rows, which
+        repeats none of the calls.
+
+        Args:
+            plan: The plan of the rows.
+            first: The keys, by the lookup's place in the plan.
+            certain: Fail a task with answers in doubt, because keys of other lookups are made of
+                them.
+
+        Raises:
+            RunStopped: As the tasks do. The ledger has the answers so far, after any error.
+            RowFailed: As the tasks do.
+            LedgerError: As the tasks do.
+        """
+        places = sorted(first)
+        hits = {place: first[place].hits for place in places}
+        in_ledgers = {
+            place: SharedLookup(hit.plan, hit.lookup, hit.seen)
+            for place, hit in hits.items()
+            if hit.plan is not None
+        }
+        run = functools.partial(run_prefetch, SharedKeys(in_ledgers, self.alone, self.seed))
+        is_here = self.here and all(isinstance(hit.keys, DriverKeys) for hit in hits.values())
+        types, asked = _types(first), list[pa.Table]()
+        left = dict(first)
+        while left and len(asked) < PASSES:
+            keys = _table(left, types) if is_here else _frame(left, types, len(plan.shares[0]))
+            found, results = write_keys(
+                keys, types, _plan_of_keys(plan, places),
+                below(self.scratch, f"keys-{places[0]}-{len(asked)}"), _wanted(plan, places),
+                engine=self.engine, run=run, refuse_doubt=certain or self.sent is None,
+            )  # fmt: skip
+            if self.sent is not None:
+                self.sent.extend(results)
+            asked.append(found)
+            plan = replace(plan, cap=_left(plan, results))
+            hits |= {place: with_own_answers(hits[place]) for place in left if place in in_ledgers}
+            left = _open_again(left, hits, found)
+        return _with_answers(plan, hits, pa.concat_tables(asked), self.scratch)
 
 
 def _wanted(plan: PartitionPlan, places: Sequence[int]) -> list[str]:
@@ -143,8 +151,8 @@ def _with_answers(
 
 
 def _open_again(
-    first: Mapping[int, First], hits: Mapping[int, Hits], asked: pa.Table
-) -> dict[int, First]:
+    first: Mapping[int, KeysToPrefetch], hits: Mapping[int, Hits], asked: pa.Table
+) -> dict[int, KeysToPrefetch]:
     """Return the keys that were not called because another run had answered them, but whose
     answers no longer count: they were refreshed meanwhile, or have expired. Otherwise each task
     would call for them.
@@ -199,7 +207,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
     )
 
 
-def _types(first: Mapping[int, First]) -> StructType:
+def _types(first: Mapping[int, KeysToPrefetch]) -> StructType:
     """Return the types of the columns with the keys of all lookups: each lookup has separate
     columns, which are null for the others.
     """
@@ -214,7 +222,7 @@ def _types(first: Mapping[int, First]) -> StructType:
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
 
-def _table(first: Mapping[int, First], types: StructType) -> pa.Table:
+def _table(first: Mapping[int, KeysToPrefetch], types: StructType) -> pa.Table:
     """Return all keys, if they are in the driver, those of each lookup spread over all: behind the
     keys of a slow one the others would wait.
     """
@@ -233,7 +241,7 @@ def _table(first: Mapping[int, First], types: StructType) -> pa.Table:
     )
 
 
-def _frame(first: Mapping[int, First], types: StructType, *, tasks: int) -> DataFrame:
+def _frame(first: Mapping[int, KeysToPrefetch], types: StructType, tasks: int) -> DataFrame:
     """Return all keys, each in the partition of the row that will show its call, so that both
     count in the same task's share.
     """

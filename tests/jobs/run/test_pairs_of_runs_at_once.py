@@ -83,7 +83,7 @@ def rows_of(keys):
 
 
 def run(root, run_id, lookup, keys, *, by_row, seed):
-    """A run as `prepare_ledger` does it, with tasks in threads. Returns the keys that it has
+    """A run as `prepare_keys` does it, with tasks in threads. Returns the keys that it has
     answers for.
     """
     ledger = LedgerPlan(root, "score", "f" * 16, run_id, Ttl(), flush_rows=20, flush_seconds=0.05)

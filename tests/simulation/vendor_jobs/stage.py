@@ -17,7 +17,7 @@ from jobs.ledger.changes.compaction import compact
 from jobs.ledger.changes.erasure import forget
 from jobs.ledger.keys import key_text
 from jobs.run.enrich import write_out
-from jobs.run.keys.ledger_session import prepare_ledger
+from jobs.run.keys.preparation import prepare_keys
 from jobs.run.keys.vendor_jobs.waiting_days import look_again
 from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
 from jobs.task.output_files import TaskResult
@@ -69,7 +69,7 @@ class Stage:
         waits = Waits(WaitingDay("reviews", f"day{day}"))
         try:
             frame = frame_of(texts, spark)
-            with prepare_ledger(
+            with prepare_keys(
                 frame,
                 plan,
                 scratch=str(folder / "scratch"),

@@ -6,7 +6,7 @@ import sys
 import jobs.run.day
 import jobs.run.engines.engine
 import jobs.run.enrich
-import jobs.run.keys.ledger_session
+import jobs.run.keys.preparation
 import jobs.run.plan.planner
 import jobs.run.rows.chain_check  # loaded before the fork
 from jobs.declare.finding.loading import load

@@ -16,7 +16,7 @@ from jobs.run.keys import day_keys
 from jobs.run.keys.day_keys import SparkKeys, SparkRows, find_keys, task_column
 from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT
-from jobs.run.keys.ledger_session import prepare_ledger
+from jobs.run.keys.preparation import prepare_keys
 from jobs.run.plan.planner import plan_tasks
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 from jobs.storage.parquet_files import SPARK_VERSION
@@ -141,5 +141,5 @@ def test_keys_with_times_of_another_calendar_are_read_by_spark(spark, tmp_path):
 
 def test_a_run_without_a_repeated_key_informs_its_tasks(spark, day, tmp_path):
     prepared, plan = plan_tasks(day.read(spark), declare(["n"], ledger=None))
-    with prepare_ledger(prepared, plan, scratch=str(tmp_path / "keys"), day=day) as run:
+    with prepare_keys(prepared, plan, scratch=str(tmp_path / "keys"), day=day) as run:
         assert run.plan.distinct_keys == (True,)

@@ -13,7 +13,7 @@ from aiohttp import web
 from jobs.declare.services import Retry
 from jobs.errors import RunStopped
 from jobs.run.day import run_day
-from jobs.run.keys import ledger_session
+from jobs.run.keys import preparation
 from jobs.run.plan.options import RunOptions
 from tidegate import Enrichment, HttpLookup, Input, Output, Price, Service, Tolerance
 
@@ -168,7 +168,7 @@ def test_a_few_keys_of_single_rows_are_prefetched_with_repeated_keys(folder, ser
 def test_many_keys_of_single_rows_are_called_by_row_after_the_repeated_keys(
     folder, service, monkeypatch
 ):
-    monkeypatch.setattr(ledger_session, "FEW_KEYS", 149)
+    monkeypatch.setattr(preparation, "FEW_KEYS", 149)
     give_input(folder, [n % 150 for n in range(200)])
     record = run_day(declare(service), DAY, "r1")
     assert record.facts.asked_by == ("distinct keys: 50 of 100 rows, the other keys by row",)

@@ -1,4 +1,4 @@
-"""The driver's work with keys and the ledger around a run: hits, prefetch, clean-up.
+"""Prepares the keys of a run: looks them up in the ledger, and has repeated keys called.
 
 A key that occurs in several rows is prefetched once for the whole run; a key that occurs in a
 single row is called by that row, or prefetched with the others if they are few.
@@ -7,8 +7,7 @@ single row is called by that row, or prefetched with the others if they are few.
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -23,10 +22,11 @@ from jobs.input.day import InputDay
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.stored_request import write_request
 from jobs.run.engines.spark_failures import own_words
-from jobs.run.keys.day_keys import find_keys
+from jobs.run.keys.day_keys import SparkRows, find_keys
+from jobs.run.keys.driver_keys import KeyRows
 from jobs.run.keys.hits import Hits, find_hits, open_folder, with_index, with_own_answers
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
-from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys
+from jobs.run.keys.key_prefetch import BY_ROW, KeysToPrefetch, Prefetch
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT
 from jobs.run.keys.registration import LedgerContent, look_at_ledger, registered
 from jobs.run.keys.vendor_jobs.item_limit import ItemLimit
@@ -43,25 +43,37 @@ NO_TEXTS = pa.array([], pa.string())
 
 
 @dataclass(frozen=True)
-class LedgerSession:
-    """The plan for the rows, and for the record how each lookup's keys were called, in order.
-    all_known: no row of the day needs a call.
+class PreparedKeys:
+    """What a run knows of its keys when its rows begin.
+
+    Attributes:
+        plan: For the tasks of the rows.
+        asked_by: How the keys of each lookup were called, for the record.
+        all_known: Whether no row needs a call.
+        given_up: Sentences: vendors that were down, without which the run continued.
     """
 
     plan: PartitionPlan
     asked_by: tuple[str, ...]
     all_known: bool
-    given_up: tuple[str, ...]  # sentences: vendors that were down, without which the run went on
+    given_up: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class _Look:
-    """The driver's knowledge about a lookup before any call."""
+class _Known:
+    """The driver's knowledge about the keys of a lookup before any call.
 
-    ledger: LedgerPlan | None  # with the index of its known answers
-    hits: Hits | None = None  # None: no search was needed
-    first: First | None = None  # None: all keys are called by row
-    distinct: bool = False  # no two rows have the same key
+    Attributes:
+        ledger: With the index of its known answers.
+        hits: None: no search was needed.
+        first: The keys to prefetch; None: all keys are called by row.
+        distinct: Whether no two rows have the same key.
+    """
+
+    ledger: LedgerPlan | None
+    hits: Hits | None = None
+    first: KeysToPrefetch | None = None
+    distinct: bool = False
 
     @property
     def leaves_none(self) -> bool:
@@ -71,7 +83,7 @@ class _Look:
 
 
 @contextmanager
-def prepare_ledger(
+def prepare_keys(
     prepared: DataFrame | LocalRows,
     plan: PartitionPlan,
     *,
@@ -83,8 +95,8 @@ def prepare_ledger(
     only: Mapping[str, Sequence[str]] = NO_KEYS,
     draw: Callable[[int], int] = secrets.randbits,
     waits: Waits | None = None,
-) -> Iterator[LedgerSession]:
-    """Yield the plan with what is known of the day's keys, after calls for repeated keys.
+) -> Iterator[PreparedKeys]:
+    """Look up the keys of a run, call for repeated keys, and yield the plan for the rows.
 
     The exit, also by an error, removes the run's files.
 
@@ -108,137 +120,138 @@ def prepare_ledger(
     with ExitStack() as stack:
         stack.callback(remove_folder, scratch)
         stack.enter_context(registered([ledger for ledger in plan.ledgers if ledger is not None]))
-        session = _Preparation(
-            prepared, plan, stack, scratch=scratch, day=day, here=here, asking=asking, sent=sent,
-            only=only, seed=draw(31), waits=waits,
-        ).run()  # fmt: skip
+        contents = [_open_ledger(plan, place) for place in range(len(plan.lookups))]
+        prefetch = Prefetch(
+            engine=engine_for(prepared), here=here, seed=draw(31), scratch=scratch, sent=sent,
+            # a run that sees another run at any ledger keeps no key of any lookup to itself, so
+            # that no two runs ever wait for each other's keys
+            alone=not any(content.others for content in contents),
+        )  # fmt: skip
+        keys = _Preparation(
+            prepared, plan, day, contents, prefetch, only, waits, asking=asking, stack=stack
+        ).run()
         with nullcontext() if waits is None else waits.ended():
-            yield session
+            yield keys
 
 
+@dataclass
 class _Preparation:
-    """Looks the keys of a run up, and has keys called before the rows, a stage of lookups after the
-    other.
+    """Looks up the keys of a run, and has keys called before the rows, in stages of lookups.
+
+    The fields are the arguments of `prepare_keys`, and:
+
+    Attributes:
+        contents: What the ledger of each lookup has besides this run.
+        prefetch: Calls keys before the rows.
+        stack: Drops the keys at the end of the run.
+        known: What is known of the keys of each lookup so far.
+        given_up: As in PreparedKeys.
     """
 
-    def __init__(
-        self,
-        prepared: DataFrame | LocalRows,
-        plan: PartitionPlan,
-        stack: ExitStack,
-        *,
-        scratch: str,
-        day: InputDay | None,
-        here: bool,
-        asking: Callable[[int | None], object],
-        sent: list[TaskResult] | None,
-        only: Mapping[str, Sequence[str]],
-        seed: int,
-        waits: Waits | None,
-    ) -> None:
-        self._prepared, self._plan, self._stack, self._day = prepared, plan, stack, day
-        self._only, self._seed, self._asking, self._waits = only, seed, asking, waits
-        self._there = [_begin(plan, place) for place in range(len(plan.lookups))]
-        # a run that sees another run at any ledger keeps no key of any lookup to itself, so that no
-        # two runs ever wait for each other's keys
-        self._alone = not any(content.others for content in self._there)
-        self._prefetch = partial(
-            prefetch_keys, engine=engine_for(prepared), here=here, alone=self._alone, seed=seed,
-            scratch=scratch, sent=sent,
-        )  # fmt: skip
-        self._looks: dict[int, _Look] = {}
-        self._given_up: list[str] = []
+    prepared: DataFrame | LocalRows
+    plan: PartitionPlan
+    day: InputDay | None
+    contents: Sequence[LedgerContent]
+    prefetch: Prefetch
+    only: Mapping[str, Sequence[str]]
+    waits: Waits | None
+    asking: Callable[[int | None], object]
+    stack: ExitStack
+    known: dict[int, _Known] = field(default_factory=dict)
+    given_up: list[str] = field(default_factory=list)
 
-    def run(self) -> LedgerSession:
-        stages = _stages(self._plan)
-        for place in chain.from_iterable(stages[1:]) if not self._alone else ():
+    def run(self) -> PreparedKeys:
+        stages = _stages(self.plan)
+        for place in chain.from_iterable(stages[1:]) if not self.prefetch.alone else ():
             # such a run keeps no key, so that another run need not wait for its later stages
-            _tell(self._plan, place, NO_TEXTS)
-        plan = self._plan
+            _keep_keys(self.plan, place, NO_TEXTS)
+        plan = self.plan
         for number, places in enumerate(stages):
             plan = self._ask(plan, places, are_read=number + 1 < len(stages))
-        in_order = [self._looks[place] for place in range(len(plan.lookups))]
-        asked_by = tuple(BY_ROW if look.first is None else look.first.message for look in in_order)
-        all_known = all(look.leaves_none for look in in_order)
-        return LedgerSession(plan, asked_by, all_known, tuple(self._given_up))
+        in_order = [self.known[place] for place in range(len(plan.lookups))]
+        asked_by = tuple(BY_ROW if keys.first is None else keys.first.message for keys in in_order)
+        all_known = all(keys.leaves_none for keys in in_order)
+        return PreparedKeys(plan, asked_by, all_known, tuple(self.given_up))
 
     def _ask(self, plan: PartitionPlan, places: Sequence[int], *, are_read: bool) -> PartitionPlan:
         """Return the plan with the answers of a stage. are_read: whether other lookups read its
         answers, so that each key is called first.
         """
         limit = ItemLimit.of(plan.cap)
-        own = {place: self._look(plan, place, limit, are_read=are_read) for place in places}
-        self._looks |= own
-        if self._waits is not None:
-            self._waits.raise_if_any(None if plan.cap is None else limit.left)
-        plan = _with_looks(replace(plan, cap=limit.rest()), self._looks, own)
-        first = {place: look.first for place, look in own.items() if look.first is not None}
+        stage = {place: self._look_up(plan, place, limit, are_read=are_read) for place in places}
+        self.known |= stage
+        if self.waits is not None:
+            self.waits.raise_if_any(None if plan.cap is None else limit.left)
+        plan = _with_known_keys(replace(plan, cap=limit.rest()), self.known, stage)
+        first = {place: keys.first for place, keys in stage.items() if keys.first is not None}
         if first:
-            self._asking(sum(asked.keys.num_rows for asked in first.values()))
+            self.asking(sum(asked.keys.num_rows for asked in first.values()))
             for group in _groups(first, plan):
-                plan = self._prefetched(plan, group, certain=are_read)
-            self._asking(None)
+                plan = self._prefetch_group(plan, group, certain=are_read)
+            self.asking(None)
         return plan
 
-    def _look(self, plan: PartitionPlan, place: int, limit: ItemLimit, *, are_read: bool) -> _Look:
-        """Find what the ledger knows of the keys, and which keys are called before the rows; tell
+    def _look_up(
+        self, plan: PartitionPlan, place: int, limit: ItemLimit, *, are_read: bool
+    ) -> _Known:
+        """Find what the ledger knows of the keys, and which keys are called before the rows; show
         other runs which keys this run keeps to itself.
         """
-        lookup, ledger = plan.lookups[place], plan.ledgers[place]
+        lookup, ledger, seed = plan.lookups[place], plan.ledgers[place], self.prefetch.seed
         if isinstance(lookup, JobLookup) and plan.may_call:
-            assert self._waits is not None
-            settled = _settled(
-                self._prepared, plan, place, self._day, self._waits, seed=self._seed, limit=limit
+            assert self.waits is not None
+            rows = find_keys(self.prepared, plan, place, self.day)
+            settled = _settle(plan, place, rows, self.waits, seed=seed, limit=limit)
+            self.stack.callback(settled.keys.drop)
+            return _Known(
+                ledger and with_index(ledger, settled.answers), settled.without_responses()
             )
-            self._stack.callback(settled.keys.drop)
-            indexed = ledger and with_index(ledger, settled.answers)
-            return _Look(indexed, settled.without_responses())
-        chosen = self._only.get(lookup.name, ())
+        alone, chosen = self.prefetch.alone, self.only.get(lookup.name, ())
         shares = plan.may_call and lookup.cache is not None
         # no answer can be known, so only repeats matter
-        nothing_known = self._alone and not (
-            plan.cap or self._there[place].has_answers or chosen or are_read
+        nothing_known = alone and not (
+            plan.cap or self.contents[place].has_answers or chosen or are_read
         )
         if nothing_known and not shares:
-            _tell(plan, place, NO_TEXTS)
-            return _Look(ledger)
-        rows = find_keys(self._prepared, plan, place, self._day)
+            _keep_keys(plan, place, NO_TEXTS)
+            return _Known(ledger)
+        rows = find_keys(self.prepared, plan, place, self.day)
         if nothing_known and not rows.repeats:
             if ledger is not None:
                 keep_keys(ledger, rows.texts(hidden=ledger.hidden))
-            return _Look(ledger, distinct=True)
-        hits = find_hits(rows, lookup, ledger, seed=self._seed, are_read=are_read)
-        self._stack.callback(hits.keys.drop)
+            return _Known(ledger, distinct=True)
+        hits = find_hits(rows, lookup, ledger, seed=seed, are_read=are_read)
+        self.stack.callback(hits.keys.drop)
         keys, by_row = hits.missing, hits.missing.slice(0, 0)
         if not shares:
             keys = by_row
         elif not are_read:
-            keys, by_row = _divided_keys(hits, alone=self._alone)
+            keys, by_row = _divide_keys(hits, alone=alone)
         if chosen:
             is_chosen = pc.is_in(hits.missing[TEXT], value_set=pa.array(chosen, pa.string()))
             keys = hits.missing.filter(is_chosen)
         indexed = ledger and with_index(ledger, hits.answers)
-        _tell(plan, place, by_row[TEXT], keys[TEXT] if self._alone else None)
+        _keep_keys(plan, place, by_row[TEXT], keys[TEXT] if alone else None)
         if not keys.num_rows:
-            return _Look(indexed, hits.without_responses())
-        return _Look(indexed, hits, First(replace(hits, plan=indexed), keys))
+            return _Known(indexed, hits.without_responses())
+        return _Known(indexed, hits, KeysToPrefetch(replace(hits, plan=indexed), keys))
 
-    def _prefetched(
-        self, plan: PartitionPlan, group: Mapping[int, First], *, certain: bool
+    def _prefetch_group(
+        self, plan: PartitionPlan, group: Mapping[int, KeysToPrefetch], *, certain: bool
     ) -> PartitionPlan:
         """Return the plan with the answers of a group, or, if its vendor is given up, with those
         from before the outage.
         """
         try:
-            plan = self._prefetch(plan, group, certain=certain)
+            plan = self.prefetch.call(plan, group, certain=certain)
         except Exception as error:
             down = own_words(error)
             if not isinstance(down, ServiceDown) or not _may_spill(plan, group):
                 raise
-            self._given_up.append(_went_on(plan, group, str(down)))
+            self.given_up.append(_outage_sentence(plan, group, str(down)))
             plan = _without_vendor(plan, group)
-        for place in group if self._alone else ():
-            if (ledger := self._plan.ledgers[place]) is not None:
+        for place in group if self.prefetch.alone else ():
+            if (ledger := self.plan.ledgers[place]) is not None:
                 release_prefetched(ledger)
         return plan
 
@@ -253,7 +266,7 @@ def settle_jobs(
 ) -> float | None:
     """Have the jobs of the first level submitted and read, without any row.
 
-    Returns what is left of the cap, if jobs used some of it. Raises as `prepare_ledger` does.
+    Returns what is left of the cap, if jobs used some of it. Raises as `prepare_keys` does.
     """
     limit, seed = ItemLimit.of(plan.cap), draw(31)
     with ExitStack() as stack:
@@ -261,17 +274,17 @@ def settle_jobs(
             ledger = plan.ledgers[place]
             assert ledger is not None
             stack.enter_context(registered([ledger]))
-            _begin(plan, place)
-            _settled(prepared, plan, place, day, waits, seed=seed, limit=limit)
+            _open_ledger(plan, place)
+            rows = find_keys(prepared, plan, place, day)
+            _settle(plan, place, rows, waits, seed=seed, limit=limit)
         waits.raise_if_any(None if plan.cap is None else limit.left)
     return None if limit.rest() is plan.cap else limit.left
 
 
-def _settled(
-    prepared: DataFrame | LocalRows,
+def _settle(
     plan: PartitionPlan,
     place: int,
-    day: InputDay | None,
+    rows: KeyRows | SparkRows,
     waits: Waits,
     *,
     seed: int,
@@ -284,9 +297,8 @@ def _settled(
     from jobs.run.keys.vendor_jobs.job_step import settle_by_jobs  # aiohttp
 
     return settle_by_jobs(
-        find_keys(prepared, plan, place, day), lookup, ledger, waits, seed=seed, limit=limit,
-        place=place, budgets=plan.budgets,
-    )  # fmt: skip
+        rows, lookup, ledger, waits, seed=seed, limit=limit, place=place, budgets=plan.budgets
+    )
 
 
 def _stages(plan: PartitionPlan) -> list[list[int]]:
@@ -302,7 +314,9 @@ def _stages(plan: PartitionPlan) -> list[list[int]]:
     return stages
 
 
-def _groups(first: Mapping[int, First], plan: PartitionPlan) -> Iterator[dict[int, First]]:
+def _groups(
+    first: Mapping[int, KeysToPrefetch], plan: PartitionPlan
+) -> Iterator[dict[int, KeysToPrefetch]]:
     """Yield the lookups that are asked side by side. A vendor that may be given up is asked alone,
     so that an outage is known to be its own.
     """
@@ -313,14 +327,14 @@ def _groups(first: Mapping[int, First], plan: PartitionPlan) -> Iterator[dict[in
         yield {place: first[place]}
 
 
-def _may_spill(plan: PartitionPlan, group: Mapping[int, First]) -> bool:
+def _may_spill(plan: PartitionPlan, group: Mapping[int, KeysToPrefetch]) -> bool:
     """Return whether the run may go on without a group whose service is down. A cap stops it: what
     the failed stage used of it is unknown.
     """
     return plan.cap is None and all(plan.lookups[place].spills_outage for place in group)
 
 
-def _without_vendor(plan: PartitionPlan, group: Mapping[int, First]) -> PartitionPlan:
+def _without_vendor(plan: PartitionPlan, group: Mapping[int, KeysToPrefetch]) -> PartitionPlan:
     """Return the plan with the answers from before the outage; no other key is called."""
     ledgers = list(plan.ledgers)
     for place, first in group.items():
@@ -330,27 +344,27 @@ def _without_vendor(plan: PartitionPlan, group: Mapping[int, First]) -> Partitio
     return replace(plan, ledgers=tuple(ledgers), given_up=(*plan.given_up, *group))
 
 
-def _went_on(plan: PartitionPlan, group: Mapping[int, First], why: str) -> str:
+def _outage_sentence(plan: PartitionPlan, group: Mapping[int, KeysToPrefetch], why: str) -> str:
     (name,) = (plan.lookups[place].name for place in group)
     return f"lookup {name}: {why} The next vendor was asked instead; a replay asks it again."
 
 
-def _with_looks(
-    plan: PartitionPlan, looks: Mapping[int, _Look], own: Mapping[int, _Look]
+def _with_known_keys(
+    plan: PartitionPlan, known: Mapping[int, _Known], stage: Mapping[int, _Known]
 ) -> PartitionPlan:
-    """Return the plan with what is known so far. own: the looks of this stage."""
+    """Return the plan with what is known so far. stage: what the last stage added."""
     places = range(len(plan.lookups))
     return replace(
         plan,
         ledgers=tuple(
-            looks[place].ledger if place in own else plan.ledgers[place] for place in places
+            stage[place].ledger if place in stage else plan.ledgers[place] for place in places
         ),
-        distinct_keys=tuple(place in looks and looks[place].distinct for place in places),
-        cap=_divided(plan, own),
+        distinct_keys=tuple(place in known and known[place].distinct for place in places),
+        cap=_divide_cap(plan, stage),
     )
 
 
-def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
+def _divide_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
     """Return the missing keys to prefetch, and those that their rows call for.
 
     Few keys go together: two passes of calls would each end with some calls in flight, and wait for
@@ -362,7 +376,7 @@ def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
     return repeated, hits.missing.filter(pc.equal(hits.missing[ROWS], 1))
 
 
-def _begin(plan: PartitionPlan, place: int) -> LedgerContent:
+def _open_ledger(plan: PartitionPlan, place: int) -> LedgerContent:
     """Return what the lookup's ledger has besides this run."""
     ledger = plan.ledgers[place]
     if ledger is None:
@@ -372,19 +386,19 @@ def _begin(plan: PartitionPlan, place: int) -> LedgerContent:
     return content
 
 
-def _tell(plan: PartitionPlan, place: int, *texts: pa.ChunkedArray | None) -> None:
+def _keep_keys(plan: PartitionPlan, place: int, *texts: pa.ChunkedArray | None) -> None:
     ledger = plan.ledgers[place]
     if ledger is not None:
         keep_keys(ledger, *texts)
 
 
-def _divided(plan: PartitionPlan, looks: Mapping[int, _Look]) -> CallCap | None:
+def _divide_cap(plan: PartitionPlan, stage: Mapping[int, _Known]) -> CallCap | None:
+    """Return the cap, divided over the tasks by the calls that they need."""
     if plan.cap is None or any(lookup.cache is None for lookup in plan.lookups):
         return plan.cap
     needs = np.zeros(len(plan.cap.parts))
-    for place, look in looks.items():
-        assert look.hits is not None
-        weight = plan.cap.weights[place]
-        tasks = look.hits.missing[TASK].to_numpy()
-        needs += weight * np.bincount(tasks, minlength=len(needs))[: len(needs)]
+    for place, keys in stage.items():
+        assert keys.hits is not None
+        tasks = keys.hits.missing[TASK].to_numpy()
+        needs += plan.cap.weights[place] * np.bincount(tasks, minlength=len(needs))[: len(needs)]
     return divided_by_need(plan.cap, needs.tolist())
