@@ -81,8 +81,8 @@ def run_day(
     is_local = chosen_engine(engine) == LOCAL
     return DayRun(
         LocalEngine(name) if is_local else SparkEngine(session(name)),
-        enrichment, input_day, day, run_id, changed=changed, rules=rules, checks=checks,
-        report=report, clock=clock,
+        enrichment, input_day, day, run_id, clock, changed=changed, rules=rules, checks=checks,
+        report=report,
     ).run()  # fmt: skip
 
 
@@ -114,6 +114,7 @@ def run_batch(
     *,
     spark: SparkSession,
     checks: str | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
     """Run the files of a micro-batch as `run_day` does; their preflight has passed.
 
@@ -124,7 +125,8 @@ def run_batch(
         run_id: Names the run.
         spark: The session of the stream.
         checks: The hook that judges the written files, module:function.
+        clock: Seconds, monotonic.
     """
     return DayRun(
-        SparkEngine(spark), enrichment, rows, day, run_id, whole_day=False, checks=checks
+        SparkEngine(spark), enrichment, rows, day, run_id, clock, whole_day=False, checks=checks
     ).run()

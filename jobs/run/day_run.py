@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -53,12 +52,12 @@ class DayRun:
         input_day: The files.
         day: Their day.
         run_id: Names the run.
+        clock: Seconds, monotonic.
         whole_day: Whether these are all files of the day, so that its windows are made.
         changed: Set if the files are the changed rows of the day.
         rules: What the run may call.
         checks: The hook that judges the written files, module:function.
         report: Gets the run's events.
-        clock: Seconds, monotonic.
         sent: What its tasks counted.
     """
 
@@ -67,12 +66,12 @@ class DayRun:
     input_day: InputDay
     day: str
     run_id: str
+    clock: Callable[[], float]
     whole_day: bool = True
     changed: ChangedRows | None = None
     rules: RunOptions = field(default_factory=RunOptions)
     checks: str | None = None
     report: Report = ignore_event
-    clock: Callable[[], float] = time.monotonic
     sent: list[TaskResult] = field(default_factory=list)
 
     @cached_property
