@@ -72,8 +72,8 @@ def output_types(declared: DeclaredFacts, carried: StructType) -> StructType:
     """Return the types of a run's files, for these types of the input."""
     added = StructType.fromDDL(", ".join(column.ddl for column in output_columns(declared)))
     assert isinstance(added, StructType)  # a list of columns always is
-    own = {field.name for field in added}
-    return StructType([*(field for field in carried if field.name not in own), *added])
+    added_names = {field.name for field in added}
+    return StructType([*(field for field in carried if field.name not in added_names), *added])
 
 
 def _made_up(field: StructField) -> Column:

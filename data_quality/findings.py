@@ -68,7 +68,10 @@ class Finding:
 def personal_columns(declared: DeclaredFacts) -> set[str]:
     """Return the columns of personal values, and of errors that may repeat them, in lower case."""
     hidden = [lookup.name for lookup in declared.lookups if lookup.hidden_key]
-    return {*declared.personal, *(of(name) for name in hidden for of in (schema.key, schema.error))}
+    return {
+        *declared.personal,
+        *(column(name) for name in hidden for column in (schema.key, schema.error)),
+    }
 
 
 def without_personal(row: Mapping[str, Any], declared: DeclaredFacts) -> dict[str, Any]:

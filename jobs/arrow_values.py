@@ -178,8 +178,10 @@ def conform_rows(rows: pa.RecordBatch, types: pa.Schema, *, safe: bool = True) -
 
 
 def _cast(column: pa.Array, kind: pa.DataType, *, safe: bool) -> pa.Array:
-    of = pa.types
-    if of.is_string(kind) and (of.is_binary(column.type) or of.is_large_binary(column.type)):
+    types = pa.types
+    if types.is_string(kind) and (
+        types.is_binary(column.type) or types.is_large_binary(column.type)
+    ):
         return column.cast(pa.binary()).view(kind)  # also of bytes that are no text, as in Spark
     return column.cast(kind, safe=safe)
 

@@ -84,8 +84,8 @@ class AnswersMatch(LookupCheck):
     @property
     def needs(self) -> tuple[str, ...]:
         latency = schema.latency_ms(self.lookup.name)
-        own = [*self.shown, self.key, self.attempts, latency, *self.columns, *SOURCE_IDENTITY]
-        return tuple(dict.fromkeys([*own, *answers_read(self.declared)]))
+        columns = [*self.shown, self.key, self.attempts, latency, *self.columns, *SOURCE_IDENTITY]
+        return tuple(dict.fromkeys([*columns, *answers_read(self.declared)]))
 
     def prepare(self, day: WrittenDay) -> None:
         columns = day.output.columns

@@ -77,14 +77,16 @@ class ColumnsFilled(LookupCheck):
     def _lost(self, column: str, answers: int, day: WrittenDay) -> str:
         """Return which values a column without values had; empty if that proves no loss."""
         for name, published in self._published(day):
-            path, values, of = published.column(self.lookup.name, column)
-            expected = answers * values / of if of else 0.0
+            path, values, rows = published.column(self.lookup.name, column)
+            expected = answers * values / rows if rows else 0.0
             changed = path != self._path(column)
             signs = (changed, name == day.facts.day, expected >= FEWEST_VALUES)
             judged = changed or _is_sample(answers, day)
             if path and judged and expected >= 1 and sum(signs) > 1:
                 by = self._by(path) if changed else ""
-                return f"in {name} as published, {counted(values, 'row')} of {of:,} had a value{by}"
+                return (
+                    f"in {name} as published, {counted(values, 'row')} of {rows:,} had a value{by}"
+                )
         return ""
 
     def _is_new(self, column: str, answers: int, day: WrittenDay) -> bool:

@@ -132,14 +132,14 @@ class VendorChosen(Check):
         texts = []
         for vendor in self.choice.vendors:
             of_parts = np.array([part.counts[vendor] for part in parts], int).reshape(-1, 5)
-            of = VendorRows(*of_parts.sum(axis=0).tolist())
+            rows = VendorRows(*of_parts.sum(axis=0).tolist())
             text = (
-                f"{vendor} {of.chosen:,} of {of.asked:,} asked, {of.refused:,} refused, "
-                f"{of.missed:,} missed"
+                f"{vendor} {rows.chosen:,} of {rows.asked:,} asked, {rows.refused:,} refused, "
+                f"{rows.missed:,} missed"
             )
             billed = figures[vendor].billed if vendor in figures else None
-            if billed is not None and of.bought:
-                price = rounded(float(billed.cost) / of.bought)
+            if billed is not None and rows.bought:
+                price = rounded(float(billed.cost) / rows.bought)
                 text += f", {price} {billed.currency} per key found"
             elif billed is not None and float(billed.cost):
                 text += f", {billed.cost} {billed.currency} and no key found"

@@ -301,11 +301,11 @@ def _clock(start_s: float) -> str:
     return dt.datetime.fromtimestamp(start_s, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def _axis(own: dict[str, Any]) -> dict[str, Any]:
-    if "title" in own:
-        own = own | {"title": own["title"] | {"font": {"size": 12}, "standoff": 6}}
+def _axis(options: dict[str, Any]) -> dict[str, Any]:
+    if "title" in options:
+        options = options | {"title": options["title"] | {"font": {"size": 12}, "standoff": 6}}
     lines = dict.fromkeys(("gridcolor", "zerolinecolor", "linecolor"), _GRID)
-    return {**lines, "automargin": True, "fixedrange": True, **own}
+    return {**lines, "automargin": True, "fixedrange": True, **options}
 
 
 def _figure(

@@ -209,8 +209,8 @@ def _group_day(name: DayName) -> tuple[dt.date, bool]:
 def headline(day: Day, record: DayRecord) -> str:
     """Return a day in a line: rows, calls, jobs and cost of its last run, then of all its runs."""
     begin = {"published": "Published", "held back": "Held back"}.get(state(record), "Written")
-    of = record.figures
-    figures = _figures(of.calls, of.jobs, of.cost)
+    last = record.figures
+    figures = _figures(last.calls, last.jobs, last.cost)
     line = f"{begin}: {counted(record.rows_published, 'row')}, {figures}"
     if len(day.runs) < 2:
         return line

@@ -94,14 +94,14 @@ def compare(
     calls, known = summed(columns["called"]), summed(columns["known"])
     kept = _StoredAnswers.of(_pairs(groups, starts, known == summed(rows)), lookup, stored)
     right, is_stored, gone = kept.at(places[starts])
-    own, foreign = kept.stored_by(places[starts])
+    by_run, foreign = kept.stored_by(places[starts])
     lowest, highest = answers[starts], answers[np.append(starts[1:], len(answers)) - 1]
     settled = is_stored & ~gone & (lowest == right) & (highest == right)
     unlike = ~np.where(gone, (lowest == highest) | (calls > 1), settled)
     most = np.maximum.reduceat(rows, starts)[of_place]
     fewer = (rows < most) | (summed((rows == most).astype(np.int64)) > 1)[of_place]
     wrong = np.where(gone[of_place], fewer, (answers != right[of_place]) | ~is_stored[of_place])
-    called_too = (own & (calls > 0))[of_place] & (columns["known"] > 0)
+    called_too = (by_run & (calls > 0))[of_place] & (columns["known"] > 0)
 
     def at_fault(which: Flags, counted: str, first: str) -> WrongRows:
         some = np.flatnonzero(which)

@@ -143,8 +143,8 @@ def _checked(
         yield f"{waits}; the rest is checked", Finding.RIGHT
     elif input_day is not None:
         lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
-        there = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
-        yield f"{day}: {there}{input_day.unread_clause}; lookups {lookups}", Finding.RIGHT
+        found = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
+        yield f"{day}: {found}{input_day.unread_clause}; lookups {lookups}", Finding.RIGHT
     for lookup in enrichment.lookups:
         if lookup.trusts is not None:
             yield f"lookup {lookup.name}: {lookup.trusts}", Finding.RIGHT

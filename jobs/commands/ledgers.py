@@ -12,7 +12,7 @@ from jobs.wording import did_you_mean
 
 
 @dataclass(frozen=True)
-class Kept:
+class DeclaredLedger:
     """The ledger folder of a lookup.
 
     Attributes:
@@ -30,14 +30,17 @@ class Kept:
         return any(enrichment.has_personal_key(self.lookup) for _, enrichment in self.read_by)
 
 
-def kept_by(enrichments: Iterable[tuple[str, Enrichment]]) -> list[Kept]:
+def declared_ledgers(enrichments: Iterable[tuple[str, Enrichment]]) -> list[DeclaredLedger]:
     """Return the ledgers of these enrichments (module:name, enrichment), folder by folder."""
     found: dict[LedgerFolder, tuple[Lookup, list[tuple[str, Enrichment]]]] = {}
     for reference, enrichment in enrichments:
         for lookup in enrichment.lookups:
             if (folder := declared_folder(enrichment, lookup)) is not None:
                 found.setdefault(folder, (lookup, []))[1].append((reference, enrichment))
-    return [Kept(lookup, folder, tuple(read_by)) for folder, (lookup, read_by) in found.items()]
+    return [
+        DeclaredLedger(lookup, folder, tuple(read_by))
+        for folder, (lookup, read_by) in found.items()
+    ]
 
 
 def without_ledger(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -> list[Enrichment]:
@@ -49,13 +52,13 @@ def without_ledger(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -
     ]
 
 
-def named(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -> list[Kept]:
+def named(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -> list[DeclaredLedger]:
     """Return the folders of the lookup of this name. Raises DeclarationError without any."""
-    kept = kept_by(enrichments)
+    kept = declared_ledgers(enrichments)
     found = [ledger for ledger in kept if ledger.lookup.name == lookup]
     if not found:
         names = sorted({ledger.lookup.name for ledger in kept})
-        there = f"There are: {', '.join(names)}." if names else "No enrichment has a ledger."
+        choice = f"There are: {', '.join(names)}." if names else "No enrichment has a ledger."
         close = did_you_mean(lookup, names)
-        raise DeclarationError(f"no lookup with a ledger is named {lookup!r}.{close} {there}")
+        raise DeclarationError(f"no lookup with a ledger is named {lookup!r}.{close} {choice}")
     return found

@@ -158,7 +158,7 @@ def _first_loss(
     """Return a sentence about rows that have one of the outcomes at a lookup, and no longer the
     answer of that or another lookup; empty without such rows.
     """
-    written, there = written_files(now), {name for file in published for name in _columns(file)}
+    written, columns = written_files(now), {name for file in published for name in _columns(file)}
     unasked: set[tuple[Any, ...]] = set()
     new: set[tuple[Any, ...]] = set()  # of them, at lookups that the published run did not have
     for lookup in now.figures.lookups:
@@ -166,15 +166,17 @@ def _first_loss(
             status = schema.status(lookup.name)
             rows = {*row_ids(written, names, status, outcomes)}
             unasked |= rows
-            new |= set() if status.lower() in map(str.lower, there) else rows
-    for whose, status in _statuses(now.facts.declared) if unasked else ():
+            new |= set() if status.lower() in map(str.lower, columns) else rows
+    for name_of_lookup, status in _statuses(now.facts.declared) if unasked else ():
         # a lookup above one that was not asked is skipped
         without = unasked.intersection(row_ids(written, names, status, (*outcomes, "skipped")))
-        if loss := _loss(whose, row_ids(published, names, status, answered), without, which):
+        if loss := _loss(
+            name_of_lookup, row_ids(published, names, status, answered), without, which
+        ):
             return loss
-    for name in _former_lookups(now.facts.declared, there) if new else ():  # renamed, perhaps
-        whose, status = f"lookup {name}, which is declared no more", schema.status(name)
-        if loss := _loss(whose, row_ids(published, names, status, answered), new, which):
+    for name in _former_lookups(now.facts.declared, columns) if new else ():  # renamed, perhaps
+        name_of_lookup, status = f"lookup {name}, which is declared no more", schema.status(name)
+        if loss := _loss(name_of_lookup, row_ids(published, names, status, answered), new, which):
             return loss
     return ""
 

@@ -270,8 +270,8 @@ class Enrichment:
 
     def _check_names(self) -> None:
         """Refuse row_id and day columns whose names the audit table or the dead letters use."""
-        own = {schema.RUN_ID, *schema.LETTER_COLUMNS, *schema.ROW_COLUMNS}
-        own |= {
+        taken = {schema.RUN_ID, *schema.LETTER_COLUMNS, *schema.ROW_COLUMNS}
+        taken |= {
             column.lower()
             for lookup in self.lookups
             for column in schema.audit_columns(lookup.name)
@@ -280,7 +280,7 @@ class Enrichment:
             ("partition", self.input.partition),
             *(("row_id", name) for name in self.input.row_id),
         ):
-            if name.lower() in own:
+            if name.lower() in taken:
                 raise DeclarationError(
                     f"input: {where}: {name!r} is a column of the audit table or the dead letters; "
                     "rename it."
@@ -375,8 +375,8 @@ class Enrichment:
                 'EventTime("at", max_out_of_orderness=timedelta(minutes=5)).'
             )
         for window in self.windows:
-            own = {*schema.WINDOW_COLUMNS, self.input.partition.lower()}
-            if column := next((column for column in window.key if column.lower() in own), None):
+            taken = {*schema.WINDOW_COLUMNS, self.input.partition.lower()}
+            if column := next((column for column in window.key if column.lower() in taken), None):
                 raise DeclarationError(
                     f"window {window.name}: key: {column!r} is a column that every window has."
                 )

@@ -93,8 +93,8 @@ class Waterfall:
             spills_outage="outage" in self.spill_on,
         )
         for vendor in self.of:
-            own = [] if vendor.when is None else [f"({vendor.when})"]
-            when = " AND ".join([*conditions, *own])
+            condition = [] if vendor.when is None else [f"({vendor.when})"]
+            when = " AND ".join([*conditions, *condition])
             yield replace(vendor, when=when or None, choice=choice, source=self)
             conditions.append(self._leaves_open(vendor))
 
@@ -165,8 +165,8 @@ def with_variant(lookups: Sequence[Lookup], variant: Lookup) -> list[Lookup | Wa
     """Return the lookups as the user wrote them up to the lookup of this name, and a variant in its
     place; of its waterfall only the vendors before it.
     """
-    own = variant.as_written
-    variant = replace(variant, keys=own.keys, when=own.when, choice=None, source=None)
+    as_written = variant.as_written
+    variant = replace(variant, keys=as_written.keys, when=as_written.when, choice=None, source=None)
     found: list[Lookup | Waterfall] = []
     for lookup in lookups:
         written = lookup.source or lookup

@@ -157,8 +157,8 @@ def _is_hidden(path: str) -> bool:
 def _without_files(declared: Input, day: str, found: DayFolder) -> NoInput:
     folder = declared.folder(day)
     if found.others or found.folders or (not is_url(folder) and Path(folder).is_dir()):
-        there = [*found.others, *(f"{name}/" for name in found.folders)]
-        beside = f" It holds {listed(there)}." if there else ""
+        names = [*found.others, *(f"{name}/" for name in found.folders)]
+        beside = f" It holds {listed(names)}." if names else ""
         return NoInput(
             f"input: {folder} holds no {' or '.join(ENDINGS[declared.format])} file.{beside}"
         )
@@ -190,10 +190,10 @@ def _is_left_out(name: str, declared: Input) -> bool:
 def nearest_to(declared: Input, day: str) -> str:
     """Return a sentence, after a space, with a folder of a similar name; empty without any."""
     prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
-    there = [name for name in list_or_refuse(stored_files.folders_in, root) if "=" in name]
+    folders = [name for name in list_or_refuse(stored_files.folders_in, root) if "=" in name]
     misnamed = [
         name
-        for name in there
+        for name in folders
         if not (name.startswith(prefix) and is_day(name.removeprefix(prefix), declared.every))
     ]
     same_day = [name for name in misnamed if _digits(name.rpartition("=")[2]) == _digits(day)]

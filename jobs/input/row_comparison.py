@@ -101,10 +101,10 @@ def differ(one: pa.ChunkedArray, places: Places, other: pa.ChunkedArray, others:
     """Return where the values of two columns of the same type differ, at these places."""
     parts = [np.empty(0, np.bool_)]
     for start in range(0, len(places), ROWS_AT_ONCE):
-        at, there = (
+        at, at_other = (
             pa.array(numbers[start : start + ROWS_AT_ONCE]) for numbers in (places, others)
         )
-        parts.append(arrow_values.differ(_whole(one.take(at)), _whole(other.take(there))))
+        parts.append(arrow_values.differ(_whole(one.take(at)), _whole(other.take(at_other))))
     return np.concatenate(parts)
 
 

@@ -76,24 +76,24 @@ def refuse_old_dates(files: Iterable[str]) -> None:
 
 def _same(stored: pa.DataType, read: pa.DataType) -> bool:
     """Return whether `conform` can turn Arrow's type of a column into Spark's."""
-    of = pa.types
+    types = pa.types
     if isinstance(stored, pa.BaseExtensionType):
         stored = stored.storage_type
-    if of.is_dictionary(stored):
+    if types.is_dictionary(stored):
         stored = stored.value_type
-    if of.is_nested(stored) or of.is_nested(read):
+    if types.is_nested(stored) or types.is_nested(read):
         return _same_nested(stored, read)
-    if of.is_integer(stored) and of.is_integer(read):
+    if types.is_integer(stored) and types.is_integer(read):
         return bool(stored.bit_width < read.bit_width or stored == read)
-    if of.is_timestamp(stored) and of.is_timestamp(read):
+    if types.is_timestamp(stored) and types.is_timestamp(read):
         return bool(stored.tz is None or read.tz is not None)  # INT96 has none, and is in UTC
     pairs = (is_stored(stored) and is_read(read) for is_stored, is_read in ALIKE)
-    return stored == read or of.is_null(stored) or any(pairs)
+    return stored == read or types.is_null(stored) or any(pairs)
 
 
 def _same_nested(stored: pa.DataType, read: pa.DataType) -> bool:
-    of = pa.types
-    if of.is_struct(stored) and of.is_struct(read):
+    types = pa.types
+    if types.is_struct(stored) and types.is_struct(read):
         fields = {field.name.lower(): field.type for field in read}
         names = [field.name.lower() for field in stored]
         known = [field for field in stored if field.name.lower() in fields]
@@ -103,15 +103,15 @@ def _same_nested(stored: pa.DataType, read: pa.DataType) -> bool:
             and len(set(names)) == len(names)
             and all(_same(field.type, fields[field.name.lower()]) for field in known)
         )
-    if of.is_map(stored) and of.is_map(read):
+    if types.is_map(stored) and types.is_map(read):
         return _same(stored.key_type, read.key_type) and _same(stored.item_type, read.item_type)
-    is_list = of.is_nested(stored) and not (of.is_struct(stored) or of.is_map(stored))
-    return bool(is_list and of.is_list(read)) and _same(stored.value_type, read.value_type)
+    is_list = types.is_nested(stored) and not (types.is_struct(stored) or types.is_map(stored))
+    return bool(is_list and types.is_list(read)) and _same(stored.value_type, read.value_type)
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    of = pa.types
-    return bool(of.is_string(kind) or of.is_large_string(kind) or of.is_string_view(kind))
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

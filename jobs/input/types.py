@@ -285,21 +285,21 @@ def _all_fields(one: pa.StructType, other: pa.StructType) -> pa.StructType | Non
 
 def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
     """Return whether Spark 4 reads `narrow` as `wide` with the same values (SPARK-40876)."""
-    of = pa.types
-    if of.is_integer(narrow):
-        if of.is_decimal(wide):
+    types = pa.types
+    if types.is_integer(narrow):
+        if types.is_decimal(wide):
             return bool(wide.precision - wide.scale >= (20 if narrow.bit_width == 64 else 10))
-        room = 32 if of.is_float64(wide) else wide.bit_width if of.is_integer(wide) else 0
+        room = 32 if types.is_float64(wide) else wide.bit_width if types.is_integer(wide) else 0
         return bool(narrow.bit_width <= room)
-    if of.is_decimal(narrow) and of.is_decimal(wide):
+    if types.is_decimal(narrow) and types.is_decimal(wide):
         return bool(
             wide.scale >= narrow.scale
             and wide.precision - wide.scale >= narrow.precision - narrow.scale
         )
     pairs = (
-        (of.is_float32, of.is_float64),
-        (of.is_binary, of.is_string),
-        (of.is_date, lambda kind: kind == LOCAL),
+        (types.is_float32, types.is_float64),
+        (types.is_binary, types.is_string),
+        (types.is_date, lambda kind: kind == LOCAL),
         (lambda kind: kind == LOCAL, lambda kind: kind == UTC),
     )
     return any(is_narrow(narrow) and is_wide(wide) for is_narrow, is_wide in pairs)

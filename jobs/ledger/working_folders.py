@@ -79,7 +79,7 @@ def _host() -> str:
 
 
 def remove_gone(
-    folder: LedgerFolder, files: Iterable[fs.FileInfo], own: str | None = None
+    folder: LedgerFolder, files: Iterable[fs.FileInfo], own_run: str | None = None
 ) -> set[str]:
     """Delete the folders of runs whose process is known to have ended.
 
@@ -90,7 +90,7 @@ def remove_gone(
         LedgerError: A file cannot be deleted.
     """
     registered = {run_id for run_id, names in by_run(folder, files).items() if BEAT in names} - {
-        own
+        own_run
     }
     gone = {run_id for run_id in registered if _is_gone(folder, run_id)}
     for run_id in gone:

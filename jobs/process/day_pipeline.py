@@ -373,11 +373,11 @@ class _Run:
 
     def _link_log(self, day: str) -> None:
         """Link the log of a later day to that of the first, because the days share a Spark."""
-        first, own = self._log(next(iter(self._leases))), self._log(day)
-        if own != first:
-            own.parent.mkdir(parents=True, exist_ok=True)
-            own.unlink(missing_ok=True)
-            own.symlink_to(first.resolve())
+        first, log = self._log(next(iter(self._leases))), self._log(day)
+        if log != first:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.unlink(missing_ok=True)
+            log.symlink_to(first.resolve())
 
     def _deciding(self, day: str) -> DayStage:
         record = run_records.of_run(self._name, day, self._ids[day])

@@ -59,10 +59,10 @@ def refuse_own_settings(settings: Mapping[str, str], master: str) -> None:
     Raises:
         DeclarationError: Names each of them, and why.
     """
-    own = {**OF_SESSION, **OF_APPLICATION, **local_master.start_settings(master)}.keys() - set(
+    fixed = {**OF_SESSION, **OF_APPLICATION, **local_master.start_settings(master)}.keys() - set(
         OF_USER
     )
-    reasons = dict.fromkeys(own, "Tidegate sets it itself") | SET_ELSEWHERE
+    reasons = dict.fromkeys(fixed, "Tidegate sets it itself") | SET_ELSEWHERE
     DeclarationError.raise_for(
         f"{key}={value} cannot be set: {reasons[key]}; leave it out."
         for key, value in settings.items()

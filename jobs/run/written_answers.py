@@ -93,18 +93,18 @@ class StoredAnswers:
 
     def _found(self, lookup: Lookup, plan: LedgerPlan, wanted: pa.Table) -> pa.Table:
         """Return the status, answers and BY_RUN of each of these pairs, by PAIR."""
-        folder, own = open_folder(plan), pa.array([self.run_id, run_of_keys(self.run_id)])
+        folder, run_ids = open_folder(plan), pa.array([self.run_id, run_of_keys(self.run_id)])
         started = dt.datetime.fromisoformat(self.started_at) - CLOCKS
         begun = round(started.timestamp() * 1e6)
         mapped = _Mapping(lookup)
 
-        def read(there: Contents) -> pa.Table:
+        def read(contents: Contents) -> pa.Table:
             pairs, tables = Pairs(wanted, begun), [mapped.nothing([], [], [])]
-            for found in matches(folder, there, pairs.wanted):
+            for found in matches(folder, contents, pairs.wanted):
                 numbers, answers = pairs.take(found)
                 for first in range(0, len(numbers), MAPPED_AT_ONCE):
                     some = answers.slice(first, MAPPED_AT_ONCE)
-                    by_run = pc.is_in(some["run_id"], value_set=own)
+                    by_run = pc.is_in(some["run_id"], value_set=run_ids)
                     of_some = numbers[first : first + MAPPED_AT_ONCE]
                     tables.append(mapped.answers(of_some, some, by_run))
             missing, status = pairs.missing(compacted=lambda: _compacted_since(folder, begun))
@@ -170,9 +170,9 @@ class Pairs:
         moments = np.minimum(np.searchsorted(self._moments, times), len(self._moments) - 1)
         hit = self._moments[moments] == times
         where = np.searchsorted(self._sorted, codes := self._codes(places[hit], moments[hit]))
-        there = self._sorted[np.minimum(where, len(self._sorted) - 1)] == codes
-        pairs: Ints = self._order[where[there]]
-        found = found.filter(pa.array(hit)).filter(pa.array(there))
+        matches = self._sorted[np.minimum(where, len(self._sorted) - 1)] == codes
+        pairs: Ints = self._order[where[matches]]
+        found = found.filter(pa.array(hit)).filter(pa.array(matches))
         hashes = key_hashes(
             pc.binary_join_element_wise(
                 found["outcome"], found["response"].fill_null(""), " "

@@ -81,13 +81,13 @@ class ObjectLock:
         seen, since, pause = None, clock(), LOOK_AGAIN
         say_at = since + SAY_EVERY
         while True:
-            there = objects.read(self.place)
-            if there is not None and there.tag != seen:
-                seen, since = there.tag, clock()
-            if self._is_free(there, clock() - since) and self._took(there):
+            lock = objects.read(self.place)
+            if lock is not None and lock.tag != seen:
+                seen, since = lock.tag, clock()
+            if self._is_free(lock, clock() - since) and self._took(lock):
                 return
             if clock() >= deadline:
-                raise LockTaken(self.place, content(there), wait)
+                raise LockTaken(self.place, content(lock), wait)
             if clock() >= say_at:
                 _log.warning("waits for another process, which holds %s", self.place)
                 say_at = clock() + SAY_EVERY
@@ -100,19 +100,19 @@ class ObjectLock:
             self._about[ENDED] = True
             self._write_over()
 
-    def _is_free(self, there: ReadObject | None, unchanged: float) -> bool:
-        return there is None or ENDED in content(there) or unchanged >= EXPIRES
+    def _is_free(self, lock: ReadObject | None, unchanged: float) -> bool:
+        return lock is None or ENDED in content(lock) or unchanged >= EXPIRES
 
-    def _took(self, there: ReadObject | None) -> bool:
+    def _took(self, lock: ReadObject | None) -> bool:
         try:
-            if there is None:
+            if lock is None:
                 self._tag = objects.create(self.place, self._content())
             else:
-                self._tag = objects.replace(self.place, self._content(), there.tag)
+                self._tag = objects.replace(self.place, self._content(), lock.tag)
         except Changed:
             return self._is_own()
         finally:
-            self.before = content(there)
+            self.before = content(lock)
         return True
 
     def _write_over(self) -> None:
@@ -124,10 +124,10 @@ class ObjectLock:
 
     def _is_own(self) -> bool:
         """Return whether the object is ours despite the refusal: an earlier answer was lost."""
-        there = objects.read(self.place)
-        if there is None or content(there).get("token") != self._about["token"]:
+        lock = objects.read(self.place)
+        if lock is None or content(lock).get("token") != self._about["token"]:
             return False
-        self._tag = there.tag
+        self._tag = lock.tag
         return True
 
     def _content(self) -> bytes:
@@ -135,10 +135,10 @@ class ObjectLock:
         return json.dumps({**self._about, "beat": self._beats}).encode()
 
 
-def content(there: ReadObject | None) -> dict[str, Any]:
+def content(lock: ReadObject | None) -> dict[str, Any]:
     """Return what the holder wrote; empty without an object, and for a foreign object."""
     with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(there.data) if there is not None else {}
+        found = json.loads(lock.data) if lock is not None else {}
         return found if isinstance(found, dict) else {}
     return {}
 

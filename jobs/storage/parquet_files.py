@@ -137,9 +137,9 @@ def stream_rows(
         for place in places:
             with open_parquet(place) as file:
                 # None: a wanted column without a constant; 0: a column that nobody wants
-                there = [name for name in file.schema_arrow.names if values.get(name, 0) is None]
+                present = [name for name in file.schema_arrow.names if values.get(name, 0) is None]
                 for group in range(file.num_row_groups):
-                    groups = file.iter_batches(ROWS_FOR_SPARK, row_groups=[group], columns=there)
+                    groups = file.iter_batches(ROWS_FOR_SPARK, row_groups=[group], columns=present)
                     yield from (with_columns(batch, types, values) for batch in groups)
 
     return pa.RecordBatchReader.from_batches(types, read())

@@ -54,8 +54,8 @@ class MicroBatch:
 
 def last_batch(table: str, query: str) -> int | None:
     """Return the number of the last published batch of a query."""
-    there = table_at(table)
-    return None if there is None else there.transaction_version(query)
+    published = table_at(table)
+    return None if published is None else published.transaction_version(query)
 
 
 def complete_records(
@@ -114,8 +114,8 @@ def _save_published(
             or before.facts.started_at[:10] != record.facts.started_at[:10]
             or not can_sum_bills(before.figures, record.figures)
         ):
-            figures, of = run_plus_batch(before, record.figures), before.facts.run_id
-            run_records.save(dataclasses.replace(record, figures=figures, counts_too=of))
+            figures, counted_from = run_plus_batch(before, record.figures), before.facts.run_id
+            run_records.save(dataclasses.replace(record, figures=figures, counts_too=counted_from))
         else:
             both = dataclasses.replace(
                 record,

@@ -30,9 +30,9 @@ class PublishedSources:
             DeclarationError: The table has rows of a file of the same name in another folder, which
                 may be the same file; or another program rewrote the table's files.
         """
-        there = self._day_sources(day)
-        new = [file for file in files if str(file.resolve()) not in there]
-        names = {PurePath(source).parts[-2:]: source for source in there}
+        published = self._day_sources(day)
+        new = [file for file in files if str(file.resolve()) not in published]
+        names = {PurePath(source).parts[-2:]: source for source in published}
         for file in new:
             if (source := names.get(file.parts[-2:])) is not None:
                 raise DeclarationError(
@@ -52,8 +52,8 @@ class PublishedSources:
         self._known = {
             file: known for _, file in files if (known := self._known.get(file)) is not None
         }
-        for of, file in files:
-            if of == day and file not in self._known:
+        for file_day, file in files:
+            if file_day == day and file not in self._known:
                 if SOURCE_FILE not in read_schema(file).names:
                     raise DeclarationError(
                         f"{self._enrichment.name}: output: another program rewrote {file}, as "
@@ -61,7 +61,9 @@ class PublishedSources:
                         f"rows of; {self._cure(day)}"
                     )
                 self._known[file] = sources(file)
-        return {source for of, file in files if of == day for source in self._known[file]}
+        return {
+            source for file_day, file in files if file_day == day for source in self._known[file]
+        }
 
 
 def sources(file: str) -> frozenset[str]:

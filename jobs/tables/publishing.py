@@ -151,9 +151,9 @@ def first_day(record: DayRecord) -> int:
     try:
         _create(facts, actions_of_run(facts), _properties(record, 1, format_mark()))
     except DeltaError:
-        if (there := table_at(facts.declared.table)) is None:
+        if (published := table_at(facts.declared.table)) is None:
             raise
-        return replace_day(there, record, before=0)
+        return replace_day(published, record, before=0)
     return 0
 
 

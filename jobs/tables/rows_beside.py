@@ -76,8 +76,8 @@ def _write(
 def audit_rows(files: Sequence[str], facts: DayFacts) -> pa.RecordBatchReader:
     """Return the audit columns of every row, by row identity, day and run."""
     day = pa.scalar(column_value(facts.day))
-    own = {RUN_ID: pa.scalar(facts.run_id), facts.declared.partition: day}
-    return stream_rows(files, _audit_columns(facts, read_fields(files)), own)
+    constants = {RUN_ID: pa.scalar(facts.run_id), facts.declared.partition: day}
+    return stream_rows(files, _audit_columns(facts, read_fields(files)), constants)
 
 
 def _audit_columns(facts: DayFacts, written: Iterable[str]) -> list[str]:
@@ -113,8 +113,8 @@ def _wanted(files: Sequence[str], facts: DayFacts, lookup: LookupFacts) -> Itera
     # declarations ignore case
     identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]
     columns = {column: column for column in identity} | {
-        own: by_lower_name[column.lower()]
-        for own, column in (
+        spelled: by_lower_name[column.lower()]
+        for spelled, column in (
             ("_key", schema.key(name)),
             ("_status", schema.status(name)),
             ("_error", schema.error(name)),
@@ -124,7 +124,9 @@ def _wanted(files: Sequence[str], facts: DayFacts, lookup: LookupFacts) -> Itera
     outcomes = pa.array(lookup.dead_letters, pa.string())
     for batch in stream_rows(files, columns.values()):
         found = batch.filter(pc.is_in(batch[columns["_status"]], value_set=outcomes))
-        yield pa.RecordBatch.from_pydict({own: found[column] for own, column in columns.items()})
+        yield pa.RecordBatch.from_pydict(
+            {spelled: found[column] for spelled, column in columns.items()}
+        )
 
 
 def _batch(found: pa.RecordBatch, facts: DayFacts, lookup: LookupFacts) -> pa.RecordBatch:

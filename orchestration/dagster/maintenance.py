@@ -141,7 +141,7 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         from jobs.commands import compact, ledgers
 
         say, failed = context.log.info, list[str]()
-        for kept in ledgers.kept_by(
+        for kept in ledgers.declared_ledgers(
             (declared.reference, declared.enrichment) for declared in all_declared
         ):
             name = kept.lookup.name

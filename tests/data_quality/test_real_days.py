@@ -9,7 +9,7 @@ import pytest
 from odd_days import DAY, Moody, declare, folders, give_input, run
 
 from data_quality.catalogue import checks
-from jobs.commands.marks import mark_expired
+from jobs.commands.expiry import expire_keys
 from jobs.ledger.changes.compaction import compact
 from jobs.run.plan.options import RunOptions
 
@@ -56,7 +56,7 @@ def test_days_with_columns_of_every_type_raise_no_alarm_from_call_or_ledger(
     if what == "refresh":
         for folder in folders(enrichment):
             keys = folder.read(folder.parts())["key"].to_pylist()
-            mark_expired(folder, dice.sample(sorted(set(keys)), len(set(keys)) // 2))
+            expire_keys(folder, dice.sample(sorted(set(keys)), len(set(keys)) // 2))
     rules = {
         "replay": RunOptions(ignore_ttl=True),
         "remap": RunOptions(may_call=False, ignore_ttl=True),

@@ -68,12 +68,12 @@ def tidegate(*arguments: str) -> None:
 
 
 def mark_expired(town: str) -> None:
-    from jobs.commands import ledgers, marks
+    from jobs.commands import expiry, ledgers
     from jobs.declare.finding.discovery import discover
     from jobs.ledger.keys import key_text
 
     (kept,) = ledgers.named(discover("declared"), "weather")
-    marks.mark_expired(kept.folder, [key_text((town,), hidden=False)])
+    expiry.expire_keys(kept.folder, [key_text((town,), hidden=False)])
 
 
 def main() -> None:

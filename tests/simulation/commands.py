@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
-from jobs.commands.marks import mark_expired
+from jobs.commands.expiry import expire_keys
 from jobs.errors import TidegateError
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.changes.erasure import forget
@@ -65,7 +65,7 @@ class Commands:
         before, self._facts.older_values = self._facts.older_values, True
         busy = self._is_busy()
         texts = [text_of((key,)) for key in keys]
-        if self._as_command("refresh", partial(mark_expired, ledger_folder(act.lookup), texts)):
+        if self._as_command("refresh", partial(expire_keys, ledger_folder(act.lookup), texts)):
             self._facts.older_values = before or busy or self._is_busy()
             for key in keys:
                 self._vendor.versions[act.lookup, (key,)] += 1

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import jobs.clients.http.http_client
-import jobs.commands.marks
+import jobs.commands.expiry
 import jobs.ledger.changes.compaction
 import jobs.ledger.changes.erasure
 import jobs.run.coordinator.run_leases

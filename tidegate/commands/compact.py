@@ -27,7 +27,11 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.commands import compact, ledgers
 
     declared = discover(options.package)
-    kept = ledgers.named(declared, options.lookup) if options.lookup else ledgers.kept_by(declared)
+    kept = (
+        ledgers.named(declared, options.lookup)
+        if options.lookup
+        else ledgers.declared_ledgers(declared)
+    )
     status, found = RIGHT, False
     for ledger in kept:
         try:

@@ -45,11 +45,11 @@ def _run(options: argparse.Namespace) -> int:
     for currency, total in sorted(costs.totals().items()):
         print(f"{options.month}: {money(total, currency)}")
     if not costs.charges:
-        of, meant = "", ""
+        which_enrichment, meant = "", ""
         if options.enrichment:
-            of = f" of {options.enrichment!r}"
+            which_enrichment = f" of {options.enrichment!r}"
             meant = did_you_mean(options.enrichment, recorded_enrichments())
-        print(f"{options.month}: no run{of} with a price was made here.{meant}")
+        print(f"{options.month}: no run{which_enrichment} with a price was made here.{meant}")
     if costs.unrecorded:
         print(
             f"{counted(costs.unrecorded, 'run')} of a day in the sum wrote no table: stopped, "

@@ -23,7 +23,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def tell_as_asked(
+def print_days(
     options: argparse.Namespace, pipeline: DayPipeline, events: Iterable[DayEvent]
 ) -> int:
     """Run days and print a line for each, or with --json an object. Returns the exit status."""
@@ -51,7 +51,7 @@ def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:
     return status
 
 
-def tell_unchanged(enrichment: str, day: str | None, reason: str) -> int:
+def print_unchanged(enrichment: str, day: str | None, reason: str) -> int:
     print(json.dumps(result(enrichment, day, UNCHANGED, reason)), flush=True)
     return EXIT_CODES[UNCHANGED]
 
@@ -66,6 +66,6 @@ def tell_error(options: argparse.Namespace, error: TidegateError) -> int:
     return EXIT_CODES[state]
 
 
-def words(options: argparse.Namespace) -> TextIO:
+def message_stream(options: argparse.Namespace) -> TextIO:
     """Return the stream for messages: with --json, stdout has only objects."""
     return sys.stderr if options.json else sys.stdout

@@ -139,10 +139,10 @@ def _by_reason(groups: Sequence[LetterGroup], found: Sequence[DayLetters]) -> It
 
 
 def _letter(row: dict[str, Any]) -> str:
-    own = "  ".join(
+    identity = "  ".join(
         f"{name}={one_line(str(value))}" for name, value in row.items() if name[0] != "_"
     )
-    return f"{row['_key']}  {own}  {row['_error'] or ''}"
+    return f"{row['_key']}  {identity}  {row['_error'] or ''}"
 
 
 def _summary(found: Sequence[DayLetters]) -> Iterator[str]:

@@ -53,13 +53,13 @@ def _run(options: argparse.Namespace) -> int:
         raise DeclarationError(
             f"{folder} is not a folder; name an empty folder, or a path that does not exist."
         )
-    there = [path.name for path in folder.iterdir()] if folder.exists() else []
-    if any(name.startswith(UNFINISHED) for name in there):
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    if any(name.startswith(UNFINISHED) for name in names):
         raise DeclarationError(
             f"{folder} has a part of a project, of an init that was killed or is at work. Delete "
             "all that is in it, then repeat this command."
         )
-    if there:
+    if names:
         raise DeclarationError(f"{folder} is not empty; name a folder that is, or none.")
     if options.operation and not options.openapi:
         raise DeclarationError(

@@ -186,20 +186,20 @@ def make_server(package: str) -> MCPServer:
         "tidegate", instructions=INSTRUCTIONS, version=version("tidegate"), log_level="ERROR"
     )
     add = server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
-    of = Tools(package)
+    tools = Tools(package)
     for tool in (
-        of.ls,
-        of.status,
-        of.show,
-        of.explain,
-        of.diff,
-        of.dead_letters,
-        of.plan,
-        of.price,
+        tools.ls,
+        tools.status,
+        tools.show,
+        tools.explain,
+        tools.diff,
+        tools.dead_letters,
+        tools.plan,
+        tools.price,
     ):
         add(_with_reasons(tool))
     spend = server.tool(annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False))
-    for spending in (of.run, of.replay):
+    for spending in (tools.run, tools.replay):
         spend(_with_reasons(spending))
     return server
 

@@ -14,7 +14,7 @@ from jobs.declare.values.calendar import name_unit, require_day
 from jobs.process.day_options import DayOptions
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
-from tidegate.commands.day_json import add_json, tell_as_asked, words
+from tidegate.commands.day_json import add_json, message_stream, print_days
 from tidegate.commands.days import add_engine, add_wait, pipeline
 from tidegate.commands.several import run_each
 
@@ -64,14 +64,14 @@ def _run(options: argparse.Namespace) -> int:
         matched = refresh.find(
             kept, options.where, first=first, last=last, before=options.answered_before
         )
-        _say(options.lookup, matched, words(options))
+        _say(options.lookup, matched, message_stream(options))
         stand = [enrichment for _, enrichment, days in matched.days if days]
         if downstream := find_downstream(stand, [other.enrichment for other in discovered]):
             names = ", ".join(enrichment.name for enrichment in downstream)
             print(
                 f"  Made of these tables, and not run again here: {names}. Run these days of them "
                 "afterwards.",
-                file=words(options),
+                file=message_stream(options),
             )
         if not options.do:
             continue
@@ -82,7 +82,7 @@ def _run(options: argparse.Namespace) -> int:
             run = pipeline(discovered.reference, discovered.enrichment, options)
             options_of_run = DayOptions(refresh.OPTIONS, until_red=True)
             in_turn = refresh.input_first(discovered.enrichment, days[discovered.reference])
-            return tell_as_asked(options, run, run.run(in_turn, options_of_run))
+            return print_days(options, run, run.run(in_turn, options_of_run))
 
         found = [Discovered(reference, enrichment) for reference, enrichment, _ in matched.days]
         ended = run_each(options, found, run_one)
@@ -90,7 +90,7 @@ def _run(options: argparse.Namespace) -> int:
     if not options.do:
         print(
             "Nothing was changed. With --run they are asked anew, and these days run again.",
-            file=words(options),
+            file=message_stream(options),
         )
     return status
 

@@ -7,7 +7,7 @@ from jobs.declare.finding.discovery import Discovered, discover
 from jobs.errors import DeclarationError
 from jobs.wording import counted, did_you_mean
 from tidegate.commands.command import RIGHT, Command, add_package
-from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged, words
+from tidegate.commands.day_json import add_json, message_stream, print_days, print_unchanged
 from tidegate.commands.days import add_engine, add_wait, pipeline
 from tidegate.commands.several import run_each
 
@@ -49,13 +49,13 @@ def _run(options: argparse.Namespace) -> int:
         )
         if not days:
             nothing = f"no row from {first} to {last or 'now'} is published: nothing to do."
-            print(f"{name}: {nothing}", file=words(options))
+            print(f"{name}: {nothing}", file=message_stream(options))
             if options.json:
-                tell_unchanged(name, first, nothing)
+                print_unchanged(name, first, nothing)
             return RIGHT
-        print(f"{name}: {counted(len(days), 'day')}", file=words(options), flush=True)
+        print(f"{name}: {counted(len(days), 'day')}", file=message_stream(options), flush=True)
         run = pipeline(discovered.reference, discovered.enrichment, options)
-        return tell_as_asked(options, run, remap.remap(run, days))
+        return print_days(options, run, remap.remap(run, days))
 
     return run_each(options, found, run_one)
 

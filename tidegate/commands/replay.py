@@ -13,7 +13,7 @@ from jobs.process.day_pipeline import DayPipeline
 from jobs.schema.facts import Facts
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_enrichment, print_json
-from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged, words
+from tidegate.commands.day_json import add_json, message_stream, print_days, print_unchanged
 from tidegate.commands.days import add_caps, add_engine, add_wait, given_caps, open_pipeline
 from tidegate.commands.dead_letters import add_where, removed_letters
 
@@ -60,12 +60,12 @@ def _run(options: argparse.Namespace) -> int:
     events = replay.replay(pipeline, day, caps)
     if events is None:
         if options.json:
-            return tell_unchanged(
+            return print_unchanged(
                 pipeline.enrichment.name, day, "it has no dead letters; nothing was called."
             )
         print(f"{day}  has no dead letters: nothing to do, nothing was called.")
         return RIGHT
-    return tell_as_asked(options, pipeline, events)
+    return print_days(options, pipeline, events)
 
 
 def _run_chosen(
@@ -78,14 +78,14 @@ def _run_chosen(
         print_json(Price(pipeline.enrichment.name, options.where, priced, removed))
         return RIGHT
     for line in _lines(chosen):
-        print(line, file=words(options), flush=True)
+        print(line, file=message_stream(options), flush=True)
     days = [day for day in chosen if day.keys]
     if not days and options.json:
-        return tell_unchanged(pipeline.enrichment.name, day, NOTHING)
+        return print_unchanged(pipeline.enrichment.name, day, NOTHING)
     if not days or not options.do:
         print(ONLY_SHOWN if days else NOTHING)
         return RIGHT
-    return tell_as_asked(options, pipeline, replay_chosen(pipeline, days, caps))
+    return print_days(options, pipeline, replay_chosen(pipeline, days, caps))
 
 
 def _lines(chosen: Sequence[Chosen]) -> Iterator[str]:

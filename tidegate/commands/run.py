@@ -12,7 +12,7 @@ from tidegate.commands.command import (
     add_enrichment,
     given_days,
 )
-from tidegate.commands.day_json import add_json, tell_as_asked, words
+from tidegate.commands.day_json import add_json, message_stream, print_days
 from tidegate.commands.days import (
     add_caps,
     add_engine,
@@ -58,7 +58,7 @@ def _run_all(options: argparse.Namespace) -> int:
         given_days(options, declared.enrichment)  # refuses a wrong day before the first run
 
     def run_one(discovered: Discovered) -> int:
-        print(discovered.enrichment.name, file=words(options), flush=True)
+        print(discovered.enrichment.name, file=message_stream(options), flush=True)
         return _run_one(argparse.Namespace(**vars(options) | {"enrichment": discovered.reference}))
 
     return run_each(options, found, run_one) if found else WRONG
@@ -71,7 +71,7 @@ def _run_one(options: argparse.Namespace) -> int:
     events = waiting_for_jobs(
         pipeline, days, DayOptions(given, until_red=True), options.wait_for_jobs
     )
-    return tell_as_asked(options, pipeline, events)
+    return print_days(options, pipeline, events)
 
 
 COMMAND = Command(_add_arguments, _run, needs=("spark",))

@@ -249,9 +249,11 @@ class Answer:
         named = [name for name in self.operation.answer.get("properties", {}) if
                  child("$", name) == path]  # fmt: skip
         name = plain_name(named[0]) if named else "items"
-        there = path == "$" or named[0] in given
+        is_certain = path == "$" or named[0] in given
         if kind:
-            yield Column(name if name[:1].isalpha() else "items", f"ARRAY<{kind}>", path, there, {})
+            yield Column(
+                name if name[:1].isalpha() else "items", f"ARRAY<{kind}>", path, is_certain, {}
+            )
 
     def _struct(self, schema: Mapping[str, Any], depth: int) -> str:
         """Return the type of an object; its fields without a type are left out."""

@@ -58,8 +58,8 @@ def read_labels(path: str, enrichment: Enrichment, lookup: Lookup) -> Labels:
         raise DeclarationError(f"--against {path} cannot be read as Parquet: {error}.") from error
     wanted = {column.name: column.arrow_type for column in lookup.columns}
     columns = tuple(name for name in wanted if name in table.column_names and name not in by)
-    there = {name.lower() for name in table.column_names}
-    missing = [name for name in by if name.lower() not in there]
+    present = {name.lower() for name in table.column_names}
+    missing = [name for name in by if name.lower() not in present]
     if missing or not columns:
         lacks = missing or [f"a column of returns ({', '.join(wanted)})"]
         raise DeclarationError(f"--against {Path(path).name} lacks {listed(lacks)}.")
@@ -101,5 +101,5 @@ def sample_rows(day: InputDay, count: int, labels: Labels | None) -> pa.Table:
 
 def identities(rows: pa.Table, by: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return what identifies each row; declarations ignore case."""
-    own = {name.lower(): name for name in rows.column_names}
-    return list(zip(*[readable_values(rows[own[name.lower()]]) for name in by], strict=True))
+    spelled = {name.lower(): name for name in rows.column_names}
+    return list(zip(*[readable_values(rows[spelled[name.lower()]]) for name in by], strict=True))

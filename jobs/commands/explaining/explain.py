@@ -267,18 +267,18 @@ def _others(
 ) -> tuple[int, list[dict[str, Any]]]:
     """Return how many other rows of the day have the row's answer, and the first of them."""
     identity = [*enrichment.input.row_id] or list(schema.SOURCE_IDENTITY)
-    own = [name for column in identity if (name := row.column(column)) is not None]
+    id_columns = [name for column in identity if (name := row.column(column)) is not None]
     at = row.get(schema.published_answered_at(lookup.name))
     is_hidden, count, rows = enrichment.has_personal_key(lookup), 0, list[dict[str, Any]]()
     if text is None or at is None:
         return count, rows
-    for found in rows_that_used(row, lookup.name, at, own):
+    for found in rows_that_used(row, lookup.name, at, id_columns):
         keys = found[schema.key(lookup.name)].combine_chunks()
         texts = asked_texts(keys, hidden=is_hidden, parts=tuple(lookup.keys))
         same = [number for number, other in enumerate(texts) if other == text]
         count += len(same)
         first = pa.array(same[: OTHERS - len(rows)], pa.int64())
-        for other in readable_rows(found.select(own).take(first)):
+        for other in readable_rows(found.select(id_columns).take(first)):
             rows.append({name: _masked(name, value, personal) for name, value in other.items()})
     return count, rows
 

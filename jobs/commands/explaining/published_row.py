@@ -45,8 +45,8 @@ class PublishedRow:
         return next((own for own in self.values if own.lower() == name.lower()), None)
 
     def get(self, name: str) -> Any:
-        own = self.column(name)
-        return None if own is None else self.values[own]
+        column = self.column(name)
+        return None if column is None else self.values[column]
 
 
 def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None) -> PublishedRow:
@@ -62,8 +62,8 @@ def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None)
             value does not fit it, or another program wrote the row's file.
     """
     days: dict[str, list[str]] = {}
-    for of, file in files_of_days(enrichment):
-        days.setdefault(of, []).append(file)
+    for file_day, file in files_of_days(enrichment):
+        days.setdefault(file_day, []).append(file)
     if day is not None and day not in days:
         newest = f"the newest day with rows is {max(days)}" if days else "no day has rows"
         raise DeclarationError(f"{enrichment.name}: no row of {day} is published; {newest}.")
@@ -123,19 +123,19 @@ def _require_columns(
     enrichment: Enrichment, files: Iterable[str], wanted: Mapping[str, str]
 ) -> None:
     """Raise DeclarationError if no file has one of the columns; days may differ in columns."""
-    own: dict[str, str] = {}
+    spelled: dict[str, str] = {}
     for file in files:
-        own |= {lower: field.name for lower, field in _fields(file).items()}
-        if all(name.lower() in own for name in wanted):
+        spelled |= {lower: field.name for lower, field in _fields(file).items()}
+        if all(name.lower() in spelled for name in wanted):
             return
     for name, text in wanted.items():
-        if own and name.lower() not in own:
+        if spelled and name.lower() not in spelled:
             audit = (schema.audit_columns(lookup.name) for lookup in enrichment.lookups)
             of_run = {*schema.ROW_COLUMNS}.union(*audit)
-            shown = [column for column in own.values() if column not in of_run]
+            shown = [column for column in spelled.values() if column not in of_run]
             raise DeclarationError(
                 f"--row {name}={text}: {enrichment.name} has no column {name!r}."
-                f"{did_you_mean(name, own.values())} It has: {listed(shown, 20)}."
+                f"{did_you_mean(name, spelled.values())} It has: {listed(shown, 20)}."
             )
 
 

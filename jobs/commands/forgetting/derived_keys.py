@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.clients.registry import client_for
-from jobs.commands.ledgers import kept_by
+from jobs.commands.ledgers import declared_ledgers
 from jobs.commands.replaying.condition import stored_columns
 from jobs.declare.chains import lookups_below
 from jobs.declare.enrichment import Enrichment
@@ -52,7 +52,7 @@ def forget_derived(
             if (folder := declared_folder(enrichment, lookup)) is not None:
                 found[folder] |= _of_rows(enrichment, keys, lookup, forgotten=True)
                 found[folder] |= of_answers.get(lookup.name, set())
-    read_by = {kept.folder: kept for kept in kept_by(declared)}
+    read_by = {kept.folder: kept for kept in declared_ledgers(declared)}
     files = 0
     for folder in reversed(found):  # after an interruption, the answers below tell the rest again
         texts, kept = found[folder], read_by[folder]

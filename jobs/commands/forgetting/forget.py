@@ -17,7 +17,7 @@ from jobs.commands.forgetting.forgotten_evidence import clean_records, delete_lo
 from jobs.commands.forgetting.forgotten_keys import in_order, possible_texts
 from jobs.commands.forgetting.forgotten_windows import remake_windows
 from jobs.commands.forgetting.former_places import former_places
-from jobs.commands.ledgers import Kept, without_ledger
+from jobs.commands.ledgers import DeclaredLedger, without_ledger
 from jobs.commands.vacuum import vacuum
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.upstreams import find_downstream
@@ -85,7 +85,7 @@ class Certificate:
 
 
 def forget(
-    ledgers: Iterable[Kept],
+    ledgers: Iterable[DeclaredLedger],
     keys: Collection[tuple[str, ...]],
     quality: Quality,
     *,
@@ -143,7 +143,9 @@ def forget(
     return Certificate(name, len(keys), stored, derived_files + files, tables, former, names)
 
 
-def _forget_answers(ledgers: Sequence[Kept], keys: Sequence[tuple[str, ...]]) -> tuple[int, int]:
+def _forget_answers(
+    ledgers: Sequence[DeclaredLedger], keys: Sequence[tuple[str, ...]]
+) -> tuple[int, int]:
     """Remove the keys from all versions of the lookup's ledgers.
 
     Returns:

@@ -144,12 +144,12 @@ def _refuse_converted(name: str, values: Any, column: pa.ChunkedArray) -> None:
     is_time = pa.types.is_timestamp(column.type)
     if values.dtype != object or (changed is None and not is_time):
         return
-    there = values[column.is_valid().to_numpy()]
-    if is_time and len({getattr(value, "tzinfo", None) is None for value in there}) > 1:
+    present = values[column.is_valid().to_numpy()]
+    if is_time and len({getattr(value, "tzinfo", None) is None for value in present}) > 1:
         raise DeclarationError(
             f"frame: {name!r} has times with a zone and times without. Give all of them a zone."
         )
-    if changed is not None and any(isinstance(value, changed) for value in there):
+    if changed is not None and any(isinstance(value, changed) for value in present):
         raise DeclarationError(
             f"frame: {name!r} has values of type {column.type} and others, which are not the same "
             f"as {column.type}. {ONE_TYPE}"

@@ -87,15 +87,16 @@ def find_dead_letters(
         record.state != "held back" and record.dead_letters for record in last.values()
     )
     published, unknown = runs_in_table(enrichment) if has_letters else (set(), set())
-    for of, record in last.items():
+    for record_day, record in last.items():
         rows: list[dict[str, Any]] = []
         if record.state == "held back":
             rows = [row for batch in held_back_letters(record) for row in readable_rows(batch)]
         elif record.dead_letters:
-            table = dead_letters.of_day(output, enrichment.input.partition, of)
+            table = dead_letters.of_day(output, enrichment.input.partition, record_day)
             # killed tries have letters too
             are_shown = [
-                of in unknown or (of, run) in published for run in table[RUN_ID].to_pylist()
+                record_day in unknown or (record_day, run) in published
+                for run in table[RUN_ID].to_pylist()
             ]
             rows = readable_rows(table.filter(pa.array(are_shown, pa.bool_())))
         removed = record.dead_letters if record.state == "held back" and not rows else 0
@@ -106,7 +107,7 @@ def find_dead_letters(
             for row in rows
             if where.lower() in f"{_reason(enrichment, row)}\n{row['_error']}".lower()
         ]
-        found.append(DayLetters(of, record.facts.run_id, record.state, rows, removed))
+        found.append(DayLetters(record_day, record.facts.run_id, record.state, rows, removed))
     return found
 
 

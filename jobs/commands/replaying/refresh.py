@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.commands.ledgers import Kept
-from jobs.commands.marks import mark_expired
+from jobs.commands.expiry import expire_keys
+from jobs.commands.ledgers import DeclaredLedger
 from jobs.commands.replaying.condition import Condition
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
@@ -44,7 +44,7 @@ class Matched:
 
 
 def find(
-    kept: Kept,
+    kept: DeclaredLedger,
     where: str,
     *,
     first: str | None = None,
@@ -95,8 +95,10 @@ def find(
 def _candidates(folder: LedgerFolder, condition: Condition, since: int, until: int) -> set[str]:
     """Return the keys with any record of this time that meets the condition."""
 
-    def read(there: Contents) -> set[str]:
-        tables = (_between(_keep_outcomes(table), since, until) for table in _tables(folder, there))
+    def read(contents: Contents) -> set[str]:
+        tables = (
+            _between(_keep_outcomes(table), since, until) for table in _tables(folder, contents)
+        )
         slices = (
             table.slice(start, ROWS_AT_ONCE)
             for table in tables
@@ -115,8 +117,8 @@ def input_first(enrichment: Enrichment, days: Sequence[str]) -> list[str]:
     return sorted(days, key=lambda day: not files_in(enrichment.input, day))
 
 
-def expire(kept: Kept, matched: Matched) -> int:
-    return mark_expired(kept.folder, matched.keys)
+def expire(kept: DeclaredLedger, matched: Matched) -> int:
+    return expire_keys(kept.folder, matched.keys)
 
 
 def _keys_that_meet(condition: Condition, records: pa.Table) -> list[str]:
@@ -133,15 +135,15 @@ def _keys_that_meet(condition: Condition, records: pa.Table) -> list[str]:
     return [mark.key for mark in met if mark not in useless]
 
 
-def _tables(folder: LedgerFolder, there: Contents) -> Iterator[pa.Table]:
-    for file in there.generation.files if there.generation else ():
+def _tables(folder: LedgerFolder, contents: Contents) -> Iterator[pa.Table]:
+    for file in contents.generation.files if contents.generation else ():
         with open_compacted(folder, file) as opened:
             for number in range(opened.metadata.num_row_groups):
                 try:
                     yield opened.read_row_group(number, columns=SCHEMA.names).cast(SCHEMA)
                 except (pa.ArrowException, OSError) as error:
                     raise folder.unreadable(f"{COMPACTED}/{file.name}", error) from error
-    yield from (table for _, table in read_parts(folder, there.parts) if table is not None)
+    yield from (table for _, table in read_parts(folder, contents.parts) if table is not None)
 
 
 def _keep_outcomes(records: pa.Table) -> pa.Table:

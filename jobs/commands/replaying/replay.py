@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from jobs.clients.client import Client
 from jobs.clients.registry import client_for
-from jobs.commands.ledgers import Kept, kept_by
-from jobs.commands.marks import mark_expired
+from jobs.commands.expiry import expire_keys
+from jobs.commands.ledgers import DeclaredLedger, declared_ledgers
 from jobs.commands.remap import why_calls_lose_answers
 from jobs.commands.replaying.condition import stored_columns
 from jobs.declare.chains import lookups_read
@@ -129,7 +129,7 @@ def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
             "not tell the keys of their rows: a replay could call for more than its dead letters. "
             "Run the day instead; tidegate plan says what it asks."
         )
-    for kept in kept_by([("", enrichment)]):
+    for kept in declared_ledgers([("", enrichment)]):
         reason = _asked_otherwise(enrichment, last, kept.lookup) or _not_stored(
             enrichment, last, kept
         )
@@ -169,7 +169,7 @@ def _under(field: str, declared: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _not_stored(enrichment: Enrichment, run: DayRecord, kept: Kept) -> str:
+def _not_stored(enrichment: Enrichment, run: DayRecord, kept: DeclaredLedger) -> str:
     """Return a clause if the ledger lacks answers of the run that were not refreshed."""
     keys = _answered(enrichment, run, kept.lookup)
     known = select(
@@ -214,20 +214,20 @@ def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int
     the number of expired answers.
     """
     failed = failed_answers(enrichment, day, letters)
-    return sum(mark_expired(kept.folder, keys) for kept, keys in failed)
+    return sum(expire_keys(kept.folder, keys) for kept, keys in failed)
 
 
 def failed_answers(
     enrichment: Enrichment, day: str, letters: pa.Table
-) -> Iterator[tuple[Kept, list[str]]]:
+) -> Iterator[tuple[DeclaredLedger, list[str]]]:
     """Yield by lookup the keys of stored answers that made dead letters and are called again."""
     asked_again = _AskedAgain.of(enrichment, day)
-    for kept in kept_by([("", enrichment)]):
-        own = letters.filter(pc.equal(letters["_lookup"], kept.lookup.name))["_key"].drop_null()
-        if len(own) and kept.lookup.repeatable:
+    for kept in declared_ledgers([("", enrichment)]):
+        keys = letters.filter(pc.equal(letters["_lookup"], kept.lookup.name))["_key"].drop_null()
+        if len(keys) and kept.lookup.repeatable:
             caller = client_for(kept.lookup, 1)
             stored = as_answers(
-                select(kept.folder, own, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers
+                select(kept.folder, keys, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers
             )
             yield (
                 kept,

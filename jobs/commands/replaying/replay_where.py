@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from jobs.commands.ledgers import Kept, kept_by
-from jobs.commands.marks import mark_expired
+from jobs.commands.expiry import expire_keys
+from jobs.commands.ledgers import DeclaredLedger, declared_ledgers
 from jobs.commands.remap import row_ids, why_answers_are_lost, written_files
 from jobs.commands.replaying.dead_letters import DayLetters, find_dead_letters
 from jobs.commands.replaying.replay import OPTIONS, failed_answers, refuse_other_requests
@@ -64,7 +64,7 @@ class Chosen:
 
     day: str
     keys: dict[str, list[str]]
-    failed: tuple[tuple[Kept, list[str]], ...]
+    failed: tuple[tuple[DeclaredLedger, list[str]], ...]
     priced: tuple[PricedLetters, ...]
     removed: int = 0
 
@@ -106,26 +106,26 @@ def _priced(enrichment: Enrichment, found: DayLetters, now_us: int) -> Chosen:
     of_lookups = {kept.lookup.name: len(stored) for kept, stored in failed}
     today = dt.datetime.fromtimestamp(now_us / 1e6, dt.UTC).date().isoformat()
     keys, priced = {}, []
-    for kept in kept_by([("", enrichment)]):
+    for kept in declared_ledgers([("", enrichment)]):
         lookup = kept.lookup
-        own = sorted(key for name, key in rows if name == lookup.name)
-        if not own:
+        lookup_keys = sorted(key for name, key in rows if name == lookup.name)
+        if not lookup_keys:
             continue
         if lookup.cache is None:
             raise DeclarationError(
                 f"lookup {lookup.name}: cache=None: it calls for rows, and --where chooses keys. "
                 "Replay the whole day."
             )
-        wanted = pa.array(own, pa.string())
+        wanted = pa.array(lookup_keys, pa.string())
         known = select(kept.folder, wanted, now_us=now_us, ttl=FOR_EVER).answers.num_rows
-        calls = len(own) - known + of_lookups.get(lookup.name, 0)
+        calls = len(lookup_keys) - known + of_lookups.get(lookup.name, 0)
         sent = count_requests(lookup, calls)
         prices = in_force(lookup.prices, today)
         cost = None
         if lookup.prices and not reported_units(lookup.prices):
             cost = f"{cost_of(prices, {'item': calls, 'request': sent.requests}):f}"
         letters = sum(count for (name, _), count in rows.items() if name == lookup.name)
-        keys[lookup.name] = own
+        keys[lookup.name] = lookup_keys
         priced.append(
             PricedLetters(
                 found.day,
@@ -141,7 +141,9 @@ def _priced(enrichment: Enrichment, found: DayLetters, now_us: int) -> Chosen:
     return Chosen(found.day, keys, failed, tuple(priced))
 
 
-def _failed(enrichment: Enrichment, found: DayLetters) -> Iterator[tuple[Kept, list[str]]]:
+def _failed(
+    enrichment: Enrichment, found: DayLetters
+) -> Iterator[tuple[DeclaredLedger, list[str]]]:
     columns = {name: [row[name] for row in found.rows] for name in ("_lookup", "_key")}
     letters = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
     yield from failed_answers(enrichment, found.day, letters)
@@ -163,7 +165,7 @@ def replay_chosen(
     """
     for chosen in days:
         for kept, keys in chosen.failed:
-            mark_expired(kept.folder, keys)
+            expire_keys(kept.folder, keys)
         with temporary_folder() as folder:
             file = Path(folder, "keys.json")
             file.write_text(json.dumps(chosen.keys), encoding="utf-8")

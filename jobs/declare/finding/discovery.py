@@ -125,9 +125,9 @@ def discover_named(package: str, name: str) -> Discovered:
     if faults:
         raise faults[0]
     known = ", ".join(sorted({discovered.enrichment.name for discovered in every}))
-    there = f"There are: {known}." if known else f"{package} has none."
+    choice = f"There are: {known}." if known else f"{package} has none."
     close = did_you_mean(name, (known for discovered in every for known in discovered.names))
-    raise DeclarationError(f"no enrichment is named {name!r}.{close} {there}")
+    raise DeclarationError(f"no enrichment is named {name!r}.{close} {choice}")
 
 
 def beside(discovered: Discovered) -> list[Discovered]:

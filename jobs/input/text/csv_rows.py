@@ -225,8 +225,8 @@ def _find_columns(names: Sequence[str], columns: Sequence[AnswerColumn]) -> list
     for place, name in enumerate(names):
         found.setdefault(name.lower(), []).append(place)
     for column in columns:
-        there = found.get(column.name.lower(), [])
-        if not there:
+        matching = found.get(column.name.lower(), [])
+        if not matching:
             # a single name is often a whole header with other separators
             close = did_you_mean(column.name, names).strip() if len(names) > 1 else ""
             raise TextFault(
@@ -234,8 +234,8 @@ def _find_columns(names: Sequence[str], columns: Sequence[AnswerColumn]) -> list
                 value=",".join(names),
                 cure=close or "The first line must name the columns, with commas between them.",
             )
-        if len(there) > 1:
-            raise TextFault(f"the header has {len(there)} columns {column.name}")
+        if len(matching) > 1:
+            raise TextFault(f"the header has {len(matching)} columns {column.name}")
     return [found[column.name.lower()][0] for column in columns]
 
 

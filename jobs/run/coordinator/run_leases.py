@@ -174,8 +174,8 @@ class RunLeases:
         while True:
             try:
                 async for service in self._store.changes():
-                    for (of, _), keeper in [*self._keepers.items()]:
-                        if of == service:
+                    for (name, _), keeper in [*self._keepers.items()]:
+                        if name == service:
                             keeper.hurry()
             except Exception:  # noqa: BLE001  # also an error of a database driver: the next look may succeed
                 await asyncio.sleep(FOLLOW_AGAIN)
@@ -268,14 +268,14 @@ def leased_limits(
 
 def _read_service_limits(
     lookups: Sequence[Lookup],
-    own: Sequence[tuple[str, Budget]],
+    enrichment_budgets: Sequence[tuple[str, Budget]],
     over_runs: bool,  # noqa: FBT001
     today: dt.date,
 ) -> ServiceLimits:
     """Return the limits of the service of these lookups, and `own`, their enrichment's budgets."""
     first = lookups[0]
     budgets = [("", budget) for budget in first.budgets] + [
-        *(own if any(lookup.prices for lookup in lookups) else ())
+        *(enrichment_budgets if any(lookup.prices for lookup in lookups) else ())
     ]
     if budgets:
         _require_store(first, over_runs=over_runs)

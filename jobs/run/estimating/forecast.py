@@ -95,16 +95,16 @@ def read_latest(folder: LedgerFolder, most: int) -> list[pa.Table]:
     Raises:
         LedgerError: The ledger cannot be read.
     """
-    return read_contents(folder, lambda there: list(_read_tables(folder, there, most)))
+    return read_contents(folder, lambda contents: list(_read_tables(folder, contents, most)))
 
 
-def _read_tables(folder: LedgerFolder, there: Contents, most: int) -> Iterator[pa.Table]:
+def _read_tables(folder: LedgerFolder, contents: Contents, most: int) -> Iterator[pa.Table]:
     rows = 0
-    for part in reversed(there.parts):
+    for part in reversed(contents.parts):
         if rows < most:
             yield (table := folder.read([part]))
             rows += table.num_rows
-    for file in there.generation.files if there.generation else ():
+    for file in contents.generation.files if contents.generation else ():
         if rows < most:
             with suppress(ForeignFile), folder.open(f"{COMPACTED}/{file.name}") as stored:
                 yield (table := stored.read_row_group(stored.num_row_groups // 2))

@@ -105,13 +105,13 @@ def with_own_answers(hits: Hits) -> Hits:
     """
     assert hits.plan is not None
     folder = open_folder(hits.plan)
-    own = effective_records(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
-    own = own.filter(pc.is_in(own["outcome"], value_set=pa.array(ANSWERS)))
+    prefetched = effective_records(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
+    prefetched = prefetched.filter(pc.is_in(prefetched["outcome"], value_set=pa.array(ANSWERS)))
     since = known_answers(Search(folder, hits.keys.wanted[TEXT]), hits.lookup, hits.plan)
-    known = own
+    known = prefetched
     for older in (since, hits.answers):
         more = rows_without(older, "key", known["key"])
-        known = pa.concat_tables([more.select(own.column_names), known])
+        known = pa.concat_tables([more.select(prefetched.column_names), known])
     return replace(hits, answers=known)
 
 

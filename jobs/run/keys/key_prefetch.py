@@ -277,29 +277,31 @@ def _by_task(frame: DataFrame, tasks: int) -> DataFrame:
 
 def _called(asked: pa.Table, lookup: Lookup, place: int) -> pa.Table:
     """Return the keys of a lookup that were called now; the ledger has the others."""
-    own = asked.filter(pc.equal(asked[PLACE], place))
-    return own.filter(pc.not_equal(pc.fill_null(own[schema.source(lookup.name)], "call"), "ledger"))
+    called = asked.filter(pc.equal(asked[PLACE], place))
+    return called.filter(
+        pc.not_equal(pc.fill_null(called[schema.source(lookup.name)], "call"), "ledger")
+    )
 
 
-def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: str) -> AskedFile | None:
-    if not own.num_rows:
+def _written(called: pa.Table, lookup: Lookup, hits: Hits, path: str) -> AskedFile | None:
+    if not called.num_rows:
         return None
     name = lookup.name
     columns = {
-        "key": own[TEXT],
-        "outcome": own[schema.status(name)],
-        "error": own[schema.error(name)],
-        "attempts": own[schema.attempts(name)],
-        "latency_ms": own[schema.latency_ms(name)],
-        "paused_ms": own[schema.paused_ms(name)],
-        "source_file": own[schema.SOURCE_FILE],
-        "source_row": own[schema.SOURCE_ROW],
-        "answered_at": own[schema.published_answered_at(name)]
+        "key": called[TEXT],
+        "outcome": called[schema.status(name)],
+        "error": called[schema.error(name)],
+        "attempts": called[schema.attempts(name)],
+        "latency_ms": called[schema.latency_ms(name)],
+        "paused_ms": called[schema.paused_ms(name)],
+        "source_file": called[schema.SOURCE_FILE],
+        "source_row": called[schema.SOURCE_ROW],
+        "answered_at": called[schema.published_answered_at(name)]
         .cast(pa.timestamp("us", tz="UTC"))
         .cast(pa.int64()),
     }
     answers = {
-        f"{ANSWER}{number}": own[column.name].cast(column.arrow_type)
+        f"{ANSWER}{number}": called[column.name].cast(column.arrow_type)
         for number, column in enumerate(lookup.written)
     }
     write_keyed(path, pa.table(columns | answers))

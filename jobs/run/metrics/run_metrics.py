@@ -150,8 +150,8 @@ class _FileCounts:
 def _count_file(path: str, declared: DeclaredFacts) -> _FileCounts:
     counted = _FileCounts([_LookupCounts() for _ in declared.lookups])
     with open_parquet(path) as file:
-        there = set(file.schema_arrow.names)
-        columns = [name for name in (schema.LATE, *_columns(declared)) if name in there]
+        present = set(file.schema_arrow.names)
+        columns = [name for name in (schema.LATE, *_columns(declared)) if name in present]
         for group in range(file.num_row_groups):
             rows = file.read_row_group(group, columns=columns)
             counted.rows += rows.num_rows
@@ -285,8 +285,8 @@ def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
 
 def stored_by(ledger: LedgerPlan) -> int:
     """Count the answers and misses that the run stored."""
-    folder, own = open_folder(ledger), (ledger.run_id, run_of_keys(ledger.run_id))
-    parts = [part for run in own for part in folder.parts(run)]
+    folder, run_ids = open_folder(ledger), (ledger.run_id, run_of_keys(ledger.run_id))
+    parts = [part for run in run_ids for part in folder.parts(run)]
     tables = (table for _, table in read_parts(folder, parts, ENCODED) if table is not None)
     answers = pa.array(ANSWERS)
     return sum(

@@ -111,8 +111,11 @@ def cap_on_cost(
         (part,) * tasks,
         tuple(float(weight / largest) for weight in weights),
         tuple(
-            {price.unit: float(cost_of([price], {price.unit: 1}) / largest) for price in of}
-            for of in settled
+            {
+                price.unit: float(cost_of([price], {price.unit: 1}) / largest)
+                for price in lookup_prices
+            }
+            for lookup_prices in settled
         ),
     )
 

@@ -47,9 +47,9 @@ def require_shared_places(
     with contextlib.ExitStack() as tokens:
         for folder, unseen in folders.items():
             files[tokens.enter_context(_token(Path(folder)))] = unseen
-        own = code_digest()
+        expected = code_digest()
         for host, code, hidden in _look_around(engine, enrichment.name, tuple(files)):
-            if code != own:
+            if code != expected:
                 raise DeclarationError(
                     f"{enrichment.name}: {host}, on which tasks run, has {OTHER_CODE}"
                 )

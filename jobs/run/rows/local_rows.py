@@ -77,7 +77,9 @@ class LocalRows:
         layout = lay_out_batch(enrichment, [field.name for field in fields])
         layout = replace(layout, chained=compile_chained(enrichment, layout, day.schema))
         keys = _keys(enrichment, layout, day)
-        columns = keys | {name: key for of in layout.chained for name, key in of.items()}
+        columns = keys | {
+            name: key for chained_keys in layout.chained for name, key in chained_keys.items()
+        }
         fields += [StructField(name, from_arrow_type(key.kind)) for name, key in columns.items()]
         schema = StructType(fields)
         check_key_types(enrichment, layout, schema)

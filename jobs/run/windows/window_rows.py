@@ -115,10 +115,10 @@ class WindowedDay:
             folder: Gets the windows.
         """
         assert declared.event_time is not None  # windows are refused without an event time
-        there = read_schema(written[0])
-        names = {name.lower(): name for name in there.names}
+        file_types = read_schema(written[0])
+        names = {name.lower(): name for name in file_types.names}
         types = from_arrow_schema(
-            pa.schema([there.field(names[name.lower()]) for name in columns]),
+            pa.schema([file_types.field(names[name.lower()]) for name in columns]),
             prefer_timestamp_ntz=True,
         )
         event_time = names[declared.event_time.column.lower()]

@@ -49,8 +49,8 @@ def _wrong(
             f"{', '.join(by_lower_name.values())}."
         )
         return
-    own = [T.StructField(START, T.LongType()), T.StructField(END, T.LongType())]
-    empty = prepared.sparkSession.createDataFrame([], T.StructType([*fields, *own]))
+    bounds = [T.StructField(START, T.LongType()), T.StructField(END, T.LongType())]
+    empty = prepared.sparkSession.createDataFrame([], T.StructType([*fields, *bounds]))
     try:
         columns = aggregated(empty, window, partition).schema
         schema.arrow_schema(columns)

@@ -14,13 +14,13 @@ def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
     known = {field.name: field for field in table.schema().fields}
     new = []
     for field in wanted.fields:
-        there = known[field.name].type if field.name in known else None
-        if there is None or (there != field.type and extends(there, field.type)):
+        present = known[field.name].type if field.name in known else None
+        if present is None or (present != field.type and extends(present, field.type)):
             new.append(field)
-        elif not extends(field.type, there):
+        elif not extends(field.type, present):
             raise PublishConflict(
                 f"column {field.name!r} is {type_name(field.type)} in this run and "
-                f"{type_name(there)} in the table; "
+                f"{type_name(present)} in the table; "
                 "give it another name, or publish to another table."
             )
     return new

@@ -53,7 +53,7 @@ def write(
     """
     if not files:
         return partial(keep_only, table, facts)
-    there = remove(table, facts) if again else opened(table)
+    current = remove(table, facts) if again else opened(table)
     partition, run = facts.declared.partition, facts.run_id
     folder = f"{partition}={quote(facts.day)}/{RUN}={quote(run)}"
     names = [f"{folder}/{file.place.rpartition('/')[2]}" for file in files]
@@ -72,23 +72,23 @@ def write(
     columns = table_columns(written, facts, in_run)
 
     def commit() -> None:
-        if there is None:
+        if current is None:
             create_table(
                 table, columns, actions, saying_format(),
                 partition_by=[partition, RUN], settings=NO_STATISTICS,
             )  # fmt: skip
             return
-        there.create_write_transaction(
-            [*actions], mode="append", schema=there.schema(), partition_by=[partition, RUN],
-            post_commithook_properties=commit_hooks(table, there),
+        current.create_write_transaction(
+            [*actions], mode="append", schema=current.schema(), partition_by=[partition, RUN],
+            post_commithook_properties=commit_hooks(table, current),
         )  # fmt: skip
         # else the next deletion would take this commit for a conflict
-        there.update_incremental()
+        current.update_incremental()
 
-    if there is not None:
-        add_columns(there, columns)
-    commit_on_top(there, commit)
-    return partial(_delete, there, partition, facts.day, "<>", run)
+    if current is not None:
+        add_columns(current, columns)
+    commit_on_top(current, commit)
+    return partial(_delete, current, partition, facts.day, "<>", run)
 
 
 def remove(table: str, facts: DayFacts) -> DeltaTable | None:

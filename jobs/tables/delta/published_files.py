@@ -103,9 +103,9 @@ def facts_by_day(table: DeltaTable, partition: str, *names: str) -> Iterator[tup
 
 def require_partition(table: DeltaTable, partition: str) -> None:
     """Raise DeclarationError unless the table is partitioned by this column of the input."""
-    there = table.metadata().partition_columns
-    if partition not in there:
+    columns = table.metadata().partition_columns
+    if partition not in columns:
         raise DeclarationError(
-            f"output: the table is partitioned by {there[0] if there else 'nothing'}, the input by "
-            f"{partition}. Publish to another path."
+            f"output: the table is partitioned by {columns[0] if columns else 'nothing'}, the "
+            f"input by {partition}. Publish to another path."
         )

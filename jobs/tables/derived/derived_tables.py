@@ -74,7 +74,7 @@ def made_at(target: str, column: str, day: str) -> dt.datetime | None:
     if table is None:
         return None
     files = facts_by_day(table, column, "modification_time")
-    times = [at for of, at in files if of == day]
+    times = [at for file_day, at in files if file_day == day]
     if not times:  # no file tells of no rows, but the commit that found none
         times = [commit["timestamp"] for commit in table.history() if commit.get(DAY) == day]
     return dt.datetime.fromtimestamp(max(times) / 1e3, dt.UTC) if times else None

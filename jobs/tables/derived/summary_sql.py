@@ -124,7 +124,7 @@ def _is_day(name: str, enrichment: Enrichment) -> bool:
 def _empty(folder: Path, enrichment: Enrichment, input_day: InputDay) -> DeltaTable:
     path, partition = enrichment.output.path, enrichment.input.partition
     published = table_at(path)
-    there = published.schema().fields if published is not None else []
+    existing = published.schema().fields if published is not None else []
     # a field per name
     by_name = {
         field.name.lower(): field for field in (*input_day.schema, *answer_fields(enrichment))
@@ -132,6 +132,6 @@ def _empty(folder: Path, enrichment: Enrichment, input_day: InputDay) -> DeltaTa
     new = Schema.from_arrow(pa.schema([*by_name.values()])).fields
     fields = {
         field.name.lower(): field
-        for field in (*new, Field(partition, day_type(enrichment.input.every)), *there)
+        for field in (*new, Field(partition, day_type(enrichment.input.every)), *existing)
     }
     return DeltaTable.create(folder, Schema([*fields.values()]), partition_by=[partition])

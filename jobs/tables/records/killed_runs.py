@@ -106,8 +106,8 @@ def as_published(records: Sequence[DayRecord], table: str) -> list[DayRecord]:
     from jobs.tables.delta.delta_log import table_at
     from jobs.tables.records.published_runs import publications
 
-    there = table_at(table)
-    commits = {} if there is None else publications(there)
+    log = table_at(table)
+    commits = {} if log is None else publications(log)
     return [
         replace(record, state="published", published_version=commit.version, published_at=commit.at)
         if record.state == "written" and (commit := commits.get(record.facts.run_id))

@@ -90,4 +90,4 @@ def _runs_seen(records: Iterable[DayRecord]) -> set[str]:
 def _runs_in(place: str, partition: str, day: str) -> set[str]:
     table = table_at(place)
     files = [] if table is None else facts_by_day(table, partition, "path")
-    return {Path(unquote(path)).parent.name for of, path in files if of == day}
+    return {Path(unquote(path)).parent.name for file_day, path in files if file_day == day}

@@ -98,8 +98,8 @@ def spent(bill: RunBill, service: str) -> int | None:
         usage, amount = metered(Path(bill.folder)), 0
     except (OSError, ValueError):
         return None
-    for lookup, of in zip(bill.lookups, bill.services, strict=True):
-        if of != service:
+    for lookup, called in zip(bill.lookups, bill.services, strict=True):
+        if called != service:
             continue
         prices, used = in_force(lookup.prices, bill.started_at[:10]), usage.get(lookup.name)
         units = _sums(used or Counter())

@@ -191,8 +191,8 @@ def _located(record: DayRecord) -> DayRecord:
     folder = moved_here(facts.folder)
     if folder == facts.folder:
         return record
-    there = facts.moved(folder, lambda file: file.replace(facts.folder, folder, 1))
-    return dataclasses.replace(record, facts=there)
+    moved = facts.moved(folder, lambda file: file.replace(facts.folder, folder, 1))
+    return dataclasses.replace(record, facts=moved)
 
 
 def of_run(enrichment: str, day: str, run_id: str) -> DayRecord | None:

@@ -226,11 +226,13 @@ def _replace_days(
     for day, files in changed.items():
         of_day = EqualTo(term=Reference(declared.partition), value=literal(day))
         tasks = table.scan(of_day).plan_files() if table.current_snapshot() else ()
-        there = {task.file.file_path: task.file for task in tasks}
+        present = {task.file.file_path: task.file for task in tasks}
         wanted = {_location(file): file for file in files}
         partition = Record(literal(day).to(kind).value)
-        old += [file for place, file in there.items() if place not in wanted]
-        new += [_data_file(file, partition) for place, file in wanted.items() if place not in there]
+        old += [file for place, file in present.items() if place not in wanted]
+        new += [
+            _data_file(file, partition) for place, file in wanted.items() if place not in present
+        ]
     if old or new:
         runs = {day: sorted({file.run for file in files}) for day, files in changed.items()}
         summary = {"tidegate.enrichment": declared.enrichment, "tidegate.runs": json.dumps(runs)}

@@ -100,7 +100,7 @@ class KnownOutcomes:
             lines[wanted[known]] = np.arange(below, below + len(outcomes))
             pieces.append(outcomes)
             below += len(outcomes)
-            texts = {hidden: of.filter(pa.array(~known)) for hidden, of in texts.items()}
+            texts = {hidden: unread.filter(pa.array(~known)) for hidden, unread in texts.items()}
             wanted, whole = (
                 wanted[~known],
                 [key for key, is_known in zip(whole, known, strict=True) if not is_known],

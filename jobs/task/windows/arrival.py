@@ -113,7 +113,7 @@ def arrivals(
     ]
     nothing = np.zeros(0, np.int64)
     place = np.concatenate(
-        [*(of[run.codes] for of, run in zip(places, runs, strict=True)), nothing]
+        [*(codes[run.codes] for codes, run in zip(places, runs, strict=True)), nothing]
     )
     firsts = np.concatenate([*(run.firsts for run in runs), nothing])
     latest = np.concatenate([*(run.latest for run in runs), nothing])
@@ -122,8 +122,8 @@ def arrivals(
     before[order] = np.maximum.accumulate(np.append(NEVER, latest[order]))[:-1]
     ends = np.cumsum([len(run.codes) for run in runs])[:-1]
     return [
-        Arrival(file, event_time, bound_ms, of, part)
-        for file, of, part in zip(written, places, np.split(before, ends), strict=True)
+        Arrival(file, event_time, bound_ms, codes, part)
+        for file, codes, part in zip(written, places, np.split(before, ends), strict=True)
     ]
 
 

@@ -69,13 +69,13 @@ def _silent_days(
 ) -> Iterator[str]:
     run = record.dagster_run
     statuses = {day: latest_status(instance, declared, day) for day in days_of_run(declared, run)}
-    own = {
+    days = {
         day: status
         for day, status in statuses.items()
         if status is not None and status.run_id == run.run_id
     }
-    if own:
-        silent = [day for day, status in own.items() if _is_unfinished(run, status)]
+    if days:
+        silent = [day for day, status in days.items() if _is_unfinished(run, status)]
     else:  # a run that reported nothing; of several days only the first is reported
         silent = [
             day

@@ -8,9 +8,9 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.commands.compact import compact
+from jobs.commands.expiry import expire_keys
 from jobs.commands.explaining.request_text import request_text
-from jobs.commands.ledgers import kept_by
-from jobs.commands.marks import mark_expired
+from jobs.commands.ledgers import declared_ledgers
 from jobs.ledger.keys import key_text
 from tidegate import HttpLookup, Service
 from tidegate.__main__ import main
@@ -123,7 +123,7 @@ def test_explain_reports_what_became_of_a_stored_answer(local_days, explained):
     local_days.run(DAYS[0])
     row = ("--row", "number=0")
     assert explained(*row)["lookups"][0]["stored"] == "stored"
-    mark_expired(towns.folder, [key_text(("x",))])
+    expire_keys(towns.folder, [key_text(("x",))])
     assert explained(*row)["lookups"][0]["stored"] == "stored; declared expired since"
     towns.declare_too("towns = replace(towns, lookups=[replace(weather, version=2)])")
     earlier = explained(*row)["lookups"][0]
@@ -132,7 +132,7 @@ def test_explain_reports_what_became_of_a_stored_answer(local_days, explained):
     towns.declare()
     local_days.write_input(DAYS[1], ["x"])
     local_days.run(DAYS[1])
-    (ledger,) = kept_by([("", towns.enrichment)])
+    (ledger,) = declared_ledgers([("", towns.enrichment)])
     compact(ledger)
     (weather,) = explained(*row, "--day", DAYS[0])["lookups"]
     assert weather["stored"] == "not stored any more: a newer one replaced it"

@@ -27,7 +27,7 @@ def key(number):
 
 
 def kept(towns):
-    (found,) = ledgers.kept_by([("declared.towns:towns", towns.enrichment)])
+    (found,) = ledgers.declared_ledgers([("declared.towns:towns", towns.enrichment)])
     return found
 
 

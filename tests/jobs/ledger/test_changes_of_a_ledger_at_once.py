@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.commands.marks import mark_expired
+from jobs.commands.expiry import expire_keys
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.ledger import store
 from jobs.ledger.answers import StoredAnswer
@@ -93,7 +93,7 @@ class Changes:
 
     def refresh(self, turn):
         key = OLD[{"first": 1, "second": 6}[turn]]
-        mark_expired(self.folder, [key])
+        expire_keys(self.folder, [key])
         self.model.void.add(key)
 
     def tidy(self, turn):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.commands import compact as compact_command
-from jobs.commands.ledgers import Kept
+from jobs.commands.ledgers import DeclaredLedger
 from jobs.commands.replaying import refresh
 from jobs.commands.replaying.replay import void_what_failed
 from jobs.declare.ledger_settings import FOR_EVER
@@ -168,7 +168,7 @@ def test_a_refresh_marks_its_answers_or_reports_an_error_whatever_operation_fail
     asked = lookup(Function())
 
     def job(folder):
-        kept = Kept(asked, folder, ())
+        kept = DeclaredLedger(asked, folder, ())
         refresh.expire(kept, refresh.find(kept, "first_x = 1"))
 
     for folder, message in at_each_step(failing, tmp_path, job):

@@ -57,8 +57,10 @@ class TaskKeys:
         self._listed = np.zeros(len(rows), np.bool_)  # by other runs
         self._claimed: set[int] = set()  # shares, by other runs
         self._lists: dict[str, Mask] = {}
-        own = shared.plan.run_id
-        self._search = Search(self.folder, texts, seen=shared.seen, without=(own, run_of_keys(own)))
+        run_id = shared.plan.run_id
+        self._search = Search(
+            self.folder, texts, seen=shared.seen, without=(run_id, run_of_keys(run_id))
+        )
 
     @property
     def count_pending(self) -> int:
@@ -88,8 +90,8 @@ class TaskKeys:
     def look(self) -> list[str]:
         """Read which keys other runs claim or list. Returns the names of this run's files."""
         runs = by_run(self.folder, self.folder.files(RUNS))
-        own = runs.pop(self.shared.plan.run_id, {})
-        now = own.get(BEAT)  # other files may predate a clock that was put back
+        files = runs.pop(self.shared.plan.run_id, {})
+        now = files.get(BEAT)  # other files may predate a clock that was put back
         self._claimed = set()
         lists = []
         for run, names in runs.items():
@@ -101,7 +103,7 @@ class TaskKeys:
                 if is_alive(changed, now):
                     self._claimed |= claimed_shares(name)
         self._read_lists(lists)
-        return list(own)
+        return list(files)
 
     def _read_lists(self, names: Sequence[str]) -> None:
         """Leave the listed keys to other runs, unless a time to live of 0 makes that useless."""

@@ -44,13 +44,13 @@ def with_job_bills(figures: DayMetrics, jobs: Mapping[str, Iterable[Facts]]) -> 
     """
 
     def with_bill(figures: LookupMetrics) -> LookupMetrics:
-        own = [*jobs.get(figures.name, ())]
-        figures = replace(figures, jobs=sum(job["state"] != NEVER_SENT for job in own))
-        found = bill_jobs(own)
+        jobs_of_day = [*jobs.get(figures.name, ())]
+        figures = replace(figures, jobs=sum(job["state"] != NEVER_SENT for job in jobs_of_day))
+        found = bill_jobs(jobs_of_day)
         if found is None or figures.billed is None:
             return figures
         keys = figures.keys_from_ledger
-        stored = max(0, keys - sum(job.get("answered", 0) for job in own))
+        stored = max(0, keys - sum(job.get("answered", 0) for job in jobs_of_day))
         saved = Decimal(figures.billed.saved) * stored / keys if keys else Decimal(0)
         return replace(figures, billed=replace(found, saved=f"{saved.normalize():f}"))
 

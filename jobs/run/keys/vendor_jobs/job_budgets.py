@@ -114,12 +114,14 @@ class JobBudgets:
 
     def _amounts(self, at: float) -> dict[str, int]:
         """Return the billionths of each budget of the period of a time, by its name."""
-        return {budget.name(_day(at), of): budget.parts for of, budget in self.budgets}
+        return {budget.name(_day(at), scope): budget.parts for scope, budget in self.budgets}
 
     def _subject(self, name: str, at: float) -> str:
-        of, budget = next(pair for pair in self.budgets if pair[1].name(_day(at), pair[0]) == name)
-        whose = of or self.lookup.service_name
-        return f"the budget of {whose}, {budget.amount} per {budget.per},"
+        scope, budget = next(
+            pair for pair in self.budgets if pair[1].name(_day(at), pair[0]) == name
+        )
+        payer = scope or self.lookup.service_name
+        return f"the budget of {payer}, {budget.amount} per {budget.per},"
 
 
 async def settle_job(lookup: JobLookup, token: str, done: Mapping[str, Any]) -> None:

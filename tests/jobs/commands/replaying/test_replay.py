@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from jobs.commands.marks import mark_expired
+from jobs.commands.expiry import expire_keys
 from jobs.commands.replaying.replay import find_letters, prepare, replay, void_what_failed
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import DeclarationError
@@ -167,7 +167,7 @@ def test_a_replay_refuses_a_changed_request(towns):
 def test_a_replay_accepts_a_day_with_answers_declared_expired(towns):
     towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": 1.0}})
     towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
-    mark_expired(towns.folder, [key_text(("town-2",))])
+    expire_keys(towns.folder, [key_text(("town-2",))])
     assert prepare(towns.enrichment, DAY) == 1
 
 

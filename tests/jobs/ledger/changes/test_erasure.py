@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commands.marks import mark_expired
+from jobs.commands.expiry import expire_keys
 from jobs.errors import LedgerError
 from jobs.ledger import store
 from jobs.ledger.answers import as_table
@@ -151,8 +151,8 @@ def test_a_refresh_whose_marks_a_forget_deletes_is_reported(tmp_path, ledgers, m
 
     monkeypatch.setattr(os, "fsync", sync)
     with pytest.raises(LedgerError, match="cannot be stored"):
-        mark_expired(folder, KEYS[-3:])
-    mark_expired(folder, KEYS[-3:])
+        expire_keys(folder, KEYS[-3:])
+    expire_keys(folder, KEYS[-3:])
     assert expired_marks(folder)["key"].to_pylist() == KEYS[-3:]
 
 

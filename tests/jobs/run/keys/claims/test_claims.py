@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.commands.marks import mark_expired
+from jobs.commands.expiry import expire_keys
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.services import Service
@@ -419,7 +419,7 @@ def test_expired_answers_of_a_dead_run_are_called_by_the_prefetch(plan, old):
     answers = [StoredAnswer("[7]", *found, "one"), StoredAnswer("[8]", "ok", b"1", now, "one")]
     open_folder(one).write_part(run_of_keys("one"), "0-0-x-00000", answers)
     if old == "expired":
-        mark_expired(open_folder(one), ["[7]"])
+        expire_keys(open_folder(one), ["[7]"])
     register(two)
     assert ask(two, [7, 8]) == ["[7]"]
 
@@ -433,7 +433,7 @@ def test_a_record_that_voids_or_settles_a_dead_runs_journal_counts_in_the_prefet
     old = StoredAnswer("[7]", outcome, b"1" if outcome == "ok" else None, now - 10, "one")
     folder.journal(run_of_keys("one"), "0-0-x-00000").append(tuple(zip(old, strict=True)))
     if later == "expired":
-        mark_expired(folder, ["[7]"])
+        expire_keys(folder, ["[7]"])
     else:
         folder.write_part(
             "one", "0-0-y-00000", [StoredAnswer("[7]", "error", None, now - 5, "one")]
