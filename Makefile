@@ -18,9 +18,11 @@ OF_SCRIPTS := --cache-dir .mypy_cache/benchmarks --allow-untyped-defs --allow-in
 	--disable-error-code operator --disable-error-code index
 # A test that failed beside three others is said to have failed, and runs once more alone: on a machine
 # that is slow for a minute a real server answers late. What fails again, fails.
-TESTS = SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -m "not proof and not ui"
-# the files of the short tests, where there is a gigabyte for them: on a disk they wait a third of their time
-IN_MEMORY = $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 1000000 ] 2>/dev/null && \
+TESTS = $(call IN_MEMORY,8000000) SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -m "not proof and not ui" \
+	-o tmp_path_retention_policy=failed
+# the files of the tests, where memory has these kB for them: on a disk tests wait for most of their time, and
+# flushing costs a third of the processor's
+IN_MEMORY = $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt $(1) ] 2>/dev/null && \
 	echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 # the tests that notice when the insides of others change
 INSIDES = tests/asyncio_core tests/jobs/clients/http tests/jobs/task/lookup/test_answers_in_doubt.py \
@@ -53,7 +55,7 @@ quick: $(READY) ## lint, types, and the short tests that start no Spark, process
 	@$(MAKE) --no-print-directory -j2 check short
 
 short:
-	$(IN_MEMORY) $(BIN)/python -m pytest -q -n 2 --quick --hypothesis-profile=quick \
+	$(call IN_MEMORY,1000000) $(BIN)/python -m pytest -q -n 2 --quick --hypothesis-profile=quick \
 		-o tmp_path_retention_policy=failed $(ARGS)
 
 prepare: $(CLASSES) $(AIRFLOW) $(COMPILED)
@@ -75,7 +77,7 @@ simulate: $(READY) ## nights of the real code under every fault: SEED=14 TRACE=1
 
 coverage: $(READY) ## how many lines the short tests run, at least 78 of 100
 	@test -d .coverage-tool || $(BIN)/uv pip install -q --no-deps --target .coverage-tool coverage==7.17.5
-	$(IN_MEMORY) PYTHONPATH=.coverage-tool $(BIN)/python -m coverage run \
+	$(call IN_MEMORY,1000000) PYTHONPATH=.coverage-tool $(BIN)/python -m coverage run \
 		--source=asyncio_core,jobs,data_quality,orchestration,tidegate \
 		-m pytest -q --quick --hypothesis-profile=quick $(ARGS)
 	PYTHONPATH=.coverage-tool $(BIN)/python -m coverage report --skip-covered --fail-under=78
