@@ -4,6 +4,7 @@ small tables.
 
 import atexit
 import datetime as dt
+import functools
 import gc
 import os
 import re
@@ -16,6 +17,7 @@ import hypothesis
 import pytest
 
 from jobs.process.spark_submit import archived_classes
+from tests.support.sources import ROOT
 
 # Machines are busy: a slow example says nothing. `make test` draws the same examples each time, so
 # that it is green or red for what was changed; `make proof` draws new ones and twice as
@@ -125,6 +127,29 @@ def pytest_collection_modifyitems(config, items):
     )
     turn = {path: number for number, path in enumerate(long)}
     items.sort(key=lambda item: (turn.get(item.path, len(turn)), item.path not in with_spark))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give the files that start Spark to half of the workers, while there are others: each Java
+    less saves the processor a minute of its start and of compiling the same code.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class SparkTogether(LoadFileScheduling):
+        def _assign_work_unit(self, node):
+            wants = self.nodes.index(node) % 2 == 0
+            fitting = (scope for scope in self.workqueue if _starts_spark(scope) is wants)
+            if first := next(fitting, None):
+                self.workqueue.move_to_end(first, last=False)
+            super()._assign_work_unit(node)
+
+    return SparkTogether(config, log) if config.option.dist == "loadfile" else None
+
+
+@functools.cache
+def _starts_spark(file):
+    return "pytest.mark.spark" in (ROOT / file).read_text()
 
 
 def _is_not_quick(item):
