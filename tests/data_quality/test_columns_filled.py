@@ -1,7 +1,7 @@
 """A column that lost all its values holds the day back; one that never had a value is a warning."""
 
+import importlib
 import itertools
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -16,21 +16,29 @@ from deltalake import DeltaTable
 from data_quality.checks.columns_filled import ColumnsFilled
 from data_quality.history import EarlierDay, published_day
 from data_quality.rows.written_day import WrittenDay
+from jobs.process.spark_submit import SparkSubmit
+from jobs.run.engines.engine import ENGINE, LOCAL
 from jobs.schema.records import DayMetrics, DayRecord, LookupFacts, LookupMetrics, RowChanges
 from tests.data_quality.honest_day import DAY, declare, honest_day
+from tests.support.program_here import in_this_session
 from tests.support.towns_declared import declare_towns
+from tidegate.__main__ import main
 
 BEFORE = "2013-01-09"
 
 
 @pytest.fixture
-def project(tmp_path, service):
+def project(tmp_path, service, monkeypatch, capsys, modules_of_others):
     """Two days of 30 towns, of which the service knows degrees and wind."""
 
     async def answer(_request):
         return web.json_response({"degrees": 3, "wind": 2.5})
 
     service.answer = answer
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv(ENGINE, LOCAL)
+    monkeypatch.setattr(SparkSubmit, "started", in_this_session)
     for day in (BEFORE, DAY):
         (tmp_path / f"raw/date={day}").mkdir(parents=True)
         pq.write_table(
@@ -40,14 +48,14 @@ def project(tmp_path, service):
 
     def run(day, column="wind", more=""):
         (tmp_path / "enrichments").mkdir(exist_ok=True)
+        (tmp_path / "enrichments/__init__.py").touch()
         returns, ledger = f"degrees INT, {column} DOUBLE", 'Ledger(path="ledger")'
         text = declare_towns(service.url, returns=returns, of_lookup=more, ledger=ledger)
         (tmp_path / "enrichments/towns.py").write_text(text)
-        words = [sys.executable, "-m", "tidegate", "run", "towns", "--day", day]
-        done = subprocess.run(
-            [*words, "--engine", "local"], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        return done.returncode, done.stdout + done.stderr
+        for name in ("enrichments", "enrichments.towns"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        return main(["run", "towns", "--day", day]), "".join(capsys.readouterr())
 
     run.table = tmp_path / "published"
     return run

@@ -21,7 +21,8 @@ with quiet():
 
 pytestmark = pytest.mark.spark
 
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 20))]
+PROOFS = (pytest.param(seed, 25, marks=pytest.mark.proof) for seed in range(20))
+DRAWS = [(0, 10), *PROOFS]  # a seed, and how many expectations
 TYPES = pa.schema(
     [
         ("n", pa.int64()),
@@ -265,8 +266,8 @@ def draw_of_the_table(draw):
 DRAWN = [draw_of_rows] * 4 + [draw_of_columns, draw_of_a_pair, draw_of_a_column, draw_of_the_table]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_drawn_expectations_are_judged_as_documented(spark, tmp_path, seed):
+@pytest.mark.parametrize(("seed", "number"), DRAWS)
+def test_drawn_expectations_are_judged_as_documented(spark, tmp_path, seed, number):
     draw = random.Random(seed)
     nulls = draw.choice((0, 0.1, 0.5))
     rows = [
@@ -276,7 +277,7 @@ def test_drawn_expectations_are_judged_as_documented(spark, tmp_path, seed):
         }
         for _ in range(draw.choice((1, 2, 8, 30)))
     ]
-    drawn = [draw.choice(DRAWN)(draw) for _ in range(25)]
+    drawn = [draw.choice(DRAWN)(draw) for _ in range(number)]
     facts = tuple(ExpectationFacts(type_, arguments) for type_, arguments, _ in drawn)
     day = DeclaredFacts("towns", "t", "i", "date", "ordered", (), (), expectations=facts)
     pq.write_table(pa.Table.from_pylist(rows, TYPES), tmp_path / "day.parquet")

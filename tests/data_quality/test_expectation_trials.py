@@ -51,7 +51,7 @@ def test_an_expectation_that_no_row_lets_run_is_refused_with_its_reason(spark):
         assert part.lower() in reason.lower()
 
 
-def test_an_expectation_that_fails_or_depends_on_the_rows_is_not_refused(spark):
+def test_an_expectation_that_fails_on_the_rows_is_not_refused(spark):
     date = dt.date(2013, 1, 10)
     of_all = [(NOT_NULL, {"column": name}) for name in COLUMNS]
     unique = [("expect_column_values_to_be_unique", {"column": name}) for name in COLUMNS[:7]]
@@ -85,12 +85,21 @@ def test_an_expectation_that_fails_or_depends_on_the_rows_is_not_refused(spark):
             ("expect_column_max_to_be_between", {"column": "small", "min_value": 1}),
             ("expect_column_unique_value_count_to_be_between", {"column": "yes", "min_value": 9}),
             ("expect_table_row_count_to_be_between", {"min_value": 100}),
-            (NOT_NULL, {"column": "n", "condition_parser": "spark",
-             "row_condition": "to_date(name, 'dd.MM.yyyy') > date'2013-01-01'"}),
-            ("unexpected_rows_expectation",
-             {"unexpected_rows_query": "SELECT * FROM {batch} WHERE 100 / (n - 2000) < 1"}),
         ],
     )  # fmt: skip
+    assert found == []
+
+
+def test_sql_that_only_the_made_up_rows_break_is_not_refused(spark):
+    on_date = {"row_condition": "to_date(name, 'dd.MM.yyyy') > date'2013-01-01'"}
+    query = {"unexpected_rows_query": "SELECT * FROM {batch} WHERE 100 / (n - 2000) < 1"}
+    found = find_wrong(
+        spark,
+        [
+            (NOT_NULL, {"column": "n", "condition_parser": "spark"} | on_date),
+            ("unexpected_rows_expectation", query),
+        ],
+    )
     assert found == []
 
 

@@ -12,7 +12,7 @@ import importlib.util
 import json
 import sys
 
-from airflow.models import DagRun, TaskInstance
+from airflow.models import DagRun, Pool, TaskInstance
 from airflow.models.asset import AssetEvent, AssetModel
 from airflow.serialization.decoders import decode_deadline_reference
 from airflow.serialization.encoders import encode_deadline_reference
@@ -24,6 +24,7 @@ def main(dag_file, runs, days):
     spec = importlib.util.spec_from_file_location("enrichments", dag_file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    Pool.create_or_update_pool("spark", slots=1, description="", include_deferred=False)
     first = dt.datetime.now(dt.UTC)
     for number, (dag, conf) in enumerate(json.loads(runs)):
         run = getattr(module, dag).test(

@@ -266,7 +266,7 @@ def jain(service):
 @pytest.mark.parametrize("seed", first_of(range(2)))
 def test_three_runs_of_four_tasks_use_each_rate_fully_and_never_exceed_it(seed):
     draw = random.Random(seed)
-    seconds = 180.0
+    seconds = 120.0
     service = run_virtual(
         lambda: calling(
             draw, store=MemoryStore(draw), runs=3, tasks=4, rates=RATES, calls=16, seconds=seconds

@@ -142,7 +142,6 @@ def ended(tmp_path_factory):
         "again_after_s": 1.0,
     }
     home = AirflowHome(root / "airflow", manifest, {})
-    home.airflow("pools", "set", "spark", "1", "Sparks at once")
     modes = {"without letters": {"mode": "replay"}}
     refresh = {"mode": "refresh", "lookup": "weather", "where": "answer.temp_c = 0"}
     runs = [("towns", {})]  # first: `dags test` keeps a conf for the runs of the same process

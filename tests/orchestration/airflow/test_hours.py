@@ -6,7 +6,7 @@ from orchestration.airflow import copy_plugin
 from tests.support.airflow_home import printed_by
 
 pytestmark = pytest.mark.process
-SCRIPT = """
+AUTUMN = """
 import pendulum
 from airflow.serialization.decoders import decode_timetable
 from airflow.serialization.encoders import encode_timetable
@@ -27,8 +27,16 @@ except ValueError as error:
 """
 
 
-def test_a_run_covers_the_hour_before_also_when_the_clock_is_put_back(tmp_path):
-    lines = printed_by(SCRIPT, tmp_path, ("run ", "refused "))
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What a process of Airflow prints for an autumn and for a spring."""
+    home = tmp_path_factory.mktemp("hours")
+    copy_plugin(home / "plugins")
+    return printed_by(AUTUMN + SPRING, home, ("run ", "refused ", "runs "))
+
+
+def test_a_run_covers_the_hour_before_also_when_the_clock_is_put_back(printed):
+    lines = [line for line in printed if not line.startswith("runs ")]
     assert lines[:3] == [
         "run 2026-10-25T00:05 2026-10-24T23Z", "run 2026-10-25T01:05 2026-10-25T00Z",
         "run 2026-10-25T02:05 2026-10-25T01Z",
@@ -98,10 +106,9 @@ for zone, cron, day in (
 """
 
 
-def test_a_day_has_its_run_after_its_end_also_if_the_clock_skips_the_scheduled_time(tmp_path):
+def test_a_day_has_its_run_after_its_end_also_if_the_clock_skips_the_scheduled_time(printed):
     """The date of a run is that of a backfill of its day: Airflow goes on after the last date, and
     would make the runs before a backfill once more.
     """
-    copy_plugin(tmp_path / "plugins")
-    runs = printed_by(SPRING, tmp_path, "runs")
+    runs = [line for line in printed if line.startswith("runs ")]
     assert runs == ["runs -2 True -1 True 0 True 1 True"] * 4

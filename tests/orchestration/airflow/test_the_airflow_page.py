@@ -17,21 +17,6 @@ for name, has_deadline, tasks in sorted((one.dag_id, bool(one.deadline), one.tas
 """
 
 
-def test_the_dag_files_of_the_airflow_page_load(tmp_path):
-    manifest = tmp_path / "manifest.json"
-    manifest.write_text(json.dumps(manifest_of(ROOT, "enrichments")))
-    (tmp_path / "my_alerts.py").write_text("async def late(**context):\n    pass\n")
-    first, after, late = blocks("docs/airflow.md", "python")
-    script = f"{KEEP}{first}{after}{late}{TELL}".replace(
-        "/opt/airflow/manifest.json", str(manifest)
-    )
-    assert printed_by(script, tmp_path, "dag ") == [
-        "dag after_flights [] False",
-        "dag flights_enriched ['day'] False",
-        "dag flights_enriched ['day'] True",
-    ]
-
-
 INLETS = """
 from tidegate_airflow import dags_of
 for name, dag in dags_of({manifest!r}).items():
@@ -39,14 +24,38 @@ for name, dag in dags_of({manifest!r}).items():
 """
 
 
-def test_an_input_that_another_enrichment_publishes_is_the_asset_of_its_table(tmp_path):
-    manifest = tmp_path / "manifest.json"
-    content = manifest_of(ROOT, "enrichments")
-    (flights,) = content["enrichments"]
+@pytest.fixture(scope="module")
+def manifest():
+    return manifest_of(ROOT, "enrichments")
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory, manifest):
+    """What a process of Airflow prints of the page's DAGs, and of those of a further manifest."""
+    home = tmp_path_factory.mktemp("page")
+    path, of_a_reader = home / "manifest.json", home / "of_a_reader.json"
+    path.write_text(json.dumps(manifest))
+    (flights,) = manifest["enrichments"]
     reader = {"name": "late_flights", "input": f"{flights['table']}/", "table": "file:///late"}
-    content["enrichments"] = [flights | reader | {"summaries": {}}, flights]
-    manifest.write_text(json.dumps(content))
-    assert printed_by(INLETS.format(manifest=str(manifest)), tmp_path, "inlets ") == [
+    enrichments = [flights | reader | {"summaries": {}}, flights]
+    of_a_reader.write_text(json.dumps(manifest | {"enrichments": enrichments}))
+    (home / "my_alerts.py").write_text("async def late(**context):\n    pass\n")
+    first, after, late = blocks("docs/airflow.md", "python")
+    page = f"{KEEP}{first}{after}{late}{TELL}".replace("/opt/airflow/manifest.json", str(path))
+    return printed_by(page + INLETS.format(manifest=str(of_a_reader)), home, ("dag ", "inlets "))
+
+
+def test_the_dag_files_of_the_airflow_page_load(printed):
+    assert [line for line in printed if line.startswith("dag ")] == [
+        "dag after_flights [] False",
+        "dag flights_enriched ['day'] False",
+        "dag flights_enriched ['day'] True",
+    ]
+
+
+def test_an_input_that_another_enrichment_publishes_is_the_asset_of_its_table(manifest, printed):
+    (flights,) = manifest["enrichments"]
+    assert [line for line in printed if line.startswith("inlets ")] == [
         "inlets late_flights ['flights_enriched']",
         f"inlets flights_enriched ['{flights['input']}']",
     ]
