@@ -1,5 +1,7 @@
 """Type checkers accept what an AsyncFunctionLookup takes for its function."""
 
+from pathlib import Path
+
 import pytest
 from mypy import api
 
@@ -39,5 +41,5 @@ def test_a_type_checker_accepts_a_class_and_what_makes_its_object(tmp_path):
     for number, function in enumerate(functions):
         (tmp_path / f"declared_{number}.py").write_text(TEXT.replace("FUNCTION", function))
     shown, errors, _ = api.run(["--strict", "--cache-dir", ".mypy_cache", str(tmp_path)])
-    (*wrong, _) = shown.splitlines()
-    assert [line.split(":")[0] for line in wrong] == [str(tmp_path / "declared_4.py")], errors
+    (*wrong, _) = shown.splitlines()  # mypy's cache may have them of an equal file elsewhere
+    assert [Path(line.split(":")[0]).name for line in wrong] == ["declared_4.py"], shown + errors
