@@ -452,6 +452,20 @@ def test_a_mistyped_field_is_reported_with_the_closest_name_and_its_line(declare
     assert message in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ('name="a", max_concurrency=1', "url must be given"),
+        ('url="http://a"', "name, max_concurrency must be given"),
+        ('"a", "http://a", 1', "its fields are given by their names, as in name=..."),
+    ],
+)
+def test_a_missing_field_is_named_with_its_declaration_and_its_line(declare, capsys, given, fault):
+    text = f"from tidegate import Service\n\nhere = Service({given})\n"
+    assert main(["check", "--package", declare("lacking", text=text)]) == 2
+    assert f"cannot be loaded: line 3: Service: {fault}." in capsys.readouterr().out
+
+
 def test_a_wrong_value_is_named_with_the_file_and_the_line_that_declares_it(declare, capsys):
     wrong = "from tidegate import Tolerance\n\nof_all = Tolerance(error=5)\n"
     package = declare("shared", text=wrong)

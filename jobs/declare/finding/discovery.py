@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.loading import load
+from jobs.declare.values.type_checks import fields_fault
 from jobs.errors import DeclarationError, TidegateError
 from jobs.wording import described, did_you_mean, innermost_frame
 
-UNKNOWN_FIELD = re.compile(
-    r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'(?:\. Did you mean .*)?"
-)
+CONSTRUCTOR = re.compile(r"(\w+)\.__init__\(\) (?:got an unexpected keyword argument '(\w+)')?")
 
 
 class Discovered(NamedTuple):
@@ -80,11 +79,12 @@ def _reason(module: str, error: Exception | SystemExit) -> str:
         place = f"line {line}: " if file == module else f"{file}, line {line}: "
     if isinstance(error, TidegateError):
         return f"{place}{error}"
-    unknown = UNKNOWN_FIELD.fullmatch(str(error)) if isinstance(error, TypeError) else None
-    if unknown is not None:
-        name, field = unknown.groups()
-        fields = getattr(names.get(name), "__dataclass_fields__", {})
-        return f"{place}{name} has no field {field!r}.{did_you_mean(field, fields)}"
+    made = CONSTRUCTOR.match(str(error)) if isinstance(error, TypeError) else None
+    if made and (field := made[2]):
+        fields = getattr(names.get(made[1]), "__dataclass_fields__", {})
+        return f"{place}{made[1]} has no field {field!r}.{did_you_mean(field, fields)}"
+    if made and (fault := fields_fault(error)):
+        return f"{place}{made[1]}: {fault}."
     return f"{place}{described(error)}"
 
 

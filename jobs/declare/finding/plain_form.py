@@ -19,7 +19,12 @@ from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.lookup import Lookup
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.declare.values.env import Env
-from jobs.declare.values.type_checks import is_literal, read_annotations, union_members
+from jobs.declare.values.type_checks import (
+    fields_fault,
+    is_literal,
+    read_annotations,
+    union_members,
+)
 from jobs.errors import DeclarationError
 
 LOOKUPS: dict[str, type[Lookup]] = {"http": HttpLookup, "sql": SqlLookup}
@@ -116,8 +121,7 @@ def _made(plain: Mapping[str, Any], declared: type, where: str) -> Any:
     try:
         return declared(**values)
     except TypeError as error:  # a field without a default is missing
-        missing = re.findall(r"'(\w+)'", str(error).partition("argument")[2])
-        fault = f"{', '.join(missing)} must be given" if missing else str(error)
+        fault = fields_fault(error) or error
         raise DeclarationError(f"{where or declared.__name__}: {fault}.") from error
 
 

@@ -5,6 +5,7 @@ import datetime as dt
 import functools
 import inspect
 import os
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -94,6 +95,15 @@ def read_annotations(declared: type) -> dict[str, Any]:
         except (AttributeError, NameError, SyntaxError, TypeError):
             found |= dict.fromkeys(inspect.get_annotations(base), Any)
     return found
+
+
+def fields_fault(error: BaseException) -> str:
+    """Return what a constructor lacks, as in `name must be given`; empty if that is unknown."""
+    text = str(error)
+    if "positional argument" in text and text.endswith(" given"):
+        return "its fields are given by their names, as in name=..."
+    missing = re.findall(r"'(\w+)'", text.partition(" missing ")[2])
+    return f"{', '.join(missing)} must be given" if missing else ""
 
 
 def union_members(kind: Any) -> tuple[Any, ...]:
