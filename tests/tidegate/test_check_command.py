@@ -466,6 +466,16 @@ def test_a_missing_field_is_named_with_its_declaration_and_its_line(declare, cap
     assert f"cannot be loaded: line 3: Service: {fault}." in capsys.readouterr().out
 
 
+def test_check_and_a_run_refuse_a_database_of_verdicts_that_is_wrong(declare, capsys, monkeypatch):
+    package = declare("moods")
+    monkeypatch.setenv("TIDEGATE_QUALITY_URL", "data/quality.db")
+    assert main(["check", "--package", package]) == 2
+    fault = "verdicts: the database (TIDEGATE_QUALITY_URL) cannot store them: "
+    assert f"WRONG   {fault}" in capsys.readouterr().out
+    assert main(["run", "moods", "--package", package, "--day", "2013-01-10"]) == 2
+    assert fault in capsys.readouterr().err
+
+
 def test_a_wrong_value_is_named_with_the_file_and_the_line_that_declares_it(declare, capsys):
     wrong = "from tidegate import Tolerance\n\nof_all = Tolerance(error=5)\n"
     package = declare("shared", text=wrong)

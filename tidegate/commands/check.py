@@ -1,11 +1,14 @@
 """`tidegate check`: checks declarations, inputs, tables, secrets and services; no call."""
 
 import argparse
+import os
 import sys
+from collections.abc import Sequence
 
 from jobs.declare.finding.discovery import beside
 from jobs.declare.values.calendar import is_day, require_day
 from jobs.process.spark_submit import spark_submit_from_environment
+from jobs.schema.records import DeclaredFacts
 from tidegate.commands.command import (
     RIGHT,
     STOPPED,
@@ -30,7 +33,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from data_quality.declared_checks import find_wrong_checks
     from jobs.commands.check import Finding, check_enrichment, check_package
 
     only = named(options) if options.enrichment else None
@@ -41,12 +43,10 @@ def _run(options: argparse.Namespace) -> int:
     spark_submit_from_environment(options.engine, options.conf)  # refuses what a run would refuse
     findings = set()
     if only is None:
-        found = check_package(
-            options.package, options.day, options.engine, find_wrong=find_wrong_checks
-        )
+        found = check_package(options.package, options.day, options.engine, find_wrong=_find_wrong)
     else:
         found = check_enrichment(
-            only, beside(only), options.day, options.engine, find_wrong=find_wrong_checks
+            only, beside(only), options.day, options.engine, find_wrong=_find_wrong
         )
     for name, message, finding in found:
         sys.stdout.write(f"{name:30} ")
@@ -58,6 +58,20 @@ def _run(options: argparse.Namespace) -> int:
     if not findings or Finding.WRONG in findings:
         return WRONG
     return STOPPED if Finding.STOPS in findings else RIGHT
+
+
+def _find_wrong(declared: DeclaredFacts, columns: Sequence[str] | None) -> list[str]:
+    """Return why its checks cannot be made, or their verdicts not be stored, a sentence each."""
+    from data_quality import verdict_store
+    from data_quality.declared_checks import find_wrong_checks
+
+    wrong = find_wrong_checks(declared, columns)
+    if os.environ.get(verdict_store.URL):  # otherwise a run makes a file
+        try:
+            verdict_store.require()
+        except verdict_store.VerdictsRefused as error:
+            wrong.append(str(error))
+    return wrong
 
 
 COMMAND = Command(_add_arguments, _run)
