@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -180,6 +181,11 @@ class Service:
                 object.__setattr__(self, name, (getattr(self, name),))
         require_types(self, f"service {self.name}")
         object.__setattr__(self, "stop_on", tuple(self.stop_on))
+        if HTTPStatus.OK in self.stop_on:
+            raise DeclarationError(
+                f"service {self.name}: stop_on: 200 is the status of an answer; name statuses of a "
+                "refusal, such as 403."
+            )
         for name in ("prices", "rate", "budget"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         check_rates(f"service {self.name}", self.rate)

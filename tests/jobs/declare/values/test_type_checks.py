@@ -190,6 +190,7 @@ WRONG = [
     ),
     (lambda: service(url=5), "url is an int; it must be a string or an Env"),
     (lambda: service(name=None), "name is None; it must be a string."),
+    (lambda: service(stop_on=[200, 401]), "stop_on: 200 is the status of an answer; name"),
     (lambda: service(stop_on=401), "stop_on is 401; it must be a list, such as [401]."),
     (
         lambda: service(stop_on=["401"]),
