@@ -1,5 +1,6 @@
 """Translates what is neither an answer nor a miss into the errors of a call."""
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -8,13 +9,14 @@ import aiohttp
 
 from jobs.clients.client import CallFailed, Redirected, Throttled, Unclear
 from jobs.clients.http import throttling
-from jobs.clients.http.answer_body import SHOWN
+from jobs.clients.http.answer_body import READ_BYTES, SHOWN, TAG
 from jobs.clients.http.decoding import NotDecodable
 from jobs.declare.services import Service
 from jobs.declare.values.env import read_from, variables_in
 from jobs.errors import AccessRefused
 from jobs.wording import one_line
 
+BEGIN = 100  # displayed characters of an answer that is not JSON
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 PROXY_WANTS_PASSWORD = 407
 PLAIN_PORT = ". The port does not speak TLS: correct it, or write http:// in place of https://"
@@ -110,7 +112,12 @@ class Refusals:
                 reason = f"connection lost: {error or type(error).__name__}"
                 return CallFailed(self.masked(reason), passing=True)
         fault = "cannot be decoded" if isinstance(error, NotDecodable) else "is not JSON"
-        return Unclear(self.masked(f"the answer {fault}: {error}"))
+        text = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            # often a page for people, such as that of a login
+            begin = self.masked(TAG.sub(" ", error.doc[:READ_BYTES]))
+            text += f": {one_line(begin, BEGIN)}"
+        return Unclear(self.masked(f"the answer {fault}: {text}"))
 
     def _refused_by_proxy(self, error: aiohttp.ClientHttpProxyError) -> CallFailed | AccessRefused:
         message = self.masked(one_line(f"{error.status} {error.message}", SHOWN))

@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 import decimal
+import re
 import ssl
 import subprocess
 from urllib.parse import unquote
@@ -368,6 +369,13 @@ def test_an_answer_that_is_not_json_is_a_final_failure(service, body):
     assert isinstance(failure, CallFailed)
     assert not failure.passing
     assert str(failure).startswith("the answer is not JSON: ")
+
+
+def test_a_page_in_place_of_json_is_told_by_its_first_words(service):
+    page = "<html><head><style>p {}</style></head><p>Please log in" + 9_000 * " again"
+    replies(service, lambda: web.Response(text=page, content_type="text/html"))
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert re.search(r"is not JSON: .*\): Please log in again.{50,99}\.\.\. \(", str(failure))
 
 
 @pytest.mark.parametrize("body", ['"sunny"', "42", "true"])
