@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +89,17 @@ def test_dead_letters_of_every_enrichment_are_listed_without_a_name(towns, capsy
     found = printed(capsys, "dead-letters", "--json").splitlines()
     assert [json.loads(line)["enrichment"] for line in found] == ["towns", "idle"]
     assert main(["dead-letters", "--csv", "all.csv", "--package", "declared"]) == 2
+
+
+def test_dead_letters_of_the_other_enrichments_follow_a_table_that_cannot_be_read(towns, capsys):
+    towns.publish(DAY, [1, 2], statuses={2: "error"})
+    towns.declare_too("idle = replace(towns, name='idle', output=replace(towns.output, path='x'))")
+    (log,) = Path("data/published/towns/_delta_log").glob("*0.json")
+    log.write_text("{")
+    assert main(["dead-letters", "--package", "declared"]) == 1
+    told = capsys.readouterr()
+    assert told.out.splitlines() == ["towns", "idle", "no dead letters"]
+    assert "its log, data/published/towns/_delta_log, cannot be read" in told.err
 
 
 def test_a_day_without_a_run_is_reported_in_one_sentence(towns, capsys):

@@ -18,7 +18,7 @@ from jobs.commands.replaying.dead_letters import (
 )
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import discover
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, TidegateError
 from jobs.schema.facts import Facts
 from jobs.wording import counted, listed, one_line
 from tidegate.commands.command import (
@@ -70,16 +70,18 @@ def _run(options: argparse.Namespace) -> int:
         return RIGHT
     if options.csv is not None:
         raise DeclarationError("--csv writes the columns of one table: name its enrichment.")
-    is_right = False
+    ended = set[int]()
     for _, enrichment in discover(options.package):
         if not options.json:
             print(enrichment.name)
         try:
             _tell(options, enrichment)
-            is_right = True
-        except DeclarationError as error:  # such as: it has no run of the day
+            ended.add(RIGHT)
+        except TidegateError as error:
             print(error, file=sys.stderr)
-    return RIGHT if is_right else WRONG
+            ended.add(error.status)
+    faults = ended - {RIGHT, WRONG}  # not every enrichment has a run of the day, which is WRONG
+    return min(faults) if faults else RIGHT if RIGHT in ended else WRONG
 
 
 def _tell(options: argparse.Namespace, enrichment: Enrichment) -> None:
