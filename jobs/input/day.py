@@ -39,7 +39,7 @@ from jobs.schema.columns import arrow_schema, nullable
 from jobs.storage import parquet_files, stored_files
 from jobs.storage.urls import absolute, below, is_url
 from jobs.storage.work_folders import work_place
-from jobs.wording import counted, did_you_mean, listed
+from jobs.wording import counted, did_you_mean, listed, one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -448,7 +448,10 @@ def _footer(file: str) -> pq.FileMetaData:
     try:
         return parquet_files.read_footer(file)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise DeclarationError(f"input: {file} is not a readable Parquet file: {error}") from error
+        cause = one_line(str(error)).rstrip(".")
+        raise DeclarationError(
+            f"input: {file} is not a readable Parquet file: {cause}. Write it again, or remove it."
+        ) from error
 
 
 def _join(columns: dict[str, InputColumn], of_file: Sequence[InputColumn]) -> None:

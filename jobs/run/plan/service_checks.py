@@ -121,7 +121,7 @@ async def _reach(
         except OSError as error:  # a timeout and an unknown name are OSErrors too
             if attempt == TRIES:
                 seconds = clock() - started
-                fault = f"cannot be reached: {error}"
+                fault = f"cannot be reached: {str(error) or type(error).__name__}"
                 if isinstance(error, ConnectionRefusedError | TimeoutError):
                     refused = isinstance(error, ConnectionRefusedError)
                     fault = "refused the connection" if refused else "did not take a connection"

@@ -333,6 +333,15 @@ def test_an_unknown_host_is_reported(project):
     assert message.endswith("Nothing was called, nothing was written.")
 
 
+def test_a_connection_that_is_reset_is_named_though_its_error_has_no_text(project, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("WEATHER_URL", f"https://127.0.0.1:{server.getsockname()[1]}")
+        closing = threading.Thread(target=lambda: [server.accept()[0].close() for _ in range(3)])
+        closing.start()
+        assert " cannot be reached: ConnectionResetError (3 tries" in sentence(raises=RunStopped)
+        closing.join()
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -492,6 +501,7 @@ def test_a_corrupt_file_is_named(project, listener, tmp_path, damage):
     )
     message = sentence(of(input=Input(path=str(tmp_path / "raw"))))
     assert f"date={DAY}/part-1.parquet is not a readable Parquet file: " in message
+    assert message.endswith(". Write it again, or remove it.")
 
 
 @pytest.mark.parametrize(
