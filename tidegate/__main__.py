@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from jobs.declare.finding.extras import require_extra
-from jobs.errors import REFUSED_BY_DISK, TidegateError
+from jobs.errors import REFUSED_BY_DISK, DeclarationError, TidegateError
 from jobs.wording import did_you_mean
 from tidegate.commands import COMMANDS, GROUPS, load_command
 from tidegate.commands.command import FAILED, WRONG
@@ -82,7 +82,11 @@ def main(arguments: list[str] | None = None) -> int:
     atexit.register(gc.freeze)  # otherwise the collector scans every object at exit
     open_closed_streams()
     here = str(Path.cwd())
-    read_env_file(Path.cwd())
+    try:
+        read_env_file(Path.cwd())
+    except DeclarationError as error:
+        print(error, file=sys.stderr)
+        return WRONG
     if not {"", here} & set(sys.path):
         # started as a program: the declarations are in the current folder. It comes after Python's
         # modules, whose names its files may have

@@ -4,6 +4,8 @@ import os
 import re
 from pathlib import Path
 
+from jobs.errors import DeclarationError
+
 LINE = re.compile(
     r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*="
     r"(?:\s+#.*|\s*(?:(?:'([^']*)'|\"([^\"\\]*)\")\s*(?:#.*)?|([^'\"\s].*?|)(?:\s+#.*)?\s*))"
@@ -14,11 +16,18 @@ def read_env_file(folder: Path) -> None:
     """Set the variables of the folder's `.env`, a NAME=VALUE per line, that are not set yet.
 
     Comments, quotes and `export` are as in a shell; lines of another form are ignored.
+
+    Raises:
+        DeclarationError: The file is not UTF-8.
     """
     try:
         lines = (folder / ".env").read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
+    except OSError:
         return
+    except UnicodeDecodeError as error:
+        raise DeclarationError(
+            f".env is not UTF-8, so no variable is read: {error}. Save it as UTF-8."
+        ) from error
     values = {}
     for line in lines:
         if match := LINE.fullmatch(line):

@@ -116,6 +116,13 @@ def test_env_files_are_read_as_dotenv_reads_them(tmp_path, monkeypatch, rounds):
         assert os.environ == kept, written
 
 
+def test_an_env_file_that_is_not_utf_8_is_refused(tmp_path, monkeypatch, capsys):
+    (tmp_path / ".env").write_text("CREDIT_URL=http://127.0.0.1:8099\n", encoding="utf-16")
+    monkeypatch.chdir(tmp_path)
+    assert main(["check"]) == 2
+    assert capsys.readouterr().err.startswith(".env is not UTF-8, so no variable is read: ")
+
+
 def test_a_variable_that_is_already_set_keeps_its_value(tmp_path, monkeypatch):
     (tmp_path / ".env").write_text("CREDIT_URL=http://127.0.0.1:8099\n")
     monkeypatch.setattr(os, "environ", {"CREDIT_URL": "http://credit"})
