@@ -371,7 +371,7 @@ def test_an_answer_that_is_not_json_is_a_final_failure(service, body):
     assert str(failure).startswith("the answer is not JSON: ")
 
 
-def test_a_page_in_place_of_json_is_told_by_its_first_words(service):
+def test_the_error_of_a_page_in_place_of_json_shows_its_first_words(service):
     page = "<html><head><style>p {}</style></head><p>Please log in" + 9_000 * " again"
     replies(service, lambda: web.Response(text=page, content_type="text/html"))
     (failure,) = ask(lookup(service.url), ("JFK",))
