@@ -28,7 +28,8 @@ from jobs.tables.delta.write_errors import storing
 from jobs.tables.leases.day_leases import Lease
 from jobs.tables.publishing import actions_of_run, created, delta_schema, lasting_beside
 from jobs.tables.records import run_records
-from jobs.tables.records.published_runs import last_published, publications, was_published
+from jobs.tables.records.publications import publications
+from jobs.tables.records.published_runs import last_published, was_published
 from jobs.tables.shown import shown_elsewhere
 
 Clock = Callable[[], dt.datetime]
@@ -73,8 +74,9 @@ def complete_records(
         table = table_at(enrichment.output.path)
         assert table is not None  # the table has the batch
         shown_elsewhere.catch_up(enrichment.facts())
-        commit = publications(table, of_batches=True).get(left[0].facts.run_id)
-        _save_published(left, batch, table.version() if commit is None else commit.version, now)
+        versions = {commit.run_id: commit.version for commit in publications(table)}
+        version = versions.get(left[0].facts.run_id, table.version())
+        _save_published(left, batch, version, now)
     return records
 
 

@@ -14,7 +14,7 @@ from jobs.storage.stored_files import is_there
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import list_files
 from jobs.tables.records import run_records
-from jobs.tables.records.published_runs import publications
+from jobs.tables.records.publications import publications
 from jobs.wording import listed
 
 DIGITS = 12  # so many, or more, begin a run's id
@@ -53,7 +53,8 @@ def find_versions(
         DeclarationError: A version does not exist, or its files are removed.
     """
     table = table_at(enrichment.output.path)
-    published = [] if table is None else _publications(table, day)
+    found = [] if table is None else publications(table)
+    published = [commit.version for commit in found if commit.day == day]
     if table is None or not published:
         raise DeclarationError(f"{enrichment.name}: {day} is not published: nothing to compare.")
     to = _find(enrichment, table, day, last or str(published[-1]), "--to")
@@ -74,15 +75,6 @@ def find_published(enrichment: Enrichment, day: str) -> DayVersion:
         if found.files:
             return found
     raise DeclarationError(f"{enrichment.name}: no row of {day} is published: nothing to compare.")
-
-
-def _publications(table: DeltaTable, day: str) -> list[int]:
-    """Return the versions that published the day, oldest first, as far as the log goes back."""
-    return sorted(
-        int(entry["version"])
-        for entry in table.history()
-        if entry.get("tidegate.day") == day or f'"{day}"' in entry.get("tidegate.runs", "")
-    )
 
 
 def _find(
@@ -124,8 +116,8 @@ def _read_version(
 
 def _last(runs: Collection[str], table: DeltaTable) -> str:
     """Return the run that was published last of those whose files a day has, as with batches."""
-    commits = publications(table) | publications(table, of_batches=True)
-    return max(runs, key=lambda run: (commits[run].version if run in commits else -1, run))
+    versions = {commit.run_id: commit.version for commit in publications(table)}
+    return max(runs, key=lambda run: (versions.get(run, -1), run))
 
 
 def _require_files(files: Sequence[str], named: str) -> None:

@@ -9,6 +9,7 @@ from jobs.errors import TidegateError
 from jobs.schema.records import DayRecord, UnwrittenRun
 from jobs.tables.leases.day_leases import Lease, at_work
 from jobs.tables.records import run_bills, run_records
+from jobs.tables.records.publications import publications
 
 STATE = "killed"
 RUNNING, AT_WORK = "running", "the run is at work"
@@ -104,12 +105,17 @@ def as_published(records: Sequence[DayRecord], table: str) -> list[DayRecord]:
         return [*records]
     # deltalake, which definitions load without
     from jobs.tables.delta.delta_log import table_at
-    from jobs.tables.records.published_runs import publications
 
     log = table_at(table)
-    commits = {} if log is None else publications(log)
+    found = [] if log is None else publications(log)
+    commits = {commit.run_id: commit for commit in found if not commit.of_batch}
     return [
-        replace(record, state="published", published_version=commit.version, published_at=commit.at)
+        replace(
+            record,
+            state="published",
+            published_version=commit.version,
+            published_at=commit.at.isoformat(timespec="seconds"),
+        )
         if record.state == "written" and (commit := commits.get(record.facts.run_id))
         else record
         for record in records

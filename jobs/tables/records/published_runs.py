@@ -1,13 +1,8 @@
 """Finds the run that readers of a published day see, by run records and by the table."""
 
-import datetime as dt
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
-
-from deltalake import DeltaTable
 
 from jobs.schema.records import DayFacts, DayRecord
 from jobs.storage.urls import plain
@@ -54,28 +49,6 @@ def was_published(table: str, facts: DayFacts, *, times: int = 1) -> bool:
     """Return whether the present table at this place had the day published so many times."""
     delta = table_at(table)
     return delta is not None and publication_mark(delta, facts) >= times
-
-
-@dataclass(frozen=True)
-class Publication:
-    """The commit that published a run."""
-
-    version: int
-    at: str  # ISO 8601, UTC
-
-
-def publications(table: DeltaTable, *, of_batches: bool = False) -> dict[str, Publication]:
-    """Return the commit of each run of a day, or of a batch, as far back as the log goes."""
-    found: dict[str, Publication] = {}
-    for entry in table.history():
-        runs = (
-            json.loads(entry.get("tidegate.runs", "{}")).values()
-            if of_batches
-            else [entry.get("tidegate.run_id")]
-        )
-        at = dt.datetime.fromtimestamp(entry.get("timestamp", 0) // 1000, dt.UTC)
-        found |= {run: Publication(int(entry["version"]), at.isoformat()) for run in runs if run}
-    return found
 
 
 def _runs_seen(records: Iterable[DayRecord]) -> set[str]:

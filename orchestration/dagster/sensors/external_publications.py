@@ -5,11 +5,7 @@ run.
 """
 
 import dataclasses
-import datetime as dt
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
@@ -17,6 +13,7 @@ from jobs.schema.columns import INPUT_DAY
 from jobs.schema.records import DayRecord
 from jobs.tables.leases.day_leases import at_work
 from jobs.tables.records import run_records
+from jobs.tables.records.publications import Publication, publications
 from orchestration.common.report_server import report_url
 from orchestration.common.states import FAILED, PUBLISHED
 from orchestration.dagster.assets import metadata
@@ -36,16 +33,6 @@ AT_ONCE = 10
 LENGTH_OF_RUN_ID = 36  # of a Dagster run; Tidegate appends to it for a day
 NOTHING_YET = -1
 Event = dg.AssetMaterialization | dg.AssetObservation
-
-
-@dataclass(frozen=True)
-class Publication:
-    """A commit that made a run's files the day that readers see."""
-
-    version: int
-    day: str
-    run_id: str
-    at: dt.datetime
 
 
 def tell_publications(
@@ -73,7 +60,7 @@ def news(
     does a publication of a day with any unfinished run: results reported while it runs would hide
     that run's results.
     """
-    history, last = publications(declared.facts.table, after)
+    history, last = publications_after(declared.facts.table, after)
     found = sorted(
         {publication.day: publication for publication in history}.values(),
         key=lambda publication: publication.version,
@@ -105,7 +92,7 @@ def news(
     ], until
 
 
-def publications(path: str, after: int) -> tuple[list[Publication], int]:
+def publications_after(path: str, after: int) -> tuple[list[Publication], int]:
     """Return the days published after this version, oldest first; and the last version."""
     from deltalake import DeltaTable
 
@@ -116,27 +103,9 @@ def publications(path: str, after: int) -> tuple[list[Publication], int]:
         return [], NOTHING_YET
     last = table.version()
     new = last - after if last >= after else last + 1  # the table was created again
-    history = table.history(new) if new else []
+    found = publications(table, new) if new else []
     # delta-rs numbers a history wrongly if it grows meanwhile: wait for the next look
-    if DeltaTable(path).version() != last:
-        return [], after
-    found = [
-        Publication(
-            commit["version"],
-            day,
-            run_id,
-            dt.datetime.fromtimestamp(commit["timestamp"] / 1e3, dt.UTC),
-        )
-        for commit in reversed(history)
-        for day, run_id in _committed_runs(commit).items()
-    ]
-    return found, last
-
-
-def _committed_runs(commit: Mapping[str, Any]) -> dict[str, str]:
-    if "tidegate.runs" in commit:
-        return dict(json.loads(commit["tidegate.runs"]))
-    return {commit["tidegate.day"]: commit["tidegate.run_id"]} if "tidegate.day" in commit else {}
+    return (found, last) if DeltaTable(path).version() == last else ([], after)
 
 
 def report(

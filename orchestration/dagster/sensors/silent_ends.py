@@ -21,7 +21,7 @@ from orchestration.dagster.assets.day_status import StatusEvent, days_of_run, la
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.errors import noting
 from orchestration.dagster.next_steps import KILLED_RUN, run_again
-from orchestration.dagster.sensors.external_publications import NOTHING_YET, publications
+from orchestration.dagster.sensors.external_publications import NOTHING_YET, publications_after
 
 ENDED = [DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 NO_REPORT = "it ended without a report"
@@ -110,7 +110,7 @@ def _has_given_reason(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
 def _is_published_by(declared: Declared, day: str, run_id: str) -> bool:
     """Return whether this run published the day, which the sensor of publications reports."""
     try:
-        found, _ = publications(declared.facts.table, NOTHING_YET)
+        found, _ = publications_after(declared.facts.table, NOTHING_YET)
     except TidegateError:  # a damaged table must not prevent the report
         return False
     return any(run.day == day and run.run_id.startswith(run_id) for run in found)
