@@ -2,7 +2,7 @@
 
 import datetime as dt
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,9 +15,8 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.input.day import files_in
 from jobs.ledger.answers import ANSWERS, SCHEMA, as_answers
-from jobs.ledger.changes.compaction import open_compacted
-from jobs.ledger.generations import COMPACTED, Contents, read_contents
-from jobs.ledger.scan import read_parts
+from jobs.ledger.changes.compaction import read_records
+from jobs.ledger.generations import Contents, read_contents
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import runs_at_work
@@ -96,9 +95,8 @@ def _candidates(folder: LedgerFolder, condition: Condition, since: int, until: i
     """Return the keys with any record of this time that meets the condition."""
 
     def read(contents: Contents) -> set[str]:
-        tables = (
-            _between(_keep_outcomes(table), since, until) for table in _tables(folder, contents)
-        )
+        records = read_records(folder, contents, SCHEMA.names, contents.parts)
+        tables = (_between(_keep_outcomes(table), since, until) for table in records)
         slices = (
             table.slice(start, ROWS_AT_ONCE)
             for table in tables
@@ -135,18 +133,8 @@ def _keys_that_meet(condition: Condition, records: pa.Table) -> list[str]:
     return [mark.key for mark in met if mark not in useless]
 
 
-def _tables(folder: LedgerFolder, contents: Contents) -> Iterator[pa.Table]:
-    for file in contents.generation.files if contents.generation else ():
-        with open_compacted(folder, file) as opened:
-            for number in range(opened.metadata.num_row_groups):
-                try:
-                    yield opened.read_row_group(number, columns=SCHEMA.names).cast(SCHEMA)
-                except (pa.ArrowException, OSError) as error:
-                    raise folder.unreadable(f"{COMPACTED}/{file.name}", error) from error
-    yield from (table for _, table in read_parts(folder, contents.parts) if table is not None)
-
-
-def _keep_outcomes(records: pa.Table) -> pa.Table:
+def _keep_outcomes(table: pa.Table) -> pa.Table:
+    records = table.cast(SCHEMA)
     return records.filter(pc.is_in(records["outcome"], pa.array((*ANSWERS, MARK))))
 
 

@@ -8,7 +8,7 @@ files that may be deleted see jobs/ledger/generations.py.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -184,6 +184,24 @@ def open_compacted(folder: LedgerFolder, file: CompactedFile) -> pq.ParquetFile:
             f"ledger {folder.root!r}: {name} cannot be read: {error}. Nothing was changed; restore "
             "it from a copy: otherwise calls for the answers that only it holds are paid again."
         ) from error
+
+
+def read_records(
+    folder: LedgerFolder, current: Contents, columns: Sequence[str], parts: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Yield these columns of all compacted records, then the whole of these parts.
+
+    Raises:
+        LedgerError: A file cannot be read, or a compacted file is torn.
+    """
+    for file in current.generation.files if current.generation else ():
+        with open_compacted(folder, file) as opened:
+            for number in range(opened.metadata.num_row_groups):
+                try:
+                    yield opened.read_row_group(number, columns=columns)
+                except (pa.ArrowException, OSError) as error:
+                    raise folder.unreadable(f"{COMPACTED}/{file.name}", error) from error
+    yield from (table for _, table in read_parts(folder, parts) if table is not None)
 
 
 def write_compacted(folder: LedgerFolder, name: str, table: pa.Table) -> CompactedFile:
