@@ -318,7 +318,7 @@ def test_an_enrichment_that_reads_another_table_follows_it_without_a_sensor():
     with dg.DagsterInstance.ephemeral() as instance:
         context = dg.build_sensor_context(instance=instance, repository_def=repository)
         looked = repository.get_sensor_def("tidegate_starts_days")(context)
-    assert set(json.loads(looked.cursor)) == {"refreshed", "raw/flights"}
+    assert set(json.loads(looked.cursor)) == {"refreshed", "waited", "raw/flights"}
     assert (
         dg.AssetKey(["raw", "flights_enriched"]) not in repository.asset_graph.get_all_asset_keys()
     )

@@ -11,6 +11,7 @@ from dagster import DagsterRunStatus, RunsFilter
 
 from jobs.declare.vendor_jobs import JobLookup
 from jobs.errors import RunStopped, RunWaits, TidegateError
+from jobs.tables.records import run_records
 from orchestration.common.deadlines import AGAIN_AFTER, day_awaited, next_start
 from orchestration.common.modes import Mode
 from orchestration.dagster.assets.day_config import MODE, config_of_mode
@@ -27,7 +28,8 @@ from orchestration.dagster.sensors.input_files import DAYS, QUIET, InputScan
 
 LOOK_EVERY = 60  # s
 LOOK_BACK = dt.timedelta(days=1)  # for runs of the refresh job
-ASKED = "refreshed"  # in the cursor: the runs of the refresh job whose days were requested
+# in the cursor: the runs of the refresh job whose days were requested, and the days that waited
+ASKED, WAITED = "refreshed", "waited"
 Clock = Callable[[], dt.datetime]
 
 
@@ -78,10 +80,12 @@ def _look(
     requests = [
         again for declared in all_declared if (again := _again(context.instance, declared, at))
     ]
-    slow = set[str]()
+    slow, waited = set[str](), cursor.get(WAITED, {})
     for declared in all_declared:
         with noting(unread, declared.name):
-            requests += _waited(context.instance, declared, at, slow)
+            days = _waiting(declared, waited.get(declared.name, ()))
+            waited[declared.name] = [*days]
+            requests += _waited(context.instance, declared, days, at, slow)
     refreshes = _refreshes(context.instance, all_declared, at)
     for run in refreshes:
         if run.run_id not in cursor.get(ASKED, ()):
@@ -101,7 +105,7 @@ def _look(
     reason = (
         None if requests else "No day waits for a service, has refreshed answers, or new files."
     )
-    after = json.dumps({ASKED: [run.run_id for run in refreshes], **seen})
+    after = json.dumps({ASKED: [run.run_id for run in refreshes], WAITED: waited, **seen})
     return dg.SensorResult(requests, reason, after, asset_events=events)
 
 
@@ -132,8 +136,26 @@ def _after(instance: dg.DagsterInstance, declared: Declared, status: StatusEvent
     )
 
 
+def _waiting(declared: Declared, before: Sequence[str]) -> dict[str, bool]:
+    """Return the days that wait, with whether all their keys are submitted.
+
+    Args:
+        declared: Their enrichment.
+        before: Days that waited at the last look. If their lookup has another request since then,
+            the ledger does not name them any more.
+    """
+    from jobs.run.keys.vendor_jobs.waiting_days import days_waiting  # imports aiohttp
+
+    still = [day for day in before if run_records.waiting(declared.name, day)]
+    return dict.fromkeys(still, True) | days_waiting(declared.enrichment)
+
+
 def _waited(
-    instance: dg.DagsterInstance, declared: Declared, now: dt.datetime, slow: set[str]
+    instance: dg.DagsterInstance,
+    declared: Declared,
+    days: Mapping[str, bool],
+    now: dt.datetime,
+    slow: set[str],
 ) -> Iterator[dg.RunRequest]:
     """Yield the days whose jobs of vendors are over. Asks the vendors; the run reads the results.
 
@@ -141,15 +163,11 @@ def _waited(
     vendors that do not answer to `slow`, and asks those no more: Dagster ends a look after a
     minute.
     """
-    from jobs.run.keys.vendor_jobs.waiting_days import (  # imports aiohttp
-        QUICK,
-        days_waiting,
-        look_again,
-    )
+    from jobs.run.keys.vendor_jobs.waiting_days import QUICK, look_again  # imports aiohttp
 
     lookups = declared.enrichment.lookups
     vendors = {lookup.service_name for lookup in lookups if isinstance(lookup, JobLookup)}
-    for day, are_submitted in days_waiting(declared.enrichment).items():
+    for day, are_submitted in days.items():
         if vendors & slow:
             return
         status = latest_status(instance, declared, day)
