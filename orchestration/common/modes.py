@@ -54,6 +54,6 @@ OTHERS = (Mode.replay, Mode.remap)  # modes that need stored answers
 def acceptance(mode: Mode) -> Accept | None:
     if mode not in OTHERS:
         return None
-    from jobs.commands.remap import why_answers_are_lost, why_calls_lose_answers
+    from jobs.commands.lost_answers import why_answers_are_lost, why_calls_lose_answers
 
     return why_answers_are_lost if mode is Mode.remap else why_calls_lose_answers

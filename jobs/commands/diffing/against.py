@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from jobs.commands.diffing.day_version import DayVersion, find_published
 from jobs.commands.diffing.diff import Difference, compare
-from jobs.commands.remap import explain_lost_answers
+from jobs.commands.lost_answers import explain_lost_answers
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.published.outputs import Output
 from jobs.errors import DeclarationError, TidegateError

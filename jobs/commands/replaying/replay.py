@@ -14,7 +14,7 @@ from jobs.clients.client import Client
 from jobs.clients.registry import client_for
 from jobs.commands.expiry import expire_keys
 from jobs.commands.ledgers import DeclaredLedger, declared_ledgers
-from jobs.commands.remap import why_calls_lose_answers
+from jobs.commands.lost_answers import why_calls_lose_answers
 from jobs.commands.replaying.condition import stored_columns
 from jobs.declare.chains import lookups_read
 from jobs.declare.enrichment import Enrichment

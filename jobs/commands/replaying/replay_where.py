@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from jobs.commands.expiry import expire_keys
 from jobs.commands.ledgers import DeclaredLedger, declared_ledgers
-from jobs.commands.remap import row_ids, why_answers_are_lost, written_files
+from jobs.commands.lost_answers import row_ids, why_answers_are_lost, written_files
 from jobs.commands.replaying.dead_letters import DayLetters, find_dead_letters
 from jobs.commands.replaying.replay import OPTIONS, failed_answers, refuse_other_requests
 from jobs.declare.chains import places_read

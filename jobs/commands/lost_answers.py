@@ -1,0 +1,206 @@
+"""Finds the rows of a run that would take answers away from readers."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs.arrow_values import readable_values
+from jobs.schema import columns as schema
+from jobs.schema.records import DayFacts, DayRecord, DeclaredFacts
+from jobs.storage.parquet_files import parquet_source
+from jobs.storage.stored_files import is_there
+from jobs.storage.urls import path_from_spark
+from jobs.storage.work_folders import RUNS
+from jobs.tables.delta.delta_log import table_at
+from jobs.tables.delta.published_files import list_files
+from jobs.wording import counted
+
+ANSWERED = (*schema.HAS_ANSWER, "miss")
+
+
+def why_answers_are_lost(record: DayRecord) -> str:
+    """Return why a day would lose answers of the published day; empty if it would not."""
+    return explain_lost_answers(_files_that_readers_see(record.facts), record)
+
+
+def why_calls_lose_answers(record: DayRecord) -> str:
+    """Return why failed calls take answers away from readers, as a replayed vendor's where the next
+    vendor had answered; empty if they do not, or if the rows cannot be compared.
+    """
+    if _first_with(record, schema.FAILED) is None:
+        return ""
+    published = _files_that_readers_see(record.facts)
+    names = _identity(published, record)
+    if _why_not_comparable(published, names, record):
+        return ""
+    which = "that a failed call would hide"
+    answered = schema.HAS_ANSWER
+    return _first_loss(published, record, names, schema.FAILED, answered=answered, which=which)
+
+
+def _files_that_readers_see(facts: DayFacts) -> list[str]:
+    """Return the files of a run's day in the table.
+
+    No record names them all: several batches of a stream, another machine or an enrichment of
+    another name may have written them.
+    """
+    table = table_at(facts.declared.table)
+    return [] if table is None else list_files(table, facts.declared, facts.day)
+
+
+def explain_lost_answers(published: Sequence[str], now: DayRecord) -> str:
+    """Return why rows would lose answers; empty if none would.
+
+    Args:
+        published: The files that readers see.
+        now: The run that would replace them.
+    """
+    unasked = _first_with(now, ("not_asked",))
+    if unasked is None:
+        return ""
+    names = _identity(published, now)
+    if why := _why_not_comparable(published, names, now):
+        return f"lookup {unasked}: some rows have no stored response, and {why}"
+    which = "whose response the ledger does not hold"
+    loss = _first_loss(published, now, names, ("not_asked",), answered=ANSWERED, which=which)
+    return loss and f"{loss} Run the day instead, which asks for them."
+
+
+def _first_with(run: DayRecord, outcomes: Sequence[str]) -> str | None:
+    """Return the first lookup at which rows of a run have one of the outcomes."""
+    return next(
+        (lookup.name for lookup in run.figures.lookups if any(map(lookup.outcomes.get, outcomes))),
+        None,
+    )
+
+
+def _identity(published: Sequence[str], now: DayRecord) -> Sequence[str]:
+    """Return the columns that identify a row in all files: `row_id`, else its source."""
+    names = now.facts.declared.row_id
+    columns = [{name.lower() for name in _columns(file)} for file in published]
+    has_ids = all(known.issuperset(map(str.lower, names)) for known in columns)
+    return names if names and has_ids else schema.SOURCE_IDENTITY
+
+
+def _why_not_comparable(published: Sequence[str], names: Sequence[str], now: DayRecord) -> str:
+    if any(PurePosixPath(file).parent.parent.name != RUNS for file in published):
+        return (
+            "another program wrote files of the published day, as OPTIMIZE does, so that rows "
+            "cannot be compared. Run the day instead."
+        )
+    if names == schema.SOURCE_IDENTITY and (
+        gone := _sources(published) - set(now.facts.input_files)
+    ):
+        return (
+            f"the input was written again since the day was published ({min(gone)} is gone), so "
+            "that rows cannot be compared. Run the day instead, or declare row_id."
+        )
+    return ""
+
+
+def _first_loss(
+    published: Sequence[str],
+    now: DayRecord,
+    names: Sequence[str],
+    outcomes: Sequence[str],
+    *,
+    answered: Sequence[str],
+    which: str,
+) -> str:
+    """Return a sentence about rows that have one of the outcomes at a lookup, and no longer the
+    answer of that or another lookup; empty without such rows.
+    """
+    written, columns = written_files(now), {name for file in published for name in _columns(file)}
+    unasked: set[tuple[Any, ...]] = set()
+    new: set[tuple[Any, ...]] = set()  # of them, at lookups that the published run did not have
+    for lookup in now.figures.lookups:
+        if any(lookup.outcomes.get(outcome, 0) for outcome in outcomes):
+            status = schema.status(lookup.name)
+            rows = {*row_ids(written, names, status, outcomes)}
+            unasked |= rows
+            new |= set() if status.lower() in map(str.lower, columns) else rows
+    for name_of_lookup, status in _statuses(now.facts.declared) if unasked else ():
+        # a lookup above one that was not asked is skipped
+        without = unasked.intersection(row_ids(written, names, status, (*outcomes, "skipped")))
+        if loss := _loss(
+            name_of_lookup, row_ids(published, names, status, answered), without, which
+        ):
+            return loss
+    for name in _former_lookups(now.facts.declared, columns) if new else ():  # renamed, perhaps
+        name_of_lookup, status = f"lookup {name}, which is declared no more", schema.status(name)
+        if loss := _loss(name_of_lookup, row_ids(published, names, status, answered), new, which):
+            return loss
+    return ""
+
+
+def _loss(
+    whose: str, answered: Iterable[tuple[Any, ...]], without: set[tuple[Any, ...]], which: str
+) -> str:
+    lost = sum(row in without for row in answered)
+    rows = counted(lost, "row has", "rows have")
+    return (
+        f"{whose}: {rows} an answer in the published day {which}, and would lose it."
+        if lost
+        else ""
+    )
+
+
+def _former_lookups(declared: DeclaredFacts, columns: Iterable[str]) -> list[str]:
+    """Return the lookups with these audit columns that are declared no more."""
+    found = (re.fullmatch("_(.+)_attempts", column) for column in columns)
+    known = {lookup.name.lower() for lookup in declared.lookups}
+    return sorted(name[1] for name in found if name and name[1].lower() not in known)
+
+
+def written_files(run: DayRecord) -> list[str]:
+    """Return the files of a run; a store has none without rows."""
+    return [file for file in run.facts.published_files if is_there(file)]
+
+
+def _columns(file: str) -> list[str]:
+    names: list[str] = pq.read_schema(parquet_source(file)).names
+    return names
+
+
+def _sources(files: Iterable[str]) -> set[str]:
+    """Return the input's files whose rows are in these files."""
+    found: set[str] = set()
+    for file in files:
+        rows = pq.read_table(parquet_source(file), columns=[schema.SOURCE_FILE], partitioning=None)
+        found.update(map(path_from_spark, pc.unique(rows[schema.SOURCE_FILE]).to_pylist()))
+    return found
+
+
+def _statuses(declared: DeclaredFacts) -> Iterator[tuple[str, str]]:
+    """Yield each waterfall and lookup, in words, with the column of its status."""
+    for choice in declared.choices:
+        yield f"waterfall {choice.name}", choice.status
+    for lookup in declared.lookups:
+        yield f"lookup {lookup.name}", schema.status(lookup.name)
+
+
+def row_ids(
+    files: Iterable[str], names: Sequence[str], column: str, outcomes: Sequence[str]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the ids of the rows with these outcomes in the column of a status."""
+    for file in files:
+        by_lower_name = {name.lower(): name for name in _columns(file)}
+        status = by_lower_name.get(column.lower())
+        if status is not None:
+            rows = pq.read_table(
+                parquet_source(file),
+                columns=list(
+                    dict.fromkeys([status, *(by_lower_name[name.lower()] for name in names)])
+                ),
+                partitioning=None,
+            )
+            matching = rows.filter(pc.is_in(rows[status], value_set=pa.array(outcomes)))
+            yield from zip(
+                *(readable_values(matching[by_lower_name[name.lower()]]) for name in names),
+                strict=True,
+            )
