@@ -91,7 +91,7 @@ class DayPipeline:
             return
         run = _Run(self, days, options or DayOptions(), run_id or uuid.uuid4().hex)
         yield from run.events()
-        if run.has_news and (why := self.render()):
+        if run.changed_records and (why := self.render()):
             yield DaysWarning(days[-1], why)
 
     def require_ready(self) -> None:
@@ -174,14 +174,16 @@ class _Run:
         self._code: int | None = None  # exit status of the Spark program
         self._cap_left = dict(options.cap_left)
         self._began = run_records.now()
-        self._as_before: set[str] = set()  # days that wait, and whose record says why
+        self._unchanged_waits: set[str] = set()  # days that wait, and whose record says why
         ignore_ttl, elsewhere = "--ignore-ttl" in options.program, pipeline.submit.is_elsewhere
-        self._before = BeforeSpark(pipeline.enrichment, ignore_ttl=ignore_ttl, elsewhere=elsewhere)
+        self._checks_before = BeforeSpark(
+            pipeline.enrichment, ignore_ttl=ignore_ttl, elsewhere=elsewhere
+        )
 
     @property
-    def has_news(self) -> bool:
-        """Whether the report has anything to tell of the run."""
-        return len(self._as_before) < len(self._ids)
+    def changed_records(self) -> bool:
+        """Whether the run changed any record, so that the report is rendered."""
+        return len(self._unchanged_waits) < len(self._ids)
 
     def events(self) -> Iterator[DayEvent]:
         with contextlib.ExitStack() as held:
@@ -189,19 +191,19 @@ class _Run:
             if not self._options.until_red:
                 yield from refused
             if self._leases:
-                self._see_earlier_runs()
+                self._clean_up_earlier_runs()
             yield from self._unchanged()
             yield from self._waiting()
             if self._leases:
                 self._pipeline.require_ready()
             is_red = False
-            for event in chain(self._by_jobs(), self._by_program(self._pipeline.submit)):
+            for event in chain(self._run_jobs(), self._run_program(self._pipeline.submit)):
                 is_red |= isinstance(event, DayResult) and _is_red(event)
                 yield event
             if self._options.until_red and not is_red:
                 yield from refused
 
-    def _see_earlier_runs(self) -> None:
+    def _clean_up_earlier_runs(self) -> None:
         """Fetch records of other machines, and remove what killed runs of these days left."""
         table = self._pipeline.enrichment.output.path
         run_records.fetch(self._name, table)
@@ -220,7 +222,7 @@ class _Run:
                 )
             except (DayTaken, DeclarationError, RunStopped) as error:  # as of a read-only folder
                 result = DayResult(day, run_id, error.state, str(error), code=error.status)
-                refused.append(self._unwritten(result))
+                refused.append(self._record_end(result))
             if refused and self._options.until_red:
                 break
         return refused
@@ -228,7 +230,7 @@ class _Run:
     def _unchanged(self) -> Iterator[DayResult]:
         """Yield results of unchanged tables without days; Spark is not started for them."""
         for day in [*self._leases]:
-            record = self._before.unchanged_record(day)
+            record = self._checks_before.unchanged_record(day)
             if record is not None:
                 del self._leases[day]  # no longer run, but held until the end
                 result = DayResult(day, self._ids[day], record.state, "", record)
@@ -242,7 +244,7 @@ class _Run:
             state, code = RunWaits.state, WAITING
             try:
                 has_cap = self._cap_left.get(day) != 0
-                reason = self._before.waits_for(day, may_submit=has_cap)
+                reason = self._checks_before.waits_for(day, may_submit=has_cap)
             except TidegateError as error:
                 reason, state, code = str(error), error.state, error.status
             if reason:
@@ -250,29 +252,29 @@ class _Run:
                 result = DayResult(day, self._ids[day], state, reason, code=code)
                 before = run_records.waiting(self._name, day) if code == WAITING else None
                 if before is not None:
-                    yield self._still_waiting(result, before)
+                    yield self._renew_wait(result, before)
                 else:
-                    yield self._unwritten(result)
+                    yield self._record_end(result)
 
-    def _still_waiting(self, result: DayResult, before: UnwrittenRun) -> DayResult:
+    def _renew_wait(self, result: DayResult, before: UnwrittenRun) -> DayResult:
         """Renew the reason of the run since which the day waits, in place of a further record."""
-        result = self._advised(result)
+        result = self._with_next_step(result)
         if before.reason == result.reason:
-            self._as_before.add(result.day)
+            self._unchanged_waits.add(result.day)
             return result
         run = replace(before, reason=result.reason, ended_at=run_records.now())
         return self._pipeline.saved(run, result)
 
-    def _by_jobs(self) -> Iterator[DayEvent]:
+    def _run_jobs(self) -> Iterator[DayEvent]:
         """Submit and read jobs of vendors without Spark. Yields the results of days that wait,
         or that end otherwise; Spark is not started for them.
         """
         submit = self._pipeline.submit
         without = submit.engine == LOCAL or submit.is_elsewhere
-        if without or "--no-calls" in self._options.program or not self._before.has_jobs:
+        if without or "--no-calls" in self._options.program or not self._checks_before.has_jobs:
             return
         settled = []
-        for event in self._by_program(replace(submit, engine=LOCAL), "--jobs-only"):
+        for event in self._run_program(replace(submit, engine=LOCAL), "--jobs-only"):
             if isinstance(event, DayStage) and event.kind == SETTLED:
                 settled.append(event.day)
                 if (left := event.facts.get("cap_left")) is not None:
@@ -282,7 +284,7 @@ class _Run:
         self._leases = {day: self._leases[day] for day in settled}
         self._code = None
 
-    def _by_program(self, submit: SparkSubmit, *more: str) -> Iterator[DayEvent]:
+    def _run_program(self, submit: SparkSubmit, *more: str) -> Iterator[DayEvent]:
         """Run the days by the program. more: its options."""
         if not (days := list(self._leases)):
             return
@@ -295,13 +297,13 @@ class _Run:
             "starting",
             {"log": str(log), "engine": submit.engine, "jobs_only": bool(more)},
         )
-        self._before.list_files(days)
-        is_short = self._before.is_short(days)
+        self._checks_before.list_files(days)
+        is_short = self._checks_before.is_short(days)
         submit = submit.for_short_run() if is_short else submit
-        if not is_short or len(days) > 1 or self._before.runs_code_of_users:
+        if not is_short or len(days) > 1 or self._checks_before.runs_code_of_users:
             submit = replace(submit, in_process=False)
         with (
-            self._before.handed_over() as handed_over,
+            self._checks_before.handed_over() as handed_over,
             submit.started(
                 self._pipeline.reference,
                 days=days,
@@ -311,26 +313,30 @@ class _Run:
                 leases=list(self._leases.values()),
             ) as wait,
         ):
-            named_cause = False  # whether Spark's last event was about a day that it did not write
-            for day in days:
-                yield from self._stages(day, wait)
-                event = run_records.read_progress(self._name, day)
-                if event.get("kind") not in LAST_WORDS:
-                    program = ended(self._code or 0, log)
-                    if event or program.crashed or not named_cause:
-                        yield self._broken_off(day, program)
-                    return
-                if event["kind"] == SETTLED:
-                    continue
-                if event["kind"] == "checked":
-                    yield (deciding := self._deciding(day))
-                    result = self._decided(deciding.facts["record"])
-                else:
-                    result = self._stopped(day, event)
-                yield result
-                named_cause = result.record is None
-                if self._options.until_red and _is_red(result):
-                    return
+            yield from self._results(days, wait, log)
+
+    def _results(self, days: Sequence[str], wait: WaitForEnd, log: Path) -> Iterator[DayEvent]:
+        """Yield the events of the running program, and decide about each day that it checked."""
+        named_cause = False  # whether Spark's last event was about a day that it did not write
+        for day in days:
+            yield from self._stages(day, wait)
+            event = run_records.read_progress(self._name, day)
+            if event.get("kind") not in LAST_WORDS:
+                program = ended(self._code or 0, log)
+                if event or program.crashed or not named_cause:
+                    yield self._crash_result(day, program)
+                return
+            if event["kind"] == SETTLED:
+                continue
+            if event["kind"] == "checked":
+                yield (deciding := self._begin_deciding(day))
+                result = self._decide(deciding.facts["record"])
+            else:
+                result = self._stop_result(day, event)
+            yield result
+            named_cause = result.record is None
+            if self._options.until_red and _is_red(result):
+                return
 
     def _program_options(self) -> list[str]:
         several = ["--in-turn"] if len(self._ids) > 1 else []
@@ -355,7 +361,7 @@ class _Run:
                 if not last:
                     self._link_log(day)
                 last = event
-                yield from self._progressed(
+                yield from self._progress_event(
                     day, event if event["kind"] == "progress" else event.get("progress")
                 )
                 if event["kind"] != "progress":
@@ -363,7 +369,7 @@ class _Run:
             if event.get("kind") in LAST_WORDS or self._code is not None:
                 return
 
-    def _progressed(self, day: str, progress: Mapping[str, Any] | None) -> Iterator[DayStage]:
+    def _progress_event(self, day: str, progress: Mapping[str, Any] | None) -> Iterator[DayStage]:
         if progress and progress != self._progress.get(day):
             self._progress[day] = progress
             yield DayStage(day, self._ids[day], "progress", progress)
@@ -379,13 +385,13 @@ class _Run:
             log.unlink(missing_ok=True)
             log.symlink_to(first.resolve())
 
-    def _deciding(self, day: str) -> DayStage:
+    def _begin_deciding(self, day: str) -> DayStage:
         record = run_records.of_run(self._name, day, self._ids[day])
         assert record is not None  # Spark saves it before it reports the day as checked
         held_back = any(verdict.holds_back for verdict in record.verdicts)
         return DayStage(day, self._ids[day], "deciding", {"record": record, "held_back": held_back})
 
-    def _decided(self, record: DayRecord) -> DayResult:
+    def _decide(self, record: DayRecord) -> DayResult:
         day, keep = record.facts.day, self._pipeline.quality.keep
         try:
             if refused := self._options.accept(record) if self._options.accept else "":
@@ -394,7 +400,7 @@ class _Run:
                 record = publish_or_hold_back(record, keep, self._leases[day])
         except TidegateError as error:  # of a disk, a store or a catalog; other days may succeed
             result = DayResult(day, self._ids[day], FAILED, str(error), code=TidegateError.status)
-            result = self._unwritten(result)
+            result = self._record_end(result)
             if len(self._ids) > 1 and not run_records.has_end(self._name, day, self._ids[day]):
                 raise  # the program would wait for a decision for ever
             return result
@@ -407,15 +413,15 @@ class _Run:
             else result
         )
 
-    def _stopped(self, day: str, event: Mapping[str, Any]) -> DayResult:
+    def _stop_result(self, day: str, event: Mapping[str, Any]) -> DayResult:
         state, code = event.get("state", FAILED), event.get("status", TidegateError.status)
         result = DayResult(
             day, self._ids[day], state, event["reason"], code=code,
             progress=self._progress.get(day), cap_left=event.get("cap_left"),
         )  # fmt: skip
-        return self._unwritten(result)
+        return self._record_end(result)
 
-    def _broken_off(self, day: str, program: ProgramResult) -> DayResult:
+    def _crash_result(self, day: str, program: ProgramResult) -> DayResult:
         """Return the result of a day whose program ended before its last event: by a crash, or
         before it could report anything.
         """
@@ -424,20 +430,22 @@ class _Run:
             day, self._ids[day], FAILED, program.reason, code=program.code,
             crashed=program.crashed, progress=self._progress.get(day),
         )  # fmt: skip
-        return self._unwritten(result)
+        return self._record_end(result)
 
-    def _unwritten(self, result: DayResult) -> DayResult:
-        result = self._advised(result)
+    def _record_end(self, result: DayResult) -> DayResult:
+        result = self._with_next_step(result)
         if result.state == NOT_STARTED:
             return result
-        version = self._before.files_version(result.day)
+        version = self._checks_before.files_version(result.day)
         return self._pipeline.record(result, self._began, version)
 
-    def _advised(self, result: DayResult) -> DayResult:
+    def _with_next_step(self, result: DayResult) -> DayResult:
         advise = self._pipeline.advise
-        return advise(result) if advise else replace(result, next_step=self._again(result))
+        return (
+            advise(result) if advise else replace(result, next_step=self._default_next_step(result))
+        )
 
-    def _again(self, result: DayResult) -> str:
+    def _default_next_step(self, result: DayResult) -> str:
         when = ONCE.get(result.state, ONCE[FAILED])
         return f"{when}, run the day again: `tidegate run {self._name} --day {result.day}`."
 

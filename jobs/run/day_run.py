@@ -88,26 +88,26 @@ class DayRun:
         importing = import_meanwhile(self.checks)
         try:
             with RunProgress(self.engine.coordinator, self.input_day.rows, self.report) as progress:
-                plan = self._planned(started_at, progress, on_store=on_store)
+                plan = self._plan(started_at, progress, on_store=on_store)
                 bill = run_records.bill_of(self.run_id, self.enrichment.name, self.day)
                 try:
-                    facts = self._written(plan, progress, importing)
+                    facts = self._write(plan, progress, importing)
                 finally:
                     is_settled = bill is None or end_run(bill)
         except Exception as error:
             raise own_words(error) from error
         facts = self._with_derived_rows(facts, on_store=on_store)
-        record = self._counted(plan, facts, job_s=self.clock() - began)
+        record = self._count(plan, facts, job_s=self.clock() - began)
         record = replace(record, figures=with_limits(record.figures, progress.load()))
-        self._show("written", record)
+        self._report_record("written", record)
         if self.checks:
-            record = self._judged(plan, record, self.checks)
+            record = self._judge(plan, record, self.checks)
         # before it is reported, because the receiver decides about the day at once
         if self.rules.has_record:
             run_records.save(record)
         run_bills.end(bill if is_settled else None)  # otherwise calls may still be in flight
         if self.checks:
-            self._show("checked", record)
+            self._report_record("checked", record)
         return record
 
     def _writes_on_store(self) -> bool:
@@ -126,7 +126,7 @@ class DayRun:
         require_shared_places(self.engine, self.enrichment, self.input_day, on_store=on_store)
         return on_store
 
-    def _planned(self, started_at: str, progress: RunProgress, *, on_store: bool) -> DayPlan:
+    def _plan(self, started_at: str, progress: RunProgress, *, on_store: bool) -> DayPlan:
         from jobs.run.plan.planner import RunOfDay, plan_day
 
         files, rows = len(self.input_day.files), self.input_day.rows
@@ -152,9 +152,7 @@ class DayRun:
             self.engine.spark, plan.tasks, rows=self.input_day.rows, calls=calls
         )
 
-    def _written(
-        self, plan: DayPlan, progress: RunProgress, importing: threading.Thread
-    ) -> DayFacts:
+    def _write(self, plan: DayPlan, progress: RunProgress, importing: threading.Thread) -> DayFacts:
         from jobs.run.enrich import write_out
         from jobs.run.keys.preparation import prepare_keys
 
@@ -199,7 +197,7 @@ class DayRun:
             facts = write_beside(facts, self.engine.file_stage(facts.files, rows).run)
         return facts
 
-    def _counted(self, plan: DayPlan, facts: DayFacts, *, job_s: float) -> DayRecord:
+    def _count(self, plan: DayPlan, facts: DayFacts, *, job_s: float) -> DayRecord:
         from jobs.run.metrics import run_metrics as metrics
         from jobs.run.request_metrics import add_requests
 
@@ -225,7 +223,7 @@ class DayRun:
             ),
         )
 
-    def _judged(self, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
+    def _judge(self, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
         """Return the record with the verdicts; the checks read the rows' stored answers."""
         from jobs.input.keys.arrow_expressions import evaluate
         from jobs.run.written_answers import StoredAnswers
@@ -248,6 +246,6 @@ class DayRun:
                 remove_folder(scratch)
         return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
 
-    def _show(self, kind: str, record: DayRecord) -> None:
+    def _report_record(self, kind: str, record: DayRecord) -> None:
         if self.report is not ignore_event:
             self.report({"kind": kind, "record": json.loads(record.to_json())})

@@ -120,7 +120,7 @@ class _Day:
     def run(self) -> DayEnd:
         options = self._options
         try:
-            enrichment, rules = self._begun()
+            enrichment, rules = self._begin()
             if options.jobs_only:
                 from jobs.run.jobs_first import settle_day  # imports Spark's types
 
@@ -140,7 +140,7 @@ class _Day:
             return self._failed(error)
         return DayEnd(WROTE, state not in ("held back", "failed") or not options.until_red)
 
-    def _begun(self) -> tuple[Enrichment, RunOptions]:
+    def _begin(self) -> tuple[Enrichment, RunOptions]:
         """Return what is run, and by which rules."""
         options = self._options
         enrichment = load(options.enrichment)

@@ -14,8 +14,8 @@ SHARE_OF_SLOTS = 0.8  # in use on average
 SHARE_OF_REPEATS = 0.2  # repeats, as a share of the calls
 
 
-# s for which calls waited: the gate was closed because the service throttled, or was down; the
-# service could not take more; the gate was closed by limits that runs share
+# seconds for which calls waited because the service throttled; was down; could take no more calls;
+# or because limits that runs share were used up
 WAITS = ("throttled_s", "down_s", "adapted_s", "shared_s")
 
 
@@ -66,14 +66,18 @@ def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
 
 
 def limited_by(lookup: LookupMetrics, loop_busy: float | None) -> str:
-    """Return what to change first, to be faster at this lookup; empty when nothing was called.
+    """Return what to change first to make this lookup faster; empty if nothing was called.
 
-    outage: the service was down. rate: it throttled, or a declared rate was used up. shared limits:
-    other runs' calls, or a budget, left no room. cpu: the executors' Python was busy. adaptive:
-    the service was found to take no more calls at once. service: all slots were in use, and a fifth
-    of the calls or more were repeats. concurrency: all slots were in use, so more slots would help,
-    if the service can take more calls. spark: slots stood empty; rows came, or were taken, more
-    slowly than calls could be made.
+    It is the first of these that holds:
+
+    - outage: the service was down.
+    - rate: the service throttled, or a declared rate was used up.
+    - shared limits: calls of other runs, or a budget, left no room.
+    - cpu: the executors' Python was busy.
+    - adaptive: the service took no more calls at once.
+    - service: all slots were in use, and at least a fifth of the calls were repeats.
+    - concurrency: all slots were in use; more slots help if the service takes more calls.
+    - spark: slots were empty, because rows came, or were taken, more slowly than calls.
     """
     if not lookup.calls or lookup.wall_s <= 0:
         return ""
