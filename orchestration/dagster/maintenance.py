@@ -85,8 +85,8 @@ def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
 
     @dg.job(
         name=shared_name(all_declared, REFRESH),
-        description="Stored answers that meet a condition are asked anew: marks them, then runs "
-        "the days that stand on them. With do: false it says which, and changes nothing.",
+        description="Asks again for stored answers that meet a condition: expires them, then runs "
+        "the days that use them. With do: false it lists these days and changes nothing.",
     )
     def refresh_answers() -> None:
         mark_answers()
@@ -114,10 +114,7 @@ def _mark_answers(
         say(f"{counted(len(matched.keys), 'stored answer')} of {config.lookup} with {config.where}")
         for _, enrichment, days in matched.days:
             name = enrichment.name
-            say(
-                f"{name}: {counted(len(days), 'day stands', 'days stand')} on them: "
-                f"{', '.join(days)}"
-            )
+            say(f"{name}: {counted(len(days), 'day uses', 'days use')} them: {', '.join(days)}")
             run[name] = sorted({*run.get(name, []), *days})
         if config.do:
             refresh.expire(kept, matched)
@@ -131,7 +128,7 @@ def _mark_answers(
     if config.do:
         context.instance.add_run_tags(context.run_id, {DAYS_TO_RUN: json.dumps(run)})
     else:
-        say("Nothing was changed: with do: true they are asked anew, and these days run again.")
+        say("Nothing was changed: with do: true they are asked again, and these days run again.")
     context.add_output_metadata({"days": dg.MetadataValue.json(run), "done": config.do})
 
 

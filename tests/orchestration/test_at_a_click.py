@@ -135,7 +135,7 @@ def test_a_refresh_marks_matching_answers_and_requests_their_days(
         "do": True,
     }
     result, lines = say(dagster_project, definitions, "tidegate_refresh_answers", config)
-    assert f"flights_enriched: 1 day stands on them: {DAY}" in lines
+    assert f"flights_enriched: 1 day uses them: {DAY}" in lines
     assert json.loads(dagster_project.instance.get_run_by_id(result.run_id).tags[DAYS_TO_RUN]) == {
         "flights_enriched": [DAY]
     }

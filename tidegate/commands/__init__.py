@@ -6,13 +6,12 @@ from tidegate.commands.command import Command
 
 GROUPS = {
     "Begin": {
-        "init": "a project of your own, with one enrichment that runs",
+        "init": "a new project, with an enrichment that runs",
         "check": "every declaration against its input, table, secrets, services; no call",
         "try": "a few rows with real calls, request beside answer",
-        "eval": "variants of a lookup, such as two prompts, beside each other on a sample; answers "
-        "are kept",
+        "eval": "compare variants of a lookup, such as two prompts, on a sample; answers are kept",
         "plan": "what days would ask, why, and what that costs; no call, no write",
-        "test": "what the declaration of now would do to a published day, from the ledger; no call",
+        "test": "what today's declaration would make of a published day, from the ledger; no call",
     },
     "Run days": {
         "run": "enrich, check and publish days, one after the other, until one fails",
@@ -26,32 +25,32 @@ GROUPS = {
         "explain": "where the cells of a published row come from: key, request, answer, run, "
         "price; no call",
         "diff": "two versions of a published day: cells, rows, outcomes, checks, cost; no call",
-        "dead-letters": "the rows that got no answer, by reason, of all days, also of held-back "
-        "ones",
+        "dead-letters": "the rows that got no answer, by reason, of all days, held back or "
+        "published",
     },
     "Mend": {
         "replay": "ask again for the dead letters of a day, or for those with a reason, and "
         "nothing else",
         "remap": "run published days again from stored responses, with new columns or paths; 0 "
         "calls",
-        "refresh": "ask anew for stored answers that meet a condition; run the days that stand on "
-        "them",
+        "refresh": "ask again for stored answers that meet a condition; run the days that use them",
         "forget": "remove keys from ledger, tables, old versions and evidence; prints a "
         "certificate",
         "jobs": "the jobs of vendors: which are open, and what they cost",
     },
     "Keep tidy": {
-        "compact": "make the many small parts of the ledgers a few sorted files; loses no answer",
+        "compact": "merge the many small parts of the ledgers into a few sorted files; loses no "
+        "answer",
         "vacuum": "remove old versions and runs that were never published; never under a running "
         "job",
     },
     "Limits and money": {
-        "limits": "who holds how much of each limit over runs, and who waits",
+        "limits": "which run holds how much of each shared limit, and which waits",
         "costs": "what the services billed in a month, by service, enrichment and lookup",
     },
     "Deploy and serve": {
         "manifest": "what Airflow must know of the enrichments, as JSON",
-        "pack": "one zip with what a cluster's executors need of Tidegate and of you",
+        "pack": "a zip of the packages that a cluster's executors need: Tidegate's and yours",
         "ui": "Dagster and the reports for the workspace.yaml here, until Ctrl-C",
         "reports": "serve a page over all tables, the reports and Spark's logs to this machine's "
         "browser",

@@ -1,4 +1,4 @@
-"""`tidegate test`: prints what the declaration of now would do to a published day; no call."""
+"""`tidegate test`: prints what today's declaration would make of a published day; no call."""
 
 import argparse
 

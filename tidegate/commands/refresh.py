@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace) -> int:
         status = status or ended
     if not options.do:
         print(
-            "Nothing was changed. With --run they are asked anew, and these days run again.",
+            "Nothing was changed. With --run they are asked again, and these days run again.",
             file=message_stream(options),
         )
     return status
@@ -101,9 +101,9 @@ def _say(lookup: str, matched: Matched, file: TextIO) -> None:
     print(f"{lookup}: {meet} the condition{before}.", file=file)
     for _, enrichment, days in matched.days:
         unit = name_unit(days)
-        stand = counted(len(days), f"{unit} stands", f"{unit}s stand")
+        used = counted(len(days), f"{unit} uses", f"{unit}s use")
         print(
-            f"  {enrichment.name}: {stand} on them{': ' if days else ''}{', '.join(days)}",
+            f"  {enrichment.name}: {used} them{': ' if days else ''}{', '.join(days)}",
             file=file,
             flush=True,
         )

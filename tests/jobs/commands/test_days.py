@@ -166,7 +166,7 @@ def test_a_new_column_costs_no_call_and_a_refresh_calls_only_for_its_answers(tow
     assert asked.log[16:] == ["/v1/town-7"]
     assert capsys.readouterr().out.splitlines()[:2] == [
         "weather: 1 stored answer meets the condition.",
-        f"  towns: 2 days stand on them: {DAY}, {NEXT}",
+        f"  towns: 2 days use them: {DAY}, {NEXT}",
     ]
     assert {row["temp_c"] for day in (DAY, NEXT) for row in rows_of(day).values()} == {3.5}
 

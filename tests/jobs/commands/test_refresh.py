@@ -1,4 +1,4 @@
-"""Refresh: which stored answers meet a condition, and which days stand on them; nothing is asked
+"""Refresh: which stored answers meet a condition, and which days use them; nothing is asked
 here.
 """
 
@@ -140,8 +140,8 @@ def test_refresh_without_run_reports_the_answers_and_changes_nothing(stored, cap
     )
     assert capsys.readouterr().out == (
         "weather: 2 stored answers meet the condition.\n"
-        "  towns: 2 days stand on them: 2013-01-10, 2013-01-11\n"
-        "Nothing was changed. With --run they are asked anew, and these days run again.\n"
+        "  towns: 2 days use them: 2013-01-10, 2013-01-11\n"
+        "Nothing was changed. With --run they are asked again, and these days run again.\n"
     )
     assert stored.folder.parts() == parts
 
