@@ -123,11 +123,18 @@ def renamed(text: str, names: dict[str, str]) -> str:
     tree = sqlglot.parse_one(text, read="spark")
 
     def replaced(node: Any) -> Any:
-        if isinstance(node, exp.Column) and len(node.parts) == 1:
-            known = names.get(node.name.lower())
-            if known is not None:
-                return sqlglot.parse_one(known, read="spark")
-        return node
+        if not isinstance(node, exp.Column):
+            return node
+        column, *fields = node.parts  # as in address.city
+        known = names.get(column.name.lower())
+        if known is None:
+            return node
+        found = sqlglot.parse_one(known, read="spark")
+        results = [branch.args["true"] for branch in found.args.get("ifs", ())] or [found]
+        for result in results if fields else ():
+            if isinstance(result, exp.Column):
+                result.set("this", exp.Dot.build([result.this, *fields]))
+        return found
 
     return str(tree.transform(replaced).sql(dialect="spark"))
 

@@ -285,6 +285,31 @@ def test_a_later_condition_reads_a_double_column_of_the_waterfall(firms):
     assert firms.vendors.asked("score") == ["A", "C"]
 
 
+STRUCTS = """
+from tidegate import Waterfall
+a, b = (
+    vendor(name, keys={"key": "key"}, returns="place STRUCT<town: STRING, grade: INT>")
+    for name in "ab"
+)
+score = vendor("score", keys={"key": "lower(place.town)"}, when="Place.grade > 1", returns="score INT")
+firms = table(Waterfall(name="firm", of=[a, b], accept="place.town IS NOT NULL"), score)
+"""
+
+
+def test_conditions_and_a_later_key_read_fields_of_a_waterfalls_struct(firms):
+    firms.declare(STRUCTS)
+    places = {"a": ["Rom", None, "Ulm"], "b": ["Bonn", "Kiel", "Jena"]}
+    firms.vendors.answers = {
+        (vendor, key): {"place": {"town": town, "grade": int(key)}}
+        for vendor, towns in places.items()
+        for key, town in zip("321", towns, strict=True)
+    }
+    firms.write_input({"key": ["3", "2", "1"]})
+    assert firms.run() == 0
+    assert [row["place"]["town"] for row in firms.rows()] == ["Rom", "Kiel", "Ulm"]
+    assert (firms.vendors.asked("b"), firms.vendors.asked("score")) == (["2"], ["kiel", "rom"])
+
+
 def test_texts_to_users_have_the_keys_that_the_user_wrote(firms, capsys):
     firms.declare(SPILLED + LATER.replace('"text"', '"lower(text)"'))
     assert "lower(text), when confidence >= 0.9" in repr(firms.enrichment)
