@@ -1,7 +1,7 @@
 """The declared settings of a ledger: its place, its flush interval, and times to live."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from jobs.declare.values.places import STORES, refuse_home, refuse_secrets
@@ -76,6 +76,17 @@ class Ttl:
     @property
     def keeps_errors(self) -> bool:
         return self.error is None or self.error > timedelta(0)
+
+    def longer(self, by: timedelta) -> "Ttl":
+        """Return the limits of a run that judges ages as of an earlier time.
+
+        Args:
+            by: The time since then.
+        """
+        ages = {"ok": self.ok, "miss": self.miss, "error": self.error}
+        longest = timedelta.max - by
+        later = {name: min(age, longest) + by for name, age in ages.items() if age is not None}
+        return replace(self, **later)
 
     def max_age_us(self) -> dict[str, int | None]:
         """Return each outcome's time to live in µs; None for ever."""

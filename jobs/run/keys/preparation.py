@@ -5,6 +5,7 @@ single row is called by that row, or prefetched with the others if they are few.
 """
 
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from jobs.declare.chains import levels, places_read
 from jobs.declare.vendor_jobs import JobLookup, places_of_jobs
 from jobs.errors import ServiceDown
 from jobs.input.day import InputDay
+from jobs.ledger.job_files import JobFiles
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.stored_request import write_request
 from jobs.run.engines.spark_failures import own_words
@@ -30,7 +32,7 @@ from jobs.run.keys.key_prefetch import BY_ROW, KeysToPrefetch, Prefetch
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT
 from jobs.run.keys.registration import LedgerContent, look_at_ledger, registered
 from jobs.run.keys.vendor_jobs.item_limit import ItemLimit
-from jobs.run.keys.vendor_jobs.waits import Waits
+from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits, waited
 from jobs.run.plan.caps import divided_by_need
 from jobs.run.rows.local_rows import LocalRows, engine_for
 from jobs.storage.removal import remove_folder
@@ -120,6 +122,7 @@ def prepare_keys(
     with ExitStack() as stack:
         stack.callback(remove_folder, scratch)
         stack.enter_context(registered([ledger for ledger in plan.ledgers if ledger is not None]))
+        plan = plan if waits is None else _with_answers_held(plan, waits.day)
         contents = [_open_ledger(plan, place) for place in range(len(plan.lookups))]
         prefetch = Prefetch(
             engine=engine_for(prepared), here=here, seed=draw(31), scratch=scratch, sent=sent,
@@ -299,6 +302,28 @@ def _settle(
     return settle_by_jobs(
         rows, lookup, ledger, waits, seed=seed, limit=limit, place=place, budgets=plan.budgets
     )
+
+
+def _with_answers_held(
+    plan: PartitionPlan, day: WaitingDay, clock: Callable[[], float] = time.time
+) -> PartitionPlan:
+    """Return the plan in which answers that held when the day began to wait hold to its end: a new
+    call would be paid, and its answer could make other keys of jobs.
+    """
+    begun = [
+        since
+        for lookup, ledger in zip(plan.lookups, plan.ledgers, strict=True)
+        if isinstance(lookup, JobLookup) and ledger is not None
+        if (since := JobFiles(open_folder(ledger)).waiting(day.enrichment, day.day).get("since"))
+    ]
+    if not begun:
+        return plan
+
+    def held(ledger: LedgerPlan) -> LedgerPlan:
+        ttl = ledger.ttl.longer(waited(min(begun), clock()))
+        return replace(ledger, ttl=replace(ttl, error=ledger.ttl.error))
+
+    return replace(plan, ledgers=tuple(ledger and held(ledger) for ledger in plan.ledgers))
 
 
 def _stages(plan: PartitionPlan) -> list[list[int]]:

@@ -5,6 +5,7 @@ import json
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
@@ -397,6 +398,45 @@ def test_items_of_a_lost_job_and_calls_share_a_cap(reviews, monkeypatch, first):
     assert reviews.run(DAY, "--max-calls", "6") == STOPPED
     assert len(reviews.vendor.jobs["job-1"].items) == 4
     assert reviews.vendor.log.count(("POST", "/call")) == 2
+
+
+CALLED_BEFORE = """
+
+@lookup(service=vendor, keys={"text": "review"}, returns="known STRING", timeout=5.0)
+async def called(row, http):
+    return await http.get("/call")
+
+
+@jobs(when="called_status = 'miss'",\
+"""
+
+
+def pass_hours(hours):
+    """Makes the answers of `called`, and the time since when the day waits, older."""
+    for part in Path("data/ledger/called").rglob("*.parquet"):
+        table = pq.read_table(part)
+        times = pc.subtract(table["answered_at"], dt.timedelta(hours=hours))
+        place = table.column_names.index("answered_at")
+        pq.write_table(table.set_column(place, table.schema.field(place), times), part)
+    (waiting,) = Path("data/ledger/labels").rglob("waiting/*.json")
+    facts = json.loads(waiting.read_text())
+    waiting.write_text(json.dumps(facts | {"since": facts["since"] - 3600 * hours}))
+
+
+def test_a_waiting_day_does_not_ask_again_for_misses_that_led_to_its_jobs(reviews):
+    async def missing(request, _):
+        return web.Response(status=404) if request.path == "/call" else None
+
+    path = Path("declared/reviews.py")
+    text = path.read_text().replace("\n\n@jobs(", CALLED_BEFORE)
+    path.write_text(text.replace("lookups=[Labels]", "lookups=[called, Labels]"))
+    reviews.vendor.odd = missing
+    reviews.write_input(DAY, TEXTS[:3])
+    assert reviews.run(DAY) == WAITING
+    pass_hours(25)  # a miss holds for a day
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.vendor.log.count(("GET", "/call")) == 3
+    assert reviews.rows() == labels(TEXTS[:3])
 
 
 def test_no_file_of_jobs_has_a_personal_key(reviews):

@@ -1,8 +1,6 @@
 """The keys of a day that jobs answer: which need no job, and the values that an item has."""
 
-import datetime as dt
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +17,7 @@ from jobs.run.keys.hits import Hits
 from jobs.run.keys.key_texts import TEXT
 from jobs.run.keys.vendor_jobs.day_jobs import DayJobs
 from jobs.run.keys.vendor_jobs.job_items import JobItems
+from jobs.run.keys.vendor_jobs.waits import waited
 from jobs.schema.columns import NOT_REPEATED
 
 
@@ -44,18 +43,11 @@ class KeyRecords:
     def settled(self) -> pa.Table:
         """Return the record of each key that needs no job, as rows find it.
 
-        What came since the day waits holds to its end, whatever its age.
+        What held when the day began to wait, or came since, holds to its end.
         """
         now = self._clock()
         self._search.update(round(now * 1e6))
-        waited = dt.timedelta(seconds=max(0.0, now - self._jobs.since))
-        waited += dt.timedelta(milliseconds=1)  # an answer as old as a limit is too old
-        at_least = {
-            name: max(value, waited)
-            for name in ("ok", "miss", "error")
-            if (value := getattr(self._ttl, name)) is not None
-        }
-        ttl = replace(self._ttl, **at_least)
+        ttl = self._ttl.longer(waited(self._jobs.since, now))
         found = self._search.selected(now_us=round(now * 1e6), ttl=ttl).answers
         is_answer = pc.is_in(found["outcome"], value_set=pa.array(ANSWERS))
         since = pa.scalar(round(self._jobs.since * 1e6), pa.timestamp("us", "UTC"))

@@ -1,6 +1,7 @@
 """What a run of a day waits for, and what its jobs cost."""
 
 import contextlib
+import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,3 +51,8 @@ class Waits:
     def _end(self) -> None:
         for files in self.settled:
             files.end_waiting(self.day.enrichment, self.day.day)
+
+
+def waited(since: float, now: float) -> dt.timedelta:
+    """Return how long a day waits, rounded up: an answer as old as a limit is too old."""
+    return dt.timedelta(seconds=max(0.0, now - since), milliseconds=1)
