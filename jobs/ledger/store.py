@@ -7,6 +7,7 @@ A part that a crash or a full disk tore, and a foreign file, are skipped with a 
 newer format is an error, because a skipped part's answers would be paid again.
 """
 
+import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -210,7 +211,13 @@ class LedgerFolder(LedgerFiles):
             )
 
     def warn(self, name: str, error: Exception) -> None:
+        self.skipped.append(f"{self.path}/{name}")
         _log.warning("ledger %s/%s is skipped: %s", self.path, name, error_text(error))
+
+    @functools.cached_property
+    def skipped(self) -> list[str]:
+        """The paths of torn and foreign files that were skipped so far."""
+        return []
 
 
 def as_parquet(table: pa.Table, *, rows_per_group: int = ROWS_PER_GROUP) -> pa.Buffer:

@@ -308,7 +308,8 @@ class DayFacts(Facts):
     versions: dict[str, str] = field(default_factory=dict)
     # per lookup, in order: "row", or "distinct keys: 50,000 of 1,000,000 rows"
     asked_by: tuple[str, ...] = ()
-    # sentences: vendors that were down, and whose waterfall went on with the next one
+    # sentences: vendors that were down, and whose waterfall went on with the next one; files of the
+    # ledger that were damaged
     given_up: tuple[str, ...] = ()
     # types of the input's columns, as Spark's JSON of a struct; empty: Spark infers them
     input_types: str = ""

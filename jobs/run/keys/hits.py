@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ class Hits:
     answers: pa.Table  # of keys that need no call, as `select` returns them
     lookup: Lookup
     seen: Seen = field(default_factory=Seen)  # the records that the search for them read
+    skipped: Sequence[str] = ()  # torn and foreign files, whose answers are not among them
 
     @functools.cached_property
     def missing(self) -> pa.Table:
@@ -81,13 +82,14 @@ def find_hits(
     keys = rows.distinct(hidden=plan is not None and plan.hidden, seed=seed)
     if plan is None:
         return Hits(plan, rows.names, keys, SCHEMA.empty_table(), lookup)
-    search = Search(open_folder(plan), keys.wanted[TEXT])
+    folder = open_folder(plan)
+    search = Search(folder, keys.wanted[TEXT])
     answers = known_answers(search, lookup, plan)
     if plan.idempotent:  # each task would call a key in several rows
         least = 0 if are_read else 1
         asked_first = keys.wanted.filter(pc.greater(keys.wanted[ROWS], least))[TEXT]
         answers = without_unreadable(lookup, answers, asked_first)
-    return Hits(plan, rows.names, keys, answers, lookup, search.seen)
+    return Hits(plan, rows.names, keys, answers, lookup, search.seen, folder.skipped)
 
 
 def known_answers(

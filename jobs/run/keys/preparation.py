@@ -38,6 +38,7 @@ from jobs.run.rows.local_rows import LocalRows, engine_for
 from jobs.storage.removal import remove_folder
 from jobs.task.output_files import TaskResult
 from jobs.task.plan import PartitionPlan
+from jobs.wording import counted, listed
 
 FEW_KEYS = 10_000  # of a lookup
 NO_KEYS: Mapping[str, Sequence[str]] = {}
@@ -52,7 +53,8 @@ class PreparedKeys:
         plan: For the tasks of the rows.
         asked_by: How the keys of each lookup were called, for the record.
         all_known: Whether no row needs a call.
-        given_up: Sentences: vendors that were down, without which the run continued.
+        given_up: Sentences: vendors that were down, and damaged files of ledgers, without which the
+            run continued.
     """
 
     plan: PartitionPlan
@@ -225,6 +227,8 @@ class _Preparation:
             return _Known(ledger, distinct=True)
         hits = find_hits(rows, lookup, ledger, seed=seed, are_read=are_read)
         self.stack.callback(hits.keys.drop)
+        if hits.skipped:
+            self.given_up.append(_damage_sentence(lookup.name, hits.skipped))
         keys, by_row = hits.missing, hits.missing.slice(0, 0)
         if not shares:
             keys = by_row
@@ -372,6 +376,15 @@ def _without_vendor(plan: PartitionPlan, group: Mapping[int, KeysToPrefetch]) ->
 def _outage_sentence(plan: PartitionPlan, group: Mapping[int, KeysToPrefetch], why: str) -> str:
     (name,) = (plan.lookups[place].name for place in group)
     return f"lookup {name}: {why} The next vendor was asked instead; a replay asks it again."
+
+
+def _damage_sentence(lookup: str, skipped: Sequence[str]) -> str:
+    files = sorted({*skipped})
+    return (
+        f"lookup {lookup}: {counted(len(files), 'damaged file')} of its ledger cannot be read, and "
+        f"keys without another answer were called again: {listed(files)}. Restore what you have a "
+        "copy of, and remove the rest."
+    )
 
 
 def _with_known_keys(

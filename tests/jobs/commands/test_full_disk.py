@@ -1,4 +1,4 @@
-"""A disk that takes no more answers, or has a file where a folder should be."""
+"""A disk that takes no more answers, damages them, or has a file where a folder should be."""
 
 import os
 import resource
@@ -41,6 +41,21 @@ def test_a_run_that_cannot_store_answers_pays_no_key_twice(local_days, service, 
     assert "answers cannot be stored: " in capsys.readouterr().err
     assert max(asked.values()) == 1
     assert local_days.run(DAY) == 0
+
+
+def test_a_run_shows_which_file_of_the_ledger_is_damaged_and_calls_its_keys_again(
+    local_days, service, capsys
+):
+    local_days.write_input(DAY, ["a", "b"])
+    assert local_days.run(DAY) == 0
+    (part,) = Path("data/ledger").rglob("*.parquet")
+    part.write_bytes(part.read_bytes()[:-9])
+    capsys.readouterr()
+    assert local_days.run(DAY) == 0
+    shown = capsys.readouterr().out
+    assert "2 calls" in shown
+    assert "lookup weather: 1 damaged file of its ledger cannot be read" in shown
+    assert str(part) in shown
 
 
 @pytest.mark.parametrize("path", ["data/runs", "data/reports"])
