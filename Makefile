@@ -20,10 +20,11 @@ OF_SCRIPTS := --cache-dir .mypy_cache/benchmarks --allow-untyped-defs --allow-in
 # that is slow for a minute a real server answers late. What fails again, fails.
 TESTS = $(call IN_MEMORY,8000000) SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -m "not proof and not ui" \
 	-o tmp_path_retention_policy=failed
-# the files of the tests, where memory has these kB for them: on a disk tests wait for most of their time, and
-# flushing costs a third of the processor's
-IN_MEMORY = $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt $(1) ] 2>/dev/null && \
-	echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
+# the files of the tests, where memory has these kB for them and may hold programs: on a disk tests wait for
+# most of their time, and flushing costs a third of the processor's
+IN_MEMORY = $(shell ! grep -qs ' /dev/shm .*noexec' /proc/mounts && \
+	[ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt $(1) ] 2>/dev/null && \
+	echo PYTEST_DEBUG_TEMPROOT=/dev/shm TMPDIR=/dev/shm)
 # the tests that notice when the insides of others change
 INSIDES = tests/asyncio_core tests/jobs/clients/http tests/jobs/task/lookup/test_answers_in_doubt.py \
 	tests/jobs/task/test_stopping.py tests/jobs/task/test_worker_daemon.py tests/jobs/task/test_functions_that_do_not_end.py \
