@@ -144,6 +144,9 @@ class CallUse:
         clock: Seconds.
         until: The call's end by the clock. No request leaves after it, as others may use the lease
             by then.
+
+    Attributes:
+        until: As above.
     """
 
     __slots__ = (
@@ -154,23 +157,22 @@ class CallUse:
         "_left",
         "_reserved",
         "_sent",
-        "_until",
+        "until",
     )
 
     def __init__(
         self, limits: Iterable[WindowUse], clock: Callable[[], float], until: float = math.inf
     ) -> None:
         self._clock = clock
-        self._until = until
+        self.until = until
         self._reserved: dict[WindowUse, int] = {}
         self._billed: dict[Unit, int] = {}
         self._left: float | None = None  # when its latest request left
         self._has_unknown_use = False  # a request will never report what it used
         self._has_reported = False  # a bill, and no request left or ended since
         self._sent: list[tuple[WindowUse, Sent]] = []
-        now = clock()
         for limit in limits:
-            limit.reserve(now)
+            limit.reserve(clock())
             self._reserved[limit] = limit.reserve_per_call
 
     def request_left(self, items: int, model: str | None = None) -> None:
@@ -181,9 +183,11 @@ class CallUse:
                 late.
         """
         now = self._clock()
-        if now >= self._until:
+        if now >= self.until:
             raise TimeoutError
         self._has_reported, self._left = False, now
+        if not self._reserved:
+            return
         sent = {("request", model): 1, ("item", model): items}
         for limit, reserved in self._reserved.items():
             if limit.counts_sent:

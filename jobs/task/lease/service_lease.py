@@ -15,7 +15,6 @@ from jobs.clients.request_counter import IN_CALL
 from jobs.limits.lease_book import CLOSED, PROBE, Answer
 from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.limits_plan import CALLS, ServiceLimits
-from jobs.limits.window_use import CallUse
 from jobs.task.lease.call_budget import UsedUp
 from jobs.task.lease.held_gate import HeldGate
 from jobs.task.lease.leased_call import LeasedCall
@@ -99,14 +98,13 @@ class ServiceLease:
         """
         if not self.may_start():
             await self.turn()
-        call = LeasedCall(self.loop)
-        self.begin(call)
+        call = self._begin()
         try:
             answer = await send(keys)
         except BaseException as error:
             answered = isinstance(error, CallFailed) and not error.passing
             call.is_counted = call.is_counted and not isinstance(error, NotSent)
-            self.end(call, answered=answered, known=type(error) is Throttled)
+            self._end(call, answered=answered, known=type(error) is Throttled)
             if call.is_late and call.uncancel():
                 raise
             if isinstance(error, TimeoutError) or (
@@ -116,7 +114,7 @@ class ServiceLease:
                     f"no answer within {call.until - call.began:g} s", passing=True
                 ) from error
             raise
-        self.end(call, answered=True, known=True)
+        self._end(call, answered=True, known=True)
         if call.is_late:
             call.uncancel()
         return answer
@@ -140,19 +138,21 @@ class ServiceLease:
                 self._wake()  # this call may have blocked the next
                 raise
 
-    def begin(self, call: LeasedCall) -> None:
-        """Register a call that begins."""
+    def _begin(self) -> LeasedCall:
+        """Register a call of the current task, which begins."""
         now = self.clock()
-        call.began = now
-        call.until = min(now + self._longest_call + AFTER_ROW, self._holder.until)
+        until = min(now + self._longest_call + AFTER_ROW, self._holder.until)
+        call = LeasedCall(
+            self.loop, self._windows.uses.values(), self.clock, began=now, until=until
+        )
         if self._holder.gate == PROBE:
             call.probes = True
             self._probe.begin()
         self._calls[call] = None
         if self._ends is None:
-            self._ends = self.loop.call_at(call.until, self._end_late_calls)
-        call.use = CallUse(self._windows.uses.values(), self.clock, call.until)
-        IN_CALL.set(call.use)
+            self._ends = self.loop.call_at(until, self._end_late_calls)
+        IN_CALL.set(call)
+        return call
 
     def _end_late_calls(self) -> None:
         """End calls that take too long, with a timer for all: calls are in order of their ends."""
@@ -163,7 +163,7 @@ class ServiceLease:
                 return
             call.expire()
 
-    def end(self, call: LeasedCall, *, answered: bool, known: bool) -> None:
+    def _end(self, call: LeasedCall, *, answered: bool, known: bool) -> None:
         """Unregister a call that has ended.
 
         Args:
@@ -173,7 +173,7 @@ class ServiceLease:
         """
         del self._calls[call]
         IN_CALL.set(None)  # the next calls of this worker may belong to no lease
-        call.use.end(known=known)
+        call.end(known=known)
         if self.observed is not None and call.is_counted:
             now = self.clock()
             self.observed.note(now - call.began, answered=answered, known=known)
@@ -184,7 +184,8 @@ class ServiceLease:
             if self._holder.gate == PROBE:
                 self._holder.gate = CLOSED  # until the driver knows of the end and answers
             self._ask_soon()
-        self._wake()
+        if self._line.turns:
+            self._wake()
         if self._wakes is not None:
             self._wake_later()  # its use may end sooner than was known
 
@@ -206,7 +207,7 @@ class ServiceLease:
             return False
         if self._counts_calls and len(self._calls) >= holder.may_use(CALLS, now):
             return False
-        return self._windows.have_room(now)
+        return not self._windows.uses or self._windows.have_room(now)
 
     def _hold_back(self) -> None:
         """Stop the records' clocks, unless the wait is only for calls of this task."""
@@ -236,7 +237,7 @@ class ServiceLease:
 
     def _look_again(self) -> None:
         self._wakes = None
-        if not self._line:
+        if not self._line.turns:
             return
         if self.may_start():
             self._open()
@@ -255,7 +256,7 @@ class ServiceLease:
 
     def _wake(self) -> None:
         """Wake as many waiting calls as may start now."""
-        if self._line and self.may_start():
+        if self._line.turns and self.may_start():
             room = min(self.calls - self.running, self._windows.room(self.clock()))
             self._line.wake(max(1, int(room)))
 
@@ -287,7 +288,7 @@ class ServiceLease:
         if self.may_start():
             self._unserved = 0
             self._open()
-        elif self._line:
+        elif self._line.turns:
             self._hold_back()
             if any(share.free and share.has == share.target for share in answer.shares.values()):
                 self.loop.call_later(
@@ -296,7 +297,7 @@ class ServiceLease:
                 self._unserved += 1
 
     def _ask_if_waiting(self) -> None:
-        if self._line:
+        if self._line.turns:
             self._ask_soon()
 
     def _note_used_up(self) -> None:
@@ -304,7 +305,7 @@ class ServiceLease:
         now = self.clock()
         # while a pause lasts, others keep what they reserved
         is_paused = self._holder.gate == CLOSED or now < self._gate.others_close_until
-        may_be = self._line and not self.running and not is_paused
+        may_be = self._line.turns and not self.running and not is_paused
         self._budgets.note(self._windows.full(now) if may_be else (), now)
         if self._budgets.used_up:
-            self._line.wake(len(self._line))
+            self._line.wake(len(self._line.turns))
