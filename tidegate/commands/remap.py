@@ -34,7 +34,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands import remap
+    from jobs.commands.replaying import remap
 
     first, last = options.first, options.last
     found = _named(options)

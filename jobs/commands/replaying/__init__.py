@@ -1,1 +1,1 @@
-"""Asks anew: the dead letters of a day, or stored answers that meet a condition."""
+"""Runs a day again: asks dead letters or chosen stored answers anew, or maps stored answers."""

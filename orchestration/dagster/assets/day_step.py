@@ -236,7 +236,7 @@ def _is_published_by(tries: set[str], enrichment: str, day: str) -> bool:
 
 def _choose_by_answers(chosen: ChosenDays, enrichment: Enrichment, day: str, mode: Mode) -> None:
     """Choose a day that is replayed or remapped. Raises TidegateError if it cannot be replayed."""
-    from jobs.commands.remap import published_days
+    from jobs.commands.replaying.remap import published_days
     from jobs.commands.replaying.replay import last_run, prepare
 
     if enrichment.ledger is None:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from data_quality.history import earlier_days
 from data_quality.report.pages import render
-from jobs.commands.remap import published_days
+from jobs.commands.replaying.remap import published_days
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import find_input, last_day
 from jobs.run.day import run_day

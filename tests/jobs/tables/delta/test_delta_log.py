@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.commands.check import Finding, check_package
-from jobs.commands.remap import published_days
+from jobs.commands.replaying.remap import published_days
 from jobs.errors import TidegateError
 from jobs.tables.delta.delta_log import kept_open, lasting, table_at
 from jobs.tables.records import run_records

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.commands.lost_answers import explain_lost_answers
-from jobs.commands.remap import published_days, remap
+from jobs.commands.replaying.remap import published_days, remap
 from jobs.errors import DeclarationError
 from jobs.process.day_pipeline import DayPipeline
 from jobs.tables.records import run_records
