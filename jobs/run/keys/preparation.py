@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from jobs.declare.chains import levels, places_read
+from jobs.declare.lookup import Lookup
 from jobs.declare.vendor_jobs import JobLookup, places_of_jobs
 from jobs.errors import ServiceDown
 from jobs.input.day import InputDay
@@ -312,7 +313,8 @@ def _with_answers_held(
     plan: PartitionPlan, day: WaitingDay, clock: Callable[[], float] = time.time
 ) -> PartitionPlan:
     """Return the plan in which answers that held when the day began to wait hold to its end: a new
-    call would be paid, and its answer could make other keys of jobs.
+    call would be paid, and its answer could make other keys of jobs. Lookups with jobs see to that
+    themselves, by the time since when they wait (KeyRecords).
     """
     begun = [
         since
@@ -322,12 +324,14 @@ def _with_answers_held(
     ]
     if not begun:
         return plan
+    since_then = waited(min(begun), clock())
 
-    def held(ledger: LedgerPlan) -> LedgerPlan:
-        ttl = ledger.ttl.longer(waited(min(begun), clock()))
-        return replace(ledger, ttl=replace(ttl, error=ledger.ttl.error))
+    def held(lookup: Lookup, ledger: LedgerPlan | None) -> LedgerPlan | None:
+        if ledger is None or isinstance(lookup, JobLookup):
+            return ledger
+        return replace(ledger, ttl=replace(ledger.ttl.longer(since_then), error=ledger.ttl.error))
 
-    return replace(plan, ledgers=tuple(ledger and held(ledger) for ledger in plan.ledgers))
+    return replace(plan, ledgers=tuple(map(held, plan.lookups, plan.ledgers)))
 
 
 def _stages(plan: PartitionPlan) -> list[list[int]]:

@@ -411,16 +411,16 @@ async def called(row, http):
 """
 
 
-def pass_hours(hours):
-    """Makes the answers of `called`, and the time since when the day waits, older."""
-    for part in Path("data/ledger/called").rglob("*.parquet"):
+def pass_hours(hours, lookup="called"):
+    """Makes the answers of the lookup, and the time since when a day waits, older."""
+    for part in Path(f"data/ledger/{lookup}").rglob("parts/*/*.parquet"):
         table = pq.read_table(part)
         times = pc.subtract(table["answered_at"], dt.timedelta(hours=hours))
         place = table.column_names.index("answered_at")
         pq.write_table(table.set_column(place, table.schema.field(place), times), part)
-    (waiting,) = Path("data/ledger/labels").rglob("waiting/*.json")
-    facts = json.loads(waiting.read_text())
-    waiting.write_text(json.dumps(facts | {"since": facts["since"] - 3600 * hours}))
+    for waiting in Path("data/ledger/labels").rglob("waiting/*.json"):
+        facts = json.loads(waiting.read_text())
+        waiting.write_text(json.dumps(facts | {"since": facts["since"] - 3600 * hours}))
 
 
 def test_a_waiting_day_does_not_ask_again_for_misses_that_led_to_its_jobs(reviews):
@@ -437,6 +437,19 @@ def test_a_waiting_day_does_not_ask_again_for_misses_that_led_to_its_jobs(review
     assert reviews.run_until_over(DAY) == 0
     assert reviews.vendor.log.count(("GET", "/call")) == 3
     assert reviews.rows() == labels(TEXTS[:3])
+
+
+def test_a_waiting_day_does_not_use_answers_that_expired_before_it_began_to_wait(reviews):
+    reviews.declare(ttl="Ttl(ok=timedelta(hours=48))", give_up=24 * 3600)
+    reviews.write_input(DAY, TEXTS[:1])
+    assert reviews.run_until_over(DAY) == 0
+    pass_hours(49, "labels")
+    reviews.vendor.fails[TEXTS[0]] = -1
+    reviews.write_input(NEXT, TEXTS[:1])
+    assert reviews.run(NEXT) == WAITING
+    pass_hours(2, "labels")
+    assert reviews.run_until_over(NEXT) == 0
+    assert reviews.rows(NEXT) == {TEXTS[0]: ("error", None)}
 
 
 def test_no_file_of_jobs_has_a_personal_key(reviews):
