@@ -31,7 +31,7 @@ def manifest():
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory, manifest):
-    """What a process of Airflow prints of the page's DAGs, and of those of a further manifest."""
+    """Facts that Airflow prints about the DAGs of the page, and about the DAGs of another manifest."""
     home = tmp_path_factory.mktemp("page")
     path, of_a_reader = home / "manifest.json", home / "of_a_reader.json"
     path.write_text(json.dumps(manifest))
