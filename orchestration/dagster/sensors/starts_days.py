@@ -146,8 +146,9 @@ def _waiting(declared: Declared, before: Sequence[str]) -> dict[str, bool]:
     """
     from jobs.run.keys.vendor_jobs.waiting_days import days_waiting  # imports aiohttp
 
-    still = [day for day in before if run_records.waiting(declared.name, day)]
-    return dict.fromkeys(still, True) | days_waiting(declared.enrichment)
+    named = days_waiting(declared.enrichment)
+    still = (day for day in before if day not in named and run_records.waiting(declared.name, day))
+    return named | dict.fromkeys(still, True)
 
 
 def _waited(
