@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from jobs.declare.finding.discovery import beside
 from jobs.declare.values.calendar import is_day, require_day
@@ -41,12 +42,12 @@ def _run(options: argparse.Namespace) -> int:
     elif options.day and not is_day(options.day, "hour"):
         require_day(options.day, "--day")
     spark_submit_from_environment(options.engine, options.conf)  # refuses what a run would refuse
-    findings = set()
+    findings, find_wrong = set(), partial(_find_wrong, _why_verdicts_are_refused())
     if only is None:
-        found = check_package(options.package, options.day, options.engine, find_wrong=_find_wrong)
+        found = check_package(options.package, options.day, options.engine, find_wrong=find_wrong)
     else:
         found = check_enrichment(
-            only, beside(only), options.day, options.engine, find_wrong=_find_wrong
+            only, beside(only), options.day, options.engine, find_wrong=find_wrong
         )
     for name, message, finding in found:
         sys.stdout.write(f"{name:30} ")
@@ -60,18 +61,26 @@ def _run(options: argparse.Namespace) -> int:
     return STOPPED if Finding.STOPS in findings else RIGHT
 
 
-def _find_wrong(declared: DeclaredFacts, columns: Sequence[str] | None) -> list[str]:
-    """Return why its checks cannot be made, or their verdicts not be stored, a sentence each."""
+def _why_verdicts_are_refused() -> list[str]:
+    """Return why the database of verdicts cannot store them; empty if it can, or if none is set."""
     from data_quality import verdict_store
+
+    if not os.environ.get(verdict_store.URL):  # a run makes a file
+        return []
+    try:
+        verdict_store.require()
+    except verdict_store.VerdictsRefused as error:
+        return [str(error)]
+    return []
+
+
+def _find_wrong(
+    refused: Sequence[str], declared: DeclaredFacts, columns: Sequence[str] | None
+) -> list[str]:
+    """Return why its checks cannot be made, or their verdicts not be stored, a sentence each."""
     from data_quality.declared_checks import find_wrong_checks
 
-    wrong = find_wrong_checks(declared, columns)
-    if os.environ.get(verdict_store.URL):  # otherwise a run makes a file
-        try:
-            verdict_store.require()
-        except verdict_store.VerdictsRefused as error:
-            wrong.append(str(error))
-    return wrong
+    return [*find_wrong_checks(declared, columns), *refused]
 
 
 COMMAND = Command(_add_arguments, _run)
