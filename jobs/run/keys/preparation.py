@@ -186,6 +186,11 @@ class _Preparation:
         limit = ItemLimit.of(plan.cap)
         stage = {place: self._look_up(plan, place, limit, are_read=are_read) for place in places}
         self.known |= stage
+        self.given_up += [
+            _damage_sentence(plan.lookups[place].name, keys.hits.skipped)
+            for place, keys in stage.items()
+            if keys.hits is not None and keys.hits.skipped
+        ]
         if self.waits is not None:
             self.waits.raise_if_any(None if plan.cap is None else limit.left)
         plan = _with_known_keys(replace(plan, cap=limit.rest()), self.known, stage)
@@ -228,8 +233,6 @@ class _Preparation:
             return _Known(ledger, distinct=True)
         hits = find_hits(rows, lookup, ledger, seed=seed, are_read=are_read)
         self.stack.callback(hits.keys.drop)
-        if hits.skipped:
-            self.given_up.append(_damage_sentence(lookup.name, hits.skipped))
         keys, by_row = hits.missing, hits.missing.slice(0, 0)
         if not shares:
             keys = by_row
@@ -386,7 +389,7 @@ def _damage_sentence(lookup: str, skipped: Sequence[str]) -> str:
     files = sorted({*skipped})
     return (
         f"lookup {lookup}: {counted(len(files), 'damaged file')} of its ledger cannot be read, and "
-        f"keys without another answer were called again: {listed(files)}. Restore what you have a "
+        f"keys without another answer were asked again: {listed(files)}. Restore what you have a "
         "copy of, and remove the rest."
     )
 

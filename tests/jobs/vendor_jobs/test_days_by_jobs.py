@@ -452,6 +452,17 @@ def test_a_waiting_day_does_not_use_answers_that_expired_before_it_began_to_wait
     assert reviews.rows(NEXT) == {TEXTS[0]: ("error", None)}
 
 
+def test_a_day_by_jobs_shows_which_file_of_the_ledger_is_damaged(reviews, capsys):
+    reviews.write_input(DAY, TEXTS[:1])
+    assert reviews.run_until_over(DAY) == 0
+    (part,) = Path("data/ledger/labels").rglob("parts/*/*.parquet")
+    part.write_bytes(part.read_bytes()[:-9])
+    assert reviews.run_until_over(DAY) == 0
+    shown = capsys.readouterr().out
+    assert "lookup labels: 1 damaged file of its ledger cannot be read" in shown
+    assert str(part) in shown
+
+
 def test_no_file_of_jobs_has_a_personal_key(reviews):
     reviews.declare(pii=["review"])
     reviews.write_input(DAY, TEXTS)

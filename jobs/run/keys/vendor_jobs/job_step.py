@@ -124,7 +124,7 @@ class _JobStep:
             self._wait(look, awaited, records)
             return self._hits
         self._waits.done[self._lookup.name] = self._jobs.done_of_day()
-        return replace(self._hits, answers=records)
+        return replace(self._hits, answers=records, skipped=self._files.folder.skipped)
 
     async def _look(self) -> Look:
         of_day, others = list[tuple[Job, Intent]](), list[tuple[Job, Intent]]()
