@@ -27,7 +27,7 @@ from jobs.input.day import of_files
 from jobs.ledger.changes.compaction import compact
 from jobs.run.keys import day_keys
 from jobs.run.keys.day_keys import find_keys
-from jobs.run.keys.hits import find_hits, open_folder
+from jobs.run.keys.hits import find_hits
 from jobs.run.plan import options
 from jobs.run.plan.planner import plan_tasks
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
@@ -106,9 +106,8 @@ def main():
         write_day(root / "day", rows=asked.rows, keys=asked.keys, stored=asked.stored)
         day = of_files(sorted((root / "day").iterdir()))
         declared = enrichment(root / "ledger", "k")
-        folder = open_folder(
-            options.plan_ledger(declared, declared.lookups[0], "r", options.RunOptions())  # type: ignore[arg-type]
-        )
+        planned = options.plan_ledger(declared, declared.lookups[0], "r", options.RunOptions())
+        folder = planned.folder  # type: ignore[union-attr]
         print(
             f"{asked.keys:,} keys of {asked.rows:,} rows among {asked.stored:,} stored",
             flush=True,

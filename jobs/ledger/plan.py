@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jobs.declare.ledger_settings import Ttl
+from jobs.ledger.store import LedgerFolder
 
 OF_REFRESH = "refresh-"  # prefix of the run id of parts with marks of a refresh
 ROUNDING = 1e-6  # of a call of the dearest lookup, for rounding errors of repeated subtraction
@@ -26,6 +27,16 @@ class LedgerPlan:
     idempotent: bool = True
     # the file of the run's stored answers, as an executor opens it
     index: str | None = None
+
+    @property
+    def folder(self) -> LedgerFolder:
+        """A new object for the folder of the lookup's answers."""
+        return LedgerFolder(self.root, self.lookup, self.fingerprint)
+
+
+def run_of_keys(run_id: str) -> str:
+    """Return the run id of parts that a run writes during its prefetch."""
+    return f"{run_id}{OF_KEYS}"
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,10 @@ from jobs.declare.lookup import Lookup
 from jobs.ledger.answers import ANSWERS, StoredAnswer
 from jobs.ledger.generations import Contents, newest_generation, read_contents
 from jobs.ledger.keys import key_hashes
-from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.plan import LedgerPlan, run_of_keys
 from jobs.ledger.resolution import NEVER, Ints, answer_times
 from jobs.ledger.scan import KeySet, matches
 from jobs.ledger.store import LedgerFolder
-from jobs.run.keys.hits import open_folder, run_of_keys
 from jobs.run.keys.key_texts import TEXT, key_texts
 from jobs.schema import columns as schema
 from jobs.schema.columns import BY_LEDGER, BY_RUN, GONE, NONE
@@ -93,7 +92,7 @@ class StoredAnswers:
 
     def _found(self, lookup: Lookup, plan: LedgerPlan, wanted: pa.Table) -> pa.Table:
         """Return the status, answers and BY_RUN of each of these pairs, by PAIR."""
-        folder, run_ids = open_folder(plan), pa.array([self.run_id, run_of_keys(self.run_id)])
+        folder, run_ids = plan.folder, pa.array([self.run_id, run_of_keys(self.run_id)])
         started = dt.datetime.fromisoformat(self.started_at) - CLOCKS
         begun = round(started.timestamp() * 1e6)
         mapped = _Mapping(lookup)

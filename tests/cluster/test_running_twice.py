@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
-from jobs.ledger.store import LedgerFolder
+from jobs.ledger.plan import run_of_keys
 from jobs.process.packing import package
-from jobs.run.keys.hits import run_of_keys
 from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.schema import columns as schema
 from jobs.tables.records import run_records
@@ -154,7 +153,7 @@ def second_attempts():
     import scoring
 
     ledger = plan_ledger(scoring.scored, scoring.score, "r", RunOptions())
-    folder = LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint)
+    folder = ledger.folder
     parts = [*folder.parts("r"), *folder.parts(run_of_keys("r"))]
     return [part for part in parts if part.rpartition("/")[2].split("-")[1] != "0"]
 

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 from aiohttp import web
 
 from jobs.run.day import run_day
-from jobs.run.keys.hits import open_folder
 from jobs.run.plan.options import RunOptions, plan_ledger
 from tidegate import (
     AsyncFunctionLookup,
@@ -295,6 +294,5 @@ def run(enrichment, run_id, rules=None):
 
 def folders(enrichment):
     return [
-        open_folder(plan_ledger(enrichment, lookup, "x", RunOptions()))
-        for lookup in enrichment.lookups
+        plan_ledger(enrichment, lookup, "x", RunOptions()).folder for lookup in enrichment.lookups
     ]

@@ -21,7 +21,6 @@ from data_quality.rows.written_day import WrittenDay
 from jobs.declare.answers.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
-from jobs.run.keys.hits import open_folder
 from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.run.written_answers import StoredAnswers
 from jobs.schema.records import DayFacts, DeclaredFacts, LookupFacts
@@ -150,7 +149,7 @@ def test_an_answer_that_differs_from_the_stored_answer_of_its_key_is_found(here,
             StoredAnswer(key, "ok", dump({"rate": rate, "name": "old"}), at, "before")
             for key in keys
         ]
-        open_folder(plan).write_part(f"before-{days}", "0-0-0", stored)
+        plan.folder.write_part(f"before-{days}", "0-0-0", stored)
     record = run(enrichment, "first")
     file = Path(record.facts.files[0])
     whole = pq.ParquetFile(file).read()

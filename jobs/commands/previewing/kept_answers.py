@@ -15,7 +15,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import Search
 from jobs.ledger.stored_request import write_request
-from jobs.run.keys.hits import known_answers, open_folder, with_index
+from jobs.run.keys.hits import known_answers, with_index
 from jobs.run.keys.registration import registered
 from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.tables.records import run_records
@@ -50,7 +50,7 @@ def keeping(
     with ExitStack() as stack:
         if ledger is not None:
             stack.enter_context(registered([ledger]))
-            write_request(open_folder(ledger), lookup)
+            write_request(ledger.folder, lookup)
             plan = replace(plan, ledgers=(_with_known(ledger, plan, keys),))
         began = run_records.now(now)
         yield stack.enter_context(billed(enrichment, plan, run_id, began))
@@ -58,5 +58,5 @@ def keeping(
 
 def _with_known(ledger: LedgerPlan, plan: PartitionPlan, keys: Sequence[Key]) -> LedgerPlan:
     texts = [key_text(key, hidden=ledger.hidden) for key in keys if None not in key]
-    search = Search(open_folder(ledger), pa.array(texts, pa.string()))
+    search = Search(ledger.folder, pa.array(texts, pa.string()))
     return with_index(ledger, known_answers(search, plan.lookups[0], ledger))

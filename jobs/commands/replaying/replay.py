@@ -250,7 +250,7 @@ class _AskedAgain:
     @classmethod
     def of(cls, enrichment: Enrichment, day: str) -> Self:
         # imports Spark, which is not needed to read letters
-        from jobs.run.keys.hits import run_of_keys
+        from jobs.ledger.plan import run_of_keys
 
         last = last_run(enrichment, day)
         runs = [

@@ -13,7 +13,6 @@ from jobs.ledger.job_files import JobFiles
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed
-from jobs.run.keys.hits import open_folder
 from jobs.run.keys.judged_answers import needing_no_call
 from jobs.run.keys.key_texts import TEXT, rows_without
 
@@ -52,7 +51,7 @@ def count_keys(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, now_us
     if plan is None:
         nothing = SCHEMA.empty_table()
         return KeyCounts(nothing, wanted, {NO_ANSWER: wanted.num_rows})
-    folder = open_folder(plan)
+    folder = plan.folder
     selected = select(folder, wanted[TEXT], now_us=now_us, ttl=plan.ttl)
     answers, failed = needing_no_call(lookup, plan, selected.answers, now_us)
     asked = rows_without(wanted, TEXT, answers["key"])
@@ -77,7 +76,7 @@ def _asked_before(
     """Count keys that only an earlier request was called for, by the change since then."""
     because: dict[str, int] = {}
     now = plain(lookup.request_facts())
-    folder = open_folder(plan)
+    folder = plan.folder
     for sibling in (found for found in versions(folder) if found.fingerprint != folder.fingerprint):
         if not wanted.num_rows:
             break

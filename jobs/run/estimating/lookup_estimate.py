@@ -17,7 +17,6 @@ from jobs.run.estimating.key_counts import KeyCounts
 from jobs.run.estimating.last_run import LastRun
 from jobs.run.estimating.planned_keys import CALLS
 from jobs.run.estimating.requests_of_calls import count_requests
-from jobs.run.keys.hits import open_folder
 from jobs.run.keys.key_texts import ROWS, TEXT
 from jobs.schema.records import PriceFacts
 
@@ -109,7 +108,7 @@ def _with_cost(
 ) -> LookupEstimate:
     """Add the cost, if it is known: from stored answers, from the prices, or as the last run's."""
     if plan is not None and lookup.bill and lookup.batch_size == 1 and prices:
-        forecast = forecast_cost(lookup, open_folder(plan), prices, called[TEXT], called[CALLS])
+        forecast = forecast_cost(lookup, plan.folder, prices, called[TEXT], called[CALLS])
         if forecast is not None:
             return replace(
                 estimated,

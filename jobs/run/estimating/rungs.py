@@ -26,7 +26,6 @@ from jobs.ledger.selection import select
 from jobs.run.estimating.figures import Rung, WaterfallEstimate
 from jobs.run.estimating.forecast import FEWEST, read_latest
 from jobs.run.estimating.planned_keys import key_rows, part_names
-from jobs.run.keys.hits import open_folder
 from jobs.run.keys.judged_answers import needing_no_call
 from jobs.run.keys.key_texts import key_texts
 from jobs.schema.records import ChoiceFacts
@@ -120,14 +119,12 @@ class _Forecast:
         if texts is None or plan is None:
             return None
         latest: dict[str, bool] = {}
-        for table in read_latest(open_folder(plan), SAMPLE):
+        for table in read_latest(plan.folder, SAMPLE):
             latest = _accepts(lookup, choice.accepted[place], table) | latest
         if len(latest) < FEWEST:
             return None
         encoded = texts.dictionary_encode()
-        selected = select(
-            open_folder(plan), encoded.dictionary, now_us=self.now_us, ttl=plan.ttl
-        ).answers
+        selected = select(plan.folder, encoded.dictionary, now_us=self.now_us, ttl=plan.ttl).answers
         answers, _ = needing_no_call(lookup, plan, selected, self.now_us)
         known = _accepts(lookup, choice.accepted[place], answers)
         share = 1 - sum(latest.values()) / len(latest)

@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 
 from jobs.ledger.answers import ANSWERS, SCHEMA
 from jobs.ledger.index import write_index
-from jobs.ledger.plan import OF_KEYS, LedgerPlan
+from jobs.ledger.plan import LedgerPlan, run_of_keys
 from jobs.ledger.resolution import effective_records
 from jobs.ledger.selection import Search, Seen
-from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import RUNS
 from jobs.run.keys.judged_answers import needing_no_call, without_unreadable
 from jobs.run.keys.key_texts import ROWS, TEXT, rows_without
@@ -53,15 +52,6 @@ class Hits:
         return self.missing.filter(pc.greater(self.missing[ROWS], 1))
 
 
-def run_of_keys(run_id: str) -> str:
-    """Return the run id of parts that a run writes during its prefetch."""
-    return f"{run_id}{OF_KEYS}"
-
-
-def open_folder(plan: LedgerPlan) -> LedgerFolder:
-    return LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
-
-
 def find_hits(
     rows: KeyRows | SparkRows,
     lookup: Lookup,
@@ -82,7 +72,7 @@ def find_hits(
     keys = rows.distinct(hidden=plan is not None and plan.hidden, seed=seed)
     if plan is None:
         return Hits(plan, rows.names, keys, SCHEMA.empty_table(), lookup)
-    folder = open_folder(plan)
+    folder = plan.folder
     search = Search(folder, keys.wanted[TEXT])
     answers = known_answers(search, lookup, plan)
     if plan.idempotent:  # each task would call a key in several rows
@@ -106,7 +96,7 @@ def with_own_answers(hits: Hits) -> Hits:
     hold to the end of this run, whatever their age.
     """
     assert hits.plan is not None
-    folder = open_folder(hits.plan)
+    folder = hits.plan.folder
     prefetched = effective_records(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
     prefetched = prefetched.filter(pc.is_in(prefetched["outcome"], value_set=pa.array(ANSWERS)))
     since = known_answers(Search(folder, hits.keys.wanted[TEXT]), hits.lookup, hits.plan)

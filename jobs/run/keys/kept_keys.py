@@ -18,7 +18,6 @@ from jobs.ledger.keys import key_hashes
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import RUNS
-from jobs.run.keys.hits import open_folder
 
 PREFETCHED, BY_ROW = "keys.arrow", "by_row.arrow"
 ALL = b"all"  # in place of a list
@@ -47,7 +46,7 @@ def keep_keys(
 
 def release_prefetched(plan: LedgerPlan) -> None:
     """Leave the prefetched keys to other runs: the answers are stored. Raises LedgerError."""
-    open_folder(plan).delete(f"{RUNS}/{plan.run_id}/{PREFETCHED}")
+    plan.folder.delete(f"{RUNS}/{plan.run_id}/{PREFETCHED}")
 
 
 def _listed(texts: pa.ChunkedArray) -> pa.Buffer:
@@ -65,7 +64,7 @@ def _hashes(texts: pa.ChunkedArray) -> Iterator[npt.NDArray[np.uint64]]:
 
 def _write(plan: LedgerPlan, name: str, data: bytes | pa.Buffer) -> None:
     # no reader sees a partial file
-    open_folder(plan).replace(f"{RUNS}/{plan.run_id}/{name}", data)
+    plan.folder.replace(f"{RUNS}/{plan.run_id}/{name}", data)
 
 
 def kept_among(

@@ -18,12 +18,12 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from jobs.declare.lookup import Lookup
 from jobs.ledger.keyed_file import write_keyed
-from jobs.ledger.plan import CallCap
+from jobs.ledger.plan import CallCap, run_of_keys
 from jobs.run.engines.engine import Engine
 from jobs.run.enrich import write_keys
 from jobs.run.keys.claims.task_keys import SharedLookup
 from jobs.run.keys.driver_keys import DriverKeys
-from jobs.run.keys.hits import Hits, run_of_keys, with_index, with_own_answers
+from jobs.run.keys.hits import Hits, with_index, with_own_answers
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT, rows_without
 from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
 from jobs.schema import columns as schema

@@ -27,7 +27,7 @@ from jobs.ledger.stored_request import write_request
 from jobs.run.engines.spark_failures import own_words
 from jobs.run.keys.day_keys import SparkRows, find_keys
 from jobs.run.keys.driver_keys import KeyRows
-from jobs.run.keys.hits import Hits, find_hits, open_folder, with_index, with_own_answers
+from jobs.run.keys.hits import Hits, find_hits, with_index, with_own_answers
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_prefetch import BY_ROW, KeysToPrefetch, Prefetch
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT
@@ -323,7 +323,7 @@ def _with_answers_held(
         since
         for lookup, ledger in zip(plan.lookups, plan.ledgers, strict=True)
         if isinstance(lookup, JobLookup) and ledger is not None
-        if (since := JobFiles(open_folder(ledger)).waiting(day.enrichment, day.day).get("since"))
+        if (since := JobFiles(ledger.folder).waiting(day.enrichment, day.day).get("since"))
     ]
     if not begun:
         return plan
@@ -427,7 +427,7 @@ def _open_ledger(plan: PartitionPlan, place: int) -> LedgerContent:
     if ledger is None:
         return LedgerContent((), has_answers=False)
     content = look_at_ledger(ledger)
-    write_request(open_folder(ledger), plan.lookups[place])
+    write_request(ledger.folder, plan.lookups[place])
     return content
 
 

@@ -11,7 +11,6 @@ from jobs.ledger.generations import COMPACTED
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import PARTS
 from jobs.ledger.working_folders import announce, remove_abandoned, remove_gone, remove_run
-from jobs.run.keys.hits import open_folder
 
 BEAT_EVERY = 10.0  # s
 
@@ -35,7 +34,7 @@ def registered(plans: Sequence[LedgerPlan]) -> Iterator[None]:
     with ExitStack() as stack:
         for plan in plans:
             stack.callback(unregister, plan)  # first, because a failed `announce` may leave a file
-            announce(open_folder(plan), plan.run_id)
+            announce(plan.folder, plan.run_id)
         ended = threading.Event()
         thread = threading.Thread(
             target=_beat, args=(plans, ended), name="ledger beat", daemon=True
@@ -53,7 +52,7 @@ def _beat(plans: Sequence[LedgerPlan], ended: threading.Event) -> None:
         for plan in plans:
             # a later heartbeat may succeed: a run counts as gone only after days without any
             with suppress(LedgerError):
-                announce(open_folder(plan), plan.run_id)
+                announce(plan.folder, plan.run_id)
 
 
 def look_at_ledger(plan: LedgerPlan) -> LedgerContent:
@@ -61,7 +60,7 @@ def look_at_ledger(plan: LedgerPlan) -> LedgerContent:
 
     Raises LedgerError.
     """
-    folder = open_folder(plan)
+    folder = plan.folder
     files = folder.files()
     others = remove_gone(folder, files, plan.run_id)
     others -= remove_abandoned(folder, files)
@@ -72,7 +71,7 @@ def look_at_ledger(plan: LedgerPlan) -> LedgerContent:
 
 def unregister(plan: LedgerPlan) -> None:
     """Remove this run's folder; warn of files that stay for the ledger's clean-up."""
-    folder = open_folder(plan)
+    folder = plan.folder
     try:
         remove_run(folder, plan.run_id)
     except LedgerError as error:

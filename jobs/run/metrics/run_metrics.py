@@ -18,10 +18,9 @@ from jobs.declare.values.prices import cost_of, in_force, reported_units
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.answers import ANSWERS, ENCODED
 from jobs.ledger.keys import key_hashes, texts_in_bulk
-from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.plan import LedgerPlan, run_of_keys
 from jobs.ledger.scan import read_parts
 from jobs.run.engines.stages import Stage, ThreadStage
-from jobs.run.keys.hits import open_folder, run_of_keys
 from jobs.schema import columns as schema
 from jobs.schema.records import DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
 from jobs.storage.parquet_files import open_parquet
@@ -285,7 +284,7 @@ def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
 
 def stored_by(ledger: LedgerPlan) -> int:
     """Count the answers and misses that the run stored."""
-    folder, run_ids = open_folder(ledger), (ledger.run_id, run_of_keys(ledger.run_id))
+    folder, run_ids = ledger.folder, (ledger.run_id, run_of_keys(ledger.run_id))
     parts = [part for run in run_ids for part in folder.parts(run)]
     tables = (table for _, table in read_parts(folder, parts, ENCODED) if table is not None)
     answers = pa.array(ANSWERS)

@@ -16,7 +16,6 @@ from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.resolution import effective_records
-from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writing.writer import LedgerWriter
 from jobs.storage.locked_folders import temporary_folder
 
@@ -59,7 +58,7 @@ class TaskLedger:
         self._partition = partition
         self._attempt = attempt
         self._now_us = now_us
-        self._folder = LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
+        self._folder = plan.folder
         self._indexes: list[AnswerIndex] = []
         self._writer: LedgerWriter  # once it is open
         self._ticket = 0

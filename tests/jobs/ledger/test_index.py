@@ -10,7 +10,7 @@ from jobs.ledger import keyed_file, ledger_files
 from jobs.ledger.answers import StoredAnswer, as_table
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.plan import LedgerPlan
-from jobs.run.keys.hits import open_folder, with_index
+from jobs.run.keys.hits import with_index
 
 
 def answers(count):
@@ -130,7 +130,7 @@ def test_each_lookup_has_a_separate_index_below_any_url(tmp_path, end):
     ]
     assert [len(AnswerIndex.open(plan.index)) for plan in indexed] == [1, 2]
     for plan in plans:
-        assert [name[:15] for name in open_folder(plan).names()] == ["runs/run/index-"]
+        assert [name[:15] for name in plan.folder.names()] == ["runs/run/index-"]
 
 
 def test_a_search_of_an_index_allocates_memory_only_for_found_keys(tmp_path):

@@ -31,7 +31,7 @@ from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import versions, write_request
 from jobs.ledger.working_folders import announce
-from jobs.run.keys.hits import open_folder, with_index
+from jobs.run.keys.hits import with_index
 from jobs.run.keys.registration import look_at_ledger, unregister
 from tests.jobs.task.test_runner import Function, batch, collected, lookup, plan
 from tests.support.failing_storage import ERRORS, FailingStorage, put_under
@@ -205,7 +205,7 @@ def run_once(folder, asked, run_id):
         idempotent=asked.idempotent,
     )
     try:
-        announce(open_folder(ledger), ledger.run_id)
+        announce(ledger.folder, ledger.run_id)
         look_at_ledger(ledger)
         write_request(folder, asked)
         answers = select(folder, pa.array(KEYS, pa.string()), now_us=NOW_US, ttl=FOR_EVER).answers

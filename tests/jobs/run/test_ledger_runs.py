@@ -21,7 +21,6 @@ from aiohttp import web
 
 from demo.killing import kill_tree
 from jobs.errors import AccessRefused, BudgetExhausted
-from jobs.ledger.store import LedgerFolder
 from jobs.process.spark_submit import find_script
 from jobs.run.day import run_day
 from jobs.run.plan.options import RunOptions, plan_ledger
@@ -387,7 +386,7 @@ def test_a_night_with_an_expired_credential_leaves_nothing_in_the_ledger(night, 
     with pytest.raises(AccessRefused, match=r"geo at \S*127\.0\.0\.1:[0-9]+ denies access: 401"):
         run_day(night.night, DAY, "expired")
     ledger = plan_ledger(night.night, night.answer, "expired", RunOptions())
-    assert LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint).parts() == []
+    assert ledger.folder.parts() == []
 
 
 @everywhere("night", on_store=pytest.mark.proof)

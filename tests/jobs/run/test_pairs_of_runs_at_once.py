@@ -18,10 +18,10 @@ from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.services import Service
 from jobs.ledger.changes.compaction import compact
-from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.plan import LedgerPlan, run_of_keys
 from jobs.ledger.selection import Search
 from jobs.run.keys.claims.task_keys import SharedLookup
-from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
+from jobs.run.keys.hits import known_answers
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_texts import TEXT
 from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
@@ -90,7 +90,7 @@ def run(root, run_id, lookup, keys, *, by_row, seed):
     with registered([ledger]):
         alone = not look_at_ledger(ledger).others
         by_row = by_row and alone
-        search = Search(open_folder(ledger), pa.array([f"[{key}]" for key in keys]))
+        search = Search(ledger.folder, pa.array([f"[{key}]" for key in keys]))
         known = {*known_answers(search, lookup, ledger)["key"].to_pylist()}
         missing = [key for key in keys if f"[{key}]" not in known]
         texts = pa.array([f"[{key}]" for key in missing], pa.string())
@@ -121,7 +121,7 @@ def run(root, run_id, lookup, keys, *, by_row, seed):
         if alone and not by_row:
             release_prefetched(ledger)
         return {
-            *known_answers(Search(open_folder(ledger), rows_of(keys)[TEXT]), lookup, ledger)[
+            *known_answers(Search(ledger.folder, rows_of(keys)[TEXT]), lookup, ledger)[
                 "key"
             ].to_pylist()
         }
@@ -154,7 +154,7 @@ def a_pair(root, service, draw, number):
     with ThreadPoolExecutor(3) as pool:
         runs = [pool.submit(one, which) for which in (0, 1)]
         if draw.random() < 0.2:
-            compact(open_folder(LedgerPlan(root, "score", "f" * 16, "", Ttl(), 20, 0.05)))
+            compact(LedgerPlan(root, "score", "f" * 16, "", Ttl(), 20, 0.05).folder)
         found = [pending.result(120) for pending in runs]
     for which in (0, 1):
         assert found[which] == {f"[{key}]" for key in keys[which]}
@@ -179,10 +179,7 @@ def asks_each_key_once(service, root, pairs):
     assert {key: count for key, count in asked.items() if count > 1} == {}
     assert len(asked) == 60 * pairs
     for ledger in ledgers:
-        assert (
-            open_folder(LedgerPlan(ledger, "score", "f" * 16, "", Ttl(), 20, 0.05)).names("runs")
-            == []
-        )
+        assert LedgerPlan(ledger, "score", "f" * 16, "", Ttl(), 20, 0.05).folder.names("runs") == []
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import pytest
 
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.generations import contents
-from jobs.run.keys.hits import open_folder
 from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.streams.stream_compaction import BATCHES, StreamCompaction
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
@@ -47,7 +46,7 @@ def stream(tmp_path):
 
 def batches_until_compacted(stream, compaction, at_most, before_each=lambda _number: None):
     """How many batches, of a part each, until none is left."""
-    folder = open_folder(plan_ledger(stream, stream.lookups[0], "r", RunOptions()))
+    folder = plan_ledger(stream, stream.lookups[0], "r", RunOptions()).folder
     for number in range(1, at_most + 1):
         run = f"b{len(folder.parts())}"
         folder.write_part(run, "0-0-0", [StoredAnswer(run, "ok", b"{}", number, run)])

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 
 from jobs.declare.lookup import Lookup
 from jobs.ledger.keys import key_hashes
-from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.plan import LedgerPlan, run_of_keys
 from jobs.ledger.selection import Search, Seen
 from jobs.ledger.working_folders import BEAT, RUNS, by_run, is_alive
 from jobs.run.keys.claims.claim_file import SHARES, claimed_shares, find_shares
-from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
+from jobs.run.keys.hits import known_answers
 from jobs.run.keys.kept_keys import BY_ROW, PREFETCHED, kept_among
 
 Mask = npt.NDArray[np.bool_]
@@ -50,7 +50,7 @@ class TaskKeys:
 
     def __init__(self, shared: SharedLookup, rows: npt.NDArray[np.int64], texts: pa.Array) -> None:
         self.shared, self.rows, self._texts = shared, rows, texts
-        self.folder = open_folder(shared.plan)
+        self.folder = shared.plan.folder
         self._text_hashes = key_hashes(texts.to_pylist())
         self.shares = find_shares(self._text_hashes)
         self._pending = np.ones(len(rows), np.bool_)

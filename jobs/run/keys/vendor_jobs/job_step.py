@@ -21,7 +21,7 @@ from jobs.ledger.job_files import KEY, Intent, Job, JobFiles
 from jobs.ledger.plan import LedgerPlan
 from jobs.run.keys.day_keys import SparkRows
 from jobs.run.keys.driver_keys import KeyRows
-from jobs.run.keys.hits import Hits, open_folder
+from jobs.run.keys.hits import Hits
 from jobs.run.keys.key_texts import TEXT
 from jobs.run.keys.vendor_jobs.day_jobs import DayJobs
 from jobs.run.keys.vendor_jobs.item_limit import ItemLimit
@@ -100,7 +100,7 @@ class _JobStep:
         self._hits, self._lookup, self._plan, self._waits = hits, lookup, plan, waits
         self._limit, self._place, self._budgets, self._clock = limit, place, budgets, clock
         self._free, self._token = Free(), token
-        self._files = JobFiles(open_folder(plan))
+        self._files = JobFiles(plan.folder)
         self._jobs = DayJobs(
             self._files, lookup, waits.day, run_id=plan.run_id,
             texts=hits.keys.wanted[TEXT].combine_chunks(), clock=clock,

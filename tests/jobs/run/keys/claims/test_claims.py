@@ -26,13 +26,13 @@ from jobs.declare.services import Service
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_hashes
-from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.plan import LedgerPlan, run_of_keys
 from jobs.ledger.selection import Search, Seen
 from jobs.ledger.working_folders import BEAT, announce
 from jobs.run.keys.claims.claims import Claims
 from jobs.run.keys.claims.open_claims import FEWEST_AHEAD
 from jobs.run.keys.claims.task_keys import SharedLookup
-from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
+from jobs.run.keys.hits import known_answers
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.registration import look_at_ledger, unregister
 from tests.support.failing_storage import ERRORS, FailingStorage, put_under
@@ -78,7 +78,7 @@ LOOKUP = HttpLookup(
 
 def register(plan):
     """A run that has registered and looked around. Returns the other runs."""
-    announce(open_folder(plan), plan.run_id)
+    announce(plan.folder, plan.run_id)
     return look_at_ledger(plan).others
 
 
@@ -100,7 +100,7 @@ def shares_file(shares, task=0, attempt=0):
 
 
 def claim_all(plan):
-    open_folder(plan).replace(f"runs/{plan.run_id}/{shares_file(range(256))}", b"{}")
+    plan.folder.replace(f"runs/{plan.run_id}/{shares_file(range(256))}", b"{}")
 
 
 def ask(plan, keys, *, at_once=50, seconds=0.004):
@@ -128,7 +128,7 @@ def ask(plan, keys, *, at_once=50, seconds=0.004):
                 StoredAnswer(text, "ok", b"1", time.time_ns() // 1000, plan.run_id)
                 for text in texts
             ]
-            open_folder(plan).write_part(run_of_keys(plan.run_id), f"0-0-{len(asked):06d}", answers)
+            plan.folder.write_part(run_of_keys(plan.run_id), f"0-0-{len(asked):06d}", answers)
             asked += texts
             claims.finished(piece)
     reader.join()
@@ -159,9 +159,7 @@ def test_common_keys_are_called_by_one_of_two_runs_and_both_make_calls(plan):
     assert set(first) | set(second) == {f"[{key}]" for key in range(2800)}
     assert len(first) + len(second) == 2800
     assert min(len(first), len(second)) > 900
-    assert (
-        open_folder(one).names("runs/one/claims") == open_folder(two).names("runs/two/claims") == []
-    )
+    assert one.folder.names("runs/one/claims") == two.folder.names("runs/two/claims") == []
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
@@ -215,8 +213,8 @@ def test_claims_of_a_dead_run_are_called_by_other_runs(plan, seconds):
     claim_all(dead)
     decide(dead, range(50))
     last_beat = time.time() + seconds
-    for name in open_folder(dead).names("runs"):
-        os.utime(f"{open_folder(dead).path}/{name}", (last_beat, last_beat))
+    for name in dead.folder.names("runs"):
+        os.utime(f"{dead.folder.path}/{name}", (last_beat, last_beat))
     register(alive)
     assert len(ask(alive, range(100))) == 100
 
@@ -228,9 +226,9 @@ def test_a_run_that_began_before_a_clock_change_waits_for_no_dead_run(plan):
     decide(dead), decide(alive, range(200, 300))
     before = time.time() + 3600
     for run in (dead, alive):
-        for name in open_folder(run).names(f"runs/{run.run_id}"):
+        for name in run.folder.names(f"runs/{run.run_id}"):
             if run is dead or not name.endswith(BEAT):  # the living one's is renewed
-                os.utime(f"{open_folder(run).path}/{name}", (before, before))
+                os.utime(f"{run.folder.path}/{name}", (before, before))
     asked = []
     asking = threading.Thread(target=lambda: asked.extend(ask(alive, range(100))), daemon=True)
     asking.start()
@@ -244,17 +242,16 @@ def test_no_run_waits_for_a_run_whose_process_is_gone(plan):
     dead, alive = plan("dead"), plan("alive")
     begin = (
         "import sys, pickle; from jobs.ledger.working_folders import announce; "
-        "from jobs.run.keys.hits import open_folder; "
-        "plan = pickle.loads(sys.stdin.buffer.read()); announce(open_folder(plan), plan.run_id)"
+        "plan = pickle.loads(sys.stdin.buffer.read()); announce(plan.folder, plan.run_id)"
     )
     subprocess.run([sys.executable, "-c", begin], input=pickle.dumps(dead), check=True)
     claim_all(dead)
-    open_folder(dead).replace("runs/dead/index-1.arrow", b"")
+    dead.folder.replace("runs/dead/index-1.arrow", b"")
     assert register(alive) == ()
-    assert open_folder(dead).names("runs/dead") == []
+    assert dead.folder.names("runs/dead") == []
     register(dead)  # by this very process, which lives
     assert register(alive) == ("dead",)
-    assert open_folder(dead).names("runs/dead") == ["runs/dead/run.json"]
+    assert dead.folder.names("runs/dead") == ["runs/dead/run.json"]
 
 
 def test_a_run_of_another_machine_with_the_same_name_is_not_considered_dead(
@@ -267,26 +264,26 @@ def test_a_run_of_another_machine_with_the_same_name_is_not_considered_dead(
         elsewhere.setattr(os, "getpid", lambda: 2**22 + 1)  # no process of this machine
         register(plan("there"))
     assert register(plan("here")) == ("there",)
-    assert open_folder(plan("there")).names("runs/there") == ["runs/there/run.json"]
+    assert plan("there").folder.names("runs/there") == ["runs/there/run.json"]
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
 def test_a_claims_folder_without_a_registered_run_is_kept_until_it_is_old(plan):
     other, alive = plan("other"), plan("alive")
-    open_folder(other).replace("runs/other/index-1.arrow", b"")
+    other.folder.replace("runs/other/index-1.arrow", b"")
     assert register(alive) == ()
-    assert open_folder(other).names("runs/other") == ["runs/other/index-1.arrow"]
+    assert other.folder.names("runs/other") == ["runs/other/index-1.arrow"]
 
 
 def test_a_run_deletes_the_folders_that_killed_runs_of_any_host_left_days_ago(plan):
     old = plan("old")
-    open_folder(old).replace("runs/old/run.json", b'{"host": "another", "pid": 1}')
-    open_folder(old).replace("runs/unregistered/index-1.arrow", b"")
+    old.folder.replace("runs/old/run.json", b'{"host": "another", "pid": 1}')
+    old.folder.replace("runs/unregistered/index-1.arrow", b"")
     for name, days in (("old/run.json", 2.1), ("unregistered/index-1.arrow", 1.9)):
         at = time.time() - days * 86_400
-        os.utime(f"{open_folder(old).path}/runs/{name}", (at, at))
+        os.utime(f"{old.folder.path}/runs/{name}", (at, at))
     assert register(plan("alive")) == ()
-    assert open_folder(old).names("runs") == [
+    assert old.folder.names("runs") == [
         "runs/alive/run.json",
         "runs/unregistered/index-1.arrow",
     ]
@@ -297,7 +294,7 @@ def test_a_run_deletes_the_folders_that_killed_runs_of_any_host_left_days_ago(pl
 )
 @everywhere("plan", on_store=pytest.mark.proof)
 def test_foreign_files_among_the_claims_stop_no_run(plan, content):
-    folder = open_folder(plan("one"))
+    folder = plan("one").folder
     odd = [
         "notes.txt",
         "x/run.json",
@@ -331,8 +328,8 @@ def test_a_claim_of_a_living_run_is_waited_for_until_it_is_answered(plan):
             StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, "slow")
             for key in range(60)
         ]
-        open_folder(slow).write_part(run_of_keys("slow"), "0-0-0", answers)
-        open_folder(slow).delete(f"runs/slow/{shares_file(range(256))}")
+        slow.folder.write_part(run_of_keys("slow"), "0-0-0", answers)
+        slow.folder.delete(f"runs/slow/{shares_file(range(256))}")
 
     answering = threading.Thread(target=answer_at_last)
     answering.start()
@@ -358,9 +355,7 @@ def test_the_claim_of_a_killed_task_expires_though_its_run_lives(plan):
     decide(killed), decide(waits)
     claim_all(killed)
     long_ago = time.time() - 31
-    os.utime(
-        f"{open_folder(killed).path}/runs/killed/{shares_file(range(256))}", (long_ago, long_ago)
-    )
+    os.utime(f"{killed.folder.path}/runs/killed/{shares_file(range(256))}", (long_ago, long_ago))
     assert len(ask(waits, range(20))) == 20
 
 
@@ -371,8 +366,8 @@ def test_a_task_renews_its_claims_for_as_long_as_its_calls_take(plan, monkeypatc
     claims = parse_claims(one)
     taken = claims.take(batches([1]))
     batch = next(taken)
-    (name,) = open_folder(one).names("runs/one/claims")
-    path, long_ago = f"{open_folder(one).path}/{name}", time.time() - 60
+    (name,) = one.folder.names("runs/one/claims")
+    path, long_ago = f"{one.folder.path}/{name}", time.time() - 60
     os.utime(path, (long_ago, long_ago))
     deadline = time.monotonic() + 20
     while Path(path).stat().st_mtime < long_ago + 50 and time.monotonic() < deadline:
@@ -380,7 +375,7 @@ def test_a_task_renews_its_claims_for_as_long_as_its_calls_take(plan, monkeypatc
     assert Path(path).stat().st_mtime > long_ago + 50
     claims.finished(batch)
     time.sleep(0.3)
-    assert open_folder(one).names("runs/one/claims") == []
+    assert one.folder.names("runs/one/claims") == []
     claims.end()
 
 
@@ -402,7 +397,7 @@ def test_a_marked_call_whose_answer_another_run_lost_is_not_repeated(plan):
     register(one), register(two)
     decide(one), decide(two)
     mark = StoredAnswer("[7]", "asked", None, time.time_ns() // 1000, "one")
-    open_folder(one).write_part(run_of_keys("one"), "0-0-x-00000", [mark], lasting=True)
+    one.folder.write_part(run_of_keys("one"), "0-0-x-00000", [mark], lasting=True)
     assert ask(two, [7, 8]) == ["[8]"]
     # the declaration says now that the call may be repeated
     assert ask(plan("three"), [7, 8]) == ["[7]"]
@@ -417,9 +412,9 @@ def test_expired_answers_of_a_dead_run_are_called_by_the_prefetch(plan, old):
         old
     ]
     answers = [StoredAnswer("[7]", *found, "one"), StoredAnswer("[8]", "ok", b"1", now, "one")]
-    open_folder(one).write_part(run_of_keys("one"), "0-0-x-00000", answers)
+    one.folder.write_part(run_of_keys("one"), "0-0-x-00000", answers)
     if old == "expired":
-        expire_keys(open_folder(one), ["[7]"])
+        expire_keys(one.folder, ["[7]"])
     register(two)
     assert ask(two, [7, 8]) == ["[7]"]
 
@@ -428,7 +423,7 @@ def test_expired_answers_of_a_dead_run_are_called_by_the_prefetch(plan, old):
 def test_a_record_that_voids_or_settles_a_dead_runs_journal_counts_in_the_prefetch(plan, later):
     """A journal is read again, but not the part that says that its record no longer counts."""
     one, two = plan("one"), replace(plan("two"), idempotent=later == "expired")
-    now, folder = time.time_ns() // 1000, open_folder(one)
+    now, folder = time.time_ns() // 1000, one.folder
     outcome = {"expired": "ok", "error": "asked"}[later]
     old = StoredAnswer("[7]", outcome, b"1" if outcome == "ok" else None, now - 10, "one")
     folder.journal(run_of_keys("one"), "0-0-x-00000").append(tuple(zip(old, strict=True)))
@@ -452,7 +447,7 @@ def test_stored_answers_now_declared_errors_are_called_by_the_prefetch(plan):
         StoredAnswer(f"[{k}]", "ok", b'{"x": %d}' % k, time.time_ns() // 1000, "one")
         for k in (7, 8)
     ]
-    open_folder(one).write_part(run_of_keys("one"), "0-0-x-00000", answers)
+    one.folder.write_part(run_of_keys("one"), "0-0-x-00000", answers)
     register(two)
     claims = parse_claims(two, lookup=replace(LOOKUP, error_when=("$.x == 7",)))
     (given,) = claims.take(batches([7, 8]))
@@ -464,7 +459,7 @@ def test_stored_answers_now_declared_errors_are_called_by_the_prefetch(plan):
 def test_a_late_attempt_uses_answers_of_a_run_that_began_after_its_own_run(plan):
     two, three = plan("two"), plan("three")
     register(two), decide(two)
-    seen = Search(open_folder(two), pa.array(["[7]"]))
+    seen = Search(two.folder, pa.array(["[7]"]))
     seen.update(1)
     register(three)
     answer(three, [7])
@@ -532,7 +527,7 @@ def answer(plan, keys, name="0-0-0"):
     answers = [
         StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, plan.run_id) for key in keys
     ]
-    open_folder(plan).write_part(plan.run_id, name, answers)
+    plan.folder.write_part(plan.run_id, name, answers)
 
 
 def later(*steps, seconds=0.4):
@@ -581,7 +576,7 @@ def test_keys_that_another_run_prefetches_are_left_to_that_run(plan):
         keys, range(100), lambda: answer(alone, range(59)), lambda: release_prefetched(alone)
     )
     assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))
-    assert open_folder(alone).names("runs/alone") == [
+    assert alone.folder.names("runs/alone") == [
         "runs/alone/by_row.arrow",
         "runs/alone/run.json",
     ]
@@ -617,7 +612,7 @@ def test_keys_held_by_a_run_of_version_0_1_0_are_left_to_that_run_until_it_ends(
     older, keys = plan("older"), plan("keys")
     register(older)
     decide(older)
-    open_folder(older).replace(f"runs/older/{kept}", (GOLDEN / kept).read_bytes())
+    older.folder.replace(f"runs/older/{kept}", (GOLDEN / kept).read_bytes())
     register(keys)
     asked = ask_while(keys, range(60), lambda: answer(older, range(59)), lambda: unregister(older))
     assert asked == ["[59]"]
@@ -651,7 +646,7 @@ def test_no_claim_is_given_twice_whatever_operation_fails(plan, tmp_path, monkey
     other = plan("other")
     register(other), decide(other)
     claimed = {share_of(key) for key in range(30)}
-    open_folder(other).replace(f"runs/other/{shares_file(claimed)}", b"{}")
+    other.folder.replace(f"runs/other/{shares_file(claimed)}", b"{}")
     answer(other, range(30, 40))
     free = {f"[{key}]" for key in range(40, 60) if share_of(key) not in claimed}
     assert len(free) > 10
