@@ -5,14 +5,15 @@ A struct's field is found by its name without regard to case, as Spark finds it.
 """
 
 import datetime as dt
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.uint64]
 
@@ -40,6 +41,23 @@ def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column
+
+
+def bunches(parts: Iterable[Rows], *, rows: int, size: int) -> Iterator[list[Rows]]:
+    """Yield these parts in lists that have `rows` rows or `size` bytes; the last may have fewer.
+
+    A caller that holds the last list while it asks for the next needs memory for both.
+    """
+    held: list[Rows] = []
+    count = total = 0
+    for part in parts:
+        held.append(part)
+        count, total = count + part.num_rows, total + part.nbytes
+        if count >= rows or total >= size:
+            yield held
+            held, count, total = [], 0, 0
+    if held:
+        yield held
 
 
 def gather(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.Array:

@@ -4,12 +4,14 @@ import bisect
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jobs.arrow_values import bunches
 from jobs.ledger.answers import ENCODED, SCHEMA
 from jobs.ledger.generations import COMPACTED, CompactedFile, Contents, read_contents
 from jobs.ledger.recent_parts import File, RecentParts
@@ -70,18 +72,9 @@ def matches(
     for file in current.generation.files if current.generation else ():
         yield _in_compacted(folder, file, wanted)
     most = max(ROWS_AT_ONCE, len(wanted))
-    some: list[pa.Table] = []
-    rows = size = 0  # of these
-    for part, table in read_parts(folder, current.parts, ENCODED):
-        if table is None:
-            unread(part)
-            continue
-        some.append(table)
-        rows, size = rows + table.num_rows, size + table.nbytes
-        if rows >= most or size >= most * BYTES_AT_ONCE:
-            yield _in_parts(some, wanted)
-            some, rows, size = [], 0, 0
-    yield _in_parts(some, wanted)
+    tables = (table for _, table in read_parts(folder, current.parts, ENCODED, unread=unread))
+    held = bunches(tables, rows=most, size=most * BYTES_AT_ONCE)
+    yield from map(partial(_in_parts, wanted), held)
 
 
 def records_of(folder: LedgerFolder, keys: Sequence[str]) -> pa.Table:
@@ -100,14 +93,19 @@ def records_of(folder: LedgerFolder, keys: Sequence[str]) -> pa.Table:
 
 
 def read_parts(
-    folder: LedgerFolder, parts: Sequence[str], schema: pa.Schema = SCHEMA
-) -> Iterator[tuple[str, pa.Table | None]]:
-    """Yield the parts, several read at a time; None, with a warning, for a foreign part.
+    folder: LedgerFolder,
+    parts: Sequence[str],
+    schema: pa.Schema = SCHEMA,
+    *,
+    unread: Callable[[str], object] = lambda _: None,
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the parts, several read at a time. Skips torn and foreign parts with a warning.
 
     Args:
         folder: The ledger's folder.
         parts: Names of the parts.
         schema: SCHEMA or ENCODED.
+        unread: Called with the parts that are skipped.
 
     Raises:
         FileNotFoundError: A part is missing.
@@ -118,7 +116,10 @@ def read_parts(
         for number, part in enumerate(parts):
             for ahead in parts[number + len(reading) : number + 2 * AT_ONCE]:
                 reading.append(_reading(pool, folder, ahead, schema))
-            yield part, reading.popleft().result()
+            if (table := reading.popleft().result()) is None:
+                unread(part)
+            else:
+                yield part, table
 
 
 def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: KeySet) -> pa.Table:
@@ -194,8 +195,8 @@ def _whole(
     return table
 
 
-def _in_parts(tables: list[pa.Table], wanted: KeySet) -> pa.Table:
-    rows = pa.concat_tables([ENCODED.empty_table(), *tables])
+def _in_parts(wanted: KeySet, tables: list[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(tables)
     return _found(rows, wanted.places(rows["key"]))
 
 

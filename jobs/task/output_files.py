@@ -13,12 +13,14 @@ import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
+from jobs.arrow_values import bunches
 from jobs.clients import request_counter
 from jobs.clients.billing_meter import Meters
 from jobs.clients.request_counter import RequestCounts
@@ -151,14 +153,6 @@ def _remembering(
 
 def groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """Group batches into row groups, because a group per batch makes larger and slower files."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        held.append(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= ROWS_PER_GROUP or size >= BYTES_PER_GROUP:
-            yield pa.Table.from_batches(held, schema)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held, schema)
+    written = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
+    held = bunches(written, rows=ROWS_PER_GROUP, size=BYTES_PER_GROUP)
+    return map(partial(pa.Table.from_batches, schema=schema), held)

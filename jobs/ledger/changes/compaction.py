@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.arrow_values import bunches
 from jobs.errors import LedgerError
 from jobs.ledger.answers import LARGEST
 from jobs.ledger.changes.merging import SortedFile, in_order, merged
@@ -141,37 +144,30 @@ class _SortedParts:
     def __init__(
         self, folder: LedgerFolder, parts: Sequence[str], temporary: Path, now_us: int
     ) -> None:
-        self.files: list[Path] = []
         self.taken_in: list[str] = []
         self.rows = 0
-        self._temporary = temporary
-        self._now_us = now_us
-        some: list[pa.Table] = []
-        rows = size = 0  # of these
+        held = bunches(self._read(folder, parts), rows=ROWS_IN_MEMORY, size=LARGEST)
+        sort = partial(_sort, folder, now_us)
+        self.files = [*map(sort, (temporary / f"{number}.parquet" for number in count()), held)]
+
+    def _read(self, folder: LedgerFolder, parts: Sequence[str]) -> Iterator[pa.Table]:
         for part, table in read_parts(folder, parts):
-            if table is None:
-                continue
             self.taken_in.append(part)
             self.rows += len(table)
-            some.append(table)
-            rows, size = rows + len(table), size + table.nbytes
-            if rows >= ROWS_IN_MEMORY or size >= LARGEST:
-                self._sort(folder, some)
-                some, rows, size = [], 0, 0
-        if rows:  # a task killed early leaves a journal without records
-            self._sort(folder, some)
+            if len(table):  # a task killed early leaves a journal without records
+                yield table
 
-    def _sort(self, folder: LedgerFolder, some: list[pa.Table]) -> None:
-        rows = in_order(pa.concat_tables(some), self._now_us)
-        path = self._temporary / f"{len(self.files)}.parquet"
-        try:
-            path.write_bytes(as_parquet(rows))
-        except OSError as error:
-            raise LedgerError(
-                f"ledger {folder.root!r}: answers cannot be sorted in {path.parent.parent}: "
-                f"{error_text(error)}. Make room there, or set TMPDIR to a larger disk."
-            ) from error
-        self.files.append(path)
+
+def _sort(folder: LedgerFolder, now_us: int, path: Path, tables: Sequence[pa.Table]) -> Path:
+    """Write the newest records of these tables in the order of their keys. Returns the file."""
+    try:
+        path.write_bytes(as_parquet(in_order(pa.concat_tables(tables), now_us)))
+    except OSError as error:
+        raise LedgerError(
+            f"ledger {folder.root!r}: answers cannot be sorted in {path.parent.parent}: "
+            f"{error_text(error)}. Make room there, or set TMPDIR to a larger disk."
+        ) from error
+    return path
 
 
 def open_compacted(folder: LedgerFolder, file: CompactedFile) -> pq.ParquetFile:
@@ -201,7 +197,7 @@ def read_records(
                     yield opened.read_row_group(number, columns=columns)
                 except (pa.ArrowException, OSError) as error:
                     raise folder.unreadable(f"{COMPACTED}/{file.name}", error) from error
-    yield from (table for _, table in read_parts(folder, parts) if table is not None)
+    yield from (table for _, table in read_parts(folder, parts))
 
 
 def write_compacted(folder: LedgerFolder, name: str, table: pa.Table) -> CompactedFile:

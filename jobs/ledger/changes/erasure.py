@@ -1,11 +1,13 @@
 """Removes keys from the ledger, so that no file contains a byte of them or of their answers."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
+from jobs.arrow_values import bunches
 from jobs.errors import LedgerError
 from jobs.ledger.answers import LARGEST
 from jobs.ledger.changes.compaction import ROWS_IN_MEMORY, open_compacted, sweep, write_compacted
@@ -121,7 +123,11 @@ class _Forgetting:
         current = contents(self._folder)
         new = NewFiles(self._folder, current.generation)
         kept = self._without_keys(current.generation, new)
-        taken_in, torn = self._take_in(current, new, kept, now_us)
+        torn = self._unfinished_parts()
+        taken_in: list[str] = []
+        rest = self._take_in(current, taken_in, torn)
+        held = bunches(rest, rows=ROWS_IN_MEMORY, size=LARGEST)
+        kept += map(partial(self._write, new, now_us), held)
         changed = bool(taken_in) or kept != list(
             current.generation.files if current.generation else ()
         )
@@ -156,12 +162,9 @@ class _Forgetting:
         return files
 
     def _take_in(
-        self, current: Contents, new: NewFiles, files: list[CompactedFile], now_us: int
-    ) -> tuple[list[str], list[str]]:
-        """Return parts with a key, whose other records go to `files`, and torn parts."""
-        taken_in: list[str] = []
-        torn = self._unfinished_parts()
-        rest: list[pa.Table] = []
+        self, current: Contents, taken_in: list[str], torn: list[str]
+    ) -> Iterator[pa.Table]:
+        """Yield the other records of parts with a key, and enter the parts into the lists."""
         for part in (*current.parts, *current.parts_taken_in):
             try:
                 table = self._folder.read_part(part)
@@ -176,13 +179,8 @@ class _Forgetting:
                 without = table
             if without is not None:
                 taken_in.append(part)
-                rest.append(without)
-            size = sum(table.nbytes for table in rest)
-            if sum(map(len, rest)) >= ROWS_IN_MEMORY or size >= LARGEST:
-                self._write(rest, new, files, now_us)
-                rest = []
-        self._write(rest, new, files, now_us)
-        return taken_in, torn
+                if len(without):
+                    yield without
 
     def _unfinished_parts(self) -> list[str]:
         start = len(PARTS) + 1
@@ -198,15 +196,9 @@ class _Forgetting:
         self._folder.warn(f"{PARTS}/{part}", LedgerError(why))
         return True
 
-    def _write(
-        self, rest: list[pa.Table], new: NewFiles, files: list[CompactedFile], now_us: int
-    ) -> None:
-        if sum(map(len, rest)):
-            files.append(
-                write_compacted(
-                    self._folder, new.next_name(), in_order(pa.concat_tables(rest), now_us)
-                )
-            )
+    def _write(self, new: NewFiles, now_us: int, tables: Sequence[pa.Table]) -> CompactedFile:
+        rows = in_order(pa.concat_tables(tables), now_us)
+        return write_compacted(self._folder, new.next_name(), rows)
 
     def _forget_runs(self) -> None:
         for name in self._folder.names(RUNS):

@@ -286,7 +286,7 @@ def stored_by(ledger: LedgerPlan) -> int:
     """Count the answers and misses that the run stored."""
     folder, run_ids = ledger.folder, (ledger.run_id, run_of_keys(ledger.run_id))
     parts = [part for run in run_ids for part in folder.parts(run)]
-    tables = (table for _, table in read_parts(folder, parts, ENCODED) if table is not None)
+    tables = (table for _, table in read_parts(folder, parts, ENCODED))
     answers = pa.array(ANSWERS)
     return sum(
         pc.sum(pc.is_in(table["outcome"].cast(pa.string()), value_set=answers)).as_py() or 0
