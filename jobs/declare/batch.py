@@ -7,7 +7,7 @@ from typing import Any, Literal
 from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.values.fingerprint import WHERE_DECLARED
 from jobs.declare.values.templates import JsonTemplate, require_same_names
-from jobs.declare.values.type_checks import require_types
+from jobs.declare.values.type_checks import require_count, require_types
 from jobs.errors import DeclarationError
 
 LeftOut = Literal["error", "miss"]
@@ -45,10 +45,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         require_types(self, "batch")
-        if self.max_items < 1:
-            raise DeclarationError(
-                f"batch: max_items is {self.max_items!r}; it must be a whole number, at least 1."
-            )
+        require_count("batch: max_items", self.max_items)
         if not 0 <= self.max_wait < math.inf:
             raise DeclarationError(f"batch: max_wait is {self.max_wait} s; it must be 0 or more.")
         JsonPath("batch.answers", self.answers)
@@ -154,10 +151,7 @@ class Pages:
             JsonPath("pages.next", self.next)
         if self.more is not None:
             JsonPath("pages.more", self.more)
-        if self.max_pages < 1:
-            raise DeclarationError(
-                f"pages: max_pages is {self.max_pages!r}; it must be a whole number, at least 1."
-            )
+        require_count("pages: max_pages", self.max_pages)
         if self.items is not None and not JsonPath("pages.items", self.items).picks_one:
             raise DeclarationError(
                 f"pages: items is {self.items!r}; it must name one list, such as $.items."

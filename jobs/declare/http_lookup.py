@@ -23,6 +23,7 @@ from jobs.declare.values.templates import (
     require_same_names,
     without_placeholder,
 )
+from jobs.declare.values.type_checks import require_count
 from jobs.errors import DeclarationError
 
 SCHEMA, REPAIR = "schema", "repair"  # placeholders in the body
@@ -343,11 +344,7 @@ class HttpLookup(Lookup):
                 )
             object.__setattr__(self, where, tuple(declared))
         self._check_conditions()
-        if self.max_answer_bytes < 1:
-            raise DeclarationError(
-                f"max_answer_bytes is {self.max_answer_bytes}; it must be a whole number, at least "
-                "1 (bytes)."
-            )
+        require_count("max_answer_bytes", self.max_answer_bytes)
 
     def _check_conditions(self) -> None:
         meant: dict[int, str] = dict.fromkeys(self.service.stop_on, "the service's stop_on")

@@ -15,7 +15,7 @@ from jobs.declare.limits.rates import Rate, check_rates
 from jobs.declare.values.env import Env, resolve, variables_in
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.declare.values.prices import Price, check_prices
-from jobs.declare.values.type_checks import require_types
+from jobs.declare.values.type_checks import require_count, require_types
 from jobs.errors import DeclarationError
 
 
@@ -82,8 +82,7 @@ class Cache:
 
     def __post_init__(self) -> None:
         require_types(self, "cache")
-        if self.max_bytes < 1:
-            raise DeclarationError(f"cache: max_bytes is {self.max_bytes}; it must be at least 1.")
+        require_count("cache: max_bytes", self.max_bytes)
         if self.max_entries < 1 or (self.ttl is not None and self.ttl <= timedelta(0)):
             raise DeclarationError(
                 f"cache: max_entries={self.max_entries}, ttl={self.ttl!r}; max_entries must be a "

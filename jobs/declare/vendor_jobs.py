@@ -13,6 +13,7 @@ from jobs.declare.limits.budgets import Budget
 from jobs.declare.lookup import Lookup
 from jobs.declare.services import Service
 from jobs.declare.values.prices import SENT
+from jobs.declare.values.type_checks import require_count
 from jobs.errors import DeclarationError
 
 Recovery = Literal["token", "list", "none"]
@@ -171,8 +172,7 @@ class JobLookup(CoroutineLookup):
                 'recovery="list" and the method find belong together: find recovers the job whose '
                 "submission was interrupted."
             )
-        if self.max_items < 1:
-            raise DeclarationError(f"max_items is {self.max_items}; it must be at least 1.")
+        require_count("max_items", self.max_items)
         if self.give_up <= timedelta(0) or self.poll_every <= timedelta(0):
             raise DeclarationError(
                 f"give_up is {self.give_up}, poll_every {self.poll_every}; both must be over 0."

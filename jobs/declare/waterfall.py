@@ -1,7 +1,5 @@
 """The declaration of a waterfall: vendors of the same columns, asked one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile

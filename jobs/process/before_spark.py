@@ -5,19 +5,20 @@ which days wait for jobs of vendors, and whether the run is short.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup
+from jobs.declare.inputs import TABLES, Input
 from jobs.declare.vendor_jobs import JobLookup, places_of_jobs
-from jobs.errors import TidegateError
-from jobs.input.listed_files import list_here
+from jobs.errors import DeclarationError, TidegateError
+from jobs.input.day import files_in
 from jobs.schema.records import DayRecord
 from jobs.storage.locked_folders import temporary_folder
-from jobs.storage.stored_files import version_of
+from jobs.storage.stored_files import StoredFile, version_of
 from jobs.storage.urls import is_url
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class BeforeSpark:
     def list_files(self, days: Sequence[str]) -> None:
         """Note the files of these days, for `is_short` and `files_version`."""
         if not self.enrichment.input.only_changed:
-            self.files.update(list_here(self.enrichment.input, days) or {})
+            self.files.update(_list_here(self.enrichment.input, days) or {})
 
     def files_version(self, day: str) -> str:
         """Return the version of the day's files as they were listed; empty if they were not."""
@@ -118,3 +119,17 @@ class BeforeSpark:
             for day, changed in self.changed.items():
                 hand_over(changed, Path(folder, day))
             yield ["--compared", str(folder)]
+
+
+def _list_here(declared: Input, days: Iterable[str]) -> dict[str, list[StoredFile]] | None:
+    """Return the files of these days, by day, or None.
+
+    It is None where requests to a store or the log of a table would tell, and for a folder that
+    cannot be listed.
+    """
+    if is_url(declared.path) or declared.format in TABLES:
+        return None
+    try:
+        return {day: files_in(declared, day) for day in days}
+    except DeclarationError:  # the run says so
+        return None

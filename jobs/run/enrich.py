@@ -16,8 +16,7 @@ from jobs.run.rows.keyed_rows import written_schema
 from jobs.run.rows.local_rows import LocalRows, engine_for
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import open_parquet
-from jobs.task.lookup.answers_in_doubt import without_doubt
-from jobs.task.output_files import TaskFiles, TaskResult
+from jobs.task.output_files import TaskFiles, TaskResult, without_doubt
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import run_partition

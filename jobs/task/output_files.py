@@ -156,3 +156,17 @@ def groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
     written = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
     held = bunches(written, rows=ROWS_PER_GROUP, size=BYTES_PER_GROUP)
     return map(partial(pa.Table.from_batches, schema=schema), held)
+
+
+def without_doubt(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows; fail a task with answers in doubt, if no check can hold its rows back.
+
+    The counts of its requests must have begun.
+    """
+    yield from rows
+    for lookup, counts in request_counter.counted().items():
+        if counts.in_doubt:
+            raise TidegateError(
+                f"lookup {lookup}: {counts.in_doubt:,} answers are in doubt, as their connections "
+                "brought a response too many: they may belong to other keys. Compute it again."
+            )

@@ -144,11 +144,7 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
             name = kept.lookup.name
             with noting(failed, name):
                 if (done := compact.compact(kept)) is not None:
-                    say(
-                        f"{name}: {counted(done.rows, 'record')}, "
-                        f"{counted(done.parts_taken_in, 'part')} taken in, "
-                        f"{counted(done.deleted, 'file')} deleted"
-                    )
+                    say(f"{name}: {done.words}")
         _fail_with(failed)
 
     @dg.op(name=shared_name(all_declared, "vacuum_tables"), out=dg.Out(dg.Nothing))

@@ -250,7 +250,7 @@ def test_wrong_tables_are_listed_first_with_reason_and_cure(towns, capsys):
     assert found["tables"][1]["days"][0]["state"] == "held back"
     assert main(["status", "declared.towns:idle"]) == 0
     assert main(["status", "--days", "0"]) == 2
-    assert capsys.readouterr().err == "--days is 0; it must be at least 1.\n"
+    assert capsys.readouterr().err == "--days is 0; it must be a whole number, at least 1.\n"
 
 
 def test_a_mistyped_day_without_input_hides_no_table(towns, capsys):

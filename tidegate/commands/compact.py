@@ -2,15 +2,10 @@
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from jobs.declare.finding.discovery import discover
 from jobs.errors import TidegateError
-from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
-
-if TYPE_CHECKING:
-    from jobs.ledger.changes.compaction import Compacted
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,19 +37,10 @@ def _run(options: argparse.Namespace) -> int:
             continue
         if done is not None:
             found = True
-            print(f"{ledger.lookup.name:20}  {_done(done)}   {ledger.folder.path}", flush=True)
+            print(f"{ledger.lookup.name:20}  {done.words}   {ledger.folder.path}", flush=True)
     if not (found or status):
         print("Nothing is stored yet.")
     return status
-
-
-def _done(done: "Compacted") -> str:
-    if done.given_up:
-        return "given up: another compaction was first"
-    return (
-        f"{counted(done.rows, 'record')}; {counted(done.parts_taken_in, 'part')} taken in, "
-        f"{counted(done.rows_dropped, 'record')} dropped, {counted(done.deleted, 'file')} deleted"
-    )
 
 
 COMMAND = Command(_add_arguments, _run)

@@ -80,8 +80,8 @@ def _run(options: argparse.Namespace) -> int:
         except TidegateError as error:
             print(error, file=sys.stderr)
             ended.add(error.status)
-    faults = ended - {RIGHT, WRONG}  # not every enrichment has a run of the day, which is WRONG
-    return min(faults) if faults else RIGHT if RIGHT in ended else WRONG
+    # not every enrichment has a run of the day, which is WRONG
+    return min(ended - {RIGHT, WRONG} or ended, default=WRONG)
 
 
 def _tell(options: argparse.Namespace, enrichment: Enrichment) -> None:

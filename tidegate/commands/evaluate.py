@@ -8,6 +8,7 @@ from typing import Any
 from jobs.commands.evaluating.evaluate import Evaluation, Variant, evaluate, find_variant
 from jobs.declare.finding.discovery import Discovered
 from jobs.declare.lookup import Lookup
+from jobs.declare.values.type_checks import require_count
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import (
@@ -49,8 +50,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     found = named(options)
     declared = found.enrichment
-    if options.sample < 1:
-        raise DeclarationError(f"--sample is {options.sample}; it must be at least 1.")
+    require_count("--sample", options.sample)
     variants = _variants(found, options)
     day = given_or_last_day(options, declared)
     progress = _Progress()

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from jobs.declare.values.calendar import name_unit
-from jobs.errors import DeclarationError
+from jobs.declare.values.type_checks import require_count
 from jobs.wording import counted, listed, priced
 from orchestration.common.table_status import (
     DayStatus,
@@ -43,8 +43,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.days < 1:
-        raise DeclarationError(f"--days is {options.days}; it must be at least 1.")
+    require_count("--days", options.days)
 
     now = dt.datetime.now(dt.UTC)
     if options.enrichment:

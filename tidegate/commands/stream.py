@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from jobs.declare.values.type_checks import require_count
 from jobs.errors import DeclarationError
 from jobs.streams.stream_pipeline import (
     BatchPublished,
@@ -55,8 +56,7 @@ def _run(options: argparse.Namespace) -> int:
         else ["--trigger", str(seconds(options.trigger))]
     )
     if options.most_files is not None:
-        if options.most_files < 1:
-            raise DeclarationError(f"--most-files is {options.most_files}; it must be at least 1.")
+        require_count("--most-files", options.most_files)
         given += ["--most-files", str(options.most_files)]
     pipeline = open_pipeline(options)
     return _tell(pipeline.enrichment.name, run_stream(pipeline, given), as_json=options.json)

@@ -14,6 +14,7 @@ from jobs.commands.previewing.preview_keys import evaluate_keys
 from jobs.declare.chains import levels
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.lookup import Lookup
+from jobs.declare.values.type_checks import require_count
 from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.errors import DeclarationError
 from jobs.run.plan.preflight import preflight
@@ -54,8 +55,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     enrichment = named(options).enrichment
-    if options.rows < 1:
-        raise DeclarationError(f"--rows is {options.rows}; it must be at least 1.")
+    require_count("--rows", options.rows)
     lookups = _chosen(options, enrichment)
     day = given_or_last_day(options, enrichment)
     rows = first_rows(preflight(enrichment, day), options.rows)

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 
 from jobs.clients.registry import client_for
 from jobs.commands.ledgers import declared_ledgers
-from jobs.commands.replaying.condition import stored_columns
 from jobs.declare.chains import lookups_below
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.lookup import Lookup
@@ -27,6 +26,7 @@ from jobs.storage.parquet_files import parquet_source, read_fields
 from jobs.storage.stored_files import is_there
 from jobs.tables.delta.asked_keys import KeysOf, asked, files_of_days, names_keys
 from jobs.tables.records import run_records
+from jobs.task.rows.ledger_hits import stored_columns
 
 
 def forget_derived(

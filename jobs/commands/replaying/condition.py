@@ -12,12 +12,11 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.clients.client import Client
 from jobs.clients.registry import client_for
-from jobs.declare.answers.answer_json import load
 from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
+from jobs.task.rows.ledger_hits import stored_columns
 
 STORED = ("key", "outcome", "response", "answered_at", "run_id")
 NUMBER = '" row"'  # the answer's number; `rowid` may be an answer's column
@@ -65,16 +64,6 @@ class Condition:
         """Return the columns as published now; null for a miss or an answer that does not fit."""
         columns = stored_columns(self._caller, stored)
         return (None,) * len(self._columns) if columns is None else tuple(map(_plain, columns))
-
-
-def stored_columns(caller: Client, stored: StoredAnswer) -> tuple[Any, ...] | None:
-    """Return a stored answer in the present columns; None if it is missing or does not fit."""
-    if stored.response is None or stored.outcome != "ok":
-        return None
-    try:
-        return caller.columns(load(stored.response))
-    except (ValueError, TypeError, LookupError, AttributeError):
-        return None
 
 
 def _quoted(name: str) -> str:

@@ -15,7 +15,6 @@ from jobs.clients.registry import client_for
 from jobs.commands.expiry import expire_keys
 from jobs.commands.ledgers import DeclaredLedger, declared_ledgers
 from jobs.commands.lost_answers import why_calls_lose_answers
-from jobs.commands.replaying.condition import stored_columns
 from jobs.declare.chains import lookups_read
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
@@ -37,6 +36,7 @@ from jobs.tables.delivery import with_rows
 from jobs.tables.delta.asked_keys import days_without_runs, files_of_days, names_keys
 from jobs.tables.records import run_records
 from jobs.tables.rows_beside import letters
+from jobs.task.rows.ledger_hits import stored_columns
 from jobs.wording import counted
 
 # fields of a lookup that change its answers without another request

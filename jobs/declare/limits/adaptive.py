@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from jobs.declare.values.type_checks import require_count
 from jobs.errors import DeclarationError
 
 
@@ -17,14 +18,7 @@ class Adaptive:
     at_least: int = 4
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.at_least, bool)
-            or not isinstance(self.at_least, int)
-            or self.at_least < 1
-        ):
-            raise DeclarationError(
-                f"adaptive: at_least is {self.at_least!r}; it must be a whole number, at least 1."
-            )
+        require_count("adaptive: at_least", self.at_least)
 
 
 def check_adaptive(where: str, adaptive: Adaptive | None, max_concurrency: int) -> None:

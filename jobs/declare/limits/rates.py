@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jobs.declare.values.prices import UNIT, singular
+from jobs.declare.values.type_checks import require_count
 from jobs.errors import DeclarationError
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
@@ -37,10 +38,7 @@ class Rate:
     at_most: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if isinstance(self.amount, bool) or not isinstance(self.amount, int) or self.amount < 1:
-            raise DeclarationError(
-                f"rate: amount is {self.amount!r}; it must be a whole number, at least 1."
-            )
+        require_count("rate: amount", self.amount)
         if not isinstance(self.per, str) or PERIOD.fullmatch(self.per) is None:
             raise DeclarationError(
                 f"rate: per is {self.per!r}; it must be second, minute, hour or day, or a "

@@ -85,6 +85,12 @@ def require_type(where: str, value: Any, kind: Any) -> None:
         raise DeclarationError(f"{place} is {shown}; it must be {message}.")
 
 
+def require_count(where: str, value: object) -> None:
+    """Raise DeclarationError, starting with `where`, unless the value is a count of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise DeclarationError(f"{where} is {value!r}; it must be a whole number, at least 1.")
+
+
 @functools.cache
 def read_annotations(declared: type) -> dict[str, Any]:
     found: dict[str, Any] = {}

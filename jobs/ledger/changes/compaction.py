@@ -40,6 +40,7 @@ from jobs.ledger.scan import read_parts
 from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder, as_parquet
 from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.stored_files import error_text
+from jobs.wording import counted
 
 GRACE = timedelta(days=1)
 ROWS_PER_FILE = 500_000
@@ -60,6 +61,16 @@ class Compacted:
     rows_dropped: int = 0  # records that no longer count
     deleted: int = 0  # obsolete files
     given_up: bool = False
+
+    @property
+    def words(self) -> str:
+        if self.given_up:
+            return "given up: another compaction was first"
+        return (
+            f"{counted(self.rows, 'record')}; {counted(self.parts_taken_in, 'part')} taken in, "
+            f"{counted(self.rows_dropped, 'record')} dropped, {counted(self.deleted, 'file')} "
+            "deleted"
+        )
 
 
 def compact(

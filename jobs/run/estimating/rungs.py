@@ -1,7 +1,6 @@
 """Forecasts what the vendors of a waterfall are asked, cost and fill, from stored answers."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,13 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.clients.registry import client_for
-from jobs.declare.answers.answer_json import load
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import cost_of, in_force, reported_units
 from jobs.input.day import InputDay
 from jobs.input.keys.arrow_expressions import evaluate
-from jobs.ledger.answers import ANSWERS
+from jobs.ledger.answers import ANSWERS, as_answers
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.run.estimating.figures import Rung, WaterfallEstimate
@@ -29,6 +27,7 @@ from jobs.run.estimating.planned_keys import key_rows, part_names
 from jobs.run.keys.judged_answers import needing_no_call
 from jobs.run.keys.key_texts import key_texts
 from jobs.schema.records import ChoiceFacts
+from jobs.task.rows.ledger_hits import stored_columns
 
 SAMPLE = 20_000  # stored answers of a vendor
 MOST_ORDERED = 5  # vendors: every order of them is priced
@@ -166,12 +165,8 @@ class _Forecast:
 def _accepts(lookup: Lookup, accepted: str, answers: pa.Table) -> dict[str, bool]:
     """Return by key whether the waterfall accepts a stored answer; a miss is not accepted."""
     answers = answers.filter(pc.is_in(answers["outcome"], value_set=pa.array(ANSWERS)))
-    caller, rows = client_for(lookup, 1), []
-    for response in answers["response"].to_pylist():
-        columns = None
-        with suppress(ValueError, TypeError, LookupError, AttributeError):
-            columns = None if response is None else caller.columns(load(response.encode()))
-        rows.append(columns)
+    caller = client_for(lookup, 1)
+    rows = [stored_columns(caller, stored) for stored in as_answers(answers)]
     written = [(column.name, column.arrow_type) for column in lookup.written]
     table = pa.table(
         [

@@ -15,11 +15,12 @@ from jobs.declare.chains import levels
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.key_expressions import named_column
 from jobs.errors import DeclarationError
+from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.run.engines.spark_facts import is_remote
-from jobs.run.rows.chained_keys import compile_chained, key_expressions
-from jobs.run.rows.choices import compile_choices
+from jobs.run.rows.chained_keys import CURE, compile_chained, key_expressions
 from jobs.schema import columns as schema
 from jobs.task.rows.arrow_batches import BatchLayout
+from jobs.task.rows.choices import Choice
 
 ZONE = "spark.sql.session.timeZone"
 UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00")
@@ -216,3 +217,27 @@ def _spark_field(column: schema.Column) -> T.StructField:
 
 def _field(name: str, kind: pa.DataType, *, nullable: bool = True) -> T.StructField:
     return T.StructField(name, from_arrow_type(kind), nullable)
+
+
+def compile_choices(enrichment: Enrichment) -> tuple[Choice, ...]:
+    """Return the waterfalls as a task applies them.
+
+    Raises:
+        DeclarationError: Arrow cannot evaluate `accept`.
+    """
+    found = []
+    lookups = {lookup.name: lookup for lookup in enrichment.lookups}
+    for facts in enrichment.choices:
+        accepts = []
+        for vendor, text in zip(facts.vendors, facts.accepted, strict=True):
+            written = [(column.name, column.arrow_type) for column in lookups[vendor].written]
+            values = arrow_expression(text, pa.schema(written))
+            if values is None:
+                raise DeclarationError(
+                    f"{enrichment.name}: waterfall {facts.name}: accept cannot be evaluated over "
+                    f"the answers of lookup {vendor}. {CURE}"
+                )
+            accepts.append(values)
+        kinds = tuple(column.arrow_type for column in lookups[facts.vendors[0]].columns)
+        found.append(Choice(facts, tuple(accepts), kinds))
+    return tuple(found)

@@ -3,6 +3,7 @@
 import datetime as dt
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -153,6 +154,14 @@ class LedgerHits:
             ),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._kept_schema)
+
+
+def stored_columns(caller: Client, stored: StoredAnswer) -> tuple[Any, ...] | None:
+    """Return a stored answer in the present columns; None if it is missing or does not fit."""
+    try:
+        return map_stored_answer(caller, stored).answer
+    except UnreadableAnswer:
+        return None
 
 
 def map_stored_answer(caller: Client, stored: StoredAnswer) -> Reply:

@@ -155,7 +155,7 @@ def test_eval_of_a_single_declaration_compares_its_answers_with_labels(vendor, c
         (["reviews", "--against", "raw/date=2026-11-01/a.parquet"], "lacks a column of returns"),
         (["loose", "--against", "labels.parquet"], "--against finds a row by input.row_id"),
         (["kept_nowhere"], "kept_nowhere has no ledger, which keeps what an evaluation pays for"),
-        (["reviews", "--sample", "0"], "--sample is 0; it must be at least 1."),
+        (["reviews", "--sample", "0"], "--sample is 0; it must be a whole number, at least 1."),
     ],
 )
 def test_an_evaluation_that_cannot_work_is_refused_before_any_call(

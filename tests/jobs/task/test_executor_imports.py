@@ -21,8 +21,7 @@ from jobs.run.plan.planner import plan_tasks
 from jobs.run.written_answers import StoredAnswers
 from jobs.tables import rows_beside
 from jobs.tables.delta.copied_rows import keep_rows
-from jobs.task.lookup.answers_in_doubt import without_doubt
-from jobs.task.output_files import TaskFiles
+from jobs.task.output_files import TaskFiles, without_doubt
 from jobs.task.runner import run_partition
 from jobs.task.seen_files import look_around
 from jobs.task.stage_tasks import over_parts

@@ -410,7 +410,7 @@ def test_a_key_that_spark_cannot_evaluate_is_refused_before_the_first_call(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rows", "0"], "--rows is 0; it must be at least 1."),
+        (["--rows", "0"], "--rows is 0; it must be a whole number, at least 1."),
         (["--lookup", "plaec"], "both has no lookup 'plaec'. It has: place, plane."),
         (["--day", "2013-01-11"], "there is no raw/date=2013-01-11 for 2013-01-11"),
         (["--day", "yesterday"], "--day is 'yesterday'; it must be a date, such as 2013-01-10."),

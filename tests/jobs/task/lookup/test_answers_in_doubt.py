@@ -23,7 +23,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
-from jobs.task.lookup.answers_in_doubt import without_doubt
+from jobs.task.output_files import without_doubt
 from jobs.task.runner import PartitionRun, run_partition
 from tests.jobs.task.test_runner import batches, collected, plan
 from tests.support.disorderly_service import (
