@@ -160,7 +160,7 @@ def stored_columns(caller: Client, stored: StoredAnswer) -> tuple[Any, ...] | No
     """Return a stored answer in the present columns; None if it is missing or does not fit."""
     try:
         return map_stored_answer(caller, stored).answer
-    except UnreadableAnswer:
+    except ValueError:  # the response cannot be read
         return None
 
 
