@@ -124,36 +124,38 @@ class LedgerFiles:
                 return
         self.replace(name, data)
 
+    def _storing(self) -> contextlib.AbstractContextManager[None]:
+        cure = (
+            " Free some space or fix the permissions, then rerun: what was stored before is kept "
+            "and used."
+        )
+        return self._failing("answers cannot be stored", cure)
+
     @contextlib.contextmanager
-    def _storing(self) -> Iterator[None]:
+    def _failing(self, problem: str, cure: str = "") -> Iterator[None]:
+        """Raise LedgerError, with the problem and the cure, for an error of the filesystem."""
         try:
             yield
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
-                f"ledger {self.root!r}: answers cannot be stored: {error_text(error)}. Free some "
-                "space or fix the permissions, then rerun: what was stored before is kept and used."
+                f"ledger {self.root!r}: {problem}: {error_text(error)}.{cure}"
             ) from error
 
     def delete(self, *names: str) -> None:
         """Delete files; missing files are no error. Raises LedgerError if the deletion fails."""
         if self.place and names:
-            with self._deleting(names[0]):
+            with self.deleting(names[0]):
                 objects.delete(self.place, names)
             return
         for name in names:
-            with self._deleting(name):
+            with self.deleting(name):
                 self.filesystem.delete_file(f"{self.path}/{name}")
 
     @contextlib.contextmanager
-    def _deleting(self, name: str) -> Iterator[None]:
-        try:
+    def deleting(self, name: str) -> Iterator[None]:
+        """Raise LedgerError if the body cannot delete this; it may be missing."""
+        with self._failing(f"{name} cannot be deleted"), contextlib.suppress(FileNotFoundError):
             yield
-        except FileNotFoundError:
-            return
-        except (pa.ArrowException, OSError) as error:
-            raise LedgerError(
-                f"ledger {self.root!r}: {name} cannot be deleted: {error_text(error)}."
-            ) from error
 
     def names(self, subfolder: str = "") -> list[str]:
         """Return the relative names of files below a subfolder, sorted; empty if it is missing."""
@@ -181,16 +183,12 @@ class LedgerFiles:
 
     def _listed(self, path: str, *, recursive: bool) -> list[fs.FileInfo]:
         selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
-        try:
+        with self._failing("it cannot be listed"):
             for _ in range(LIST_TRIES - 1):
                 # a folder was created or deleted during the lookup
                 with contextlib.suppress(FileNotFoundError):
                     return list(self.filesystem.get_file_info(selector))
             return list(self.filesystem.get_file_info(selector))
-        except (pa.ArrowException, OSError) as error:
-            raise LedgerError(
-                f"ledger {self.root!r}: it cannot be listed: {error_text(error)}."
-            ) from error
 
     def read_bytes(self, name: str) -> bytes:
         """Return the content of a small object.

@@ -21,7 +21,6 @@ from jobs.errors import LedgerError
 from jobs.ledger.ledger_files import NO_FOLDERS
 from jobs.ledger.store import LedgerFolder
 from jobs.storage.machine import read_boot_id
-from jobs.storage.stored_files import error_text
 
 RUNS = "runs"  # <folder>/runs/<run_id>/: working files of a run
 BEAT = "run.json"
@@ -84,7 +83,7 @@ def remove_gone(
     """Delete the folders of runs whose process is known to have ended.
 
     Returns:
-        The registered runs whose folders stay, without `own`, the run of this process.
+        The registered runs whose folders stay, without `own_run`, the run of this process.
 
     Raises:
         LedgerError: A file cannot be deleted.
@@ -176,11 +175,5 @@ def remove_run(folder: LedgerFolder, run_id: str) -> None:
     folder.delete(beat)
     if folder.filesystem.type_name in NO_FOLDERS:
         return
-    try:
+    with folder.deleting(name):
         folder.filesystem.delete_dir(f"{folder.path}/{name}")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise LedgerError(
-            f"ledger {folder.root!r}: {name} cannot be deleted: {error_text(error)}."
-        ) from error
