@@ -81,8 +81,8 @@ class TaskLimits:
     def _resize(self) -> None:
         """Set the operators' concurrency to this task's share and lease.
 
-        It is at least 1: without a lease, a call starts to wait for it, and its wait requests the
-        lease.
+        It is at least 1, so that a call without a lease can start to wait for the lease, which
+        requests it.
         """
         if self._chain is None:
             return

@@ -34,8 +34,8 @@ def forget_derived(
 ) -> int:
     """Remove the keys that are made of answers to forgotten keys, unless other rows have them.
 
-    Files of any run tell which rows have a key. Keys that no file has, as those of `try`, are made
-    again of the stored answers, which are still there; those that read the input too are not found.
+    Files of any run tell which rows have a key. Keys in no file, such as those of `try`, are made
+    again from the stored answers, which still exist. Keys that also read the input are not found.
 
     Args:
         readers: The enrichments with the forgotten keys; their rows are not erased yet.

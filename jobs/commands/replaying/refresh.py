@@ -120,8 +120,8 @@ def expire(kept: DeclaredLedger, matched: Matched) -> int:
 
 
 def _keys_that_meet(condition: Condition, records: pa.Table) -> list[str]:
-    """Return the keys whose records meet the condition; of marks only those that would not meet it
-    with another outcome, because a mark has no answer that could be wrong.
+    """Return the keys whose records meet the condition. A mark, which has no answer that could be
+    wrong, counts only if it meets the condition by its outcome.
     """
     answers = as_answers(records)
     met = [

@@ -73,7 +73,7 @@ class RunLeases:
         asyncio.run_coroutine_threadsafe(_look(self._store), self._loop).result()
         with self._lock:
             if self._following is None:
-                self._following = self._begun(self._follow())
+                self._following = self._start(self._follow())
 
     def close(self) -> None:
         """Give back what the run holds, except what its calls may still use."""
@@ -100,7 +100,7 @@ class RunLeases:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
         for place in [*self._keepers]:
-            await self._ended(place)
+            await self._end_keeper(place)
         await self._store.close()
 
     def keepers(
@@ -126,7 +126,7 @@ class RunLeases:
                 keeper = self._keepers.get(place)
                 if keeper is None:
                     keeper = LeaseKeeper(limits, owner, self._name, self._store, self._clock)
-                    self._beats[place] = self._begun(keeper.run())
+                    self._beats[place] = self._start(keeper.run())
                     self._keepers[place] = keeper
                 keeper.declare(limits)
             found[limits.service] = keeper
@@ -146,14 +146,14 @@ class RunLeases:
         for service, run in [place for place in [*self._keepers] if place[1] == bill.run_id]:
             spent = run_bills.spent(bill, service)
             budgets = self._keepers[service, run].declared.budgets
-            is_settled &= await self._ended(
+            is_settled &= await self._end_keeper(
                 (service, run), {} if spent is None else dict.fromkeys(budgets, spent)
             )
         with suppress(StoreLost):
             await settle(self._store)  # killed runs, whose leases may have expired meanwhile
         return is_settled
 
-    async def _ended(
+    async def _end_keeper(
         self, place: tuple[str, str], spent: Mapping[str, int] = NOTHING_KNOWN
     ) -> bool:
         beats = self._beats.pop(place)
@@ -161,7 +161,7 @@ class RunLeases:
         await asyncio.gather(beats, return_exceptions=True)
         return await self._keepers.pop(place).end(spent)
 
-    def _begun(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a task on the loop of the leases."""
 
         async def begin() -> asyncio.Task[None]:
@@ -272,7 +272,7 @@ def _read_service_limits(
     over_runs: bool,  # noqa: FBT001
     today: dt.date,
 ) -> ServiceLimits:
-    """Return the limits of the service of these lookups, and `own`, their enrichment's budgets."""
+    """Return the limits of the service of these lookups, with the budgets of their enrichment."""
     first = lookups[0]
     budgets = [("", budget) for budget in first.budgets] + [
         *(enrichment_budgets if any(lookup.prices for lookup in lookups) else ())

@@ -20,7 +20,7 @@ from jobs.run.estimating.requests_of_calls import count_requests
 from jobs.run.keys.key_texts import ROWS, TEXT
 from jobs.schema.records import PriceFacts
 
-BY_ROW, EVERY_DAY = "cache=None: every row is called for", "no ledger: every day asks its keys"
+NO_CACHE, NO_LEDGER = "cache=None: every row is called for", "no ledger: every day asks its keys"
 
 
 def estimate_lookup(
@@ -53,7 +53,7 @@ def estimate_lookup(
     keys, in_ledger = wanted.num_rows, counts.answers.num_rows
     today = datetime.fromtimestamp(now_us / 1e6, UTC).date().isoformat()
     prices = in_force(lookup.prices, today)
-    more_calls = BY_ROW if lookup.cache is None else EVERY_DAY
+    more_calls = NO_CACHE if lookup.cache is None else NO_LEDGER
     estimated = LookupEstimate(
         name=lookup.name,
         rows=pc.sum(wanted[ROWS]).as_py() or 0,

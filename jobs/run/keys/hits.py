@@ -44,7 +44,7 @@ class Hits:
         return rows_without(self.keys.wanted, TEXT, self.answers["key"])
 
     def without_responses(self) -> Hits:
-        """Return the hits as a run keeps them to its end, once the rows have an index."""
+        """Return the hits without the responses, which the rows find in the index."""
         return replace(self, answers=self.answers.select(["key"]))
 
     @property

@@ -34,7 +34,6 @@ from jobs.task.plan import PartitionPlan
 from jobs.task.rows.asked_once import AskedFile
 from jobs.task.rows.outcome_columns import ANSWER
 
-BY_ROW = "row"
 PASSES = 3  # at most; a further pass is for keys whose answers expired during the pass before
 OUTCOME = (
     schema.status,

@@ -29,7 +29,7 @@ from jobs.run.keys.day_keys import SparkRows, find_keys
 from jobs.run.keys.driver_keys import KeyRows
 from jobs.run.keys.hits import Hits, find_hits, with_index, with_own_answers
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
-from jobs.run.keys.key_prefetch import BY_ROW, KeysToPrefetch, Prefetch
+from jobs.run.keys.key_prefetch import KeysToPrefetch, Prefetch
 from jobs.run.keys.key_texts import ROWS, TASK, TEXT
 from jobs.run.keys.registration import LedgerContent, look_at_ledger, registered
 from jobs.run.keys.vendor_jobs.item_limit import ItemLimit
@@ -42,6 +42,7 @@ from jobs.task.plan import PartitionPlan
 from jobs.wording import counted, listed
 
 FEW_KEYS = 10_000  # of a lookup
+ALL_BY_ROW = "row"  # in the record: no key was called before the rows
 NO_KEYS: Mapping[str, Sequence[str]] = {}
 NO_TEXTS = pa.array([], pa.string())
 
@@ -109,7 +110,7 @@ def prepare_keys(
         prepared: The rows.
         plan: Their plan.
         scratch: A folder that every task sees and that does not exist yet; removed at the end.
-        day: The files from which `prepared` is read directly, if it is.
+        day: The files, if `prepared` reads them directly.
         here: Call in this process, if `is_for_driver` allows it.
         asking: Called with the number of keys before they are called, and with None afterwards.
         sent: Receives what tasks counted.
@@ -175,7 +176,9 @@ class _Preparation:
         for number, places in enumerate(stages):
             plan = self._ask(plan, places, are_read=number + 1 < len(stages))
         in_order = [self.known[place] for place in range(len(plan.lookups))]
-        asked_by = tuple(BY_ROW if keys.first is None else keys.first.message for keys in in_order)
+        asked_by = tuple(
+            ALL_BY_ROW if keys.first is None else keys.first.message for keys in in_order
+        )
         all_known = all(keys.leaves_none for keys in in_order)
         return PreparedKeys(plan, asked_by, all_known, tuple(self.given_up))
 
@@ -315,9 +318,9 @@ def _settle(
 def _with_answers_held(
     plan: PartitionPlan, day: WaitingDay, clock: Callable[[], float] = time.time
 ) -> PartitionPlan:
-    """Return the plan in which answers that held when the day began to wait hold to its end: a new
-    call would be paid, and its answer could make other keys of jobs. Lookups with jobs see to that
-    themselves, by the time since when they wait (KeyRecords).
+    """Return the plan in which answers stay valid to the end of the day if they were valid when it
+    began to wait. A new call would be paid, and its answer could change the keys of jobs. Lookups
+    with jobs extend their times to live themselves (KeyRecords).
     """
     begun = [
         since

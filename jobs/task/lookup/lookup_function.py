@@ -53,7 +53,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         watch: Receives each attempt's result.
         now_us: The task's clock.
         attempts: Counts the attempts.
-        hidden: Whether keys are personal, which errors may repeat.
+        hidden: Whether keys are personal; errors may repeat them.
         ledger: Stores the answers.
         distinct: Whether no two rows have the same key.
         is_called: Whether any row may call, so that the client is opened.

@@ -113,9 +113,9 @@ class JobWatch:
         """Ask the vendor for each of these accepted jobs; store the results of those that are over.
 
         Args:
-            jobs: The jobs to tell of.
-            others: Jobs without a key of the day. Of them only `taken` and `elsewhere` tell, and
-                their day tells the rest.
+            jobs: The jobs that the result describes.
+            others: Jobs without a key of the day. They count in `taken` and `elsewhere` alone; a
+                run of their day reports the rest.
 
         Raises:
             DeclarationError: The vendor refused one of `jobs` as a whole.
