@@ -242,24 +242,35 @@ LEAVING: ContextVar[Request] = ContextVar("leaving")
 
 
 @dataclass
-class _TaskCounts:
+class TaskCounts:
+    """The counts of a task.
+
+    Attributes:
+        billing: Counts on disk too, if the run has a bill.
+        by_lookup: The counts of each lookup.
+        earlier: By lookup, the calls of the task's lost attempts, whose answers it reads from the
+            ledger.
+        spent: What the task's calls cost of the run's cap, also those of lost attempts.
+    """
+
     billing: BillingMeter | None = None
     by_lookup: dict[str, RequestCounts] = field(default_factory=dict)
-    earlier: dict[str, int] = field(default_factory=dict)  # calls of the task's lost attempts
-    spent: float = 0.0  # of the run's cap
+    earlier: dict[str, int] = field(default_factory=dict)
+    spent: float = 0.0
 
 
-_TASK: ContextVar[_TaskCounts] = ContextVar("task")
+_TASK: ContextVar[TaskCounts] = ContextVar("task")
 
 
-def _task() -> _TaskCounts:
+def task_counts() -> TaskCounts:
+    """Return the counts of the context's task."""
     if (task := _TASK.get(None)) is None:
-        _TASK.set(task := _TaskCounts())
+        _TASK.set(task := TaskCounts())
     return task
 
 
 def counts_of(lookup: str) -> RequestCounts:
-    task = _task()
+    task = task_counts()
     return task.by_lookup.setdefault(lookup, RequestCounts(lookup=lookup, billing=task.billing))
 
 
@@ -270,35 +281,19 @@ def begin(billing: BillingMeter | None = None) -> None:
         billing: Counts on disk what services bill.
     """
     end()
-    _TASK.set(_TaskCounts(billing))
+    _TASK.set(TaskCounts(billing))
 
 
 def end() -> None:
     """Close what counts on disk, at the end of a task. Later clients of the context do without."""
-    task = _task()
+    task = task_counts()
     if task.billing is not None:
         task.billing.close()
         _TASK.set(replace(task, billing=None, by_lookup=counted()))
 
 
-def note_earlier(lookup: str, calls: int) -> None:
-    """Note the calls of the task's lost attempts, whose answers it reads from the ledger."""
-    _task().earlier[lookup] = calls
-
-
-def earlier() -> dict[str, int]:
-    return dict(_task().earlier)
-
-
-def note_spent(amount: float) -> None:
-    """Note what the task's calls cost of the run's cap, also those of lost attempts."""
-    _task().spent = amount
-
-
-def spent() -> float:
-    return _task().spent
-
-
 def counted() -> dict[str, RequestCounts]:
     """Return the counts by lookup, to be sent to the driver."""
-    return {name: replace(counter, billing=None) for name, counter in _task().by_lookup.items()}
+    return {
+        name: replace(counter, billing=None) for name, counter in task_counts().by_lookup.items()
+    }

@@ -111,9 +111,10 @@ class TaskFiles:
             raise
         finally:
             request_counter.end()
+        counts = request_counter.task_counts()
         return TaskResult(
             WrittenFile(place, size, rows), task, request_counter.counted(), attempt,
-            request_counter.earlier(), request_counter.spent(),
+            counts.earlier, counts.spent,
         )  # fmt: skip
 
     def _dictionaries(self) -> list[str]:

@@ -109,7 +109,7 @@ class RowInput:
         for place, ledger in enumerate(self._ledgers):
             if ledger is not None:
                 answers = ledger.read_earlier_attempts()
-                request_counter.note_earlier(self._plan.lookups[place].name, answers)
+                request_counter.task_counts().earlier[self._plan.lookups[place].name] = answers
                 if allowance is not None:
                     allowance.spent_before(place, answers)
 

@@ -363,7 +363,7 @@ class PartitionRun:
                 self._limits.give_back()
             self._report(reporter)  # the last report, with all rows
             if task.allowance is not None:
-                request_counter.note_spent(task.allowance.spent)
+                request_counter.task_counts().spent = task.allowance.spent
 
     async def _close(
         self,
