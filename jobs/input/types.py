@@ -219,6 +219,8 @@ def _leaf(column: Any) -> pa.DataType:
             "values. Rename it."
         )
     name, logical = column.logical_type.type, json.loads(column.logical_type.to_json())
+    if column.converted_type == "INTERVAL":  # it has no logical type
+        name = "INTERVAL"
     untyped = name in ("NONE", "UNKNOWN")  # UNKNOWN: all null, and written without a type
     kind = BY_STORAGE.get(column.physical_type) if untyped else BY_NAME.get(name)
     if name == "INT":

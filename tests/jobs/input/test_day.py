@@ -7,6 +7,7 @@ import decimal
 import uuid
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -349,6 +350,13 @@ def test_a_column_that_cannot_be_published_is_named_with_a_cure(tmp_path, column
     assert refusal(tmp_path, {"id": [1], "c": column}) == (
         f"input: 'c' in /part-0.parquet is {message}"
     )
+
+
+def test_an_interval_of_another_program_is_refused_and_not_published_as_bytes(tmp_path):
+    file = tmp_path / "part-0.parquet"
+    duckdb.sql(f"COPY (SELECT 1 AS id, INTERVAL 3 days AS c) TO '{file}'")
+    with pytest.raises(DeclarationError, match=r"'c' .* is of Parquet's type INTERVAL"):
+        of_files([file])
 
 
 @pytest.mark.parametrize(
