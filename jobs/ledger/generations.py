@@ -18,7 +18,6 @@ answers. Readers use the newest generation and the parts that it does not list. 
 stays in the folder of an older generation.
 """
 
-import contextlib
 import json
 import re
 import secrets
@@ -33,7 +32,6 @@ from jobs.ledger.ledger_files import LIST_TRIES
 from jobs.ledger.store import FORMAT, LedgerFolder
 from jobs.storage.stored_files import error_text
 
-VANISHED_AT_MOST = 5  # times that compactions may delete files during one read
 COMPACTED = "compacted"
 COMPLETE = "complete.json"
 FOLDER = re.compile(r"(\d{17})(-[0-9a-f]+)?")  # folder of a generation, or of its files
@@ -129,25 +127,26 @@ def read_contents(folder: LedgerFolder, read: Callable[[Contents], T]) -> T:
 
     Raises LedgerError for a newer format, an unreadable folder, and files that keep vanishing.
     """
-    for _ in range(VANISHED_AT_MOST):
-        with contextlib.suppress(FileNotFoundError):  # deleted after its compaction: list again
-            return read(contents(folder))
-    raise _vanishing(folder)
-
-
-def _vanishing(folder: LedgerFolder) -> LedgerError:
-    return LedgerError(
-        f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?"
-    )
+    return _listing_again(folder, lambda: read(contents(folder)))
 
 
 def newest_generation(folder: LedgerFolder) -> Generation | None:
     """Return the generation that readers use. Raises LedgerError if it cannot be determined."""
+    return _listing_again(folder, lambda: next(complete_generations(folder), None))
+
+
+def _listing_again(folder: LedgerFolder, look: Callable[[], T]) -> T:
+    """Return what `look` finds; a listed file may be deleted before it is read, so list again."""
     for _ in range(LIST_TRIES):
-        # replaced and deleted since the listing: list again
-        with contextlib.suppress(FileNotFoundError):
-            return next(complete_generations(folder), None)
-    raise _vanishing(folder)
+        try:
+            return look()
+        except FileNotFoundError as error:
+            missing = error_text(error)
+    raise LedgerError(
+        f"ledger {folder.root!r}: a file is missing, or vanishes while it is read: {missing}. "
+        "Restore it from a copy. Without one, delete the newest complete.json in "
+        f"{folder.lookup}/{folder.fingerprint}/{COMPACTED}: calls for its answers are paid again."
+    )
 
 
 class Overtaken(Exception):  # noqa: N818  # what happened

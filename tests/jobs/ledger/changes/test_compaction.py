@@ -171,6 +171,26 @@ def test_a_generation_whose_last_object_is_torn_is_reported_and_nothing_is_delet
 
 
 @everywhere("folder")
+def test_a_compacted_file_that_is_gone_is_named_with_a_cure(folder, ledgers):
+    fill(folder, ledgers)
+    before = ledgers.known(folder, KEYS)
+    compact(folder, grace=NOW)
+    folder.write_part("later", "0", [ledgers.stored("new")])
+    gone = f"compacted/{newest_generation(folder).files[0].name}"
+    data = ledgers.data_of(folder, gone)
+    folder.delete(gone)  # as a store does by a rule about old objects
+    names = folder.names()
+    with pytest.raises(LedgerError, match=rf"{gone}.* Restore it from a copy. Without one, delete"):
+        ledgers.known(folder, KEYS)
+    for job in (lambda: compact(folder, grace=NOW), lambda: forget(folder, KEYS)):
+        with pytest.raises(LedgerError, match=gone):
+            job()
+    assert folder.names() == names
+    ledgers.put(folder, gone, data)
+    assert ledgers.known(folder, KEYS) == before
+
+
+@everywhere("folder")
 def test_a_torn_generation_that_was_replaced_is_skipped(folder, ledgers, caplog):
     fill(folder, ledgers)
     compact(folder)
