@@ -81,6 +81,8 @@ class World:
             what in UNSETTLED
             or look.ends_too_long(key, what)
             or (what == "400" and look.pages_of(key) > 1)  # of the last page
+            # nobody can know what a coroutine did before
+            or (what == "unsent" and look.kind == "coroutine")
         ):
             self.kept[place] = Kept("mark", epoch)
         elif not look.idempotent or (look.error_ttl and what not in ("slow", "302")):
