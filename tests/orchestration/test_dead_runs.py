@@ -2,9 +2,13 @@
 left alone.
 """
 
+import multiprocessing
 import os
+import signal
 import socket
 import subprocess
+import threading
+import time
 from types import SimpleNamespace
 
 import dagster as dg
@@ -14,6 +18,9 @@ from dagster._core.executor.base import Executor
 from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
+from jobs.process.process_guard import die_with_parent
+from orchestration.common.states import CRASHED
+from orchestration.dagster.assets.day_step import interruption
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
@@ -103,3 +110,45 @@ def test_the_retry_of_a_killed_run_is_not_ended_with_the_killed_run(instance):
     assert looked(instance) == "Nothing new."
     instance.add_run_tags(second.run_id, {STARTED_BY: f"{socket.gethostname()}:{os.getpid()}:2"})
     assert looked(instance) == f"Ended: {second.run_id}."
+
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def worker_of_a_run(said) -> None:
+    """Starts a step, then is killed: the thread that started the step is gone before the others."""
+    is_ready = SPAWN.Event()
+
+    def start() -> None:
+        SPAWN.Process(target=step_of_a_run, args=(said, is_ready)).start()
+        is_ready.wait()
+
+    for _ in range(4):
+        threading.Thread(target=time.sleep, args=(600,)).start()
+    starter = threading.Thread(target=start)
+    starter.start()
+    starter.join()
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def step_of_a_run(said, is_ready) -> None:
+    def interrupt(*_) -> None:
+        raise dg.DagsterExecutionInterruptedError
+
+    signal.signal(signal.SIGTERM, interrupt)
+    die_with_parent()
+    try:
+        is_ready.set()
+        time.sleep(600)
+    except dg.DagsterExecutionInterruptedError:
+        context = SimpleNamespace(run=SimpleNamespace(tags={}))
+        said.send(interruption(context, Declared("a:flights", flights))[0])
+
+
+@pytest.mark.process
+def test_a_step_whose_worker_is_killed_names_no_person_who_cancelled_it():
+    hears, said = SPAWN.Pipe(duplex=False)
+    SPAWN.Process(target=worker_of_a_run, args=(said,)).start()
+    assert hears.poll(600)
+    assert hears.recv() == CRASHED

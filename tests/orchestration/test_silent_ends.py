@@ -14,7 +14,8 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
     AssetCheckEvaluationPlanned,
 )
 from dagster._core.events import AssetObservationData
-from dagster._core.storage.tags import WILL_RETRY_TAG
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.storage.tags import BACKFILL_ID_TAG, RETRY_NUMBER_TAG, WILL_RETRY_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from data_quality import catalogue
@@ -130,6 +131,22 @@ def test_a_killed_run_that_dagster_retries_sends_no_alert(instance):
     assert look(instance) == []
 
 
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [(BulkActionStatus.REQUESTED, "crashed"), (BulkActionStatus.COMPLETED, "failed")],
+)
+def test_a_killed_run_of_a_backfill_is_retried_until_the_backfill_has_ended(
+    instance, status, state
+):
+    backfill = PartitionBackfill("b", status, from_failure=False, tags={}, backfill_timestamp=0.0)
+    instance.add_backfill(backfill)
+    run = a_run(instance, **{WILL_RETRY_TAG: "true", BACKFILL_ID_TAG: "b"})
+    speak(instance, run, "running")
+    instance.report_run_failed(run)
+    assert look(instance) == [f"flights_enriched {DAY}"]
+    assert latest_status(instance, DECLARED, DAY).state == state
+
+
 def test_a_run_whose_announced_retry_never_starts_counts_as_failed(instance):
     run = a_run(instance)
     speak(instance, run, "crashed")
@@ -140,6 +157,43 @@ def test_a_run_whose_announced_retry_never_starts_counts_as_failed(instance):
         "failed",
         "the run was killed, or broke off; it ended without a report.",
     )
+
+
+def a_retry(instance, run: dg.DagsterRun) -> dg.DagsterRun:
+    tags = {**run.tags, RETRY_NUMBER_TAG: "1"}
+    tags.pop(WILL_RETRY_TAG, None)
+    return create_run_for_test(
+        instance, DECLARED.job_name, tags=tags, status=DagsterRunStatus.STARTING,
+        parent_run_id=run.run_id, root_run_id=run.run_id,
+    )  # fmt: skip
+
+
+def test_a_silent_retry_is_reported_after_a_later_report_of_the_killed_run(
+    instance,
+):
+    killed = a_run(instance, **{WILL_RETRY_TAG: "true"})
+    instance.report_run_failed(killed)
+    again = a_retry(instance, killed)
+    assert look(instance) == [f"flights_enriched {DAY}"]
+    instance.report_run_failed(again, "Could not load the declarations.")
+    assert look(instance) == [f"flights_enriched {DAY}"]
+    status = latest_status(instance, DECLARED, DAY)
+    assert (status.run_id, status.state) == (again.run_id, "failed")
+    assert look(instance) == []
+
+
+def test_a_silent_retry_of_several_days_is_reported_at_its_first_open_day(
+    instance,
+):
+    killed = a_run_of_several(instance)
+    speak(instance, killed, "published", "2026-11-17")
+    speak(instance, killed, "crashed", "2026-11-18")
+    instance.add_run_tags(killed.run_id, {WILL_RETRY_TAG: "true"})
+    instance.report_run_failed(killed)
+    instance.report_run_failed(a_retry(instance, killed))
+    assert look(instance) == ["flights_enriched 2026-11-18"]
+    assert latest_status(instance, DECLARED, "2026-11-17").state == "published"
+    assert latest_status(instance, DECLARED, "2026-11-18").state == "failed"
 
 
 @pytest.mark.parametrize("state", ["held back", "stopped: service", "published"])

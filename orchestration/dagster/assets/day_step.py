@@ -2,7 +2,7 @@
 
 import contextlib
 import multiprocessing
-import os
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +16,7 @@ from jobs.errors import TidegateError
 from jobs.process.day_events import DayResult
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
+from jobs.process.process_guard import GONE_WITHIN
 from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from jobs.wording import counted
@@ -174,15 +175,19 @@ def interruption(context: dg.OpExecutionContext, declared: Declared) -> tuple[st
     """Return state, reason and next step of a run that was ended from outside: by a person, or by
     whatever killed its worker.
 
-    Dagster restarts a killed run once, but not always a run of a backfill.
+    Dagster restarts a killed run once. If it does not, as in a backfill that has ended, the sensor
+    of silent ends corrects this.
     """
     worker = multiprocessing.parent_process()
     again = f"To publish the day, {run_again(declared)}"
-    if worker is None or os.getppid() == worker.pid:
+    if worker is not None:
+        # the threads of a killed worker end one after the other, each with a SIGTERM for us
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        worker.join(GONE_WITHIN)
+    if worker is None or worker.is_alive():
         return CANCELLED, "somebody cancelled the run; its program was stopped.", again
     reason = "the process of the run was killed, as by a lack of memory; its program was stopped."
-    tags = context.run.tags
-    if "dagster/backfill" in tags or "dagster/retry_number" in tags:
+    if "dagster/retry_number" in context.run.tags:
         return FAILED, reason, again
     return CRASHED, reason, KILLED_RUN
 

@@ -7,17 +7,23 @@ from contextlib import suppress
 import dagster as dg
 from dagster import DagsterEvent, DagsterEventType, DagsterRunStatus, RunRecord, RunsFilter
 from dagster._core.events import AssetObservationData
-from dagster._core.storage.tags import WILL_RETRY_TAG
+from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES
+from dagster._core.storage.tags import BACKFILL_ID_TAG, WILL_RETRY_TAG
 
 from data_quality.day_quality import DayQuality
 from jobs.errors import TidegateError
 from jobs.process.publish_decision import or_warning, render_report
 from jobs.schema.records import UnwrittenRun
 from jobs.tables.records import run_records
-from orchestration.common.states import CANCELLED, CRASHED, FAILED, RUNNING
+from orchestration.common.states import CANCELLED, CRASHED, FAILED, PUBLISHED, RUNNING
 from orchestration.dagster.assets.checks import withdraw_planned
 from orchestration.dagster.assets.day_events import DayEvents
-from orchestration.dagster.assets.day_status import StatusEvent, days_of_run, latest_status
+from orchestration.dagster.assets.day_status import (
+    StatusEvent,
+    days_of_run,
+    latest_status,
+    list_tries,
+)
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.errors import noting
 from orchestration.dagster.next_steps import KILLED_RUN, run_again
@@ -75,27 +81,43 @@ def _silent_days(
         if status is not None and status.run_id == run.run_id
     }
     if days:
-        silent = [day for day, status in days.items() if _is_unfinished(run, status)]
-    else:  # a run that reported nothing; of several days only the first is reported
+        silent = [day for day, status in days.items() if _is_unfinished(instance, run, status)]
+    else:  # a run that reported nothing; of several days only the first that was left to it
+        tries = list_tries(instance, run)
+        left = [
+            (day, status)
+            for day, status in statuses.items()
+            if status is None or status.state != PUBLISHED or status.run_id not in tries
+        ]
         silent = [
             day
-            for day, status in [*statuses.items()][:1]
-            if status is None or _is_before(status, record)
+            for day, status in left[:1]
+            if status is None or status.run_id in tries or _is_before(status, record)
             if not _has_given_reason(instance, run)
         ]
     yield from (day for day in silent if not _is_published_by(declared, day, run.run_id))
 
 
-def _is_unfinished(run: dg.DagsterRun, status: StatusEvent) -> bool:
-    return status.state == RUNNING or (status.state == CRASHED and not _is_started_again(run))
+def _is_unfinished(instance: dg.DagsterInstance, run: dg.DagsterRun, status: StatusEvent) -> bool:
+    return status.state == RUNNING or (
+        status.state == CRASHED and not _is_started_again(instance, run)
+    )
 
 
 def _is_before(status: StatusEvent, record: RunRecord) -> bool:
     return status.at.timestamp() < record.create_timestamp.timestamp()
 
 
-def _is_started_again(run: dg.DagsterRun) -> bool:
-    return run.tags.get(WILL_RETRY_TAG) == "true"
+def _is_started_again(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Return whether Dagster retries the run. It retries no run of a backfill that has ended, as
+    one of `dagster job backfill` has once its runs are queued.
+    """
+    if run.tags.get(WILL_RETRY_TAG) != "true":
+        return False
+    if (backfill_id := run.tags.get(BACKFILL_ID_TAG)) is None:
+        return True
+    backfill = instance.get_backfill(backfill_id)
+    return backfill is not None and backfill.status not in BULK_ACTION_TERMINAL_STATUSES
 
 
 def _has_given_reason(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
@@ -121,7 +143,7 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
     again = f"To publish the day, {run_again(declared)}"
     if run.status == DagsterRunStatus.CANCELED:
         state, reason, next_step = CANCELLED, f"the run was cancelled; {NO_REPORT}.", again
-    elif _is_started_again(run):
+    elif _is_started_again(instance, run):
         state, reason = CRASHED, _why(instance, run)
         next_step = KILLED_RUN
     else:
