@@ -11,11 +11,6 @@ DOCS := .venv-docs/.ready
 UV := 0.13.8
 # for days of few rows Spark takes a quarter of its time to write and compile code; `make proof` has it do so
 NO_CODEGEN := -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
-# the benchmarks' functions may go without types; that their calls fit the product is checked
-OF_SCRIPTS := --cache-dir .mypy_cache/benchmarks --allow-untyped-defs --allow-incomplete-defs \
-	--allow-untyped-calls --allow-any-generics --no-warn-return-any --implicit-reexport \
-	--no-warn-unused-ignores --no-warn-unreachable --disable-error-code union-attr \
-	--disable-error-code operator --disable-error-code index
 # A test that failed beside three others is said to have failed, and runs once more alone: on a machine
 # that is slow for a minute a real server answers late. What fails again, fails.
 TESTS = $(call IN_MEMORY,8000000) SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -m "not proof and not ui" \
@@ -112,7 +107,6 @@ check: $(READY) ## ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/mypy $(OF_SCRIPTS) benchmarks
 
 format: $(READY) ## let ruff lay out the code
 	$(BIN)/ruff format

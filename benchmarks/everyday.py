@@ -73,7 +73,7 @@ SEED = 0
 
 def function_lookup() -> Lookup:
     return AsyncFunctionLookup(
-        name="f", function=AtOnce, keys={"key": "key"}, returns="temp_c DOUBLE, station STRING",  # type: ignore[arg-type]
+        name="f", function=AtOnce, keys={"key": "key"}, returns="temp_c DOUBLE, station STRING",
         timeout=60.0, max_concurrency=IN_FLIGHT,
     )  # fmt: skip
 

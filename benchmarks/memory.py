@@ -48,7 +48,7 @@ def one_line(name: str, rows: int, jobs: int) -> None:
     spark = session("bench")
     lookup = AsyncFunctionLookup(
         name="f",
-        function=FUNCTIONS[name],  # type: ignore[arg-type]
+        function=FUNCTIONS[name],
         keys={"id": "id"},
         returns="x DOUBLE",
         timeout=60.0,

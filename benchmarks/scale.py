@@ -45,7 +45,7 @@ class AtOnce:
 def enrichment(root):
     lookup = AsyncFunctionLookup(
         name="f",
-        function=AtOnce,  # type: ignore[arg-type]
+        function=AtOnce,
         keys={"k": "k"},
         returns="temp_dc INT",
         timeout=60.0,

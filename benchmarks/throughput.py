@@ -58,7 +58,7 @@ def enrichment(
 ) -> Enrichment:
     cache: dict[str, Any] = {} if shared else {"cache": None}
     lookup = AsyncFunctionLookup(
-        name="f", function=AtOnce, keys={"id": "id"}, returns="x DOUBLE", timeout=60.0,  # type: ignore[arg-type]
+        name="f", function=AtOnce, keys={"id": "id"}, returns="x DOUBLE", timeout=60.0,
         max_concurrency=IN_FLIGHT, rate=rate, **cache,
     )  # fmt: skip
     return Enrichment(

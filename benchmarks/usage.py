@@ -53,7 +53,7 @@ def profiled_loop(lines: int) -> Iterator[None]:
         lambda *_: profiler.enable() if threading.current_thread().name == "tidegate-loop" else None
     )
     yield
-    threading.setprofile(None)  # type: ignore[arg-type]
+    threading.setprofile(None)
     pstats.Stats(profiler).sort_stats("tottime").print_stats(lines)
 
 

@@ -1,6 +1,5 @@
 """The import rules of the house, and the rules of naming: what may know what."""
 
-import ast
 import re
 import subprocess
 import sys
@@ -112,32 +111,6 @@ def test_no_file_has_a_vague_name_such_as_util_or_helper():
         if DRAWERS & set(path.stem.split("_"))
     ]
     assert wrong == []
-
-
-def test_a_benchmark_imports_only_names_that_another_benchmark_has():
-    """They are not run by the tests, and mypy does not read them."""
-    folder = ROOT / "benchmarks"
-    missing = []
-    for path in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            other = folder / f"{node.module}.py" if isinstance(node, ast.ImportFrom) else None
-            if other is not None and other.exists():
-                body = ast.parse(other.read_text()).body
-                there = {
-                    name.id
-                    for statement in body
-                    for name in ast.walk(statement)
-                    if isinstance(name, ast.Name)
-                }
-                there |= {
-                    statement.name
-                    for statement in body
-                    if isinstance(statement, ast.FunctionDef | ast.ClassDef)
-                }
-                missing += [
-                    f"{path.name}: {name.name}" for name in node.names if name.name not in there
-                ]
-    assert missing == []
 
 
 HEAVY = ("pyspark", "great_expectations", "dagster", "pandas", "plotly")
