@@ -64,7 +64,7 @@ test: ## the tests, one proof per promise (at most 12 minutes on 2 cores)
 proof: $(CLASSES) $(AIRFLOW) ## everything the tests can show, the long ones too
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not ui and not hosts" --hypothesis-profile=explore $(ARGS)
 	$(BIN)/python -m tests.asyncio_core.plant_faults
-	$(MAKE) --no-print-directory coverage ARGS=
+	$(MAKE) --no-print-directory docs coverage ARGS=
 	$(BIN)/mypy --python-executable .venv-airflow/bin/python orchestration/airflow/tidegate_airflow.py
 
 simulate: $(READY) ## nights of the real code under every fault: SEED=14 TRACE=1, SEEDS=1000, SEEDS=5000:6000 or HOURS=2; ARGS=--publishing
@@ -154,7 +154,7 @@ $(READY): requirements.txt pyproject.toml $(BIN)/uv
 $(AIRFLOW): requirements-airflow.txt $(READY)
 	@echo "setting up .venv-airflow (half a minute, 220 MB)"
 	@$(PYTHON) -m venv .venv-airflow
-	@$(BIN)/uv pip sync -q --require-hashes --compile-bytecode --python .venv-airflow/bin/python requirements-airflow.txt
+	@$(BIN)/uv pip sync -q --require-hashes --python .venv-airflow/bin/python requirements-airflow.txt
 	@touch $@
 
 # one process compiles what the workers would each compile; what cannot be collected, the tests report

@@ -131,14 +131,14 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give the files that start Spark to half of the workers, while there are others: each Java
-    less saves the processor a minute of its start and of compiling the same code.
+    """Give the files that start Spark to the first worker, while the others have other files: each
+    Java less saves the processor a minute of its start and of compiling the same code.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class SparkTogether(LoadFileScheduling):
         def _assign_work_unit(self, node):
-            wants = self.nodes.index(node) % 2 == 0
+            wants = self.nodes.index(node) == 0
             fitting = (scope for scope in self.workqueue if _starts_spark(scope) is wants)
             if first := next(fitting, None):
                 self.workqueue.move_to_end(first, last=False)

@@ -70,6 +70,7 @@ def test_a_program_that_sleeps_for_ever_is_an_error():
         run_virtual(asyncio.sleep(float("inf")))
 
 
+@pytest.mark.proof
 @pytest.mark.slow
 def test_a_program_that_never_waits_is_an_error():
     async def main():

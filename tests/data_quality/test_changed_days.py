@@ -65,7 +65,8 @@ CHANGES = [  # a column, what a row has there, and what it has then
 ]
 
 
-@pytest.mark.parametrize("reader", ["Arrow", pytest.param("Spark", marks=pytest.mark.proof)])
+@pytest.mark.proof
+@pytest.mark.parametrize("reader", ["Arrow", "Spark"])
 def test_a_change_of_any_carried_value_is_found_in_its_row_and_column(spark, tmp_path, reader):
     """Each change in a row of its own, and a null that moves from one column to the next."""
     names = list(dict.fromkeys(name for name, _, _ in CHANGES))

@@ -39,6 +39,7 @@ def with_values(table, name, values):
     return table.set_column(table.schema.get_field_index(name), name, values)
 
 
+@pytest.mark.proof
 def test_a_missing_column_turns_only_the_checks_that_read_the_column_red(spark, tmp_path):
     facts, _ = honest_day(tmp_path, "ordered", sizes=(30,)).write()
     found = judge(spark, facts, table=written(facts).drop_columns(["_plane_latency_ms"]))
@@ -168,6 +169,7 @@ def test_expectations_of_the_user_are_judged_with_the_built_in_checks(spark, tmp
     }
 
 
+@pytest.mark.proof
 def test_an_expectation_whose_result_is_not_json_is_judged_as_any_other(spark, tmp_path):
     ranges = {"quantiles": [0.5], "value_ranges": [[0, 1]]}
     expectations = (
@@ -184,6 +186,7 @@ def test_an_expectation_whose_result_is_not_json_is_judged_as_any_other(spark, t
     assert found["every_row_once"].status == "passed"
 
 
+@pytest.mark.proof
 def test_a_day_without_rows_passes_value_expectations_and_fails_table_expectations(spark, tmp_path):
     kinds = ("mean_to_be_between", "unique_value_count_to_be_between", "max_to_be_between")
     least = {"min_value": 1}
@@ -220,6 +223,7 @@ def test_an_expectation_shows_no_personal_key(spark, tmp_path):
     assert shown == [False, False, True]
 
 
+@pytest.mark.proof
 def test_a_personal_value_is_not_in_the_reason_why_an_expectation_could_not_run(spark, tmp_path):
     of_texts = {"column": "carrier", "value_set": [1]}  # which Spark casts to numbers
     day = honest_day(

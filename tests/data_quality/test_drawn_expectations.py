@@ -266,6 +266,7 @@ def draw_of_the_table(draw):
 DRAWN = [draw_of_rows] * 4 + [draw_of_columns, draw_of_a_pair, draw_of_a_column, draw_of_the_table]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("seed", "number"), DRAWS)
 def test_drawn_expectations_are_judged_as_documented(spark, tmp_path, seed, number):
     draw = random.Random(seed)

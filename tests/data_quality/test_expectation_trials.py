@@ -51,6 +51,7 @@ def test_an_expectation_that_no_row_lets_run_is_refused_with_its_reason(spark):
         assert part.lower() in reason.lower()
 
 
+@pytest.mark.proof
 def test_an_expectation_that_fails_on_the_rows_is_not_refused(spark):
     date = dt.date(2013, 1, 10)
     of_all = [(NOT_NULL, {"column": name}) for name in COLUMNS]
@@ -90,6 +91,7 @@ def test_an_expectation_that_fails_on_the_rows_is_not_refused(spark):
     assert found == []
 
 
+@pytest.mark.proof
 def test_sql_that_only_the_made_up_rows_break_is_not_refused(spark):
     on_date = {"row_condition": "to_date(name, 'dd.MM.yyyy') > date'2013-01-01'"}
     query = {"unexpected_rows_query": "SELECT * FROM {batch} WHERE 100 / (n - 2000) < 1"}
@@ -106,6 +108,7 @@ def test_sql_that_only_the_made_up_rows_break_is_not_refused(spark):
 LOST = "raise_error('executor lost') is null"
 
 
+@pytest.mark.proof
 def test_a_failure_of_spark_is_not_reported_as_a_wrong_expectation(spark):
     down = SimpleNamespace(range=lambda *to: spark.range(*to).where(LOST))
     facts = (ExpectationFacts(NOT_NULL, {"column": "down"}),)
@@ -115,6 +118,7 @@ def test_a_failure_of_spark_is_not_reported_as_a_wrong_expectation(spark):
         wrong_expectations(day, ["down"], rows)
 
 
+@pytest.mark.proof
 def test_a_rule_that_fails_for_a_moment_is_not_refused(spark, monkeypatch):
     moments, validate = iter([LOST, LOST]), expectation_trials.validate
     monkeypatch.setattr(

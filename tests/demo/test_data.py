@@ -69,6 +69,7 @@ def test_carrier_flight_origin_and_scheduled_departure_name_every_row_of_the_yea
     assert year.group_by(IDENTITY).aggregate([]).num_rows == year.num_rows
 
 
+@pytest.mark.proof
 def test_every_departure_is_the_local_time_of_the_source_in_utc_summer_and_winter(rows, source):
     reported = {
         (r["carrier"], r["flight"], r["origin"], r["date"], clock(r["scheduled_departure"])): clock(
@@ -164,6 +165,7 @@ def files(tmp_path):
     return sorted(path for path in tmp_path.rglob("*") if path.is_file())
 
 
+@pytest.mark.proof
 def test_preparing_again_mends_damaged_files_and_touches_no_other_file(tmp_path, files):
     good = [path.read_bytes() for path in files]
     identities = [path.stat().st_ino for path in files]

@@ -104,6 +104,7 @@ def test_the_hour_in_a_request_may_be_percent_encoded(calm):
     assert (status, body["hour"]) == (200, "2013-01-01T06:00:00Z")
 
 
+@pytest.mark.proof
 def test_the_weather_service_has_every_hour_of_the_table(calm):
     keys = [
         f"{row['origin']}/{row['hour']:%Y-%m-%dT%H:%M:%SZ}" for row in data.weather().to_pylist()
@@ -220,6 +221,7 @@ def test_an_answer_is_in_the_log_before_the_client_has_it(service):
         assert len(calm.calls()) == n
 
 
+@pytest.mark.proof
 def test_hundreds_of_calls_in_flight_are_counted_and_end_when_the_client_leaves(service):
     slow = service(scale=1_000)
 
@@ -248,6 +250,7 @@ def test_hundreds_of_calls_in_flight_are_counted_and_end_when_the_client_leaves(
 
 # -- life
 # --------------------------------------------------------------------------------------------------
+@pytest.mark.proof
 def test_a_stopped_service_cuts_and_logs_hanging_calls_and_restarts_on_its_port(service):
     faulty = service(port=free_port(), scale=0, faults="hang=1")
     url = faulty.url
@@ -269,6 +272,7 @@ def test_a_stopped_service_cuts_and_logs_hanging_calls_and_restarts_on_its_port(
     assert (faulty.url, stats(faulty)["calls"]) == (url, 0)
 
 
+@pytest.mark.proof
 def test_a_killed_service_restarts_on_its_port_with_the_log_of_all_its_starts(service):
     calm = service(port=free_port(), scale=0)
     ask(calm, [f"EWR/{HOURS[0]}"])

@@ -120,6 +120,7 @@ def test_a_day_published_by_button_job_range_or_command_has_passed_its_checks(se
     )
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("setting", [True], indirect=True)
 def test_days_run_together_are_each_materialized_once_with_their_summaries(setting):
     run = setting.run_range(BUTTON, COMMAND)
@@ -146,6 +147,7 @@ def test_a_red_day_fails_its_checks_is_not_materialized_and_stays_red_in_a_backf
     assert setting.checks("SUCCEEDED") == {key: {BUTTON} for key in setting.all_but(NOT_RUN)}
 
 
+@pytest.mark.proof
 def test_a_day_without_files_has_no_check_results_and_leaves_those_of_published_days(
     setting,
 ):

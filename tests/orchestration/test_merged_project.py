@@ -181,6 +181,7 @@ def test_a_day_is_requested_only_after_the_projects_asset_was_updated(merged):
     assert second.get_requested_partitions(table) == {DAY}
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_a_day_runs_through_both_assets_with_green_checks(merged, folder, service, monkeypatch):
     async def grade(request):

@@ -283,6 +283,7 @@ def test_a_service_that_is_down_at_the_start_stops_the_day_as_an_outage(
     assert "service weather_api: http://127.0.0.1:1 refused the connection" in outcome.reason
 
 
+@pytest.mark.proof
 def test_a_day_without_input_fails_with_a_sentence(dagster_project, published):
     outcome = dagster_project.run(house_definitions(), "2013-02-01")
     reported = stopped(dagster_project, outcome, "2013-02-01")

@@ -89,6 +89,7 @@ def test_a_malformed_public_address_is_refused(tmp_path, monkeypatch, public):
         server(tmp_path, 0, pages)
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_the_report_server_refuses_a_malformed_public_address_without_a_traceback(monkeypatch):
     monkeypatch.setenv(REPORTS_URL, "reports.example.com")

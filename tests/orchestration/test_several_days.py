@@ -386,6 +386,7 @@ def published(record):
     return run_records.save(dataclasses.replace(record, state="published", published_version=1))
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_a_run_of_several_days_may_take_several_times_as_long_as_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -81,6 +81,7 @@ def test_the_tests_of_a_new_project_pass_and_dagster_loads_it(environments, tmp_
     assert status == 0, why
 
 
+@pytest.mark.proof
 def test_a_folder_with_files_is_left_alone(environments, tmp_path):
     (tmp_path / "mine").write_text("kept")
     status, _, why = run(environments().python, "-m", "tidegate", "init", ".", folder=tmp_path)

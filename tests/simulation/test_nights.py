@@ -70,6 +70,7 @@ def test_a_night_gives_the_same_result_in_two_processes(kept_nights, tmp_path):
     assert digests(alone.stdout) == digests(kept_nights.stdout)[-1:] != []
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_a_night_waits_for_no_other_program_of_the_machine(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -75,6 +75,7 @@ def test_the_program_tidegate_imports_no_project_file_as_a_python_module(declare
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_expectations_are_not_checked_where_python_removes_docstrings(declare, project):
     wanted = 'expectations=[Expectation("expect_table_row_count_to_equal", value=1)],\n)'
@@ -493,6 +494,7 @@ def test_check_reports_a_missing_or_empty_package(declare, capsys):
     assert "holds no Enrichment" in capsys.readouterr().err
 
 
+@pytest.mark.proof
 def test_check_runs_as_a_python_module(project, weather_service):
     done = subprocess.run(
         [sys.executable, "-m", "tidegate", "check"], capture_output=True, text=True, check=False,

@@ -116,6 +116,7 @@ def test_a_refusal_with_a_body_that_is_not_utf_8_ends_the_run_with_a_message(
         enrich(spark.range(0, 10, 1, 2), enrichment(refused))
 
 
+@pytest.mark.proof
 def test_keys_of_many_rows_go_together_to_a_database_from_every_task(
     spark, postgres, wait_for, tmp_path, enrich
 ):
@@ -151,6 +152,7 @@ def test_keys_of_many_rows_go_together_to_a_database_from_every_task(
     wait_for(lambda: postgres.execute(left) == [(0,)])
 
 
+@pytest.mark.proof
 def test_each_worker_process_fetches_one_token_and_keeps_it_for_the_next_run(
     spark, service, monkeypatch, enrich
 ):

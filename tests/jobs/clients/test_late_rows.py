@@ -41,6 +41,7 @@ def postgresql(postgres):
     return postgres.url(name)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.proof), 7])
 @pytest.mark.process

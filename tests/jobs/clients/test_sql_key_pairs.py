@@ -206,6 +206,7 @@ def test_keys_of_sqlite_match_only_equal_values(tmp_path, whole):
     )
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("whole", WHOLE_OR_SHARE)
 def test_keys_of_postgresql_match_only_equal_values(postgres, monkeypatch, whole):
     database = postgres.new_database()

@@ -74,6 +74,7 @@ def refused(vendor):
     return {text for text, said in vendor.said.items() if said[-1][0] == "refused"}
 
 
+@pytest.mark.proof
 def test_eval_of_two_prompts_on_200_rows_makes_400_calls_and_a_run_the_rest(vendor, capsys):
     options = ("--with", "brief", "--against", "labels.parquet", "--json")
     found = json.loads(evaluate(capsys, *options))

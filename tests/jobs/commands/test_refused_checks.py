@@ -31,6 +31,7 @@ def test_an_expectation_that_cannot_be_evaluated_costs_no_call(local_days, spark
     assert run(local_days, wrong) == ([2, 2], [])
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_an_expectation_that_only_spark_can_refuse_costs_no_call(local_days, spark, monkeypatch):
     monkeypatch.delenv(ENGINE)

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 
 from jobs.declare.ledger_settings import FOR_EVER
@@ -19,7 +20,7 @@ from tidegate.__main__ import main
 DAY = "2013-01-10"
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_compact_loses_no_answer_and_reports_its_work(towns, capsys):
     assert main(["compact", "--package", "declared"]) == 0
     assert capsys.readouterr().out == "Nothing is stored yet.\n"
@@ -44,7 +45,7 @@ def test_compact_removes_files_of_a_run_killed_days_ago_and_none_of_a_run_at_wor
     assert [path.name for path in Path(towns.folder.path, "runs").iterdir()] == ["at-work"]
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_vacuum_keeps_young_files_and_reports_the_removed_files_of_each_table(towns, capsys):
     towns.publish(DAY, [1, 2], statuses={2: "error"})
     towns.publish(DAY, [1], run_id="again")

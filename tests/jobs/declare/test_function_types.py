@@ -35,6 +35,7 @@ AsyncFunctionLookup(
 """
 
 
+@pytest.mark.proof
 @pytest.mark.slow
 def test_a_type_checker_accepts_a_class_and_what_makes_its_object(tmp_path):
     functions = ["Plain", "Derived", "made", 'partial(Plain, "u")', "int"]

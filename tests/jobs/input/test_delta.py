@@ -95,6 +95,7 @@ def test_a_day_of_a_changed_table_is_read_as_delta_shows_it(spark, lake):
     assert pa.schema([field.remove_metadata() for field in frame.toArrow().schema]) == day.schema
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_an_enrichment_reads_the_table_of_another_and_records_the_version(spark, lake):
     changed(lake)

@@ -116,10 +116,10 @@ def test_the_search_for_a_table_log_ends_at_the_root_folder(tmp_path, monkeypatc
     "command",
     [
         "check",
-        f"check --day {DAY}",
-        f"plan moods --day {DAY}",
+        pytest.param(f"check --day {DAY}", marks=pytest.mark.proof),
+        pytest.param(f"plan moods --day {DAY}", marks=pytest.mark.proof),
         f"run moods --day {DAY}",
-        "try moods",
+        pytest.param("try moods", marks=pytest.mark.proof),
     ],
 )
 @pytest.mark.process

@@ -171,8 +171,7 @@ PAIRS = itertools.product(Changes.ALL, repeat=2)
 @pytest.mark.parametrize(
     ("pair", "place", "every"),
     [
-        (("compact", "forget_nothing"), "folder", 3),
-        (("compact", "forget"), "folder", 1),
+        (("compact", "forget"), "folder", 3),
         (("forget", "compact"), "store", 9),
         (("forget", "compact_and_keep"), "folder", 20),
         *(

@@ -146,6 +146,7 @@ def test_compaction_loses_no_answer_whatever_operation_fails(failing, tmp_path, 
         assert len(known(folder)) == 16, (step, failed)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("failing", EACH, indirect=True)
 def test_forgetting_loses_no_other_answer_and_ends_well_the_next_time_whatever_operation_fails(
     failing, tmp_path

@@ -73,6 +73,7 @@ def answering(status):
     return answer
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("status", "of_lookup"), [(422, 'on_error="fail", '), (401, "")], ids=["on_error", "denied"]
 )
@@ -92,6 +93,7 @@ def test_a_run_that_reaches_its_cap_returns_its_leases(run, service):
     assert holders(run.url) == []
 
 
+@pytest.mark.proof
 def test_a_run_with_red_checks_returns_its_leases(run, service):
     async def answer(_request):
         return web.json_response({}, status=422)

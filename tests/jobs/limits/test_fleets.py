@@ -26,6 +26,7 @@ def test_three_runs_share_a_limit_fairly_and_use_it():
     assert store.steps / 60 < 4
 
 
+@pytest.mark.proof
 @pytest.mark.slow
 def test_a_thousand_tasks_in_twenty_runs_cost_the_store_twenty_steps_a_second():
     service, store, use, jain = run(runs=20, tasks=50, limit=40, seconds=15)

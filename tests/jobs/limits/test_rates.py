@@ -25,7 +25,6 @@ from jobs.limits.window_use import CallUse, WindowUse, arrives_within
 from jobs.task.lease.lease_messages import parse_claims
 from jobs.task.lease.service_lease import ServiceLease
 from tests.jobs.limits.fleet import MemoryStore, Way
-from tests.support.variants import first_of
 from tidegate import HttpLookup, Service
 
 TTL = 5.0
@@ -262,8 +261,9 @@ def jain(service):
     return sum(each) ** 2 / (len(each) * sum(count * count for count in each))
 
 
+@pytest.mark.proof
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", first_of(range(2)))
+@pytest.mark.parametrize("seed", range(2))
 def test_three_runs_of_four_tasks_use_each_rate_fully_and_never_exceed_it(seed):
     draw = random.Random(seed)
     seconds = 120.0
@@ -307,8 +307,9 @@ async def trouble(fleet, store):
             store.down = False
 
 
+@pytest.mark.proof
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", first_of(range(3)))
+@pytest.mark.parametrize("seed", range(3))
 def test_kills_and_store_outages_never_exceed_a_rate(seed):
     draw = random.Random(seed)
     service = run_virtual(

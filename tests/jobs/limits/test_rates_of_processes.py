@@ -66,6 +66,7 @@ def geo(service):
     return service
 
 
+@pytest.mark.proof
 def test_two_runs_with_a_store_use_and_keep_a_single_rate(geo, tmp_path):
     with runs(geo, 2, tasks=2, rows=50, url=f"file://{tmp_path}/limits.sqlite") as started:
         assert [process.wait(60) for process in started] == [0, 0]
@@ -100,7 +101,8 @@ class Throttling(Geo):
         return await super().__call__(request)
 
 
-@pytest.mark.parametrize("store", [True, pytest.param(False, marks=pytest.mark.proof)])
+@pytest.mark.proof
+@pytest.mark.parametrize("store", [True, False])
 def test_a_refusal_pauses_all_tasks_of_all_runs_and_then_one_call_probes(
     service, tmp_path, wait_for, store
 ):

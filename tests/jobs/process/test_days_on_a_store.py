@@ -126,6 +126,7 @@ def write_input(day):
         )
 
 
+@pytest.mark.proof
 def test_a_day_is_published_to_a_bucket_and_leaves_no_temporary_object(in_session, s3):
     before = len(s3.requests())
     assert in_session() == 0

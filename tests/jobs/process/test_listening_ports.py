@@ -183,7 +183,8 @@ def day(tmp_path, monkeypatch, service):
     made.end()
 
 
-@pytest.mark.parametrize("times", [100, pytest.param(10_000, marks=pytest.mark.proof)])
+@pytest.mark.proof
+@pytest.mark.parametrize("times", [100, 10_000])
 def test_a_run_listens_only_on_loopback_and_survives_bytes_of_strangers(
     day, wait_for, service, times
 ):

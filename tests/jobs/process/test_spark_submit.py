@@ -82,6 +82,7 @@ def test_runs_and_plans_report_a_machine_without_java(tmp_path, monkeypatch, hom
     assert str(failed.value) == message
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_a_day_runs_where_paths_have_spaces_and_letters_that_the_locale_lacks(tmp_path):
     folder = tmp_path / "Jane Döe's files"
@@ -131,6 +132,7 @@ def test_java_is_started_for_a_short_run_where_the_input_is_small_and_nobody_cho
     assert SparkSubmit().for_short_run().java_options == ""
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_a_short_run_starts_with_the_collector_that_spark_is_configured_with(tmp_path, monkeypatch):
     """Of two collectors Java takes none, and does not start."""
@@ -153,6 +155,7 @@ sys.exit(launch_gateway().jvm.java.util.Locale.getDefault().getLanguage() != "en
 """
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_spark_lowers_texts_as_in_english_in_any_locale(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=tr")

@@ -265,6 +265,7 @@ def test_a_stream_of_hours_adds_to_its_hours(project, spark):
     } == {(number, "2013-01-10T05Z") for number in range(2)}
 
 
+@pytest.mark.proof
 def test_a_stream_with_a_trigger_continues_and_its_health_file_says_so(project, spark, wait_for):
     stream = Stream(load("declared.towns:towns"), DayQuality(), wait=0.0)
     thread = threading.Thread(target=stream.run, args=(Trigger(0.2),))
@@ -284,6 +285,7 @@ def test_a_stream_with_a_trigger_continues_and_its_health_file_says_so(project, 
     assert project.rows() == [0, 1]
 
 
+@pytest.mark.proof
 def test_a_run_of_a_day_and_a_stream_each_leave_out_rows_that_the_other_published(project, spark):
     project.put("a", [1, 2])
     project.run()
@@ -367,6 +369,7 @@ def test_a_file_deleted_before_the_stream_read_it_is_named_with_a_working_cure(p
     assert set(project.calls().values()) == {1}
 
 
+@pytest.mark.proof
 def test_a_restored_older_checkpoint_is_refused_and_a_new_one_loses_no_file(project, spark, capsys):
     checkpoint = Path(stream_state.checkpoint_path(TABLE))
     project.put("a", [1])

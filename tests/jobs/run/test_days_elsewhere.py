@@ -212,6 +212,7 @@ def test_a_day_on_a_store_equals_the_day_in_a_folder(
     assert DeltaTable(f"{place}/published").to_pyarrow_table().num_rows == 201
 
 
+@pytest.mark.proof
 @pytest.mark.usefixtures("elsewhere")
 def test_text_input_is_converted_to_files_on_the_store(place, spark, service, tmp_path):
     """And a day is not converted twice; `vacuum` removes what it was converted to."""
@@ -467,6 +468,7 @@ def test_a_folder_that_tasks_can_read_is_used(place, spark, service):
     assert record.facts.windows
 
 
+@pytest.mark.proof
 @pytest.mark.usefixtures("elsewhere")
 def test_nested_columns_on_a_store_are_kept(place, spark, service, tmp_path):
     tags, customers = [[{"a": 1}, None], None], [{"town": "town7"}, None]

@@ -78,6 +78,7 @@ def table(name):
     return DeltaTable(name).to_pyarrow_table().sort_by("hour").to_pylist()
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_each_hour_is_enriched_checked_published_and_replaced_alone(spark):
     write(FIRST, "a", "bad")

@@ -318,6 +318,7 @@ def test_the_found_adaptive_limit_is_reported_as_the_limit_of_the_run(service, m
     assert load.waited["throttled_s"]["first"] < 0.5
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_run_on_spark_stays_within_its_lease(url, spark, service, monkeypatch, enrich):
     monkeypatch.setattr(run_leases, "_leases", None)

@@ -24,7 +24,7 @@ def lines(frame):
     return [",".join(str(value) for value in row) for row in frame.collect()]
 
 
-@pytest.mark.parametrize("section", first_of(SECTIONS, 3))
+@pytest.mark.parametrize("section", first_of(SECTIONS))
 def test_each_example_prints_what_the_page_says(spark, section, tmp_path):
     names = {"spark": spark}
     before = BLOCKS["Interval join"] if "Around" in section else []

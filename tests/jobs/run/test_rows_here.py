@@ -259,6 +259,7 @@ class ByFunction(AsyncFunction):
         return [{"t": value["k"] / 2}]
 
 
+@pytest.mark.proof
 def test_a_users_code_runs_in_a_worker_of_spark(project, spark, service):
     by_kind = [
         lookup(name="score", service=Service(name="s", url=service.url, max_concurrency=5), keys={"k": "k"},

@@ -63,6 +63,7 @@ def test_a_stream_compacts_its_ledger_every_hundred_batches(stream):
     assert batches_until_compacted(stream, compaction, 2 * BATCHES) == BATCHES
 
 
+@pytest.mark.proof
 @pytest.mark.slow
 def test_a_stream_spends_at_most_a_twentieth_of_its_time_on_compaction(
     stream,

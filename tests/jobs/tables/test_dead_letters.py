@@ -123,7 +123,7 @@ MISSED = (4, "miss", None, [50])
 JOINED = (5, "timeout", "no answer within 2.0 s, waiting for an equal request", [])
 
 
-@everywhere("project")
+@everywhere("project", on_store=pytest.mark.proof)
 def test_dead_letters_stay_in_the_day_and_are_listed_with_reasons():
     record = publishing.publish(written("a", OK, LATE, BROKEN, MISSED, JOINED))
     assert DeltaTable(TABLE).to_pyarrow_table().num_rows == 5
@@ -157,7 +157,7 @@ def test_the_declaration_chooses_the_outcomes_that_are_dead_letters():
     assert stand() == [(FIRST, "a", 4, "miss")]
 
 
-@everywhere("project")
+@everywhere("project", on_store=pytest.mark.proof)
 def test_only_the_published_run_of_a_day_has_dead_letters():
     publishing.publish(written("a", OK, LATE, BROKEN))
     publishing.publish(written("b", OK, LATE, day=SECOND))
@@ -169,7 +169,7 @@ def test_only_the_published_run_of_a_day_has_dead_letters():
     assert dead_letters.of_day(TABLE, "date", SECOND).num_rows == 1
 
 
-@everywhere("project")
+@everywhere("project", on_store=pytest.mark.proof)
 def test_a_held_back_day_has_its_dead_letters_in_its_record_and_not_in_the_table():
     publishing.publish(written("a", OK, LATE))
     red = Verdict("weather__errors_tolerated", "failed", "error", "50 % of the rows ended as error")
@@ -184,7 +184,7 @@ def test_a_held_back_day_has_its_dead_letters_in_its_record_and_not_in_the_table
     assert [batch.num_rows for batch in letters(with_rows(record.facts), record.facts)] == [1]
 
 
-@everywhere("project")
+@everywhere("project", on_store=pytest.mark.proof)
 def test_a_run_that_loses_to_another_run_removes_its_dead_letters(monkeypatch):
     publishing.publish(written("a", OK, LATE))
     loser = written("b", OK, BROKEN)
@@ -198,7 +198,7 @@ def test_a_run_that_loses_to_another_run_removes_its_dead_letters(monkeypatch):
     assert stand() == [(FIRST, "a", 2, "timeout")]
 
 
-@everywhere("project")
+@everywhere("project", on_store=pytest.mark.proof)
 def test_dead_letters_of_a_crash_before_the_commit_are_removed_by_the_next_run(monkeypatch):
     publishing.publish(written("a", OK, LATE))
 
@@ -215,7 +215,7 @@ def test_dead_letters_of_a_crash_before_the_commit_are_removed_by_the_next_run(m
     assert stand() == [(FIRST, "c", 3, "error")]
 
 
-@everywhere("project")
+@everywhere("project", on_store=pytest.mark.proof)
 def test_an_empty_day_has_no_dead_letters():
     publishing.publish(written("a"))
     assert stand() == []
@@ -227,7 +227,7 @@ print(len(dead_letters.of_day({TABLE!r}, "date", {FIRST!r}).to_pylist()))
 """
 
 
-@everywhere("project")
+@everywhere("project", on_store=pytest.mark.proof)
 def test_dead_letters_are_read_without_a_filesystem_of_python(project, monkeypatch):
     """Arrow's threads free its buffers after the interpreter has ended, which aborts the
     process.

@@ -50,7 +50,7 @@ def runs_with_files(beside):
     return {run for run in RUNS if any(f"run_id={run}/" in name for name in files(beside))}
 
 
-@everywhere("project")
+@everywhere("project", on_store=pytest.mark.proof)
 def test_vacuum_removes_audit_rows_that_a_killed_run_did_not_commit(project):  # noqa: F811
     publishing.publish(days.run("a", FIRST, [1, 2]))
     beside = audit.table_of(days.TABLE)

@@ -86,6 +86,7 @@ sys.exit(status)
 """
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_spark_is_not_started_before_all_jobs_are_over(reviews, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
@@ -100,6 +101,7 @@ def test_spark_is_not_started_before_all_jobs_are_over(reviews, monkeypatch):
     assert reviews.bill == reviews.vendor.invoice > 0
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_a_day_whose_keys_only_spark_reads_is_run_in_spark(reviews, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")

@@ -15,7 +15,7 @@ from tests.support.airflow_home import AirflowHome
 from tests.support.sources import ROOT
 from tidegate.__main__ import main
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.proof]
 
 # stands for the Python that the manifest names: what it is to say is in a file per day, a line for
 # each time, in which tabs divide what it says of several days

@@ -83,9 +83,8 @@ def all_keys():
     return {*a, *b, *(("c", f"c{number}") for number in range(KEYS // 6))}
 
 
-@pytest.mark.parametrize(
-    "at", ["b", *(pytest.param(point, marks=pytest.mark.proof) for point in ("c", *range(18)))]
-)
+@pytest.mark.proof
+@pytest.mark.parametrize("at", ["b", "c", *range(18)])
 def test_a_killed_run_repeats_no_call_of_finished_levels(counted, at):
     counted.kill_at = at if isinstance(at, str) else random.Random(at).randint(1, len(all_keys()))
     killed = counted.start(DAYS[0], "killed")

@@ -218,7 +218,7 @@ def test_forget_leaves_no_byte_of_a_key_and_removes_nothing_else(stored, capsys)
 
 @everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("stored", [False], indirect=True, ids=["open"])
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("stride", [20, pytest.param(1, marks=pytest.mark.proof)])
 def test_a_forget_killed_at_any_step_is_finished_by_the_same_command(stored, stride, monkeypatch):
     shutil.copytree("data", "before")
     in_bucket = dict(objects_of(BUCKET))
@@ -246,6 +246,7 @@ def test_a_forget_killed_at_any_step_is_finished_by_the_same_command(stored, str
     assert steps > len(STEPS)
 
 
+@pytest.mark.proof
 @pytest.mark.process
 @pytest.mark.parametrize("towns", [STORE], indirect=True)
 def test_another_machine_finishes_a_killed_forget(towns, monkeypatch):
@@ -281,7 +282,8 @@ def test_forget_removes_a_key_wherever_else_the_table_is_shown(towns, tmp_path, 
     assert files_that_hold(GONE) == []
 
 
-@everywhere("towns", on_store=pytest.mark.proof)
+@pytest.mark.proof
+@everywhere("towns")
 @pytest.mark.parametrize("vacuumed", [False, True])
 def test_forget_removes_several_keys_although_files_are_empty_or_missing(towns, vacuumed):
     publishing.publish(a_file_for_each_row(towns.written(FIRST, [1, 2, 3], "run", {})))

@@ -490,6 +490,7 @@ def test_a_file_whose_values_are_damaged_is_named_before_the_first_call(project,
     assert service.log == []
 
 
+@pytest.mark.proof
 def test_try_ends_silently_when_its_output_is_closed(project):
     command = [sys.executable, "-m", "tidegate", "try", "declared_for_trial:places"]
     with subprocess.Popen(

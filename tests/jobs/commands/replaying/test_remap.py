@@ -23,7 +23,7 @@ def files(record):
     return record.facts.published_files
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_a_day_that_would_lose_an_answer_is_held_back_with_the_cure(towns):
     before = towns.publish(FIRST, [1, 2, 3], statuses={3: "error"})
     now = towns.written(FIRST, [1, 2, 3], "remapped", {2: "not_asked", 3: "not_asked"})
@@ -48,7 +48,7 @@ def test_a_day_whose_lookup_was_renamed_is_held_back(towns, monkeypatch, capsys)
     ) in capsys.readouterr().out
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_the_published_run_is_the_run_whose_files_readers_see_despite_wrong_clocks(towns):
     first = towns.publish(FIRST, [1, 2], run_id="first")
     towns.publish(FIRST, [1, 2, 3], run_id="second")
@@ -64,7 +64,7 @@ def test_a_row_without_an_answer_may_stay_without_an_answer(towns):
     assert explain_lost_answers([], towns.written(FIRST, [1], "first", {1: "not_asked"})) == ""
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_lost_answers_are_counted_per_row_and_not_by_total(towns):
     # whose answer came after its row had left
     before = towns.publish(FIRST, [1, 2], statuses={2: "timeout"})
@@ -91,7 +91,7 @@ def test_rows_without_ids_of_a_rewritten_input_are_not_compared(towns):
     assert lost.startswith("lookup weather: 1 row has an answer")
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_forgotten_rows_do_not_count_as_lost_answers(towns):
     towns.publish(FIRST, [1, 2, 3], statuses={3: "error"})
     assert main(["forget", "weather", "--key", "town=town-1", "--package", "declared"]) == 0
@@ -101,7 +101,7 @@ def test_forgotten_rows_do_not_count_as_lost_answers(towns):
         assert explain_lost_answers(files(last_published("towns", FIRST)), now) == ""
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_an_answer_that_no_longer_fits_does_not_count_as_lost(towns):
     before = towns.publish(FIRST, [1, 2])
     assert (
@@ -110,7 +110,7 @@ def test_an_answer_that_no_longer_fits_does_not_count_as_lost(towns):
     )
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_a_remap_covers_the_days_that_readers_see(towns):
     assert published_days(towns.enrichment, FIRST) == []
     for day in (FIRST, SECOND, THIRD):

@@ -36,7 +36,7 @@ def test_a_replay_of_a_day_without_dead_letters_starts_nothing(towns):
     assert replay(pipeline(towns.enrichment), DAY) is None  # there is no Spark that it could start
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_a_replay_takes_the_dead_letters_of_the_published_or_later_held_back_run(towns):
     towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
     assert find_letters(towns.enrichment, DAY)["_key"].to_pylist() == ['["town-3"]']
@@ -49,7 +49,7 @@ def test_a_replay_takes_the_dead_letters_of_the_published_or_later_held_back_run
     ]
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_dead_letters_of_held_back_and_published_days_are_listed(towns, capsys):
     arguments = ["dead-letters", "towns", "--package", "declared", "--day", DAY, "--each"]
     assert main(arguments) == 2
@@ -70,7 +70,7 @@ def test_dead_letters_of_held_back_and_published_days_are_listed(towns, capsys):
     assert sorted(found) == [("1", "timeout", '["town-1"]'), ("2", "not_asked", '["town-2"]')]
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_a_replay_calls_again_for_a_dead_letter_with_a_stored_miss(towns):
     towns.declare(on_miss="dead_letter")
     towns.store({1: {"temp_c": 1.0}, 2: None, 3: None, 4: {"temp_c": 2.0}})
@@ -86,7 +86,7 @@ def test_a_replay_calls_again_for_a_dead_letter_with_a_stored_miss(towns):
     assert known == ['["town-1"]', '["town-3"]', '["town-4"]']
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("suffix", ["", "-keys"])  # asked by row, or before the rows
 def test_a_killed_replay_is_continued_without_a_repeated_call(towns, suffix):
     towns.declare(on_miss="dead_letter")
@@ -109,7 +109,7 @@ def test_a_killed_replay_is_continued_without_a_repeated_call(towns, suffix):
     assert void_what_failed(towns.enrichment, DAY, find_letters(towns.enrichment, DAY)) == 1
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_a_replay_calls_again_for_a_stored_answer_that_does_not_fit(towns):
     towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": "warm"}, 3: {"temp_c": "mild"}})
     towns.publish(DAY, [1, 2], statuses={2: "error"})
@@ -123,7 +123,7 @@ def test_a_replay_calls_again_for_a_stored_answer_that_does_not_fit(towns):
     assert known == ['["town-1"]', '["town-3"]']
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_a_replay_never_repeats_a_call_that_must_not_be_made_twice(towns):
     towns.declare(on_miss="dead_letter")
     towns.store({1: {"temp_c": "warm"}, 2: None})
@@ -149,7 +149,7 @@ def test_a_replay_refuses_a_day_that_another_program_rewrote(towns):
         replay(pipeline(towns.enrichment), DAY)
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_a_replay_refuses_a_changed_request(towns):
     towns.publish(DAY, [1, 2, 3, 4], statuses={3: "error"})
     # other days have asked as it is declared now
@@ -163,7 +163,7 @@ def test_a_replay_refuses_a_changed_request(towns):
     )
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_a_replay_accepts_a_day_with_answers_declared_expired(towns):
     towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": 1.0}})
     towns.publish(DAY, [1, 2, 3], statuses={3: "error"})

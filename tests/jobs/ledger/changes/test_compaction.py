@@ -43,7 +43,7 @@ def fill(folder, ledgers, *, runs=3, seed=0):
             folder.write_part(f"run-{seed}-{run}", str(part), records)
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_a_compaction_keeps_each_answer_in_use_and_writes_one_file(folder, ledgers):
     fill(folder, ledgers)
     before = ledgers.known(folder, KEYS)
@@ -66,7 +66,7 @@ def test_a_journal_without_records_is_compacted(tmp_path):
     assert contents(folder).parts == ()
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_later_parts_are_merged_into_compacted_files(folder, ledgers):
     for seed in range(5):
         fill(folder, ledgers, seed=seed)
@@ -75,7 +75,7 @@ def test_later_parts_are_merged_into_compacted_files(folder, ledgers):
         assert ledgers.known(folder, KEYS) == before
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_compacting_twice_changes_nothing(folder, ledgers):
     fill(folder, ledgers)
     compact(folder)
@@ -86,7 +86,7 @@ def test_compacting_twice_changes_nothing(folder, ledgers):
     assert compact(type(folder)(folder.root, "empty", "f")) == Compacted()
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("limits", [
     {(compaction, "ROWS_PER_FILE"): 2_000, (compaction, "ROWS_IN_MEMORY"): 3_000},
     {(merging, "LARGEST"): 30_000, (compaction, "LARGEST"): 200_000},  # bytes, of long answers
@@ -143,7 +143,7 @@ def test_a_compaction_that_crashes_at_any_step_loses_no_answer_and_the_next_fini
     assert crashes >= 6
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_a_generation_whose_last_object_is_torn_is_reported_and_nothing_is_deleted(folder, ledgers):
     fill(folder, ledgers)
     before = ledgers.known(folder, KEYS)
@@ -190,7 +190,7 @@ def test_a_compacted_file_that_is_gone_is_named_with_a_cure(folder, ledgers):
     assert ledgers.known(folder, KEYS) == before
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_a_torn_generation_that_was_replaced_is_skipped(folder, ledgers, caplog):
     fill(folder, ledgers)
     compact(folder)
@@ -356,7 +356,7 @@ def test_a_change_that_was_overtaken_gives_up_though_its_number_is_free_again(
     assert ledgers.known(remote, KEYS)
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_a_compaction_leaves_out_a_torn_part(folder, ledgers, caplog):
     fill(folder, ledgers, runs=1)
     ledgers.put(folder, "parts/run-0-0/torn.parquet", b"PAR1")
@@ -410,7 +410,7 @@ def test_a_full_disk_for_sorting_is_reported(folder, ledgers, monkeypatch):
         compact(folder)
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_a_compaction_drops_only_records_that_change_no_answer(folder, ledgers):
     for seed in range(4):
         fill(folder, ledgers, seed=seed)
@@ -421,7 +421,7 @@ def test_a_compaction_drops_only_records_that_change_no_answer(folder, ledgers):
     assert done.rows <= 2 * len(KEYS)  # what is known of a key, and a mark beside it
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_a_compaction_keeps_the_mark_of_a_call_with_an_unknown_outcome(folder, ledgers):
     folder.write_part("r", "0", [ledgers.stored("k", "ok", 1), ledgers.stored("k", "expired", 2)])
     folder.write_part(
@@ -431,7 +431,7 @@ def test_a_compaction_keeps_the_mark_of_a_call_with_an_unknown_outcome(folder, l
     assert ledgers.known(folder, ["k"]) == {"k": ledgers.stored("k", "asked", 3)}
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_a_compaction_keeps_expired_answers_and_drops_old_refresh_marks(folder, ledgers):
     day = 24 * HOUR_US
     records = [
@@ -452,7 +452,7 @@ def test_a_compaction_keeps_expired_answers_and_drops_old_refresh_marks(folder, 
     assert compact(folder, now_us=410 * day).rows == 3  # an answer of before may still be under way
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_more_answers_than_fit_in_memory_are_sorted_in_several_passes(folder, ledgers, monkeypatch):
     """Here 1,000 at once, on the local disk, merged."""
     monkeypatch.setattr(compaction, "ROWS_IN_MEMORY", 1_000)

@@ -58,7 +58,7 @@ def names_in(data):
     return {key for key in KEYS if key[2:-2].encode() in data}
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_an_erasure_leaves_no_byte_of_its_keys_and_keeps_every_other_answer(
     folder, ledgers, tmp_path
 ):
@@ -78,7 +78,7 @@ def test_an_erasure_leaves_no_byte_of_its_keys_and_keeps_every_other_answer(
     assert forget(folder, GONE) == Forgotten(frozenset(), 0)
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_parts_copied_elsewhere_below_the_folder_lose_the_keys_too(folder, ledgers):
     fill(folder, ledgers)
     data = ledgers.data_of(folder, "parts/run-3/0-0.parquet")
@@ -91,7 +91,7 @@ def test_parts_copied_elsewhere_below_the_folder_lose_the_keys_too(folder, ledge
     }
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_an_empty_ledger_and_keys_that_are_not_there_are_no_error(folder, ledgers):
     assert forget(folder, GONE) == Forgotten(frozenset(), 0)
     fill(folder, ledgers)
@@ -99,7 +99,7 @@ def test_an_empty_ledger_and_keys_that_are_not_there_are_no_error(folder, ledger
     assert len(ledgers.known(folder, KEYS)) == 200
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_all_keys_can_be_forgotten(folder, ledgers):
     fill(folder, ledgers)
     assert len(forget(folder, KEYS).keys) == 200
@@ -110,7 +110,7 @@ def test_all_keys_can_be_forgotten(folder, ledgers):
     assert len(ledgers.known(folder, KEYS)) == 1
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_an_erasure_deletes_torn_and_unfinished_parts_and_keeps_a_foreign_file(folder, ledgers):
     fill(folder, ledgers)
     torn, foreign = "parts/run-3/0-1.parquet", "parts/run-3/notes.txt"
@@ -226,7 +226,7 @@ def test_a_compaction_that_commits_first_makes_a_forget_start_again(remote, obje
     assert not set().union(*map(names_in, objects.objects.values())) & set(GONE)
 
 
-@everywhere("folder")
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_only_files_with_a_forgotten_key_are_rewritten(folder, ledgers, monkeypatch):
     monkeypatch.setattr(compaction, "ROWS_PER_FILE", 1024)
     folder.write_part("r", "0", [ledgers.stored(f"k{n:05d}") for n in range(10_240)])

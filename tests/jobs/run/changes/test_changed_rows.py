@@ -163,6 +163,7 @@ def test_tolerated_shares_of_failures_and_nulls_count_the_whole_table(spark, ask
     ]
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_expectations_are_judged_on_the_table_with_its_kept_rows(spark, asked, service):
     declared = dataclasses.replace(

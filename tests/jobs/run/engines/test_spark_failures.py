@@ -113,6 +113,7 @@ def test_a_day_with_a_damaged_page_is_reported_with_its_file_the_cause_and_the_c
     )
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_worker_killed_in_every_attempt_is_reported_with_the_cure_and_the_log(
     raw, service, wait_for

@@ -70,6 +70,7 @@ def no_spark():
     raise AssertionError("Spark was started")
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 @pytest.mark.parametrize("keys", KEYS, ids=",".join)
 def test_keys_of_plain_columns_are_counted_without_spark_as_spark_counts_them(
@@ -88,6 +89,7 @@ def test_keys_of_plain_columns_are_counted_without_spark_as_spark_counts_them(
         assert by_arrow
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_keys_of_an_expression_are_counted_by_spark(days, spark):
     enrichment = declare({"k": "reverse(reverse(upper(text)))"})

@@ -89,7 +89,7 @@ def by_text(table):
     "keys",
     [
         ("YES", "byte", "short", "int", "long", "text", "raw", "day", "at", "naive"),
-        ("`text`",),
+        pytest.param(("`text`",), marks=pytest.mark.proof),
         pytest.param(("upper(text)", "date_trunc('HOUR', at)"), marks=pytest.mark.proof),
     ],
     ids=["all types", "a text", "expressions"],
@@ -114,6 +114,7 @@ def test_the_driver_finds_the_keys_that_spark_finds(spark, day, keys):
     wanted.drop()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("keys", [("n / 2",), ("named_struct('a', n)",)])
 def test_keys_that_arrow_compares_differently_are_read_by_spark(spark, day, keys):
     keys = source_of(spark, day, keys)[0].distinct(hidden=False, seed=1)

@@ -142,6 +142,7 @@ def test_after_a_kill_during_the_first_publication_the_folder_is_recognized(kill
     assert (shown(FIRST), shown(SECOND)) == ([1, 2, 3], [9])
 
 
+@pytest.mark.proof
 def test_a_reader_sees_a_whole_day_or_missing_files_and_never_a_mixture(monkeypatch):
     monkeypatch.setattr(shown_as_parquet, "LISTED_WITHIN", 0.5)
     publishing.publish(run("r0", FIRST, [0] * 8, parts=4))
