@@ -1,12 +1,11 @@
 """Enriches rows: tasks call the lookups and write files with answers and audit columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812
 
 from jobs.input.file_rows import ROWS_AT_ONCE
@@ -15,21 +14,17 @@ from jobs.run.engines.engine import Engine
 from jobs.run.rows.keyed_rows import written_schema
 from jobs.run.rows.local_rows import LocalRows, engine_for
 from jobs.schema import columns as schema
+from jobs.schema.records import ShareGiven, WrittenFile
 from jobs.storage.parquet_files import open_parquet
+from jobs.task.link.driver_link import TaskFacts
 from jobs.task.output_files import TaskFiles, TaskResult, without_doubt
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import run_partition
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from jobs.schema.records import ShareGiven, WrittenFile
-    from jobs.task.link.driver_link import TaskFacts
-
-    RunOfKeys = Callable[
-        [PartitionPlan, Iterator[pa.RecordBatch], TaskFacts | None], Iterator[pa.RecordBatch]
-    ]  # as run_partition
+RunOfKeys = Callable[
+    [PartitionPlan, Iterator[pa.RecordBatch], TaskFacts | None], Iterator[pa.RecordBatch]
+]  # as run_partition
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,18 @@
 A share divides the run's own limit over its tasks; a lease divides a limit of several runs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.task.chain import Chain
 from jobs.task.lease.lease_messages import parse_answer
 from jobs.task.lease.service_lease import ServiceLease
+from jobs.task.link.driver_link import DriverLink
 from jobs.task.link.link_protocol import HEARTBEAT, PAUSE
+from jobs.task.plan import PartitionPlan
 from jobs.wording import one_line
-
-if TYPE_CHECKING:
-    from jobs.task.chain import Chain
-    from jobs.task.link.driver_link import DriverLink
-    from jobs.task.plan import PartitionPlan
 
 # s; rows come in bursts, and a task that gave calls back between them would wait for them
 WANTED_FOR = 1.0

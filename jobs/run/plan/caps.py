@@ -1,22 +1,17 @@
 """Caps on a run's attempts, in calls or money."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
+from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import SENT, Money, cost_of, in_force, read_money
 from jobs.errors import DeclarationError
 from jobs.ledger.plan import CallCap
 from jobs.limits.fair_shares import even_shares
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
-    from jobs.run.plan.options import RunOptions
-    from jobs.schema.records import PriceFacts
+from jobs.run.plan.options import RunOptions
+from jobs.schema.records import PriceFacts
 
 
 def divide_cap(options: RunOptions, lookups: Sequence[Lookup], tasks: int) -> CallCap | None:
