@@ -6,20 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from jobs.arrow_values import readable_rows
-from jobs.commands.replaying.replay import held_back_letters, removed_letters
+from jobs.commands.replaying.replay import held_back_letters, published_letters, removed_letters
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.keys import HIDDEN as HASHED
 from jobs.ledger.keys import shown_json
 from jobs.ledger.scan import records_of
-from jobs.schema.columns import RUN_ID
 from jobs.schema.facts import Facts
 from jobs.schema.personal import HIDDEN, http_status
-from jobs.tables import dead_letters
 from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.records import run_records
 
@@ -92,13 +88,7 @@ def find_dead_letters(
         if record.state == "held back":
             rows = [row for batch in held_back_letters(record) for row in readable_rows(batch)]
         elif record.dead_letters:
-            table = dead_letters.of_day(output, enrichment.input.partition, record_day)
-            # killed tries have letters too
-            are_shown = [
-                record_day in unknown or (record_day, run) in published
-                for run in table[RUN_ID].to_pylist()
-            ]
-            rows = readable_rows(table.filter(pa.array(are_shown, pa.bool_())))
+            rows = readable_rows(published_letters(enrichment, record_day, published, unknown))
         removed = record.dead_letters if record.state == "held back" and not rows else 0
         if removed and day is not None:
             raise DeclarationError(f"{name}: {removed_letters(record)}")

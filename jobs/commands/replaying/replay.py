@@ -23,17 +23,24 @@ from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import ANSWERS, StoredAnswer, as_answers
 from jobs.ledger.keys import asked_texts
+from jobs.ledger.plan import run_of_keys
 from jobs.ledger.selection import select
 from jobs.process.day_events import DayEvent
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.schema import columns as schema
+from jobs.schema.columns import RUN_ID
 from jobs.schema.records import DayRecord
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import is_there
 from jobs.tables import dead_letters
 from jobs.tables.delivery import with_rows
-from jobs.tables.delta.asked_keys import days_without_runs, files_of_days, names_keys
+from jobs.tables.delta.asked_keys import (
+    days_without_runs,
+    files_of_days,
+    names_keys,
+    runs_in_table,
+)
 from jobs.tables.records import run_records
 from jobs.tables.rows_beside import letters
 from jobs.task.rows.ledger_hits import stored_columns
@@ -62,7 +69,23 @@ def find_letters(enrichment: Enrichment, day: str) -> pa.Table:
             raise DeclarationError(f"{enrichment.name}: {removed_letters(last)}")
         schema = pa.schema([(name, pa.string()) for name in columns])
         return pa.Table.from_batches(batches, schema)
-    return dead_letters.of_day(enrichment.output.path, enrichment.input.partition, day)
+    return published_letters(enrichment, day, *runs_in_table(enrichment))
+
+
+def published_letters(
+    enrichment: Enrichment, day: str, published: set[tuple[str, str]], unknown: set[str]
+) -> pa.Table:
+    """Return the letters of the runs that readers of a day see; killed tries have letters too.
+
+    Args:
+        enrichment: The enrichment.
+        day: The day.
+        published: Of `runs_in_table`.
+        unknown: Of `runs_in_table`: days of which all letters count.
+    """
+    table = dead_letters.of_day(enrichment.output.path, enrichment.input.partition, day)
+    are_shown = [day in unknown or (day, run) in published for run in table[RUN_ID].to_pylist()]
+    return table.filter(pa.array(are_shown, pa.bool_()))
 
 
 def held_back_letters(run: DayRecord) -> Iterator[pa.RecordBatch]:
@@ -195,11 +218,10 @@ def last_run(enrichment: Enrichment, day: str) -> DayRecord | None:
 
 
 def _answered(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> set[str]:
-    held_back = run.facts.published_files if run.state == "held back" else ()
     published = (file for day, file in files_of_days(enrichment) if day == run.facts.day)
     keys: set[str | None] = set()
     key, status = schema.key(lookup.name), schema.status(lookup.name)
-    for file in held_back if run.state == "held back" else published:
+    for file in run.facts.published_files if run.state == "held back" else published:
         if names_keys(file, lookup.name):
             rows = pq.read_table(parquet_source(file), columns=[key, status], partitioning=None)
             answered = rows.filter(pc.is_in(rows[status], value_set=pa.array(ANSWERS)))
@@ -249,9 +271,6 @@ class _AskedAgain:
 
     @classmethod
     def of(cls, enrichment: Enrichment, day: str) -> Self:
-        # imports Spark, which is not needed to read letters
-        from jobs.ledger.plan import run_of_keys
-
         last = last_run(enrichment, day)
         runs = [
             run

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from jobs.commands.costs import list_costs
 from jobs.commands.diffing.diff import diff
 from jobs.commands.replaying.dead_letters import find_dead_letters
+from jobs.commands.replaying.replay import find_letters
 from jobs.errors import PublishConflict, TidegateError
 from jobs.ledger.keys import key_text
 from jobs.run.estimating.last_run import last_runs
@@ -137,6 +138,7 @@ def test_a_day_has_the_dead_letters_of_all_its_batches_and_of_no_killed_try():
     )
     (found,) = find_dead_letters(enrichment, FIRST)
     assert sorted(row["flight"] for row in found.rows) == [0, 1]
+    assert find_letters(enrichment, FIRST).num_rows == 2, "a replay would pay for the killed try"
 
 
 EUR = Billed(5, 0, "request", "0.05", "EUR")
