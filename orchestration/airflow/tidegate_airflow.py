@@ -60,6 +60,11 @@ PR_SET_PDEATHSIG = 1
 FIRST_START, PUBLISHED = "tidegate_first_start", "tidegate_published"
 WIDTH = 100  # characters of a line of a log; the page cuts longer ones
 CLEAR = "clear this task: stored answers are not paid for again."
+STOPPED = {  # the end of a day whose task Airflow stopped
+    "state": "stopped",
+    "reason": "somebody marked or cleared this task, or its worker was stopped.",
+    "next_step": f"If Airflow does not run the day again by itself, {CLEAR}",
+}
 RED_DAY = (
     "A day that is not published: the end of its task's log says why and what to do next; the "
     "button Report, under the task's Details, opens its report. Clear the task once the cause is "
@@ -141,6 +146,7 @@ class TidegateDay(BaseOperator):
         self.again_after = again_after
         self.env = dict(env or {})
         self.report = ""
+        self.is_stopped = False  # by Airflow
 
     def execute(
         self,
@@ -188,7 +194,8 @@ class TidegateDay(BaseOperator):
             warning for result in results if result.get("unmade") for warning in result["warnings"]
         ]
         if red is None and status != 0 and not unmade:
-            red = {"enrichment": self.enrichment["name"], "day": day, **_silent_end(status)}
+            end = STOPPED if self.is_stopped else _silent_end(status)
+            red = {"enrichment": self.enrichment["name"], "day": day, **end}
             results.append(red)
         if red is None or red["state"] != "crashed":
             crashes.end()
@@ -205,6 +212,7 @@ class TidegateDay(BaseOperator):
 
     def on_kill(self) -> None:
         """End the command, which ends its Spark."""
+        self.is_stopped = True
         process = getattr(self, "process", None)
         if process is None or process.poll() is not None:
             return
@@ -317,6 +325,8 @@ class TidegateDay(BaseOperator):
         match red["state"]:
             case "no input" | "unchanged" if nothing_done:
                 raise AirflowSkipException(_text(red))
+            case "stopped":  # the worker may have ended, and then another try can succeed
+                raise DayCrashed(_text(red))
             case "crashed" if not last:
                 self.log.warning("Airflow runs the day once more, in a minute or two.")
                 raise DayCrashed(_text(red))

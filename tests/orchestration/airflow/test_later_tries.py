@@ -13,7 +13,7 @@ pytestmark = pytest.mark.process
 
 # stands for the Python that the manifest names: prints the days of a try, and how it was asked
 COMMAND = """#!{python}
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
 
 number = len(list(Path().glob("asked-*"))) + 1
@@ -22,13 +22,16 @@ for line in Path(f"says-{{number}}").read_text().splitlines():
     if line == "killed":
         sys.stdout.flush()
         os.kill(os.getpid(), signal.SIGKILL)
+    if line == "stopped":
+        os.kill(os.getppid(), signal.SIGTERM)
+        time.sleep(60)
     print(line)
 sys.exit('"wrong"' in Path(f"says-{{number}}").read_text())
 """
 # runs the operator for each try, as Airflow's worker does; Airflow keeps the state of a task
 # through a clear, and gives the run another start
 TRIES = """
-import datetime as dt, json
+import datetime as dt, json, signal
 from collections import defaultdict
 from types import SimpleNamespace
 from tidegate_airflow import TidegateDay
@@ -45,6 +48,7 @@ class Event(SimpleNamespace):
 
 def one_try(manifest, state, start, params):
     operator = TidegateDay(task_id="day", enrichment=manifest["enrichments"][0], manifest=manifest)
+    signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())  # as Airflow has it
     results, events = {{}}, defaultdict(lambda: Event(days=[], extra={{}}))
     run = SimpleNamespace(partition_key="2026-01-05", start_date=dt.datetime.fromisoformat(start))
     context = {{
@@ -109,6 +113,7 @@ CASES = {  # what the command prints, per try
     "worst": [[result("ports", "2026-01-04", "wrong"), published("towns", "2026-01-05")]],
     "without a day": [[result("", None, "wrong")]],
     "killed": [[KILLED]],
+    "stopped": [["stopped"]],
     "nothing": [["weather: 0 stored answers meet the condition."]],
     "unfinished line": [[" 50 % of the model is loaded" + published("towns", "2026-01-05")]],
     "another day": [[published("towns", "2026-01-05")]],
@@ -205,6 +210,12 @@ def test_an_error_without_a_day_names_no_day(tried):
 def test_the_reason_of_a_killed_command_names_the_signal(tried):
     (killed,) = tried["killed"]
     assert "ended by signal 9 (Killed), as for a lack of memory." in killed.end
+
+
+def test_a_task_that_airflow_stops_does_not_say_that_it_crashed_and_is_run_again(tried):
+    (stopped,) = tried["stopped"]
+    assert stopped.end.startswith("DayCrashed: towns 2026-01-05: stopped: somebody marked or")
+    assert "If Airflow does not run the day again by itself, clear this task" in stopped.end
 
 
 def test_a_refresh_whose_condition_no_answer_meets_is_skipped(tried):
