@@ -34,6 +34,7 @@ def find_wrong(spark, declared):
     return wrong_expectations(day, rows.columns, rows)
 
 
+@pytest.mark.proof
 def test_an_expectation_that_no_row_lets_run_is_refused_with_its_reason(spark):
     on_spark = {"condition_parser": "spark"}
     found = find_wrong(

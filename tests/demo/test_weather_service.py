@@ -167,6 +167,7 @@ def test_a_hanging_call_lasts_until_the_client_goes(service):
     assert call.t_end - call.t_start > 0.2
 
 
+@pytest.mark.proof
 def test_faults_follow_the_seed_and_each_key_is_finally_answered(service):
     shares = "throttle=0.1,error=0.1,drop=0.1"
     faulty = service(scale=0, faults=shares, seed=5)

@@ -272,6 +272,7 @@ def test_a_service_stopped_in_the_middle_of_a_day_is_named_and_the_same_run_succ
     assert days_in() == sorted([*before, day])
 
 
+@pytest.mark.proof
 def test_a_service_that_is_down_at_the_start_stops_the_day_as_an_outage(
     dagster_project, published, monkeypatch
 ):

@@ -155,6 +155,7 @@ named = enrichment = Enrichment(
 """
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("more", "trusts"), [("", True), (', position="$.index"', False), (', match="$.code"', False)]
 )

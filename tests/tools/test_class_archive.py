@@ -49,6 +49,7 @@ def test_java_starts_silently_with_a_missing_torn_or_foreign_class_archive(
     assert "version" in ended.stderr.splitlines()[0]
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_spark_loads_classes_from_the_archive_beside_the_python(tmp_path):
     if not spark_submit.archived_classes():

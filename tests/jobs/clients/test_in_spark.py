@@ -43,6 +43,7 @@ def enrichment(*lookups):
     )
 
 
+@pytest.mark.proof
 def test_a_coroutine_is_sent_by_its_name_and_shares_the_limit_of_its_service(
     spark, service, tmp_path, monkeypatch, enrich
 ):

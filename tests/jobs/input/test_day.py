@@ -226,6 +226,7 @@ def test_two_columns_whose_names_differ_only_in_case_are_refused(tmp_path, names
         of_files([tmp_path / "part.parquet"])
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_column_of_a_later_file_is_enriched_checked_and_published(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -298,6 +298,7 @@ def test_a_table_partitioned_by_the_hour_of_a_time_or_by_a_text_is_read_by_hour(
         find_input(by_hour, "2026-01-01T22Z")
 
 
+@pytest.mark.proof
 def test_a_table_on_an_object_store_is_read_by_the_credentials_of_the_environment(
     s3, tmp_path, monkeypatch
 ):

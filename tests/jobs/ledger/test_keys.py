@@ -77,6 +77,7 @@ def test_a_hidden_key_shows_nothing_and_differs_from_others():
     assert hidden != key_text(("John Doe",), hidden=True)
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_text_and_hash_of_a_key_are_the_same_in_every_process():
     code = """

@@ -103,9 +103,8 @@ def url(request, tmp_path):
     return store_url(request.getfixturevalue("postgres"))
 
 
-@pytest.mark.parametrize(
-    "url", ["file", pytest.param("postgresql", marks=pytest.mark.proof)], indirect=True
-)
+@pytest.mark.proof
+@pytest.mark.parametrize("url", ["file", "postgresql"], indirect=True)
 def test_three_runs_at_once_share_a_limit_and_a_pause(url, counting):
     with runs(url, counting, 3) as processes:
         for _ in range(5):  # on a busy machine the third run begins late

@@ -50,10 +50,9 @@ def published(tmp_path):
     return {str(day) for day in rows["date"].to_pylist()}
 
 
+@pytest.mark.proof
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("refused", "readers_have"), [pytest.param(0, set(), marks=pytest.mark.proof), (1, {DAYS[0]})]
-)
+@pytest.mark.parametrize(("refused", "readers_have"), [(0, set()), (1, {DAYS[0]})])
 def test_a_day_that_cannot_be_published_ends_the_run_of_its_days(
     run, tmp_path, refused, readers_have
 ):

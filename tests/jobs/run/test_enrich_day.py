@@ -53,6 +53,7 @@ def rows_of(record):
     return [row for file in record.facts.files for row in pq.ParquetFile(file).read().to_pylist()]
 
 
+@pytest.mark.proof
 def test_the_spark_program_writes_counts_and_records_a_day_and_does_not_publish_it(
     project, weather_service
 ):

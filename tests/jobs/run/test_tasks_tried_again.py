@@ -118,7 +118,8 @@ def workers_of(mark):
                 yield process
 
 
-@everywhere("day", on_store=pytest.mark.proof)
+@pytest.mark.proof
+@everywhere("day")
 @pytest.mark.spark
 def test_a_worker_killed_with_9_costs_no_row_and_no_more_calls_than_were_in_flight_or_not_stored(
     day, service, wait_for

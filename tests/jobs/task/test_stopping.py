@@ -108,6 +108,7 @@ def test_a_cancelled_job_stops_calling_long_before_spark_kills_its_workers(
     wait_for(lambda: slow.open_connections == 0)
 
 
+@pytest.mark.proof
 def test_an_error_in_one_task_stops_the_calls_of_the_other(spark, slow, enrich):
     async def refuses_one(request):
         await asyncio.sleep(LATENCY)

@@ -35,6 +35,7 @@ def printed(tmp_path_factory):
     return printed_by(AUTUMN + SPRING, home, ("run ", "refused ", "runs "))
 
 
+@pytest.mark.proof
 def test_a_run_covers_the_hour_before_also_when_the_clock_is_put_back(printed):
     lines = [line for line in printed if not line.startswith("runs ")]
     assert lines[:3] == [

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from jobs.ledger.keys import key_text
 from tests.jobs.commands.chaining.conftest import DAY
@@ -34,6 +35,7 @@ others = table(b2, name="others", input=Input(path="data/raw/others", row_id=["n
 """
 
 
+@pytest.mark.proof
 def test_forget_leaves_derived_keys_that_another_enrichment_uses(firms):
     firms.declare(SHARED)
     firms.vendors.answers = {

@@ -140,6 +140,7 @@ def test_forget_removes_keys_made_of_a_forgotten_answer_also_for_a_held_back_day
     assert stored("bob") == kept
 
 
+@pytest.mark.proof
 def test_days_from_before_a_lookup_was_declared_stay_as_they_are(local_days, capsys):
     local_days.towns.declare_too("towns = replace(towns, summaries=[])")
     local_days.write_input(DAY, ["ann", "bob"])

@@ -211,6 +211,7 @@ def test_try_masks_secrets_even_where_the_service_repeats_them(
     assert SECRET not in printed.out + printed.err
 
 
+@pytest.mark.proof
 def test_try_with_discard_writes_nothing_and_loads_neither_spark_nor_dagster(project, service):
     before = {path: path.stat().st_mtime_ns for path in project.rglob("*")}
     code = (

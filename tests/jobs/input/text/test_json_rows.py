@@ -122,6 +122,7 @@ def refuse(name):
     raise ValueError(name)
 
 
+@pytest.mark.proof
 def test_random_json_files_are_read_as_python_reads_them():
     for seed in range(700):
         compare(seed)

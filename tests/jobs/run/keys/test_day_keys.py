@@ -85,12 +85,13 @@ def by_text(table):
     return {row[TEXT]: row[ROWS] for row in table.select([TEXT, ROWS]).to_pylist()}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "keys",
     [
         ("YES", "byte", "short", "int", "long", "text", "raw", "day", "at", "naive"),
-        pytest.param(("`text`",), marks=pytest.mark.proof),
-        pytest.param(("upper(text)", "date_trunc('HOUR', at)"), marks=pytest.mark.proof),
+        (("`text`",)),
+        (("upper(text)", "date_trunc('HOUR', at)")),
     ],
     ids=["all types", "a text", "expressions"],
 )

@@ -68,6 +68,7 @@ def faults(record):
     return [(verdict.check, verdict.sentence) for verdict in record.verdicts if verdict.holds_back]
 
 
+@pytest.mark.proof
 def test_each_key_is_called_once_and_one_row_has_the_call(folder, service):
     give_input(folder, [n * 7 % 1000 for n in range(20_000)])
 
