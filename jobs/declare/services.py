@@ -138,7 +138,7 @@ class Service:
         max_concurrency: Calls in flight over all tasks of a run, divided among the tasks that run
             at once.
         rate: At most so many requests, or units, in any period; a list of Rate. Like
-            max_concurrency it holds within one run, and over runs where docs/limits.md is set up.
+            max_concurrency it holds over all runs that share their limits (docs/limits.md).
         adaptive: Finds how many calls in flight the service bears, up to max_concurrency; None: the
             limit is always max_concurrency.
         outage: When the service counts as down.
