@@ -120,10 +120,10 @@ class DayRun:
             return False
         from jobs.run.plan.shared_places import require_shared_places
 
-        on_store = is_url(self.enrichment.output.path) and self.whole_day
+        on_store = is_url(self.enrichment.output.path)
         if on_store:
             require_new_run(self.enrichment, self.run_id, on_store=True)
-        require_shared_places(self.engine, self.enrichment, self.input_day, on_store=on_store)
+        require_shared_places(self.engine, self.enrichment, self.input_day)
         return on_store
 
     def _plan(self, started_at: str, progress: RunProgress, *, on_store: bool) -> DayPlan:

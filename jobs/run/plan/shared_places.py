@@ -22,9 +22,7 @@ PACKAGE = __name__.partition(".")[0]  # `tidegate` in the wheel
 MARK = ".seen-{}"  # a file by which a task knows a folder of the driver's
 
 
-def require_shared_places(
-    engine: Engine, enrichment: Enrichment, input_day: InputDay, *, on_store: bool
-) -> None:
+def require_shared_places(engine: Engine, enrichment: Enrichment, input_day: InputDay) -> None:
     """Run a short task for each slot of the executors.
 
     The task checks the code on its host, the folders that the driver and the tasks must share, and
@@ -34,13 +32,12 @@ def require_shared_places(
         engine: Runs tasks on other machines.
         enrichment: As declared.
         input_day: The files that tasks read.
-        on_store: Tasks write on the store that holds the table.
 
     Raises:
         DeclarationError: A folder is not shared, or a host has other code; the message says what to
             do.
     """
-    folders = _folders(enrichment, on_store=on_store)
+    folders = _folders(enrichment)
     files = {
         absolute(file): _unseen_input(file) for file in input_day.files[:1] if not is_url(file)
     }
@@ -76,26 +73,19 @@ def _look_around(
         raise
 
 
-def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, tuple[str, str]]:
+def _folders(enrichment: Enrichment) -> dict[str, tuple[str, str]]:
     """Return the folders, each with its field, and the end of the message for a host that does
     not see it.
     """
     found = {}
     table = enrichment.output.path
-    if not on_store:
+    if not is_url(table):
         folder = absolute(str(work_folder(table)))
-        reason = (
-            "driver and tasks write what streams need"
-            if is_url(table)
-            else "tasks write the rows of the table"
-        )
         cure = (
             'Publish to an object store (Output(path="s3://...")), or let all hosts share '
             f"{folder}."
         )
-        if is_url(table):
-            cure = f"Remove the streams, or let all hosts share {folder} (TIDEGATE_WORK)."
-        found[folder] = ("output", f"{folder}, where {reason}. {cure}")
+        found[folder] = ("output", f"{folder}, where tasks write the rows of the table. {cure}")
     if enrichment.ledger is not None and not is_url(enrichment.ledger.path):
         folder = absolute(enrichment.ledger.path)
         cure = (
