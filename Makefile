@@ -54,7 +54,7 @@ short:
 	$(call IN_MEMORY,1000000) $(BIN)/python -m pytest -q -n 2 --quick --hypothesis-profile=quick \
 		-o tmp_path_retention_policy=failed $(ARGS)
 
-prepare: $(CLASSES) $(AIRFLOW) $(COMPILED)
+prepare: $(AIRFLOW) $(COMPILED)
 
 test: ## the tests, one proof per promise (at most 12 minutes on 2 cores)
 	@$(MAKE) --no-print-directory -j3 prepare

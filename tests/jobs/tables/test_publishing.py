@@ -39,6 +39,7 @@ FIRST, SECOND = "2013-01-10", "2013-01-11"
 
 
 EVERYWHERE = everywhere("project")
+MOSTLY_IN_A_FOLDER = everywhere("project", on_store=pytest.mark.proof)
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +127,7 @@ def audited(day=FIRST):
     return sorted((row["run_id"], row["flight"]) for row in rows if str(row["date"]) == day)
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_the_first_day_creates_the_table_without_audit_columns():
     record = publishing.publish(run("a", parts=2))
     table = DeltaTable(TABLE)
@@ -139,7 +140,7 @@ def test_the_first_day_creates_the_table_without_audit_columns():
     assert table.history(1)[0]["tidegate.rows"] == "3"
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_a_table_and_its_companion_tables_record_their_format():
     publishing.publish(run("r1"))
     publishing.publish(run("r2", SECOND))
@@ -147,7 +148,7 @@ def test_a_table_and_its_companion_tables_record_their_format():
     assert [DeltaTable(table).transaction_version("tidegate.format") for table in tables] == [1, 1]
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 @pytest.mark.parametrize("partition", ["interval", "current_date"])
 def test_the_partition_column_may_be_named_as_a_keyword_of_sql(partition):
     for run_id in ("a", "b"):
@@ -160,7 +161,7 @@ def test_the_partition_column_may_be_named_as_a_keyword_of_sql(partition):
     assert [row["run_id"] for row in rows] == ["b"] * 3
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_a_table_of_a_newer_format_is_refused_and_unchanged():
     publishing.publish(run("r1"))
     newer = CommitProperties(app_transactions=[Transaction("tidegate.format", 2)])
@@ -178,7 +179,7 @@ def test_a_table_of_a_newer_format_is_refused_and_unchanged():
     assert DeltaTable(TABLE).version() == version
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_the_record_of_a_run_contains_its_publication():
     record = publishing.publish(run("a"))
     assert run_records.load("flights", FIRST) == [record]
@@ -203,7 +204,7 @@ def test_unpublished_files_lie_outside_the_folders_of_days():
     assert {uri.split("/runs/")[1].split("/")[0] for uri in DeltaTable(TABLE).file_uris()} == {"a"}
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_an_empty_day_removes_the_earlier_rows_and_their_audit():
     publishing.publish(run("a"))
     publishing.publish(run("b", SECOND, [4]))
@@ -213,7 +214,7 @@ def test_an_empty_day_removes_the_earlier_rows_and_their_audit():
     assert audited(SECOND) == [("b", 4)]
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_an_empty_first_day_makes_an_empty_table():
     record = publishing.publish(run("a", FIRST, []))
     assert record.state == "published"
@@ -261,7 +262,7 @@ def wind(flights):
     return {"temp_c": temperatures, "wind_ms": pa.array([5.0] * len(flights), pa.float64())}
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_a_new_column_is_added_to_the_table_and_null_in_earlier_days():
     publishing.publish(run("a"))
     publishing.publish(
@@ -322,7 +323,7 @@ def test_a_column_whose_commit_response_was_lost_is_added_once(monkeypatch):
     assert DeltaTable(TABLE).to_pyarrow_table()["wind_ms"].to_pylist() == [5.0]
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_a_column_that_changed_its_type_is_refused_by_name_and_nothing_changes():
     publishing.publish(run("a"))
     text = {"temp_c": pa.array(["cold"], pa.string())}
@@ -338,7 +339,7 @@ def test_a_column_that_changed_its_type_is_refused_by_name_and_nothing_changes()
     assert audited() == [("a", 1), ("a", 2), ("a", 3)]
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_a_column_that_is_no_longer_written_stays_with_null_values():
     returns = (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))
     publishing.publish(run("a", FIRST, [1], answers=wind([1]), returns=returns))
@@ -365,7 +366,7 @@ def test_a_run_overtaken_by_a_publication_of_its_day_is_refused_without_duplicat
     assert published(FIRST) == [1, 2]
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_a_run_of_the_only_day_is_refused_after_another_run_replaced_the_day():
     publishing.publish(run("a", FIRST, [1]))
     loaded = DeltaTable(TABLE)
@@ -381,7 +382,7 @@ def test_a_run_of_the_only_day_is_refused_after_another_run_replaced_the_day():
     assert published(FIRST) == [2]
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_a_concurrent_publication_of_another_day_is_not_a_conflict():
     publishing.publish(run("z", "2013-01-09", [9]))
     loaded = DeltaTable(TABLE)
@@ -390,7 +391,7 @@ def test_a_concurrent_publication_of_another_day_is_not_a_conflict():
     assert published() == [1, 4, 9]
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_a_column_added_by_another_day_meanwhile_is_not_a_conflict():
     publishing.publish(run("z", "2013-01-09", [9]))
     loaded = DeltaTable(TABLE)
@@ -436,7 +437,7 @@ def test_runs_that_publish_the_first_day_at_once_publish_it_once_and_report_each
     assert {run_id for run_id, _ in audited()} == {winner}
 
 
-@everywhere("project", on_store=pytest.mark.proof)
+@MOSTLY_IN_A_FOLDER
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", first_of(range(3)))
 def test_days_published_at_once_are_all_in_the_table(attempt):
@@ -447,7 +448,7 @@ def test_days_published_at_once_are_all_in_the_table(attempt):
     assert [audited(day) for day in days] == [[(f"r{n}", n)] for n in range(6)]
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_a_refused_run_removes_its_audit_rows():
     publishing.publish(run("a", FIRST, [1]))
     text = {"temp_c": pa.array(["cold"], pa.string())}
@@ -515,7 +516,7 @@ def test_a_file_that_cannot_be_replaced_stays_without_a_draft(tmp_path):
     assert list(tmp_path.iterdir()) == [kept]
 
 
-@EVERYWHERE
+@MOSTLY_IN_A_FOLDER
 def test_the_audit_has_row_identity_and_all_audit_columns_of_the_published_run():
     publishing.publish(run("a", FIRST, [1, 2], parts=2))
     table = DeltaTable(f"{TABLE}__audit").to_pyarrow_table()
@@ -613,7 +614,7 @@ class LeaseOf:
         self.confirm = meanwhile
 
 
-@everywhere("project")
+@EVERYWHERE
 @pytest.mark.parametrize("first", [True, False])
 def test_a_run_paused_after_its_lease_check_does_not_publish_after_another_run(first, monkeypatch):
     if not first:

@@ -13,7 +13,7 @@ from tests.support.program_here import in_this_session
 from tests.support.variants import first_of
 
 
-@pytest.mark.parametrize("seed", first_of(range(150), count=3))
+@pytest.mark.parametrize("seed", first_of(range(150), count=2))
 def test_a_drawn_declaration_calls_pays_and_publishes_as_a_model_expects(
     seed, tmp_path, service, monkeypatch
 ):
