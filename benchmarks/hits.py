@@ -107,7 +107,7 @@ def main():
         day = of_files(sorted((root / "day").iterdir()))
         declared = enrichment(root / "ledger", "k")
         planned = options.plan_ledger(declared, declared.lookups[0], "r", options.RunOptions())
-        folder = planned.folder
+        folder = planned.open_folder()
         print(
             f"{asked.keys:,} keys of {asked.rows:,} rows among {asked.stored:,} stored",
             flush=True,

@@ -28,9 +28,8 @@ class LedgerPlan:
     # the file of the run's stored answers, as an executor opens it
     index: str | None = None
 
-    @property
-    def folder(self) -> LedgerFolder:
-        """A new object for the folder of the lookup's answers."""
+    def open_folder(self) -> LedgerFolder:
+        """Return a new object for the folder of the lookup's answers."""
         return LedgerFolder(self.root, self.lookup, self.fingerprint)
 
 

@@ -92,7 +92,7 @@ class StoredAnswers:
 
     def _found(self, lookup: Lookup, plan: LedgerPlan, wanted: pa.Table) -> pa.Table:
         """Return the status, answers and BY_RUN of each of these pairs, by PAIR."""
-        folder, run_ids = plan.folder, pa.array([self.run_id, run_of_keys(self.run_id)])
+        folder, run_ids = plan.open_folder(), pa.array([self.run_id, run_of_keys(self.run_id)])
         started = dt.datetime.fromisoformat(self.started_at) - CLOCKS
         begun = round(started.timestamp() * 1e6)
         mapped = _Mapping(lookup)

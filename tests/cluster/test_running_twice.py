@@ -153,7 +153,7 @@ def second_attempts():
     import scoring
 
     ledger = plan_ledger(scoring.scored, scoring.score, "r", RunOptions())
-    folder = ledger.folder
+    folder = ledger.open_folder()
     parts = [*folder.parts("r"), *folder.parts(run_of_keys("r"))]
     return [part for part in parts if part.rpartition("/")[2].split("-")[1] != "0"]
 

@@ -294,5 +294,6 @@ def run(enrichment, run_id, rules=None):
 
 def folders(enrichment):
     return [
-        plan_ledger(enrichment, lookup, "x", RunOptions()).folder for lookup in enrichment.lookups
+        plan_ledger(enrichment, lookup, "x", RunOptions()).open_folder()
+        for lookup in enrichment.lookups
     ]

@@ -150,7 +150,7 @@ def test_an_answer_that_differs_from_the_stored_answer_of_its_key_is_found(here,
             StoredAnswer(key, "ok", dump({"rate": rate, "name": "old"}), at, "before")
             for key in keys
         ]
-        plan.folder.write_part(f"before-{days}", "0-0-0", stored)
+        plan.open_folder().write_part(f"before-{days}", "0-0-0", stored)
     record = run(enrichment, "first")
     file = Path(record.facts.files[0])
     whole = pq.ParquetFile(file).read()

@@ -50,7 +50,7 @@ def keeping(
     with ExitStack() as stack:
         if ledger is not None:
             stack.enter_context(registered([ledger]))
-            write_request(ledger.folder, lookup)
+            write_request(ledger.open_folder(), lookup)
             plan = replace(plan, ledgers=(_with_known(ledger, plan, keys),))
         began = run_records.now(now)
         yield stack.enter_context(billed(enrichment, plan, run_id, began))
@@ -58,5 +58,5 @@ def keeping(
 
 def _with_known(ledger: LedgerPlan, plan: PartitionPlan, keys: Sequence[Key]) -> LedgerPlan:
     texts = [key_text(key, hidden=ledger.hidden) for key in keys if None not in key]
-    search = Search(ledger.folder, pa.array(texts, pa.string()))
+    search = Search(ledger.open_folder(), pa.array(texts, pa.string()))
     return with_index(ledger, known_answers(search, plan.lookups[0], ledger))

@@ -51,7 +51,7 @@ def count_keys(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, now_us
     if plan is None:
         nothing = SCHEMA.empty_table()
         return KeyCounts(nothing, wanted, {NO_ANSWER: wanted.num_rows})
-    folder = plan.folder
+    folder = plan.open_folder()
     selected = select(folder, wanted[TEXT], now_us=now_us, ttl=plan.ttl)
     answers, failed = needing_no_call(lookup, plan, selected.answers, now_us)
     asked = rows_without(wanted, TEXT, answers["key"])
@@ -76,7 +76,7 @@ def _asked_before(
     """Count keys that only an earlier request was called for, by the change since then."""
     because: dict[str, int] = {}
     now = plain(lookup.request_facts())
-    folder = plan.folder
+    folder = plan.open_folder()
     for sibling in (found for found in versions(folder) if found.fingerprint != folder.fingerprint):
         if not wanted.num_rows:
             break

@@ -108,7 +108,7 @@ def _with_cost(
 ) -> LookupEstimate:
     """Add the cost, if it is known: from stored answers, from the prices, or as the last run's."""
     if plan is not None and lookup.bill and lookup.batch_size == 1 and prices:
-        forecast = forecast_cost(lookup, plan.folder, prices, called[TEXT], called[CALLS])
+        forecast = forecast_cost(lookup, plan.open_folder(), prices, called[TEXT], called[CALLS])
         if forecast is not None:
             return replace(
                 estimated,

@@ -117,13 +117,13 @@ class _Forecast:
         texts = None if plan is None else self._texts(lookup)
         if texts is None or plan is None:
             return None
-        latest: dict[str, bool] = {}
-        for table in read_latest(plan.folder, SAMPLE):
+        folder, latest = plan.open_folder(), dict[str, bool]()
+        for table in read_latest(folder, SAMPLE):
             latest = _accepts(lookup, choice.accepted[place], table) | latest
         if len(latest) < FEWEST:
             return None
         encoded = texts.dictionary_encode()
-        selected = select(plan.folder, encoded.dictionary, now_us=self.now_us, ttl=plan.ttl).answers
+        selected = select(folder, encoded.dictionary, now_us=self.now_us, ttl=plan.ttl).answers
         answers, _ = needing_no_call(lookup, plan, selected, self.now_us)
         known = _accepts(lookup, choice.accepted[place], answers)
         share = 1 - sum(latest.values()) / len(latest)

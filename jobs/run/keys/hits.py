@@ -72,7 +72,7 @@ def find_hits(
     keys = rows.distinct(hidden=plan is not None and plan.hidden, seed=seed)
     if plan is None:
         return Hits(plan, rows.names, keys, SCHEMA.empty_table(), lookup)
-    folder = plan.folder
+    folder = plan.open_folder()
     search = Search(folder, keys.wanted[TEXT])
     answers = known_answers(search, lookup, plan)
     if plan.idempotent:  # each task would call a key in several rows
@@ -96,7 +96,7 @@ def with_own_answers(hits: Hits) -> Hits:
     hold to the end of this run, whatever their age.
     """
     assert hits.plan is not None
-    folder = hits.plan.folder
+    folder = hits.plan.open_folder()
     prefetched = effective_records(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
     prefetched = prefetched.filter(pc.is_in(prefetched["outcome"], value_set=pa.array(ANSWERS)))
     since = known_answers(Search(folder, hits.keys.wanted[TEXT]), hits.lookup, hits.plan)

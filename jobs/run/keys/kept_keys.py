@@ -46,7 +46,7 @@ def keep_keys(
 
 def release_prefetched(plan: LedgerPlan) -> None:
     """Leave the prefetched keys to other runs: the answers are stored. Raises LedgerError."""
-    plan.folder.delete(f"{RUNS}/{plan.run_id}/{PREFETCHED}")
+    plan.open_folder().delete(f"{RUNS}/{plan.run_id}/{PREFETCHED}")
 
 
 def _listed(texts: pa.ChunkedArray) -> pa.Buffer:
@@ -64,7 +64,7 @@ def _hashes(texts: pa.ChunkedArray) -> Iterator[npt.NDArray[np.uint64]]:
 
 def _write(plan: LedgerPlan, name: str, data: bytes | pa.Buffer) -> None:
     # no reader sees a partial file
-    plan.folder.replace(f"{RUNS}/{plan.run_id}/{name}", data)
+    plan.open_folder().replace(f"{RUNS}/{plan.run_id}/{name}", data)
 
 
 def kept_among(

@@ -326,7 +326,7 @@ def _with_answers_held(
         since
         for lookup, ledger in zip(plan.lookups, plan.ledgers, strict=True)
         if isinstance(lookup, JobLookup) and ledger is not None
-        if (since := JobFiles(ledger.folder).waiting(day.enrichment, day.day).get("since"))
+        if (since := JobFiles(ledger.open_folder()).waiting(day.enrichment, day.day).get("since"))
     ]
     if not begun:
         return plan
@@ -430,7 +430,7 @@ def _open_ledger(plan: PartitionPlan, place: int) -> LedgerContent:
     if ledger is None:
         return LedgerContent((), has_answers=False)
     content = look_at_ledger(ledger)
-    write_request(ledger.folder, plan.lookups[place])
+    write_request(ledger.open_folder(), plan.lookups[place])
     return content
 
 

@@ -34,7 +34,7 @@ def registered(plans: Sequence[LedgerPlan]) -> Iterator[None]:
     with ExitStack() as stack:
         for plan in plans:
             stack.callback(unregister, plan)  # first, because a failed `announce` may leave a file
-            announce(plan.folder, plan.run_id)
+            announce(plan.open_folder(), plan.run_id)
         ended = threading.Event()
         thread = threading.Thread(
             target=_beat, args=(plans, ended), name="ledger beat", daemon=True
@@ -52,7 +52,7 @@ def _beat(plans: Sequence[LedgerPlan], ended: threading.Event) -> None:
         for plan in plans:
             # a later heartbeat may succeed: a run counts as gone only after days without any
             with suppress(LedgerError):
-                announce(plan.folder, plan.run_id)
+                announce(plan.open_folder(), plan.run_id)
 
 
 def look_at_ledger(plan: LedgerPlan) -> LedgerContent:
@@ -60,7 +60,7 @@ def look_at_ledger(plan: LedgerPlan) -> LedgerContent:
 
     Raises LedgerError.
     """
-    folder = plan.folder
+    folder = plan.open_folder()
     files = folder.files()
     others = remove_gone(folder, files, plan.run_id)
     others -= remove_abandoned(folder, files)
@@ -71,7 +71,7 @@ def look_at_ledger(plan: LedgerPlan) -> LedgerContent:
 
 def unregister(plan: LedgerPlan) -> None:
     """Remove this run's folder; warn of files that stay for the ledger's clean-up."""
-    folder = plan.folder
+    folder = plan.open_folder()
     try:
         remove_run(folder, plan.run_id)
     except LedgerError as error:

@@ -284,7 +284,7 @@ def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
 
 def stored_by(ledger: LedgerPlan) -> int:
     """Count the answers and misses that the run stored."""
-    folder, run_ids = ledger.folder, (ledger.run_id, run_of_keys(ledger.run_id))
+    folder, run_ids = ledger.open_folder(), (ledger.run_id, run_of_keys(ledger.run_id))
     parts = [part for run in run_ids for part in folder.parts(run)]
     tables = (table for _, table in read_parts(folder, parts, ENCODED))
     answers = pa.array(ANSWERS)

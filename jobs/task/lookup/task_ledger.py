@@ -58,7 +58,7 @@ class TaskLedger:
         self._partition = partition
         self._attempt = attempt
         self._now_us = now_us
-        self._folder = plan.folder
+        self._folder = plan.open_folder()
         self._indexes: list[AnswerIndex] = []
         self._writer: LedgerWriter  # once it is open
         self._ticket = 0

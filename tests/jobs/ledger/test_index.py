@@ -130,7 +130,7 @@ def test_each_lookup_has_a_separate_index_below_any_url(tmp_path, end):
     ]
     assert [len(AnswerIndex.open(plan.index)) for plan in indexed] == [1, 2]
     for plan in plans:
-        assert [name[:15] for name in plan.folder.names()] == ["runs/run/index-"]
+        assert [name[:15] for name in plan.open_folder().names()] == ["runs/run/index-"]
 
 
 def test_a_search_of_an_index_allocates_memory_only_for_found_keys(tmp_path):

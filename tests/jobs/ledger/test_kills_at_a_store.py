@@ -39,7 +39,7 @@ def plan_of(root, run_id):
 def answers_in(root):
     """The response of each key that needs no call."""
     found = select(
-        plan_of(root, "").folder, pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()
+        plan_of(root, "").open_folder(), pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()
     ).answers
     return dict(zip(found["key"].to_pylist(), found["response"].to_pylist(), strict=True))
 
@@ -49,7 +49,7 @@ def ask(root, run_id, keys, told):
     until both are stored. told: a file for the keys that are.
     """
     plan = plan_of(root, run_id)
-    folder = plan.folder
+    folder = plan.open_folder()
     announce(folder, run_id)
     look_at_ledger(plan)
     found = select(folder, pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()).answers
@@ -100,7 +100,7 @@ def test_a_run_killed_at_any_ledger_request_loses_no_answer_and_the_next_run_cal
         root, told = f"{s3.bucket}/{at}", tmp_path / f"told-{at}"
         ask(root, "old", FIRST, told)
         if compacted:
-            compact(plan_of(root, "").folder, grace=AT_ONCE)
+            compact(plan_of(root, "").open_folder(), grace=AT_ONCE)
         if not killed(ask, root, "killed", KEYS, told, at=at, served=served):
             break
         stored = answers_in(root)
@@ -122,7 +122,7 @@ def test_a_compaction_or_forget_killed_at_any_request_loses_no_answer_and_can_be
     for at in itertools.count(1, EVERY):
         root, told = f"{s3.bucket}/{at}", tmp_path / f"told-{at}"
         ask(root, "old", FIRST, told)
-        compact(plan_of(root, "").folder, grace=AT_ONCE)
+        compact(plan_of(root, "").open_folder(), grace=AT_ONCE)
         ask(root, "new", KEYS, told)
         if not killed(WORKS[work], root, at=at, served=served):
             break
@@ -136,11 +136,11 @@ def test_a_compaction_or_forget_killed_at_any_request_loses_no_answer_and_can_be
 
 
 def compact_all(root):
-    compact(plan_of(root, "").folder, grace=AT_ONCE)
+    compact(plan_of(root, "").open_folder(), grace=AT_ONCE)
 
 
 def forget_some(root):
-    forget(plan_of(root, "").folder, GONE)
+    forget(plan_of(root, "").open_folder(), GONE)
 
 
 WORKS = {"compact": compact_all, "forget": forget_some}

@@ -206,7 +206,7 @@ def run_once(folder, asked, run_id):
         idempotent=asked.idempotent,
     )
     try:
-        announce(ledger.folder, ledger.run_id)
+        announce(ledger.open_folder(), ledger.run_id)
         look_at_ledger(ledger)
         write_request(folder, asked)
         answers = select(folder, pa.array(KEYS, pa.string()), now_us=NOW_US, ttl=FOR_EVER).answers

@@ -386,7 +386,7 @@ def test_a_night_with_an_expired_credential_leaves_nothing_in_the_ledger(night, 
     with pytest.raises(AccessRefused, match=r"geo at \S*127\.0\.0\.1:[0-9]+ denies access: 401"):
         run_day(night.night, DAY, "expired")
     ledger = plan_ledger(night.night, night.answer, "expired", RunOptions())
-    assert ledger.folder.parts() == []
+    assert ledger.open_folder().parts() == []
 
 
 @everywhere("night", on_store=pytest.mark.proof)

@@ -90,7 +90,7 @@ def run(root, run_id, lookup, keys, *, by_row, seed):
     with registered([ledger]):
         alone = not look_at_ledger(ledger).others
         by_row = by_row and alone
-        search = Search(ledger.folder, pa.array([f"[{key}]" for key in keys]))
+        search = Search(ledger.open_folder(), pa.array([f"[{key}]" for key in keys]))
         known = {*known_answers(search, lookup, ledger)["key"].to_pylist()}
         missing = [key for key in keys if f"[{key}]" not in known]
         texts = pa.array([f"[{key}]" for key in missing], pa.string())
@@ -121,7 +121,7 @@ def run(root, run_id, lookup, keys, *, by_row, seed):
         if alone and not by_row:
             release_prefetched(ledger)
         return {
-            *known_answers(Search(ledger.folder, rows_of(keys)[TEXT]), lookup, ledger)[
+            *known_answers(Search(ledger.open_folder(), rows_of(keys)[TEXT]), lookup, ledger)[
                 "key"
             ].to_pylist()
         }
@@ -154,7 +154,7 @@ def a_pair(root, service, draw, number):
     with ThreadPoolExecutor(3) as pool:
         runs = [pool.submit(one, which) for which in (0, 1)]
         if draw.random() < 0.2:
-            compact(LedgerPlan(root, "score", "f" * 16, "", Ttl(), 20, 0.05).folder)
+            compact(LedgerPlan(root, "score", "f" * 16, "", Ttl(), 20, 0.05).open_folder())
         found = [pending.result(120) for pending in runs]
     for which in (0, 1):
         assert found[which] == {f"[{key}]" for key in keys[which]}
@@ -179,7 +179,10 @@ def asks_each_key_once(service, root, pairs):
     assert {key: count for key, count in asked.items() if count > 1} == {}
     assert len(asked) == 60 * pairs
     for ledger in ledgers:
-        assert LedgerPlan(ledger, "score", "f" * 16, "", Ttl(), 20, 0.05).folder.names("runs") == []
+        assert (
+            LedgerPlan(ledger, "score", "f" * 16, "", Ttl(), 20, 0.05).open_folder().names("runs")
+            == []
+        )
 
 
 @pytest.mark.slow

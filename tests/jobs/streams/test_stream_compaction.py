@@ -46,7 +46,7 @@ def stream(tmp_path):
 
 def batches_until_compacted(stream, compaction, at_most, before_each=lambda _number: None):
     """How many batches, of a part each, until none is left."""
-    folder = plan_ledger(stream, stream.lookups[0], "r", RunOptions()).folder
+    folder = plan_ledger(stream, stream.lookups[0], "r", RunOptions()).open_folder()
     for number in range(1, at_most + 1):
         run = f"b{len(folder.parts())}"
         folder.write_part(run, "0-0-0", [StoredAnswer(run, "ok", b"{}", number, run)])

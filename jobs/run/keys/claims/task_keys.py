@@ -50,7 +50,7 @@ class TaskKeys:
 
     def __init__(self, shared: SharedLookup, rows: npt.NDArray[np.int64], texts: pa.Array) -> None:
         self.shared, self.rows, self._texts = shared, rows, texts
-        self.folder = shared.plan.folder
+        self.folder = shared.plan.open_folder()
         self._text_hashes = key_hashes(texts.to_pylist())
         self.shares = find_shares(self._text_hashes)
         self._pending = np.ones(len(rows), np.bool_)

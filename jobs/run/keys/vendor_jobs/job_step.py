@@ -100,7 +100,7 @@ class _JobStep:
         self._hits, self._lookup, self._plan, self._waits = hits, lookup, plan, waits
         self._limit, self._place, self._budgets, self._clock = limit, place, budgets, clock
         self._free, self._token = Free(), token
-        self._files = JobFiles(plan.folder)
+        self._files = JobFiles(plan.open_folder())
         self._jobs = DayJobs(
             self._files, lookup, waits.day, run_id=plan.run_id,
             texts=hits.keys.wanted[TEXT].combine_chunks(), clock=clock,

@@ -27,7 +27,7 @@ SCORE = HttpLookup(
 
 def test_an_answer_valid_at_the_start_of_a_run_is_valid_to_its_end(tmp_path):
     plan = LedgerPlan(str(tmp_path), "score", "f" * 16, "r", Ttl(ok=timedelta(days=1)), 200, 0.5)
-    folder, now = plan.folder, time.time_ns() // 1000
+    folder, now = plan.open_folder(), time.time_ns() // 1000
     a_day_ago = now - 24 * 3600 * 1_000_000
     before = [StoredAnswer(key, "ok", b"1", a_day_ago, "yesterday") for key in ("[1]", "[2]")]
     folder.write_part("yesterday", "0-0-0", before)
@@ -46,7 +46,7 @@ def test_an_answer_valid_at_the_start_of_a_run_is_valid_to_its_end(tmp_path):
 
 def test_an_answer_of_another_run_during_a_prefetch_is_valid_in_the_next_pass(tmp_path):
     plan = LedgerPlan(str(tmp_path), "score", "f" * 16, "r", Ttl(ok=timedelta(days=1)), 200, 0.5)
-    folder, now = plan.folder, time.time_ns() // 1000
+    folder, now = plan.open_folder(), time.time_ns() // 1000
     wanted = pa.table({"__key_text": ["[1]"]})
     begun = select(folder, wanted["__key_text"], now_us=now, ttl=plan.ttl).answers
     folder.write_part("other", "0-0-0", [StoredAnswer("[1]", "ok", b"1", now, "other")])
@@ -89,7 +89,7 @@ def test_an_unreadable_stored_answer_counts_as_missing_for_a_key_of_several_rows
         "[3]": b'{"score": ',
     }
     stored = [StoredAnswer(key, "ok", text, 9, "before") for key, text in texts.items()]
-    plan.folder.write_part("before", "0-0-0", stored)
+    plan.open_folder().write_part("before", "0-0-0", stored)
     keys = Distinct(pa.table({TEXT: [*texts], ROWS: [2, 2, 1]}))
     found = find_hits(keys, SCORE, plan, seed=1)
     assert found.missing[TEXT].to_pylist() == (["[2]"] if idempotent else [])

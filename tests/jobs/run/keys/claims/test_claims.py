@@ -78,7 +78,7 @@ LOOKUP = HttpLookup(
 
 def register(plan):
     """A run that has registered and looked around. Returns the other runs."""
-    announce(plan.folder, plan.run_id)
+    announce(plan.open_folder(), plan.run_id)
     return look_at_ledger(plan).others
 
 
@@ -100,7 +100,7 @@ def shares_file(shares, task=0, attempt=0):
 
 
 def claim_all(plan):
-    plan.folder.replace(f"runs/{plan.run_id}/{shares_file(range(256))}", b"{}")
+    plan.open_folder().replace(f"runs/{plan.run_id}/{shares_file(range(256))}", b"{}")
 
 
 def ask(plan, keys, *, at_once=50, seconds=0.004):
@@ -128,7 +128,9 @@ def ask(plan, keys, *, at_once=50, seconds=0.004):
                 StoredAnswer(text, "ok", b"1", time.time_ns() // 1000, plan.run_id)
                 for text in texts
             ]
-            plan.folder.write_part(run_of_keys(plan.run_id), f"0-0-{len(asked):06d}", answers)
+            plan.open_folder().write_part(
+                run_of_keys(plan.run_id), f"0-0-{len(asked):06d}", answers
+            )
             asked += texts
             claims.finished(piece)
     reader.join()
@@ -159,7 +161,11 @@ def test_common_keys_are_called_by_one_of_two_runs_and_both_make_calls(plan):
     assert set(first) | set(second) == {f"[{key}]" for key in range(2800)}
     assert len(first) + len(second) == 2800
     assert min(len(first), len(second)) > 900
-    assert one.folder.names("runs/one/claims") == two.folder.names("runs/two/claims") == []
+    assert (
+        one.open_folder().names("runs/one/claims")
+        == two.open_folder().names("runs/two/claims")
+        == []
+    )
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
@@ -213,8 +219,8 @@ def test_claims_of_a_dead_run_are_called_by_other_runs(plan, seconds):
     claim_all(dead)
     decide(dead, range(50))
     last_beat = time.time() + seconds
-    for name in dead.folder.names("runs"):
-        os.utime(f"{dead.folder.path}/{name}", (last_beat, last_beat))
+    for name in dead.open_folder().names("runs"):
+        os.utime(f"{dead.open_folder().path}/{name}", (last_beat, last_beat))
     register(alive)
     assert len(ask(alive, range(100))) == 100
 
@@ -226,9 +232,9 @@ def test_a_run_that_began_before_a_clock_change_waits_for_no_dead_run(plan):
     decide(dead), decide(alive, range(200, 300))
     before = time.time() + 3600
     for run in (dead, alive):
-        for name in run.folder.names(f"runs/{run.run_id}"):
+        for name in run.open_folder().names(f"runs/{run.run_id}"):
             if run is dead or not name.endswith(BEAT):  # the living one's is renewed
-                os.utime(f"{run.folder.path}/{name}", (before, before))
+                os.utime(f"{run.open_folder().path}/{name}", (before, before))
     asked = []
     asking = threading.Thread(target=lambda: asked.extend(ask(alive, range(100))), daemon=True)
     asking.start()
@@ -242,16 +248,16 @@ def test_no_run_waits_for_a_run_whose_process_is_gone(plan):
     dead, alive = plan("dead"), plan("alive")
     begin = (
         "import sys, pickle; from jobs.ledger.working_folders import announce; "
-        "plan = pickle.loads(sys.stdin.buffer.read()); announce(plan.folder, plan.run_id)"
+        "plan = pickle.loads(sys.stdin.buffer.read()); announce(plan.open_folder(), plan.run_id)"
     )
     subprocess.run([sys.executable, "-c", begin], input=pickle.dumps(dead), check=True)
     claim_all(dead)
-    dead.folder.replace("runs/dead/index-1.arrow", b"")
+    dead.open_folder().replace("runs/dead/index-1.arrow", b"")
     assert register(alive) == ()
-    assert dead.folder.names("runs/dead") == []
+    assert dead.open_folder().names("runs/dead") == []
     register(dead)  # by this very process, which lives
     assert register(alive) == ("dead",)
-    assert dead.folder.names("runs/dead") == ["runs/dead/run.json"]
+    assert dead.open_folder().names("runs/dead") == ["runs/dead/run.json"]
 
 
 def test_a_run_of_another_machine_with_the_same_name_is_not_considered_dead(
@@ -264,26 +270,26 @@ def test_a_run_of_another_machine_with_the_same_name_is_not_considered_dead(
         elsewhere.setattr(os, "getpid", lambda: 2**22 + 1)  # no process of this machine
         register(plan("there"))
     assert register(plan("here")) == ("there",)
-    assert plan("there").folder.names("runs/there") == ["runs/there/run.json"]
+    assert plan("there").open_folder().names("runs/there") == ["runs/there/run.json"]
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
 def test_a_claims_folder_without_a_registered_run_is_kept_until_it_is_old(plan):
     other, alive = plan("other"), plan("alive")
-    other.folder.replace("runs/other/index-1.arrow", b"")
+    other.open_folder().replace("runs/other/index-1.arrow", b"")
     assert register(alive) == ()
-    assert other.folder.names("runs/other") == ["runs/other/index-1.arrow"]
+    assert other.open_folder().names("runs/other") == ["runs/other/index-1.arrow"]
 
 
 def test_a_run_deletes_the_folders_that_killed_runs_of_any_host_left_days_ago(plan):
     old = plan("old")
-    old.folder.replace("runs/old/run.json", b'{"host": "another", "pid": 1}')
-    old.folder.replace("runs/unregistered/index-1.arrow", b"")
+    old.open_folder().replace("runs/old/run.json", b'{"host": "another", "pid": 1}')
+    old.open_folder().replace("runs/unregistered/index-1.arrow", b"")
     for name, days in (("old/run.json", 2.1), ("unregistered/index-1.arrow", 1.9)):
         at = time.time() - days * 86_400
-        os.utime(f"{old.folder.path}/runs/{name}", (at, at))
+        os.utime(f"{old.open_folder().path}/runs/{name}", (at, at))
     assert register(plan("alive")) == ()
-    assert old.folder.names("runs") == [
+    assert old.open_folder().names("runs") == [
         "runs/alive/run.json",
         "runs/unregistered/index-1.arrow",
     ]
@@ -294,7 +300,7 @@ def test_a_run_deletes_the_folders_that_killed_runs_of_any_host_left_days_ago(pl
 )
 @everywhere("plan", on_store=pytest.mark.proof)
 def test_foreign_files_among_the_claims_stop_no_run(plan, content):
-    folder = plan("one").folder
+    folder = plan("one").open_folder()
     odd = [
         "notes.txt",
         "x/run.json",
@@ -328,8 +334,8 @@ def test_a_claim_of_a_living_run_is_waited_for_until_it_is_answered(plan):
             StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, "slow")
             for key in range(60)
         ]
-        slow.folder.write_part(run_of_keys("slow"), "0-0-0", answers)
-        slow.folder.delete(f"runs/slow/{shares_file(range(256))}")
+        slow.open_folder().write_part(run_of_keys("slow"), "0-0-0", answers)
+        slow.open_folder().delete(f"runs/slow/{shares_file(range(256))}")
 
     answering = threading.Thread(target=answer_at_last)
     answering.start()
@@ -355,7 +361,9 @@ def test_the_claim_of_a_killed_task_expires_though_its_run_lives(plan):
     decide(killed), decide(waits)
     claim_all(killed)
     long_ago = time.time() - 31
-    os.utime(f"{killed.folder.path}/runs/killed/{shares_file(range(256))}", (long_ago, long_ago))
+    os.utime(
+        f"{killed.open_folder().path}/runs/killed/{shares_file(range(256))}", (long_ago, long_ago)
+    )
     assert len(ask(waits, range(20))) == 20
 
 
@@ -366,8 +374,8 @@ def test_a_task_renews_its_claims_for_as_long_as_its_calls_take(plan, monkeypatc
     claims = parse_claims(one)
     taken = claims.take(batches([1]))
     batch = next(taken)
-    (name,) = one.folder.names("runs/one/claims")
-    path, long_ago = f"{one.folder.path}/{name}", time.time() - 60
+    (name,) = one.open_folder().names("runs/one/claims")
+    path, long_ago = f"{one.open_folder().path}/{name}", time.time() - 60
     os.utime(path, (long_ago, long_ago))
     deadline = time.monotonic() + 20
     while Path(path).stat().st_mtime < long_ago + 50 and time.monotonic() < deadline:
@@ -375,7 +383,7 @@ def test_a_task_renews_its_claims_for_as_long_as_its_calls_take(plan, monkeypatc
     assert Path(path).stat().st_mtime > long_ago + 50
     claims.finished(batch)
     time.sleep(0.3)
-    assert one.folder.names("runs/one/claims") == []
+    assert one.open_folder().names("runs/one/claims") == []
     claims.end()
 
 
@@ -397,7 +405,7 @@ def test_a_marked_call_whose_answer_another_run_lost_is_not_repeated(plan):
     register(one), register(two)
     decide(one), decide(two)
     mark = StoredAnswer("[7]", "asked", None, time.time_ns() // 1000, "one")
-    one.folder.write_part(run_of_keys("one"), "0-0-x-00000", [mark], lasting=True)
+    one.open_folder().write_part(run_of_keys("one"), "0-0-x-00000", [mark], lasting=True)
     assert ask(two, [7, 8]) == ["[8]"]
     # the declaration says now that the call may be repeated
     assert ask(plan("three"), [7, 8]) == ["[7]"]
@@ -412,9 +420,9 @@ def test_expired_answers_of_a_dead_run_are_called_by_the_prefetch(plan, old):
         old
     ]
     answers = [StoredAnswer("[7]", *found, "one"), StoredAnswer("[8]", "ok", b"1", now, "one")]
-    one.folder.write_part(run_of_keys("one"), "0-0-x-00000", answers)
+    one.open_folder().write_part(run_of_keys("one"), "0-0-x-00000", answers)
     if old == "expired":
-        expire_keys(one.folder, ["[7]"])
+        expire_keys(one.open_folder(), ["[7]"])
     register(two)
     assert ask(two, [7, 8]) == ["[7]"]
 
@@ -423,7 +431,7 @@ def test_expired_answers_of_a_dead_run_are_called_by_the_prefetch(plan, old):
 def test_a_record_that_voids_or_settles_a_dead_runs_journal_counts_in_the_prefetch(plan, later):
     """A journal is read again, but not the part that says that its record no longer counts."""
     one, two = plan("one"), replace(plan("two"), idempotent=later == "expired")
-    now, folder = time.time_ns() // 1000, one.folder
+    now, folder = time.time_ns() // 1000, one.open_folder()
     outcome = {"expired": "ok", "error": "asked"}[later]
     old = StoredAnswer("[7]", outcome, b"1" if outcome == "ok" else None, now - 10, "one")
     folder.journal(run_of_keys("one"), "0-0-x-00000").append(tuple(zip(old, strict=True)))
@@ -447,7 +455,7 @@ def test_stored_answers_now_declared_errors_are_called_by_the_prefetch(plan):
         StoredAnswer(f"[{k}]", "ok", b'{"x": %d}' % k, time.time_ns() // 1000, "one")
         for k in (7, 8)
     ]
-    one.folder.write_part(run_of_keys("one"), "0-0-x-00000", answers)
+    one.open_folder().write_part(run_of_keys("one"), "0-0-x-00000", answers)
     register(two)
     claims = parse_claims(two, lookup=replace(LOOKUP, error_when=("$.x == 7",)))
     (given,) = claims.take(batches([7, 8]))
@@ -459,7 +467,7 @@ def test_stored_answers_now_declared_errors_are_called_by_the_prefetch(plan):
 def test_a_late_attempt_uses_answers_of_a_run_that_began_after_its_own_run(plan):
     two, three = plan("two"), plan("three")
     register(two), decide(two)
-    seen = Search(two.folder, pa.array(["[7]"]))
+    seen = Search(two.open_folder(), pa.array(["[7]"]))
     seen.update(1)
     register(three)
     answer(three, [7])
@@ -527,7 +535,7 @@ def answer(plan, keys, name="0-0-0"):
     answers = [
         StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, plan.run_id) for key in keys
     ]
-    plan.folder.write_part(plan.run_id, name, answers)
+    plan.open_folder().write_part(plan.run_id, name, answers)
 
 
 def later(*steps, seconds=0.4):
@@ -576,7 +584,7 @@ def test_keys_that_another_run_prefetches_are_left_to_that_run(plan):
         keys, range(100), lambda: answer(alone, range(59)), lambda: release_prefetched(alone)
     )
     assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))
-    assert alone.folder.names("runs/alone") == [
+    assert alone.open_folder().names("runs/alone") == [
         "runs/alone/by_row.arrow",
         "runs/alone/run.json",
     ]
@@ -612,7 +620,7 @@ def test_keys_held_by_a_run_of_version_0_1_0_are_left_to_that_run_until_it_ends(
     older, keys = plan("older"), plan("keys")
     register(older)
     decide(older)
-    older.folder.replace(f"runs/older/{kept}", (GOLDEN / kept).read_bytes())
+    older.open_folder().replace(f"runs/older/{kept}", (GOLDEN / kept).read_bytes())
     register(keys)
     asked = ask_while(keys, range(60), lambda: answer(older, range(59)), lambda: unregister(older))
     assert asked == ["[59]"]
@@ -646,7 +654,7 @@ def test_no_claim_is_given_twice_whatever_operation_fails(plan, tmp_path, monkey
     other = plan("other")
     register(other), decide(other)
     claimed = {share_of(key) for key in range(30)}
-    other.folder.replace(f"runs/other/{shares_file(claimed)}", b"{}")
+    other.open_folder().replace(f"runs/other/{shares_file(claimed)}", b"{}")
     answer(other, range(30, 40))
     free = {f"[{key}]" for key in range(40, 60) if share_of(key) not in claimed}
     assert len(free) > 10
