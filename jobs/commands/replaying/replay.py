@@ -29,7 +29,6 @@ from jobs.process.day_events import DayEvent
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.schema import columns as schema
-from jobs.schema.columns import RUN_ID
 from jobs.schema.records import DayRecord
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import is_there
@@ -67,8 +66,7 @@ def find_letters(enrichment: Enrichment, day: str) -> pa.Table:
         batches = [batch.select(columns) for batch in held_back_letters(last)]
         if last.dead_letters and not any(batch.num_rows for batch in batches):
             raise DeclarationError(f"{enrichment.name}: {removed_letters(last)}")
-        schema = pa.schema([(name, pa.string()) for name in columns])
-        return pa.Table.from_batches(batches, schema)
+        return pa.Table.from_batches(batches, pa.schema([(name, pa.string()) for name in columns]))
     return published_letters(enrichment, day, *runs_in_table(enrichment))
 
 
@@ -84,7 +82,9 @@ def published_letters(
         unknown: Of `runs_in_table`: days of which all letters count.
     """
     table = dead_letters.of_day(enrichment.output.path, enrichment.input.partition, day)
-    are_shown = [day in unknown or (day, run) in published for run in table[RUN_ID].to_pylist()]
+    are_shown = [
+        day in unknown or (day, run) in published for run in table[schema.RUN_ID].to_pylist()
+    ]
     return table.filter(pa.array(are_shown, pa.bool_()))
 
 

@@ -90,8 +90,8 @@ def by_text(table):
     "keys",
     [
         ("YES", "byte", "short", "int", "long", "text", "raw", "day", "at", "naive"),
-        (("`text`",)),
-        (("upper(text)", "date_trunc('HOUR', at)")),
+        ("`text`",),
+        ("upper(text)", "date_trunc('HOUR', at)"),
     ],
     ids=["all types", "a text", "expressions"],
 )
