@@ -111,6 +111,16 @@ def test_a_day_whose_run_was_killed_is_reported_as_failed_and_the_alert_names_it
     assert look(instance) == []  # once
 
 
+def test_a_killed_run_is_reported_also_after_another_run_found_its_day_taken(instance):
+    run, second = a_run(instance), a_run(instance)
+    speak(instance, run, "running")
+    speak(instance, second, "not started")
+    instance.report_run_failed(run, "killed")
+    assert look(instance) == [f"flights_enriched {DAY}"]
+    assert latest_status(instance, DECLARED, DAY).run_id == run.run_id
+    assert look(instance) == []
+
+
 def test_a_run_that_never_reported_is_reported_as_failed(instance):
     run = a_run(instance, DagsterRunStatus.STARTING)
     instance.report_run_failed(run, "Could not load the declarations.")

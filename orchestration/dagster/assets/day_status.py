@@ -16,6 +16,7 @@ from dagster._core.storage.tags import (
 
 from jobs.declare.values.calendar import day_begin
 from jobs.tables.records import run_records
+from orchestration.common.states import NOT_STARTED
 from orchestration.dagster.declared import Declared
 
 UNFINISHED = [
@@ -51,12 +52,15 @@ class StatusEvent:
 
 
 def latest_status(instance: DagsterInstance, declared: Declared, day: str) -> StatusEvent | None:
-    """Return the day's last observation with a state; None if no run reported any."""
+    """Return the day's last observation with a state; None if no run reported any.
+
+    A run that found the day taken by another run says nothing of how the day is.
+    """
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
     found = instance.fetch_observations(of_day, limit=PAGE).records
     events = (_status_event(record, declared) for record in found)
     # a run that reads the table observes the day too, and tells no state
-    return next((event for event in events if event.state), None)
+    return next((event for event in events if event.state not in ("", NOT_STARTED)), None)
 
 
 def status_events(

@@ -100,6 +100,15 @@ def test_a_waiting_day_is_started_once_when_the_vendor_is_done(reviews, nights):
     assert days_waiting(nights.declared.enrichment) == {}
 
 
+def test_a_waiting_day_is_started_also_after_another_run_found_it_taken(reviews, nights):
+    reviews.write_input(DAY, TEXTS)
+    assert reviews.run(DAY) == WAITING
+    nights.tell("waiting", "run-1")  # a run of several days, which holds the day until its end
+    nights.tell("not started", "run-2")
+    assert nights.requests() == []
+    assert nights.requests() == [f"reviews {DAY} after run-1"]
+
+
 @pytest.mark.parametrize(
     ("text", "changed"), [("max_items=", "version=2, max_items="), ("class Labels", "class Topics")]
 )
