@@ -28,6 +28,19 @@ def test_a_submission_that_the_vendor_did_not_accept_uses_no_cap(reviews):
     assert limit.left == 0
 
 
+def test_a_job_in_doubt_of_a_killed_run_is_submitted_again_only_within_the_cap(reviews):
+    reviews.declare("token", max_items=4)
+    reviews.vendor.delays = 1  # the vendor does not take it
+    settle(reviews.lookup, "run-1", TEXTS, limit=a_limit(reviews.lookup))
+    waits = settle(reviews.lookup, "run-2", TEXTS, limit=a_limit(reviews.lookup, max_calls=3))
+    assert "and max_calls 3 allows no further one of its 4 items." in waits.sentence
+    assert not reviews.vendor.submits
+    limit = a_limit(reviews.lookup, max_calls=4)
+    settle(reviews.lookup, "run-3", TEXTS, limit=limit)
+    assert reviews.vendor.submits == dict.fromkeys(TEXTS, 1)
+    assert limit.left == 0
+
+
 def test_a_submission_in_doubt_uses_the_cap(reviews):
     reviews.declare(max_items=2)
     limit = a_limit(reviews.lookup, max_calls=4)

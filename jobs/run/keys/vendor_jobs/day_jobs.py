@@ -121,10 +121,14 @@ class DayJobs:
         now = runs.get(self._run_id, {}).get(BEAT)
         return {run for run, names in runs.items() if BEAT in names and is_alive(names[BEAT], now)}
 
+    def is_own(self, intent: Intent) -> bool:
+        """Return whether this run has written the intent."""
+        return intent.run_id == self._run_id
+
     def is_of_another(self, job: Job, alive: set[str]) -> bool:
         """Return whether another of the runs that are alive is about to submit the job."""
-        run = self.intent(job.token).run_id
-        return run != self._run_id and run in alive
+        intent = self.intent(job.token)
+        return not self.is_own(intent) and intent.run_id in alive
 
     def is_late(self, job: Job) -> bool:
         """Return whether give_up has passed for the job."""

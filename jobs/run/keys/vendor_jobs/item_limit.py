@@ -38,6 +38,13 @@ class ItemLimit:
         self.left = max(0.0, self.left - items * weight)
         return items
 
+    def take_all(self, items: int, place: int) -> bool:
+        """Return whether all these items of a lookup may be submitted, and spend them then."""
+        taken = self.take(items, place)
+        if taken < items:
+            self.give_back(taken, place)
+        return taken == items
+
     def give_back(self, items: int, place: int) -> None:
         """Count these items of a lookup, which the vendor did not take, as not spent."""
         self.left += 0.0 if self.cap is None else items * self.cap.weights[place]

@@ -107,7 +107,9 @@ class _JobStep:
         )  # fmt: skip
         self._keys = KeyRecords(hits, lookup, self._jobs, plan.ttl, clock)
         self._watch = JobWatch(vendor, self._files, lookup, clock)
-        self._submission = JobSubmission(self._watch, self._jobs, budgets, self._keys.items)
+        self._submission = JobSubmission(
+            self._watch, self._jobs, budgets, self._keys.items, limit=limit, place=place
+        )
         self._notes = self._submission.notes
 
     async def run(self) -> Hits:

@@ -9,6 +9,7 @@ from jobs.errors import DeclarationError
 from jobs.ledger.job_files import NEVER_SENT, Intent, Job
 from jobs.limits.store import StoreLost
 from jobs.run.keys.vendor_jobs.day_jobs import DayJobs
+from jobs.run.keys.vendor_jobs.item_limit import ItemLimit
 from jobs.run.keys.vendor_jobs.job_budgets import JobBudgets
 from jobs.run.keys.vendor_jobs.job_ends import describe
 from jobs.run.keys.vendor_jobs.job_watch import JobWatch
@@ -26,6 +27,8 @@ class JobSubmission:
         jobs: Of the day.
         budgets: Of the lookup's jobs.
         items: Finds the items of a job; None if this run does not know their keys.
+        limit: What the run may still spend on items.
+        place: The place of the lookup in the plan of the run.
     """
 
     def __init__(
@@ -34,8 +37,12 @@ class JobSubmission:
         jobs: DayJobs,
         budgets: JobBudgets,
         items: Callable[[Intent], Sequence[Item] | None],
+        *,
+        limit: ItemLimit,
+        place: int,
     ) -> None:
         self.notes: list[str] = []
+        self._limit, self._place = limit, place
         self._watch, self._jobs, self._budgets, self._items = watch, jobs, budgets, items
         self._lookup: JobLookup = watch.lookup
 
@@ -73,10 +80,24 @@ class JobSubmission:
             case "list":
                 return await self._find(job, is_late=is_late)
             case "token" if not is_late:
-                return await self.submit(job, in_doubt=True)
+                return await self._submit_again(job)
             case _:
                 self._jobs.lost.add(job.token)
         return None
+
+    async def _submit_again(self, job: Job) -> Job | None:
+        """Submit a job in doubt under its token. The vendor may take it only now, so the job of an
+        earlier run counts for the cap of this run too.
+        """
+        intent = self._jobs.intent(job.token)
+        if not self._jobs.is_own(intent) and not self._limit.take_all(intent.items, self._place):
+            assert self._limit.cap is not None
+            self.notes.append(
+                f"the submission of job {job.token} was interrupted, and {self._limit.cap.message} "
+                f"allows no further one of its {counted(intent.items, 'item')}"
+            )
+            return None
+        return await self.submit(job, in_doubt=True)
 
     async def _find(self, job: Job, *, is_late: bool) -> Job | None:
         try:
