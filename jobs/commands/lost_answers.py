@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.arrow_values import readable_values
+from jobs.declare.values.key_expressions import columns_in
 from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DayRecord, DeclaredFacts
 from jobs.storage.parquet_files import parquet_source
@@ -113,20 +114,20 @@ def _first_loss(
     which: str,
 ) -> str:
     """Return a sentence about rows that have one of the outcomes at a lookup, and no longer the
-    answer of that or another lookup; empty without such rows.
+    answer of that lookup or of one that reads it; empty without such rows.
     """
     written, columns = written_files(now), {name for file in published for name in _columns(file)}
-    unasked: set[tuple[Any, ...]] = set()
+    unasked: dict[str, set[tuple[Any, ...]]] = {}
     new: set[tuple[Any, ...]] = set()  # of them, at lookups that the published run did not have
     for lookup in now.figures.lookups:
         if any(lookup.outcomes.get(outcome, 0) for outcome in outcomes):
             status = schema.status(lookup.name)
-            rows = {*row_ids(written, names, status, outcomes)}
-            unasked |= rows
+            rows = unasked[lookup.name] = {*row_ids(written, names, status, outcomes)}
             new |= set() if status.lower() in map(str.lower, columns) else rows
-    for name_of_lookup, status in _statuses(now.facts.declared) if unasked else ():
+    for name_of_lookup, status, below in _statuses(now.facts.declared) if unasked else ():
         # a lookup above one that was not asked is skipped
-        without = unasked.intersection(row_ids(written, names, status, (*outcomes, "skipped")))
+        hidden = set[tuple[Any, ...]]().union(*(unasked.get(name, ()) for name in below))
+        without = hidden.intersection(row_ids(written, names, status, (*outcomes, "skipped")))
         if loss := _loss(
             name_of_lookup, row_ids(published, names, status, answered), without, which
         ):
@@ -176,12 +177,29 @@ def _sources(files: Iterable[str]) -> set[str]:
     return found
 
 
-def _statuses(declared: DeclaredFacts) -> Iterator[tuple[str, str]]:
-    """Yield each waterfall and lookup, in words, with the column of its status."""
+def _statuses(declared: DeclaredFacts) -> Iterator[tuple[str, str, set[str]]]:
+    """Yield each waterfall and lookup, in words, with the column of its status and the lookups that
+    its answers come from or depend on.
+    """
+    below = _below(declared)
     for choice in declared.choices:
-        yield f"waterfall {choice.name}", choice.status
+        vendors = set[str]().union(*(below[vendor] for vendor in choice.vendors))
+        yield f"waterfall {choice.name}", choice.status, vendors
     for lookup in declared.lookups:
-        yield f"lookup {lookup.name}", schema.status(lookup.name)
+        yield f"lookup {lookup.name}", schema.status(lookup.name), below[lookup.name]
+
+
+def _below(declared: DeclaredFacts) -> dict[str, set[str]]:
+    """Return for each lookup its name and those of the lookups on whose answers it depends."""
+    found: dict[str, set[str]] = {}
+    writers: dict[str, str] = {}  # column of an answer, or of a status -> its lookup
+    for lookup in declared.lookups:
+        read = {column.lower() for _, sql in lookup.keys for column in columns_in("keys", sql)}
+        direct = {writers[column] for column in read & writers.keys()}
+        found[lookup.name] = {lookup.name}.union(*(found[other] for other in direct))
+        columns = [*(name for name, _ in lookup.returns), schema.published_status(lookup.name)]
+        writers |= {column.lower(): lookup.name for column in columns}
+    return found
 
 
 def row_ids(

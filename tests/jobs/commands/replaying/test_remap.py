@@ -5,12 +5,15 @@ import shutil
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.commands.lost_answers import explain_lost_answers
 from jobs.commands.replaying.remap import published_days, remap
 from jobs.errors import DeclarationError
 from jobs.process.day_pipeline import DayPipeline
+from jobs.schema import columns as schema
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published
 from tests.support.places import everywhere
@@ -108,6 +111,25 @@ def test_an_answer_that_no_longer_fits_does_not_count_as_lost(towns):
         explain_lost_answers(files(before), towns.written(FIRST, [1, 2], "remapped", {2: "error"}))
         == ""
     )
+
+
+@pytest.mark.parametrize(("key", "lost"), [("town", False), ("temp_c", True)])
+def test_a_skipped_row_lost_its_answer_only_if_what_its_key_reads_was_not_asked(towns, key, lost):
+    before = with_tides(towns.publish(FIRST, [1, 2], statuses={1: "error"}), key, ["ok", "ok"])
+    now = towns.written(FIRST, [1, 2], "remapped", {1: "not_asked"})  # and its `when` changed
+    found = explain_lost_answers(files(before), with_tides(now, key, ["skipped", "ok"]))
+    assert found.startswith("lookup tides: 1 row has an answer") is lost
+    assert bool(found) is lost
+
+
+def with_tides(record, key, statuses):
+    """The run with a second lookup, by a key that is this SQL. statuses: of its rows."""
+    (file,), (weather,) = record.facts.files, record.facts.declared.lookups
+    rows = pq.read_table(file).append_column(schema.status("tides"), pa.array(statuses))
+    pq.write_table(rows, file)
+    tides = dataclasses.replace(weather, name="tides", returns=(), keys=(("at", key),))
+    declared = dataclasses.replace(record.facts.declared, lookups=(weather, tides))
+    return dataclasses.replace(record, facts=dataclasses.replace(record.facts, declared=declared))
 
 
 @everywhere("towns", on_store=pytest.mark.proof)
