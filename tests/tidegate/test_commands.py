@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from enrichments.flights import flights
 from jobs.errors import DeclarationError
 from jobs.process.day_events import DayStage
 from jobs.process.day_pipeline import DayResult
-from jobs.schema.records import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics
+from jobs.schema.records import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics, Verdict
 from tidegate.__main__ import main
 from tidegate.commands import COMMANDS, GROUPS
 from tidegate.commands.command import Command, add_days, add_enrichment, given_days, named
@@ -342,11 +343,17 @@ def test_a_held_back_day_is_reported_with_check_report_and_next_command():
     record = DayRecord(
         facts, DayMetrics(10, 10, 0, (weather,)), state="held back", reason="weather: 9 errors."
     )
-    assert line(DayResult("2013-01-10", "r", record.state, record.reason, record)) == (
+    see = (
         "2013-01-10  held back   weather: 9 errors. See "
-        "data/reports/flights_enriched/2013-01-10/index.html; once the cause is fixed, `tidegate "
-        "replay flights_enriched --day 2013-01-10` calls again for 9 dead letters and nothing else"
+        "data/reports/flights_enriched/2013-01-10/index.html"
     )
+    replayed = (
+        "; once the cause is fixed, `tidegate replay flights_enriched --day 2013-01-10` calls again "
+        "for 9 dead letters and nothing else"
+    )
+    for red, cure in (("weather__errors_tolerated", replayed), ("every_row_once", "")):
+        held = replace(record, verdicts=(Verdict(red, "failed", "error", ""),))
+        assert line(DayResult("2013-01-10", "r", held.state, held.reason, held)) == see + cure
 
 
 EVENTS = (

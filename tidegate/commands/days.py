@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from data_quality.check import Cure
 from data_quality.day_quality import LOCAL_CHECKS, REPORTS, DayQuality
+from data_quality.next_step import cure
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import beside
 from jobs.declare.values.table_conflicts import find_conflict
@@ -218,16 +220,15 @@ def line(result: DayResult) -> str:
 
 
 def _held_back(record: DayRecord) -> str:
-    """Return the reason, the report, and the command that calls again for dead letters.
-
-    That command also helps if a stored answer does not fit, which a plain run would use again.
+    """Return the reason, the report and, where it is the day's cure, the command that calls again
+    for dead letters, also of stored answers that do not fit, which a plain run would use again.
     """
     declared = record.facts.declared
     message = (
         f"{record.reason.rstrip('.')}. See "
         f"{REPORTS / declared.enrichment / record.facts.day / 'index.html'}"
     )
-    if not declared.can_be_replayed or not record.dead_letters:
+    if cure(record, declared) is not Cure.REPLAY:
         return message
     letters = counted(record.dead_letters, "dead letter")
     return (
