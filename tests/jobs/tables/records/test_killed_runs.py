@@ -13,10 +13,10 @@ from data_quality.day_quality import DayQuality
 from data_quality.report.day_runs import list_day_runs
 from jobs.process.day_pipeline import DayPipeline, run_ids
 from jobs.process.publish_decision import render_report
-from jobs.schema.records import DayFacts, PriceFacts
+from jobs.schema.records import Billed, DayFacts, PriceFacts
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_bills, run_records
-from jobs.tables.records.killed_runs import killed_runs
+from jobs.tables.records.killed_runs import killed_runs, with_costs
 from tests.jobs.commands.conftest import towns_in, verdict
 from tests.support.scripted_spark import ScriptedSubmit
 
@@ -127,6 +127,17 @@ def test_the_report_names_a_killed_run_with_its_bill_and_no_running_run(towns):
     assert "0.012 USD" in lines[1]
     assert "the run ended without a report, as after a kill" in lines[1]
     assert killed_runs("towns", TABLE)[0].run_id == "killed", "as long as its log is there"
+
+
+def test_the_cost_of_a_run_without_files_is_one_sum_by_currency(towns, monkeypatch):
+    billed = {
+        name: Billed(1, 0, "item", cost, currency)
+        for name, cost, currency in (("a", "0.30", "USD"), ("b", "0.20", "USD"), ("c", "2", "EUR"))
+    }
+    monkeypatch.setattr(run_bills, "charges_so_far", lambda _: billed)
+    killed(towns, "killed")
+    (run,) = with_costs(killed_runs("towns", TABLE))
+    assert run.cost == "0.50 USD, 2 EUR"
 
 
 def test_a_run_killed_during_its_checks_keeps_its_figures(towns):
