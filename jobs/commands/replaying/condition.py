@@ -16,6 +16,7 @@ from jobs.clients.registry import client_for
 from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.plan import OF_KEYS
 from jobs.task.rows.ledger_hits import stored_columns
 
 STORED = ("key", "outcome", "response", "answered_at", "run_id")
@@ -73,7 +74,8 @@ def _quoted(name: str) -> str:
 def _stored(answer: StoredAnswer) -> tuple[Any, ...]:
     at = dt.datetime.fromtimestamp(answer.answered_at / 1e6, dt.UTC)
     response = None if answer.response is None else answer.response.decode()
-    return answer.key, answer.outcome, response, f"{at:%Y-%m-%d %H:%M:%S}", answer.run_id
+    run_id = answer.run_id.removesuffix(OF_KEYS)  # as `show` and `explain` name the run
+    return answer.key, answer.outcome, response, f"{at:%Y-%m-%d %H:%M:%S}", run_id
 
 
 def _plain(value: Any) -> Any:

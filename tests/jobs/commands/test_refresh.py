@@ -15,6 +15,7 @@ from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.keys import key_text
+from jobs.ledger.plan import run_of_keys
 from jobs.ledger.working_folders import announce
 from tests.support.places import everywhere
 from tidegate.__main__ import main
@@ -71,6 +72,12 @@ def test_refresh_finds_answers_by_raw_response_outcome_and_time(stored):
     assert found(stored, "stored.answered_at >= '2013-01-11'") == ([key(3), key(4)], [SECOND])
     assert found(stored, "1", first=SECOND, last=SECOND) == ([key(3), key(4)], [SECOND])
     assert found(stored, "1", last=FIRST) == ([key(1), key(2)], [FIRST, SECOND])
+
+
+def test_refresh_finds_all_answers_of_a_run_by_the_id_that_show_prints(stored):
+    stored.store({1: {"temp_c": 9.0}}, at="2013-01-12T03:00:00+00:00", run_id="wrong")
+    stored.store({3: None}, at="2013-01-12T03:00:01+00:00", run_id=run_of_keys("wrong"))
+    assert found(stored, "stored.run_id = 'wrong'") == ([key(1), key(3)], [FIRST, SECOND])
 
 
 def test_an_answer_may_have_a_column_called_rowid(towns):
