@@ -18,7 +18,7 @@ from jobs.declare.values.calendar import Every, day_column, is_day, only_name
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.types import InputColumn, with_leaves
 from jobs.storage.stored_files import StoredFile, error_text, files_in, folders_in
-from jobs.storage.urls import is_url
+from jobs.storage.urls import is_url, path_from_spark
 
 VECTORS = "deletionVectors"
 # features that may be required; any other changes which rows or values the files stand for
@@ -42,7 +42,7 @@ class DeltaInput:
 
     Attributes:
         table: The opened table.
-        root: Its folder or URL.
+        root: Its folder, or the URL of a store.
         partition: The column of the day.
         every: The declared days, hours or names.
     """
@@ -65,7 +65,7 @@ class DeltaInput:
                 is not partitioned by the day alone, or Spark's Parquet reader would read its files
                 otherwise than Delta does.
         """
-        root = path.rstrip("/")
+        root = path_from_spark(path.rstrip("/"))
         try:
             if not DeltaTable.is_deltatable(path):
                 names = [file.name for file in files_in(root)] + folders_in(root)

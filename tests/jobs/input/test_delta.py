@@ -229,7 +229,8 @@ def deletion_vector(*rows):
     }
 
 
-def test_a_day_with_a_deletion_vector_is_refused_and_the_days_without_one_are_read(lake):
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_day_with_a_deletion_vector_is_refused_and_the_days_without_one_are_read(lake, scheme):
     added = action(lake, "add")
     (with_vector,) = [day for day in (DAY, NEXT) if day in added["path"]]
     gone = {"path": added["path"], "deletionTimestamp": 1, "dataChange": True}
@@ -237,9 +238,11 @@ def test_a_day_with_a_deletion_vector_is_refused_and_the_days_without_one_are_re
         lake, needs("deletionVectors"), {"remove": gone},
         {"add": added | {"deletionVector": deletion_vector(0)}}
     )  # fmt: skip
-    message = refusal(find_input, MOODS, with_vector)
-    assert message.startswith(f"moods: input: lake/{added['path']} has a deletion vector")
-    assert find_input(MOODS, NEXT if with_vector == DAY else DAY).rows
+    root = f"{lake.resolve()}" if scheme else "lake"
+    moods = dataclasses.replace(MOODS, input=Input(path=scheme + root, format="delta"))
+    message = refusal(find_input, moods, with_vector)
+    assert message.startswith(f"moods: input: {root}/{added['path']} has a deletion vector")
+    assert find_input(moods, NEXT if with_vector == DAY else DAY).rows
 
 
 def test_a_deletion_vector_that_is_gone_is_refused(lake):
