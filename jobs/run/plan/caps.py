@@ -38,10 +38,8 @@ def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
 
 def _too_little(message: str, least: str, tasks: int) -> str:
     """Return a clause for a cap under which a task may never call, however often it runs."""
-    return (
-        f"{message}, which is less than one call for each of the {tasks:,} tasks of this run (give "
-        f"at least {least}),"
-    )
+    for_each = f" for each of the {tasks:,} tasks of this run" if tasks > 1 else ""
+    return f"{message}, which is less than one call{for_each} (give at least {least}),"
 
 
 def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:

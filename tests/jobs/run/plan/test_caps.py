@@ -55,6 +55,8 @@ def test_a_cap_too_small_for_every_task_names_a_sufficient_cap():
     assert (
         cap_on_cost([priced(Price("0.10 USD"))], "0.30 USD", tasks=3).message == "max_cost 0.30 USD"
     )
+    cap = cap_on_cost([priced(Price("0.10 USD"))], "0.09 USD", tasks=1)
+    assert cap.message.endswith("which is less than one call (give at least 0.10 USD),")
 
 
 def test_an_attempt_counts_its_cost_in_a_cap_and_a_free_lookup_counts_nothing():
