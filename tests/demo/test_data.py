@@ -81,6 +81,7 @@ def test_every_departure_is_the_local_time_of_the_source_in_utc_summer_and_winte
     assert reported == {key: midnight.get(left, left) for key, left in source.items()}
 
 
+@pytest.mark.proof
 def test_the_folder_of_a_flight_is_its_local_scheduled_date_also_when_it_leaves_after_midnight(
     rows,
 ):
@@ -93,6 +94,7 @@ def test_the_folder_of_a_flight_is_its_local_scheduled_date_also_when_it_leaves_
     assert len(after_midnight) == 1_236
 
 
+@pytest.mark.proof
 def test_the_rows_of_a_date_are_in_the_order_of_actual_or_else_scheduled_departure(
     rows,
 ):
@@ -106,6 +108,7 @@ def test_a_cancelled_flight_has_no_departure_and_no_delay(year):
         assert pc.is_null(year[column]).equals(year["cancelled"])
 
 
+@pytest.mark.proof
 def test_7_6_percent_of_the_rows_are_late_at_a_bound_of_60_minutes(rows):
     by_date = groupby(rows, key=itemgetter("date"))
     count = sum(late([r["scheduled_departure"] for r in of_date]) for _, of_date in by_date)
@@ -129,6 +132,7 @@ def test_weather_is_metric_and_has_one_row_per_origin_and_utc_hour():
     assert (first["temp_c"], first["wind_speed_ms"], first["visibility_m"]) == (3.9, 4.63, 16_093)
 
 
+@pytest.mark.proof
 def test_1556_flights_leave_in_an_hour_without_weather(rows):
     weather = {(row["origin"], row["hour"]) for row in data.weather().to_pylist()}
     hours = [(r["origin"], r["scheduled_departure"].replace(minute=0)) for r in rows]

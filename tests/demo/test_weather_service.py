@@ -145,11 +145,13 @@ def test_a_throttled_answer_says_when_to_call_again(service):
     assert (status, headers["Retry-After"]) == (429, "1")
 
 
+@pytest.mark.proof
 def test_an_error_is_a_500(service):
     [(status, *_)] = ask(service(scale=0, faults="error=1"), [f"EWR/{HOURS[0]}"])
     assert status == 500
 
 
+@pytest.mark.proof
 def test_a_call_with_the_fault_drop_gets_no_answer(service):
     faulty = service(scale=0, faults="drop=1")
     [(nothing, *_)] = ask(faulty, [f"EWR/{HOURS[0]}"])

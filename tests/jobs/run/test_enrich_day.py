@@ -1,5 +1,6 @@
 """The Spark program as a process of its own: what it writes, its exit code, and its last word."""
 
+import functools
 import json
 import os
 import shutil
@@ -103,6 +104,9 @@ column = dataclasses.replace(flights, lookups=[wrong])
 """
 
 
+proof = functools.partial(pytest.param, marks=pytest.mark.proof)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -110,14 +114,14 @@ column = dataclasses.replace(flights, lookups=[wrong])
             {"enrichment": "enrichments.flights:nights"},
             "enrichments.flights has no Enrichment named 'nights'",
         ),
-        ({"enrichment": "no.such.module:x"}, "no.such.module cannot be loaded"),
+        proof({"enrichment": "no.such.module:x"}, "no.such.module cannot be loaded"),
         ({"enrichment": "wrong_things:column"}, "lookup weather: keys.origin: no column 'orign'"),
-        (
+        proof(
             {"enrichment": "zero_calls:x"},
             "service geo: max_concurrency is 0; it must be a whole number",
         ),
-        ({"day": "2013-13-01"}, "day is '2013-13-01'; it must be a date"),
-        ({"day": "2013-01-11"}, "input: there is no data/raw/flights/date=2013-01-11"),
+        proof({"day": "2013-13-01"}, "day is '2013-13-01'; it must be a date"),
+        proof({"day": "2013-01-11"}, "input: there is no data/raw/flights/date=2013-01-11"),
         ({"WEATHER_URL": ""}, "lookup weather: WEATHER_URL is not set"),
     ],
 )

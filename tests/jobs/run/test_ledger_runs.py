@@ -39,11 +39,11 @@ A_WRITE = 0.5  # s that writing a part may take on a busy machine
 # rows, share of the calls, files: one goes through the driver, two through tasks of Spark's
 KILLED_AT = [
     (700, 0.5, 2),
-    pytest.param(700, 0.5, 1, marks=pytest.mark.proof),
-    pytest.param(2_000, 0.1, 1, marks=pytest.mark.proof),
-    pytest.param(2_000, 0.1, 2, marks=pytest.mark.proof),
-    pytest.param(2_000, 0.9, 2, marks=pytest.mark.proof),
-    pytest.param(12_000, 0.5, 2, marks=pytest.mark.proof),
+    (700, 0.5, 1),
+    (2_000, 0.1, 1),
+    (2_000, 0.1, 2),
+    (2_000, 0.9, 2),
+    (12_000, 0.5, 2),
 ]
 DIES_AT = [(1_000, 0.9), (2_000, 0.1), (2_000, 0.5), (12_000, 0.9)]
 DECLARATION = """
@@ -218,7 +218,8 @@ def figures_of(record, name="answer"):
     return next(lookup for lookup in record.figures.lookups if lookup.name == name)
 
 
-@everywhere("night", on_store=pytest.mark.proof)
+@pytest.mark.proof
+@everywhere("night")
 @pytest.mark.parametrize(("rows", "share", "files"), KILLED_AT)
 def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_none(
     night, service, rows, share, files
