@@ -2,6 +2,7 @@
 small tables.
 """
 
+import ast
 import atexit
 import datetime as dt
 import functools
@@ -59,6 +60,8 @@ LONG = (
 NOT_QUICK = re.compile(
     r"^pytestmark = .*pytest\.mark\.(spark|process|slow|proof|ui)\b", re.MULTILINE
 )
+SPARK = "pytest.mark.spark"
+SPARK_WORKER, WITH_SPARK = "gw0", ", with Spark"
 STARTED_BY = {"subprocess.Popen": "a process", "os.fork": "a process", "socket.bind": "a server"}
 
 
@@ -78,6 +81,8 @@ def pytest_configure(config):
         sys.addaudithook(_refuse_to_start)
         if hasattr(config, "workerinput"):
             atexit.register(os._exit, 0)  # freeing all that was loaded takes a second
+    elif getattr(config, "workerinput", {}).get("workerid", SPARK_WORKER) != SPARK_WORKER:
+        os.nice(3)  # the tests with Spark are the longest row of tests that wait for each other
 
 
 def _refuse_to_start(event, _arguments):
@@ -131,15 +136,19 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give the files that start Spark to the first worker, while the others have other files: each
-    Java less saves the processor a minute of its start and of compiling the same code.
+    """Give the tests with Spark to one worker, while the others have the other tests: each Java less
+    saves the processor a minute of its start and of compiling the same code.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class SparkTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file, _, test = nodeid.partition("::")
+            return file + WITH_SPARK * bool(_tests_with_spark(file) & {test.split("[")[0], "*"})
+
         def _assign_work_unit(self, node):
-            wants = self.nodes.index(node) == 0
-            fitting = (scope for scope in self.workqueue if _starts_spark(scope) is wants)
+            wants = node.gateway.id == SPARK_WORKER
+            fitting = (scope for scope in self.workqueue if scope.endswith(WITH_SPARK) is wants)
             if first := next(fitting, None):
                 self.workqueue.move_to_end(first, last=False)
             super()._assign_work_unit(node)
@@ -148,8 +157,25 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 @functools.cache
-def _starts_spark(file):
-    return "pytest.mark.spark" in (ROOT / file).read_text()
+def _tests_with_spark(file):
+    """Return the names of the tests that are marked so; "*" if the whole file is."""
+    text = (ROOT / file).read_text()
+    if SPARK not in text:
+        return frozenset()
+    return frozenset(
+        statement.name if isinstance(statement, ast.FunctionDef) else "*"
+        for statement in ast.parse(text).body
+        if any(SPARK in ast.unparse(part) for part in _marks(statement))
+    )
+
+
+def _marks(statement):
+    if isinstance(statement, ast.FunctionDef):
+        return statement.decorator_list
+    is_mark = (
+        isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "pytestmark"
+    )
+    return [statement.value] if is_mark else []
 
 
 def _is_not_quick(item):
