@@ -42,7 +42,7 @@ STARTING = {
     "new_cluster",
     "page",
 }
-# files whose proofs take over three minutes each, the longest first
+# files that take long, the longest first
 LONG = (
     "jobs/tables/test_kills_at_a_store.py",
     "data_quality/test_planted_faults.py",
@@ -56,6 +56,8 @@ LONG = (
     "package/test_ranges.py",
     "orchestration/test_backfill.py",
     "demo/test_run.py",
+    "package/test_wheel.py",
+    "simulation/test_nights.py",
 )
 NOT_QUICK = re.compile(
     r"^pytestmark = .*pytest\.mark\.(spark|process|slow|proof|ui)\b", re.MULTILINE
@@ -119,19 +121,12 @@ def pytest_collection_finish():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Files of long proofs come first, then those that start Spark: of two processes none is left
-    alone at the end.
-    """
+    """Long files come first, then those that start Spark: no process is left alone at the end."""
     if config.getoption("--quick"):
         items[:] = [item for item in items if not _is_not_quick(item)]
     with_spark = {item.path for item in items if item.get_closest_marker("spark")}
-    long = (
-        []
-        if "not proof" in config.option.markexpr
-        else [config.rootpath / "tests" / name for name in LONG]
-    )
-    turn = {path: number for number, path in enumerate(long)}
-    items.sort(key=lambda item: (turn.get(item.path, len(turn)), item.path not in with_spark))
+    turn = {config.rootpath / "tests" / name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: (turn.get(item.path, len(LONG)), item.path not in with_spark))
 
 
 @pytest.hookimpl(optionalhook=True)
