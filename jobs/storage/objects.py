@@ -158,9 +158,9 @@ def replace(place: str, data: bytes, over: Tag) -> Tag:
 
 
 def _put_if(place: str, data: bytes, mode: Any) -> Tag:
+    store, name = _opened(place)
     from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-    store, name = _opened(place)
     with _as_os_errors():
         try:
             return _tag(store.put(name, data, mode=mode))
@@ -212,9 +212,9 @@ def listed(folder: str) -> list[ListedObject]:
     Args:
         folder: The folder's URL.
     """
+    store, prefix = _opened(folder.rstrip("/"))
     from obstore.exceptions import InvalidPathError
 
-    store, prefix = _opened(folder.rstrip("/"))
     start = len(prefix) + 1 if prefix else 0
     with _as_os_errors():
         try:
@@ -288,6 +288,8 @@ def _tag(facts: Any) -> Tag:
 
 @contextlib.contextmanager
 def _as_os_errors() -> Iterator[None]:
+    # the package first: of threads that begin with one of its modules, some get it half loaded
+    import obstore  # noqa: F401
     from obstore.exceptions import BaseError
 
     try:

@@ -5,6 +5,8 @@ are sentences.
 import os
 import random
 import socket
+import subprocess
+import sys
 import urllib.parse
 import urllib.request
 
@@ -55,6 +57,40 @@ def test_a_ledger_is_read_with_the_credentials_file(s3, tmp_path, monkeypatch):
     assert folder.read_part(part)["key"].to_pylist() == ["k"]
     folder.delete(f"parts/{part}")
     assert folder.names() == []
+
+
+# Each module of obstore is found so late that all threads begin while it is being loaded.
+AT_ONCE = """
+import sys, threading, time
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        time.sleep(0.01 * name.startswith("obstore"))
+
+sys.meta_path.insert(0, Slow())
+from jobs.storage import objects
+
+def open_late(ms):
+    time.sleep(ms / 1000)
+    store, _ = objects._opened("s3://bucket/x")
+    type(store).get.__globals__["obs"].get
+
+threads = [threading.Thread(target=open_late, args=(ms,)) for ms in range(300)]
+for thread in threads:
+    thread.start()
+"""
+
+
+@pytest.mark.proof
+@pytest.mark.process
+@pytest.mark.parametrize("turn", range(5))  # a half loaded module was seen in every second turn
+def test_threads_that_are_the_first_to_use_a_store_all_can_use_it(turn):
+    region = {"AWS_REGION": "us-east-1"}
+    done = subprocess.run(
+        [sys.executable, "-c", AT_ONCE],
+        capture_output=True, text=True, check=False, env=os.environ | region,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_missing_object_does_not_stop_the_deletion_of_others(tmp_path, monkeypatch):
