@@ -1,4 +1,4 @@
-"""The demo on an object store: an S3 server on loopback (moto's), which holds the tables."""
+"""The demo on an object store: an S3 server on loopback (demo/s3.py), which holds the tables."""
 
 import contextlib
 import os
@@ -37,7 +37,7 @@ def s3_server(output: IO[bytes] | int = subprocess.DEVNULL) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", "demo.s3", str(port)]
     server = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: S603
     try:
         url, until = f"http://127.0.0.1:{port}", time.monotonic() + STARTS_WITHIN

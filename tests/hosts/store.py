@@ -10,10 +10,12 @@ import time
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import run_simple
 
+from demo.s3 import changing_one_at_a_time
+
 
 def main(address, port, latency):
     os.environ["MOTO_PORT"] = str(port)
-    moto = DomainDispatcherApplication(create_backend_app)
+    moto = changing_one_at_a_time(DomainDispatcherApplication(create_backend_app))
 
     def answer(environ, start_response):
         time.sleep(latency)
