@@ -138,10 +138,18 @@ def _charges_of_record(record: DayRecord) -> Iterator[Charge]:
     services = {lookup.name: lookup.service for lookup in declared.lookups}
     by_jobs = {lookup.name for lookup in declared.lookups if lookup.kind == JobLookup.kind}
     for lookup in record.figures.lookups:
-        if lookup.billed is not None and lookup.name not in by_jobs:
-            yield Charge(
-                day, services[lookup.name], declared.enrichment, lookup.name, lookup.billed
-            )
+        billed = lookup.billed
+        if billed is not None and lookup.name in by_jobs:  # the ledger has the bills of jobs
+            billed = _only_saved(billed)
+        if billed is not None:
+            yield Charge(day, services[lookup.name], declared.enrichment, lookup.name, billed)
+
+
+def _only_saved(billed: Billed) -> Billed | None:
+    if not Decimal(billed.saved):
+        return None
+    parts = tuple(replace(part, units=0, lost=0, cost="0") for part in billed.by_unit)
+    return replace(billed, units=0, lost=0, cost="0", by_unit=parts)
 
 
 def _charges_of_bill(bill: RunBill) -> Iterator[Charge]:

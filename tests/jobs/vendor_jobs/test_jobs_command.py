@@ -85,6 +85,14 @@ def test_costs_count_open_jobs_whole_and_others_as_the_vendor_bills(reviews, cap
     assert '"0.1000"' in capsys.readouterr().out  # the record has the bill of the day's jobs
 
 
+def test_costs_count_what_the_stored_results_of_jobs_saved(reviews):
+    for day in (DAY, "2013-01-11"):  # the second asks for the same texts
+        reviews.write_input(day, TEXTS[:5])
+        reviews.run_until_over(day)
+    (charge,) = list_costs(f"{dt.datetime.now(dt.UTC):%Y-%m}").by_lookup()
+    assert (charge.billed.units, charge.billed.cost, charge.billed.saved) == (5, "0.0200", "0.0200")
+
+
 def test_a_plan_counts_the_keys_of_open_jobs_apart(reviews, capsys):
     reviews.declare(max_items=10, open_jobs=1)
     reviews.write_input(DAY, TEXTS)
