@@ -87,6 +87,12 @@ def _say(done: Certificate) -> None:
             f"{', '.join(done.downstream)}. Run these days of them again, then "
             "`tidegate vacuum NAME --keep-days 0`."
         )
+    if done.apart:
+        print(
+            f"Not looked at, because they do not use lookup {done.lookup}, but have a personal "
+            f"column of the same name: {', '.join(done.apart)}. If their input has such rows, "
+            "remove them there, run these days again, then `tidegate vacuum NAME --keep-days 0`."
+        )
     print(f"Not covered: {done.not_covered}.")
 
 

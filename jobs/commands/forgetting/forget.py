@@ -71,6 +71,7 @@ class Certificate:
         tables: The removals by table.
         former: Places of earlier declarations, where the keys may still be.
         downstream: Enrichments whose input is made of these tables, and that may have the rows.
+        apart: Enrichments without the lookup that have a personal column of the same name.
         not_covered: Places that Tidegate does not change.
     """
 
@@ -81,6 +82,7 @@ class Certificate:
     tables: tuple[Table, ...]
     former: tuple[str, ...]
     downstream: tuple[str, ...]
+    apart: tuple[str, ...]
     not_covered: str = NOT_COVERED
 
 
@@ -140,7 +142,15 @@ def forget(
     former = former_places(name, readers)
     downstream = find_downstream(readers, [enrichment for _, enrichment in declared])
     names = tuple(enrichment.name for enrichment in downstream)
-    return Certificate(name, len(keys), stored, derived_files + files, tables, former, names)
+    covered = {*names, *(enrichment.name for enrichment in readers)}
+    personal = {column.lower() for enrichment in readers for column in enrichment.pii}
+    apart = tuple(
+        enrichment.name
+        for _, enrichment in declared
+        if enrichment.name not in covered
+        and not personal.isdisjoint(map(str.lower, enrichment.pii))
+    )
+    return Certificate(name, len(keys), stored, derived_files + files, tables, former, names, apart)
 
 
 def _forget_answers(

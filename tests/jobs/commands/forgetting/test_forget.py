@@ -587,6 +587,21 @@ def test_forget_names_the_enrichments_that_read_the_table(towns, capsys):
     )
 
 
+def test_forget_names_enrichments_without_the_lookup_that_have_its_personal_column(towns, capsys):
+    towns.declare(pii=["town"])
+    for name, pii in (("same", ["Town"]), ("none", [])):
+        towns.declare_too(
+            f"{name} = replace(towns, name='{name}', lookups=[replace(towns.lookups[0], "
+            f"name='other')], output=Output(path='data/published/{name}'), pii={pii}, summaries=[])"
+        )
+    towns.publish(FIRST, [1, 2])
+    assert tidegate("forget", "weather", "--key", "town=town-1") == 0
+    assert (
+        "Not looked at, because they do not use lookup weather, but have a personal column of the "
+        "same name: same. If their input has such rows" in capsys.readouterr().out
+    )
+
+
 def test_forget_removes_rows_of_a_moved_table_at_its_new_place(towns, monkeypatch):
     towns.publish(FIRST, [1, 2, 3], run_id="before")
     towns.place = "data/moved"
