@@ -1,7 +1,7 @@
 """The files of a day in a version of its table, or of a run that was held back."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from deltalake import DeltaTable
@@ -73,7 +73,9 @@ def find_published(enrichment: Enrichment, day: str) -> DayVersion:
     if table is not None:
         found = _read_version(enrichment, table, day, table.version(), day)
         if found.files:
-            return found
+            # later versions of the table, as of other days, have the same files of the day
+            versions = {commit.run_id: commit.version for commit in publications(table)}
+            return replace(found, version=versions.get(found.run_id, found.version))
     raise DeclarationError(f"{enrichment.name}: no row of {day} is published: nothing to compare.")
 
 

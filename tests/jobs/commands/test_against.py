@@ -61,6 +61,14 @@ def test_test_against_shows_no_change_for_an_unchanged_declaration(tested):
     assert again == found
 
 
+def test_test_against_names_the_version_of_the_day_after_another_was_published(tested, local_days):
+    _, before = tested()
+    local_days.write_input("2013-01-11", ["alpha"])
+    assert local_days.run("2013-01-11") == 0
+    assert tested()[1] == before
+    assert before["difference"]["before"]["version"] == 0
+
+
 def test_test_against_says_whether_the_day_would_be_published(local_days, capsys):
     local_days.write_input(DAY, TOWNS)
     assert local_days.run(DAY) == 0
