@@ -40,6 +40,8 @@ def command_under_guard(command: list[str], *, grace: float) -> list[str]:
 
 
 def _prepare_command() -> None:
+    # a starter may ignore it, as a process that is being stopped; then Java would too
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS | {signal.SIGCHLD})
     die_with_parent()
 

@@ -105,6 +105,21 @@ def test_kill_9_of_the_guard_ends_the_command():
             os.kill(pid, signal.SIGKILL)
 
 
+def test_a_command_whose_starter_ignores_sigterm_ends_with_its_guard():
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        guard, pids = start(command_under_guard(family(), grace=5))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    guard.kill()
+    guard.wait()
+    try:
+        assert all_gone(pids[:1])
+    finally:
+        for pid in living(pids):
+            os.kill(pid, signal.SIGKILL)
+
+
 def test_a_guard_whose_starter_is_gone_starts_no_command(tmp_path):
     touched = tmp_path / "touched"
     guarded = command_under_guard(["touch", str(touched)], grace=5)
