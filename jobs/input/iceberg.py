@@ -269,8 +269,23 @@ class IcebergInput:
             for entry in self._entries:
                 if entry.data_file.content == DataFileContent.DATA:
                     value, rows = self._describe_dayless(entry.data_file)
+                    if entry.snapshot_id in self._before_day_column:
+                        value, rows = "null", entry.data_file.record_count
                     found[f"{self.partition} = {value}"] += rows
         return {value: rows for value, rows in found.items() if rows}
+
+    @functools.cached_property
+    def _before_day_column(self) -> set[int]:
+        """The snapshots older than the day's column, whose files have no number of its nulls."""
+        column, schemas = self._day_column, self.table.schemas()
+        if column.initial_default is not None:
+            return set()
+        return {
+            snapshot.snapshot_id
+            for snapshot in self.table.snapshots()
+            if snapshot.schema_id in schemas
+            and column.field_id not in schemas[snapshot.schema_id].field_ids
+        }
 
     def _describe_dayless(self, file: DataFile) -> tuple[str, int]:
         """Return the day column's value in a file, and how many of the rows no run reads."""

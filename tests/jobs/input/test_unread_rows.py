@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from pyiceberg.types import StringType
 
 from jobs.commands.check import Finding, check_package
 from jobs.errors import DeclarationError, NoInput
@@ -171,6 +172,21 @@ def test_rows_of_an_iceberg_table_in_no_day_are_counted_and_named(
         day = find_input(declared(path="", format="iceberg", table="lake.shop.orders"), DAY)
         other = [f"1 row with date = ' {DAY}'"] if partitioned else []
         assert (day.rows, sorted(day.unread)) == (1, [*other, "2 rows with date = null"])
+
+
+def test_rows_older_than_the_column_of_the_day_of_an_iceberg_table_are_counted(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with lake_in(tmp_path, tmp_path / "warehouse", monkeypatch) as catalog:
+        rows = pa.table({"k": ["a"] * 3})
+        table = catalog.create_table("shop.orders", rows.schema)
+        table.append(rows)
+        with table.update_schema() as schema:
+            schema.add_column("date", StringType())
+        table.append(pa.table({"k": ["b"], "date": [DAY]}))
+        day = find_input(declared(path="", format="iceberg", table="lake.shop.orders"), DAY)
+        assert (day.rows, day.unread) == (1, ("3 rows with date = null",))
 
 
 def test_listing_a_day_compares_no_file_with_another_file(raw, monkeypatch):
