@@ -49,16 +49,24 @@ class CallCap:
             that it may cost, where only its answer reports.
         settled: By lookup, the cost of each unit, where an attempt may use another number of them
             than it reserves; empty for the other lookups, whose attempts cost their weight.
+        keys: By lookup, the highest number of keys of a request, which share its weight.
     """
 
     message: str
     parts: tuple[float, ...]
     weights: tuple[float, ...]
     settled: tuple[Mapping[str, float], ...] = ()
+    keys: tuple[int, ...] = ()
 
     def of_lookups(self, places: Sequence[int]) -> "CallCap":
         """Return the cap for some of the lookups."""
-        settled = tuple(self.settled[place] for place in places) if self.settled else ()
         return replace(
-            self, weights=tuple(self.weights[place] for place in places), settled=settled
+            self,
+            weights=tuple(self.weights[place] for place in places),
+            settled=tuple(self.settled[place] for place in places) if self.settled else (),
+            keys=tuple(self.keys[place] for place in places) if self.keys else (),
         )
+
+    def most_of_request(self, place: int) -> float:
+        """Return the most that a request of the lookup at this place may cost."""
+        return self.weights[place] * (self.keys[place] if self.keys else 1)

@@ -56,7 +56,8 @@ class Price:
             begins; None for the first price.
         model: The model whose calls have this price; None: any model without a price of its own.
         at_most: The highest number of units that answers report of one call, such as a model's
-            max_tokens. Budgets and --max-cost reserve its price before each call.
+            max_tokens; of a batch, the number of the whole request. Budgets and --max-cost reserve
+            its price before each call.
     """
 
     amount: str

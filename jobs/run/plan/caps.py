@@ -110,6 +110,7 @@ def cap_on_cost(
             }
             for lookup_prices in settled
         ),
+        tuple(lookup.batch_size for lookup in lookups),
     )
 
 
@@ -119,21 +120,18 @@ def _most_of_attempt(lookup: Lookup, prices: Sequence[PriceFacts], most: str) ->
     Raises:
         DeclarationError: Only an answer reports, and nothing declares the most.
     """
-    units: dict[str, int] = {"item": 1, "request": 1}
     reported = [price for price in prices if price.unit not in SENT]
     open_ended = [price.unit for price in reported if price.at_most is None]
     declared = [
         read_money(budget.at_most, "") for budget in lookup.budgets if budget.at_most is not None
     ]
     if open_ended and declared:
-        return min(money.amount for money in declared)
+        return min(money.amount for money in declared) / lookup.batch_size
     if open_ended:
         raise DeclarationError(
             f"max-cost is {most!r}, but lookup {lookup.name} is billed per {open_ended[0]}, which "
             "only an answer reports; declare at_most in that price, or use --max-calls."
         )
-    if reported:
-        return cost_of(prices, units | {price.unit: price.at_most or 0 for price in reported})
-    # the cost of requests is divided by their keys
-    requests = cost_of(prices, {"request": 1}) / lookup.batch_size
-    return requests + cost_of(prices, {"item": 1})
+    # the cost of requests, and what their answers report, is divided by their keys
+    of_request = {"request": 1} | {price.unit: price.at_most or 0 for price in reported}
+    return cost_of(prices, of_request) / lookup.batch_size + cost_of(prices, {"item": 1})

@@ -52,11 +52,13 @@ class CallBudget:
             counts: Of the requests of each lookup.
         """
         self._cap = cap
-        # by lookup: the weight of an attempt, the cost of each unit, and the counts
-        self._settled: dict[int, tuple[float, Mapping[str, float], RequestCounts]] = {}
+        # by lookup: the weight of an attempt, the most that a request costs, the cost of each unit,
+        # and the counts
+        self._settled: dict[int, tuple[float, float, Mapping[str, float], RequestCounts]] = {}
         for place, each in enumerate(() if cap is None else cap.settled):
             if each and cap is not None:
-                self._settled[place] = cap.weights[place], each, counts[place]
+                most = cap.most_of_request(place)
+                self._settled[place] = cap.weights[place], most, each, counts[place]
         self._at_work = Counter[int]()  # attempts of these lookups
         self._part = math.inf if cap is None else cap.parts[partition % len(cap.parts)]
         self._left = self._part
@@ -115,8 +117,8 @@ class CallBudget:
     def _reserved(self) -> float:
         """Return what settled lookups have spent, and may still spend."""
         return sum(
-            weight * self._at_work[place] + spent(weight, each, counts)
-            for place, (weight, each, counts) in self._settled.items()
+            weight * self._at_work[place] + spent(most, each, counts)
+            for place, (weight, most, each, counts) in self._settled.items()
         )
 
     async def end(self, subject: str = "") -> NoReturn:
@@ -176,7 +178,7 @@ def spent(most: float, each: Mapping[str, float], counts: RequestCounts) -> floa
     """Return what these requests of a lookup cost.
 
     Args:
-        most: The most that a call may cost, for each whose use is unknown.
+        most: The most that a request may cost, for each whose use is unknown.
         each: The cost per unit.
         counts: Of the requests.
     """

@@ -93,3 +93,35 @@ def test_repeated_keys_of_a_refused_batch_count_in_max_cost(service):
     with pytest.raises(BudgetExhausted):
         in_time(lambda: list(PartitionRun(planned, 0, 0).run(iter(batches(500)))))
     assert 80 <= len(billed) <= 100 + 24, "the halves of the last batch have 24 keys"
+
+
+def test_a_key_of_a_batch_reserves_its_share_of_the_most_that_the_answer_reports(service):
+    sizes = []
+
+    async def answer(request):
+        keys = await request.json()
+        sizes.append(len(keys))
+        found = [{"first_x": key} for key in keys]
+        # of the last batch the use stays unknown
+        return web.json_response({"found": found, "hits": len(keys) if len(sizes) < 5 else "?"})
+
+    service.answer = answer
+    prices = [Price("0.01 USD", per="hit", at_most=10)]
+    asked = HttpLookup(
+        name="first",
+        service=Service(name="geo", url=service.url, max_concurrency=1, prices=prices),
+        request="POST /",
+        batch=Batch(max_items=10, max_wait=0.01, item="{k}", answers="$.found"),
+        bill={"hits": "$.hits"},
+        keys={"k": "k"},
+        returns="first_x BIGINT",
+        timeout=30.0,
+        retry=NO_RETRY,
+    )
+    planned = dataclasses.replace(
+        plan(asked, mode="ordered", share=1), cap=cap_on_cost([asked], "0.50 USD", 1)
+    )
+    request_counter.begin()
+    with pytest.raises(BudgetExhausted):
+        in_time(lambda: list(PartitionRun(planned, 0, 0).run(iter(batches(500)))))
+    assert sizes == [10] * 5
