@@ -1,5 +1,6 @@
 """Reads the Spark SQL of a key without Spark."""
 
+import functools
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -10,7 +11,8 @@ from sqlglot.tokenizer_core import TokenType
 from jobs.errors import DeclarationError
 
 
-def columns_in(where: str, expression: str) -> set[str]:
+@functools.lru_cache(maxsize=1024)  # a day asks a hundred times for those of its few keys
+def columns_in(where: str, expression: str) -> frozenset[str]:
     """Return the columns that a Spark SQL expression reads. Raises DeclarationError."""
     try:
         tree = sqlglot.parse_one(expression, read="spark")
@@ -38,7 +40,7 @@ def columns_in(where: str, expression: str) -> set[str]:
         raise DeclarationError(
             f"{where}: {expression!r} reads other rows; a key may read only its own row."
         )
-    return {column.parts[0].name for column in tree.find_all(exp.Column)}
+    return frozenset(column.parts[0].name for column in tree.find_all(exp.Column))
 
 
 def spark_type(kind: pa.DataType) -> str | None:
