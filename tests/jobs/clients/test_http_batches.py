@@ -195,7 +195,8 @@ def test_an_answer_that_is_too_large_for_a_batch_is_asked_for_in_halves(service,
 
 def test_a_batch_that_may_act_twice_is_not_halved(service, geocoder):
     geocoder.refused = {"q1"}
-    declared = lookup(service.url, idempotent=False, retry=Retry(retries=0))
+    full = BATCH | {"max_items": 4, "max_wait": 1.0}
+    declared = lookup(service.url, full, idempotent=False, retry=Retry(retries=0))
     assert [str(failure)[:3] for failure in ask(declared, *[f"q{n}" for n in range(4)])] == [
         "400"
     ] * 4

@@ -495,6 +495,7 @@ def test_an_error_of_a_users_function_in_a_task_is_reported_as_an_error_of_the_f
     assert reported.startswith(f"lookup asks: {cause}")
 
 
+@pytest.mark.spark
 def test_a_filter_over_files_finds_nan_and_minus_zero(spark, tmp_path):
     pq.write_table(pa.table({"n": [1.0, math.nan, -0.0]}), tmp_path / "file.parquet")
     rows = session("filters").read.parquet(str(tmp_path))
