@@ -299,12 +299,20 @@ def _digest_texts(column: pa.Array) -> Numbers:
 
 
 def _digest_some_texts(column: pa.Array) -> Numbers:
-    from pandas.util import hash_array  # type: ignore[import-untyped]
-
     distinct = pc.dictionary_encode(column)
     values = np.array(_as_bytes(distinct.dictionary).to_pylist(), object)
-    hashes = hash_array(values, categorize=False).view(np.int64)
+    hashes = hash_objects(values).view(np.int64)
     return _digest(pa.DictionaryArray.from_arrays(distinct.indices, pa.array(hashes, pa.int64())))
+
+
+def hash_objects(values: NDArray[np.object_]) -> NDArray[np.uint64]:
+    """Return a 64-bit hash of each text or bytes, the same in every process, computed in bulk."""
+    # the package itself: if a thread begins with its module, and another thread imports the
+    # package meanwhile, Python ends one of the two with a _DeadlockError
+    import pandas as pd  # type: ignore[import-untyped]
+
+    hashes: NDArray[np.uint64] = pd.util.hash_array(values, categorize=False)
+    return hashes
 
 
 def _as_bytes(texts: pa.Array) -> pa.Array:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from jobs.arrow_values import one_chunk, readable_values
+from jobs.arrow_values import hash_objects, one_chunk, readable_values
 from jobs.declare.lookup import Key
 
 HIDDEN = "blake2b:"
@@ -96,10 +96,7 @@ def shown_json(value: Any) -> Any:
 
 def key_hashes(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
     """Return a 64-bit hash of each text, the same in every process, computed in bulk."""
-    from pandas.util import hash_array  # type: ignore[import-untyped]
-
-    hashes: npt.NDArray[np.uint64] = hash_array(np.asarray(texts, dtype=object), categorize=False)
-    return hashes
+    return hash_objects(np.asarray(texts, dtype=object))
 
 
 def asked_texts(

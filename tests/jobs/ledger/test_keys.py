@@ -110,6 +110,20 @@ print(text, key_text(("x",), hidden=True), *key_hashes([text, "", "Zürich"]))
     )
 
 
+@pytest.mark.process
+def test_keys_are_hashed_while_another_thread_imports_pandas():
+    """As the thread does that imports the checks."""
+    program = (
+        "import threading, time; from jobs.ledger.keys import key_hashes; "
+        "threading.Thread(target=__import__, args=['pandas']).start(); "
+        "time.sleep(0.05); key_hashes(['a'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_hashes_of_many_keys_are_distinct_64_bit_numbers():
     hashes = key_hashes([f"[{number}]" for number in range(10_000)])
     assert hashes.dtype == np.uint64
