@@ -54,7 +54,7 @@ def test_a_day_without_a_slot_names_an_unreadable_job_of_another_day(steps):
     (job,) = vendor.jobs.values()
     job.looks, vendor.mangle = 0, lambda lines: [{"id": line["id"], "answer": 5} for line in lines]
     sentence = steps.run(["another"], NEXT).sentence
-    assert f"1 key is not submitted yet. job job-1 of {DAY} of reviews: lookup labels" in sentence
+    assert f"1 key is not submitted yet; job job-1 of {DAY} of reviews: lookup labels" in sentence
     steps.now += 2.5 * HOUR  # give_up, and the hour of grace
     assert "1 job with 1 item at vendor is open" in steps.run(["another"], NEXT).sentence
 

@@ -20,9 +20,9 @@ QUICK = 10.0  # s; a look without results waits so long for an answer of the ven
 def waiting_sentence(lookup: JobLookup, look: Look) -> str:
     """Return what a lookup waits for and until when."""
     jobs = len(look.still_open)
-    notes = [f"{note.rstrip('.')}." for note in look.notes]
+    notes = [note.rstrip(".") for note in look.notes]
     if not jobs:
-        return " ".join((f"lookup {lookup.name}:", *notes))
+        return f"lookup {lookup.name}: {'; '.join(notes)}."
     since, until = (
         f"{dt.datetime.fromtimestamp(at, dt.UTC):%F %H:%M} UTC"
         for at in (look.since, look.until + lookup.grace)
@@ -31,9 +31,9 @@ def waiting_sentence(lookup: JobLookup, look: Look) -> str:
     found = (
         f"lookup {lookup.name}: {counted(jobs, 'job')} with {counted(look.items, 'item')} at "
         f"{lookup.service_name} {'is' if jobs == 1 else 'are'} open{done}, since {since}, "
-        f"until {until} at the latest."
+        f"until {until} at the latest"
     )
-    return " ".join((found, *notes))
+    return f"{'; '.join((found, *notes))}."
 
 
 def look_again(
