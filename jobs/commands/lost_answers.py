@@ -190,7 +190,7 @@ def _statuses(declared: DeclaredFacts) -> Iterator[tuple[str, str, set[str]]]:
 
 
 def _below(declared: DeclaredFacts) -> dict[str, set[str]]:
-    """Return for each lookup its name and those of the lookups on whose answers it depends."""
+    """Map each lookup to itself and the lookups whose answers its keys read, at any level."""
     found: dict[str, set[str]] = {}
     writers: dict[str, str] = {}  # column of an answer, or of a status -> its lookup
     for lookup in declared.lookups:

@@ -82,8 +82,12 @@ async def grade(request):
 
 
 def tidegate(environment, project, *arguments, **variables):
+    return python(environment, project, "-m", "tidegate", *arguments, **variables)
+
+
+def python(environment, project, *arguments, **variables):
     return subprocess.run(
-        [environment.python, "-m", "tidegate", *arguments],
+        [environment.python, *arguments],
         cwd=project, capture_output=True, text=True, check=False, env=os.environ | variables,
     )  # fmt: skip
 
@@ -111,10 +115,7 @@ def test_declarations_calls_and_reports_need_no_spark_dagster_or_great_expectati
         "import sys; from tidegate.__main__ import main; "
         f"sys.exit(any([main(command) for command in {(*asking, *looking)}]))"
     )
-    done = subprocess.run(
-        [lean.python, "-c", in_turn],
-        cwd=project, capture_output=True, text=True, check=False, env=os.environ | {"CREDIT_URL": service.url},
-    )  # fmt: skip
+    done = python(lean, project, "-c", in_turn, CREDIT_URL=service.url)
     assert (done.returncode, done.stderr) == (0, "")
     for command in (("show", "orders", DAY), ("diff", "orders", DAY)):
         done = tidegate(lean, project, *command)

@@ -64,6 +64,18 @@ def all_gone(pids: list[int], *, within: float = 20.0) -> bool:
     return True
 
 
+def kill_and_expect_the_end(guard: subprocess.Popen[str], pids: list[int]) -> None:
+    """Kill the guard with -9, and test that its command ends."""
+    guard.kill()
+    guard.wait()
+    try:
+        # the command itself; what it leaves behind in turn dies with Spark's own means
+        assert all_gone(pids[:1])
+    finally:
+        for pid in living(pids):
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("status", [0, 2, 3])
 def test_the_guard_ends_with_the_status_of_its_command(status):
     guarded = command_under_guard([sys.executable, "-c", f"raise SystemExit({status})"], grace=5)
@@ -95,14 +107,7 @@ def test_kill_9_of_the_starter_ends_the_command():
 
 def test_kill_9_of_the_guard_ends_the_command():
     guard, pids = start(command_under_guard([sys.executable, "-c", FAMILY], grace=5))
-    guard.kill()
-    guard.wait()
-    try:
-        # the command itself; what it leaves behind in turn dies with Spark's own means
-        assert all_gone(pids[:1])
-    finally:
-        for pid in living(pids):
-            os.kill(pid, signal.SIGKILL)
+    kill_and_expect_the_end(guard, pids)
 
 
 def test_a_command_whose_starter_ignores_sigterm_ends_with_its_guard():
@@ -111,13 +116,7 @@ def test_a_command_whose_starter_ignores_sigterm_ends_with_its_guard():
         guard, pids = start(command_under_guard(family(), grace=5))
     finally:
         signal.signal(signal.SIGTERM, before)
-    guard.kill()
-    guard.wait()
-    try:
-        assert all_gone(pids[:1])
-    finally:
-        for pid in living(pids):
-            os.kill(pid, signal.SIGKILL)
+    kill_and_expect_the_end(guard, pids)
 
 
 def test_a_guard_whose_starter_is_gone_starts_no_command(tmp_path):
