@@ -24,7 +24,8 @@ from pyiceberg.expressions import (
     Reference,
 )
 from pyiceberg.expressions.literals import literal
-from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
@@ -110,9 +111,12 @@ class IcebergInput:
         """
         if self._is_whole:
             return only_name(self.every)
-        return max(
-            filter(None, (self._last_day_in(task.file) for task in self._planned())), default=None
-        )
+        days = [self._last_day_in(task.file) for task in self._planned()]
+        if self._default is not None and any(
+            entry.snapshot_id in self._before_day_column for entry in self._entries
+        ):
+            days.append(self._day_in(self._default))
+        return max(filter(None, days), default=None)
 
     def files(self, day: str) -> list[StoredFile]:
         """Return the data files that may have rows of a day, by path.
@@ -133,6 +137,8 @@ class IcebergInput:
             changed = max(added.get(path, 0) for path in read)
             rows = functools.partial(self._live_rows, task, wanted, types)
             facts = [READ_RULES, *read, str(wanted), str(self.table.schema())]
+            if not self._is_whole and self._default is not None:
+                facts.append(self._default)  # versions that did not look at it copied no row
             files.append(
                 ScannedFile(place, task.file.file_size_in_bytes, changed, facts, read, types, rows)
             )
@@ -223,13 +229,19 @@ class IcebergInput:
         self, task: FileScanTask, wanted: BooleanExpression, types: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """Yield a data file's rows of the day that are not deleted, with the table's columns."""
+        schema, names, condition = self.table.schema(), types.names, None
         with _reading(f"{task.file.file_path} of {self.root}"):
-            columns = self.table.schema().select(*types.names)
             # files may lack a partition's column, and a filter on it would then find no row
             rows = task.residual if task.residual == AlwaysTrue() else wanted
-            scan = ArrowScan(self.table.metadata, self.table.io, columns, rows)
+            if rows != AlwaysTrue() and self._default is not None:
+                # pyiceberg compares the default of a date or a time as if it were a number
+                condition = expression_to_pyarrow(bind(schema, wanted, True), schema)
+                names, rows = [*names, self._day_column.name], AlwaysTrue()
+            scan = ArrowScan(self.table.metadata, self.table.io, schema.select(*names), rows)
             for batch in scan.to_record_batches([task]):
-                yield batch.cast(types)
+                found = pa.Table.from_batches([batch])
+                found = found if condition is None else found.filter(condition)
+                yield from found.select(types.names).cast(types).to_batches()
 
     def _times_of_files(self) -> dict[str, int]:
         """Return when each live file was added, in ns since the epoch.
@@ -270,7 +282,10 @@ class IcebergInput:
                 if entry.data_file.content == DataFileContent.DATA:
                     value, rows = self._describe_dayless(entry.data_file)
                     if entry.snapshot_id in self._before_day_column:
-                        value, rows = "null", entry.data_file.record_count
+                        default = self._default
+                        is_read = default is not None and self._is_read(default)
+                        value = "null" if default is None else repr(default)
+                        rows = 0 if is_read else entry.data_file.record_count
                     found[f"{self.partition} = {value}"] += rows
         return {value: rows for value, rows in found.items() if rows}
 
@@ -278,14 +293,22 @@ class IcebergInput:
     def _before_day_column(self) -> set[int]:
         """The snapshots older than the day's column, whose files have no number of its nulls."""
         column, schemas = self._day_column, self.table.schemas()
-        if column.initial_default is not None:
-            return set()
         return {
             snapshot.snapshot_id
             for snapshot in self.table.snapshots()
             if snapshot.schema_id in schemas
             and column.field_id not in schemas[snapshot.schema_id].field_ids
         }
+
+    @property
+    def _default(self) -> str | None:
+        """The value of the day's column in the rows of files that lack it; None if that is null."""
+        default = self._day_column.initial_default
+        return None if default is None else str(default)
+
+    def _is_read(self, value: str) -> bool:
+        """Return whether a run reads the rows of a value, or leaves out a name not declared."""
+        return not isinstance(self.every, str) or self._day_in(value) is not None
 
     def _describe_dayless(self, file: DataFile) -> tuple[str, int]:
         """Return the day column's value in a file, and how many of the rows no run reads."""
@@ -301,9 +324,9 @@ class IcebergInput:
                     if value is None
                     else field.transform.to_human_string(column.field_type, value)
                 )
-                is_other_name = value is not None and not isinstance(self.every, str)
-                is_read = is_other_name or self._day_in(text) is not None
-                return (text if value is None else repr(text)), 0 if is_read else file.record_count
+                if value is None:
+                    return text, file.record_count
+                return repr(text), 0 if self._is_read(text) else file.record_count
         return "null", (file.null_value_counts or {}).get(column.field_id, 0)
 
     def _last_day_in(self, file: DataFile) -> str | None:

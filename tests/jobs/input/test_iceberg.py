@@ -19,7 +19,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import (
+    DateType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from jobs.commands.previewing.preview import first_rows
 from jobs.declare.finding import extras
@@ -261,6 +268,30 @@ def test_a_table_partitioned_by_the_day_of_a_time_is_read_by_day(lake, column):
     table.append(pa.concat_tables([rows(5, **{column: first}), rows(6, **{column: last})]))
     assert [row["id"] for row in read(find_input(by_time, "0001-01-01"))] == [5]
     assert [row["id"] for row in read(find_input(by_time, last_day(by_time.input)))] == [6]
+
+
+@pytest.mark.parametrize("kind", [StringType(), DateType(), TimestampType(), TimestamptzType()])
+def test_rows_older_than_the_column_of_the_day_are_of_the_day_that_is_its_default(lake, kind):
+    table = lake.create_table("shop.orders", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1, 2]}))
+    is_time = isinstance(kind, (TimestampType, TimestamptzType))
+    zone = "+00:00" if isinstance(kind, TimestamptzType) else ""
+    with table.update_schema() as schema:
+        schema.add_column("on", kind, default_value=f"{DAY}T23:59:59{zone}" if is_time else DAY)
+    if is_time:
+        with table.update_spec() as spec:
+            spec.add_field("on", "day", "on_day")
+    by_default = dataclasses.replace(MOODS.input, partition="on_day" if is_time else "on")
+    assert last_day(by_default) == DAY
+    for id_, day in ((3, DAY), (4, NEXT)):
+        text = pa.array([f"{day}T00:00:00Z" if zone else day])
+        on = text.cast(table.schema().as_arrow().field("on").type)
+        table.append(pa.table({"id": [id_], "on": on}))
+    moods = dataclasses.replace(MOODS, input=by_default)
+    day, after = find_input(moods, DAY), find_input(moods, NEXT)
+    assert [row["id"] for row in read(day)] == [1, 2, 3]
+    assert [row["id"] for row in read(after)] == [4]
+    assert (day.unread, last_day(by_default)) == ((), NEXT)
 
 
 @pytest.mark.parametrize("column", ["at", "noon", "hour"])

@@ -174,8 +174,9 @@ def test_rows_of_an_iceberg_table_in_no_day_are_counted_and_named(
         assert (day.rows, sorted(day.unread)) == (1, [*other, "2 rows with date = null"])
 
 
+@pytest.mark.parametrize(("default", "value"), [(None, "null"), ("unknown", "'unknown'")])
 def test_rows_older_than_the_column_of_the_day_of_an_iceberg_table_are_counted(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, default, value
 ):
     monkeypatch.chdir(tmp_path)
     with lake_in(tmp_path, tmp_path / "warehouse", monkeypatch) as catalog:
@@ -183,10 +184,10 @@ def test_rows_older_than_the_column_of_the_day_of_an_iceberg_table_are_counted(
         table = catalog.create_table("shop.orders", rows.schema)
         table.append(rows)
         with table.update_schema() as schema:
-            schema.add_column("date", StringType())
+            schema.add_column("date", StringType(), default_value=default)
         table.append(pa.table({"k": ["b"], "date": [DAY]}))
         day = find_input(declared(path="", format="iceberg", table="lake.shop.orders"), DAY)
-        assert (day.rows, day.unread) == (1, ("3 rows with date = null",))
+        assert (day.rows, day.unread) == (1, (f"3 rows with date = {value}",))
 
 
 def test_listing_a_day_compares_no_file_with_another_file(raw, monkeypatch):
