@@ -111,7 +111,9 @@ class IcebergInput:
         """
         if self._is_whole:
             return only_name(self.every)
-        days = [self._last_day_in(task.file) for task in self._planned()]
+        planned = self._planned()
+        with _reading(self.root, self.table):
+            days = [self._last_day_in(task.file) for task in planned]
         if self._default is not None and any(
             entry.snapshot_id in self._before_day_column for entry in self._entries
         ):
@@ -221,7 +223,7 @@ class IcebergInput:
         )
 
     def _planned(self, wanted: BooleanExpression | None = None) -> list[FileScanTask]:
-        with _reading(self.root):
+        with _reading(self.root, self.table):
             scan = self.table.scan() if wanted is None else self.table.scan(wanted)
             return list(scan.plan_files())
 
@@ -230,7 +232,7 @@ class IcebergInput:
     ) -> Iterator[pa.RecordBatch]:
         """Yield a data file's rows of the day that are not deleted, with the table's columns."""
         schema, names, condition = self.table.schema(), types.names, None
-        with _reading(f"{task.file.file_path} of {self.root}"):
+        with _reading(f"{task.file.file_path} of {self.root}", self.table):
             # files may lack a partition's column, and a filter on it would then find no row
             rows = task.residual if task.residual == AlwaysTrue() else wanted
             if rows != AlwaysTrue() and self._default is not None:
@@ -375,18 +377,36 @@ def catalog_config(where: str, name: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _reading(source: str) -> Iterator[None]:
+def _reading(source: str, table: Table | None = None) -> Iterator[None]:
     """Turn each error, also a transient one, into DeclarationError: catalogs raise many kinds."""
     try:
         yield
     except TidegateError:
         raise
     except Exception as error:
-        cure = (
-            "; rewrite its data files, which applies the deletes"
-            if "equality deletes" in str(error)
-            else ""
-        )
+        cure, widened = "", [] if table is None or isinstance(error, OSError) else _widened(table)
+        if "equality deletes" in str(error):
+            cure = "; rewrite its data files, which applies the deletes"
+        elif widened:
+            cure = (
+                f". pyiceberg reads no file from before {', '.join(widened)} was widened from date "
+                "to a time; rewrite the table's data files"
+            )
         raise DeclarationError(
             f"input: {source} cannot be read: {error_text(error)}{cure}."
         ) from error
+
+
+def _widened(table: Table) -> list[str]:
+    """Return the columns that are times and were dates."""
+    dates = {
+        field.field_id
+        for schema in table.schemas().values()
+        for field in schema.fields
+        if isinstance(field.field_type, DateType)
+    }
+    return [
+        field.name
+        for field in table.schema().fields
+        if field.field_id in dates and not isinstance(field.field_type, DateType)
+    ]

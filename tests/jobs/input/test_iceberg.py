@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime as dt
+import json
 import os
 from pathlib import Path
 
@@ -530,6 +531,26 @@ def test_a_type_that_cannot_be_published_is_refused_before_a_row_is_copied(lake,
         find_input, MOODS, DAY
     )
     assert not Path("out").exists()
+
+
+def test_a_date_widened_to_a_time_is_refused_with_the_cure(lake):
+    """pyiceberg reads no such files, and writes no such table."""
+    table = lake.create_table("shop.orders", COLUMNS, properties={"format-version": "2"})
+    with table.update_spec() as spec:
+        spec.add_field("date", "day", "on_day")
+    table.append(rows(1))
+    metadata = Path(table.metadata_location.removeprefix("file://"))
+    found = json.loads(metadata.read_text())
+    (old,) = found["schemas"]
+    *others, date = old["fields"]
+    new = old | {"schema-id": 1, "fields": [*others, date | {"type": "timestamp"}]}
+    facts = {"format-version": 3, "schemas": [old, new], "current-schema-id": 1, "next-row-id": 0}
+    metadata.write_text(json.dumps(found | facts))
+    by_time = dataclasses.replace(MOODS, input=dataclasses.replace(MOODS.input, partition="on_day"))
+    assert refusal(find_input, by_time, DAY).endswith(
+        ". pyiceberg reads no file from before date was widened from date to a time; rewrite the "
+        "table's data files."
+    )
 
 
 def test_without_pyiceberg_the_command_that_installs_it_is_named(monkeypatch):
