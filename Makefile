@@ -78,7 +78,7 @@ coverage: $(READY) ## how many lines the short tests run, at least 78 of 100
 		-m pytest -q --quick --hypothesis-profile=quick $(ARGS)
 	PYTHONPATH=.coverage-tool $(BIN)/python -m coverage report --skip-covered --fail-under=78
 
-newest: $(CLASSES) ## the tests of others' insides (docs/adr/0023) on the newest aiohttp, deltalake, great-expectations, pyspark, dagster
+newest: $(CLASSES) ## the tests of the insides of other libraries (docs/adr/0023) on the newest aiohttp, deltalake, great-expectations, pyspark, dagster
 	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv-newest
 	$(BIN)/uv pip install -q --python .venv-newest/bin/python --overrides tools/newest.txt -e ".[dev]"
 	@# dagster-dg-cli, which only tests need, holds dagster back
@@ -93,7 +93,7 @@ hosts: $(CLASSES) ## days on five hosts in namespaces: power cuts, partitions, w
 test-ui: $(CLASSES) $(DOCS) ## Dagster's pages and the reports in headless Chromium (Debian: apt-get install chromium)
 	$(BIN)/python -m pytest -m ui $(ARGS)
 
-bench: $(CLASSES) ## speed and memory of the core, the bridge and the ledger beside what one would pick instead (an hour)
+bench: $(CLASSES) ## speed and memory of the core, the bridge and the ledger beside the usual alternatives (an hour)
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/bridge.py
 	$(BIN)/python benchmarks/throughput.py
