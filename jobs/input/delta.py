@@ -78,6 +78,8 @@ class DeltaInput:
             opened = cls(DeltaTable(path, version=version), root, partition, every)
             opened._refuse_what_is_not_read()
         except (DeltaError, OSError, ValueError) as error:
+            if feature := unknown_feature(error):
+                raise _not_read(root, feature) from error
             named = f"version {version} of {root}" if version is not None else root
             raise DeclarationError(
                 f"input: {named} cannot be read: {error_text(error)}."
@@ -192,10 +194,7 @@ class DeltaInput:
             set(self.table.protocol().reader_features or ()) - READ - {"columnMapping"}
         )
         if unknown:
-            raise DeclarationError(
-                f"input: {self.root} has the Delta feature {unknown[0]}, which Tidegate does not "
-                f"read; drop the feature, {OTHERWISE}"
-            )
+            raise _not_read(self.root, unknown[0])
         partitions = self.table.metadata().partition_columns
         if self._is_whole:
             if any(
@@ -221,6 +220,21 @@ class DeltaInput:
             raise DeclarationError(
                 f"input: {self.partition} in {self.root} is {kind.type}; {day_column(self.every)}."
             )
+
+
+def _not_read(root: str, feature: str) -> DeclarationError:
+    return DeclarationError(
+        f"input: {root} has the Delta feature {feature}, which Tidegate does not read; drop the "
+        f"feature, {OTHERWISE}"
+    )
+
+
+def unknown_feature(error: Exception) -> str | None:
+    """Return the feature of a table for which deltalake does not open it; None if it is another
+    error.
+    """
+    named = re.search(r"Feature '([^']+)' is not supported|(catalog-managed) table", str(error))
+    return named and (named[1] or "catalogManaged")
 
 
 def files_with_vectors(table: DeltaTable) -> list[str]:

@@ -15,6 +15,7 @@ from deltalake.schema import PrimitiveType
 
 from jobs.declare.values.calendar import Every
 from jobs.errors import TidegateError
+from jobs.input.delta import unknown_feature
 from jobs.storage import durable
 from jobs.storage.urls import below, is_url
 from jobs.tables.delta.write_errors import delta_errors
@@ -138,6 +139,12 @@ def _read(path: str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as error:
+        if feature := unknown_feature(error):
+            raise TidegateError(
+                f"table {path} has the Delta feature {feature}, which Tidegate does not read. Drop "
+                "the feature, or move the table away and run its days again, with the ledger's "
+                "answers."
+            ) from error
         raise TidegateError(
             f"table {path}: its log, {below(path, LOG)}, cannot be read: {delta_errors(error)}. "
             "Start again when it can be. Restore a torn log from a copy; without one move the "

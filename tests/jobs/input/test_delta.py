@@ -14,10 +14,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.commands.previewing.preview import first_rows
-from jobs.errors import DeclarationError, NoInput
+from jobs.errors import DeclarationError, NoInput, TidegateError
 from jobs.input.day import files_in, find_input, last_day
 from jobs.input.delta import DeltaInput
 from jobs.run.day import run_day
+from jobs.tables.delta.delta_log import table_at
 from jobs.tables.publishing import publish
 from jobs.tables.records import run_records
 from tests.support.moods import MOOD, LengthOf
@@ -290,9 +291,14 @@ def test_a_column_mapping_is_refused(lake):
     )
 
 
-def test_an_unknown_table_feature_is_refused_by_name(lake):
-    commit(lake, needs("variantType"))
-    assert "variantType" in refusal(find_input, MOODS, DAY)
+@pytest.mark.parametrize("feature", ["variantType", "fooBar", "catalogManaged"])
+def test_an_unknown_table_feature_is_refused_by_name(lake, feature):
+    commit(lake, needs(feature))
+    message = f"lake has the Delta feature {feature}, which Tidegate does not read"
+    assert f"input: {message}; drop the feature, or write" in refusal(find_input, MOODS, DAY)
+    if feature != "variantType":  # deltalake does not open the table
+        with pytest.raises(TidegateError, match=f"^table {message}. Drop the feature, or move"):
+            table_at("lake")
 
 
 @pytest.mark.parametrize(
