@@ -1,5 +1,8 @@
 """Tidegate: nightly tables enriched from slow or paid outside systems. The public interface."""
 
+import tidegate.quiet_start  # noqa: F401  # first, because the others take a second
+
+# isort: split
 from jobs.declare.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials
 from jobs.declare.batch import Batch, Pages
 from jobs.declare.coroutine_lookup import CoroutineLookup, Http, Row, lookup

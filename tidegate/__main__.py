@@ -95,7 +95,17 @@ def main(arguments: list[str] | None = None) -> int:
     with printable_output():
         try:
             try:
+                if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # of tidegate.quiet_start
+                    signal.signal(signal.SIGINT, signal.default_int_handler)
                 return _run(arguments)
+            except KeyboardInterrupt:
+                # another Ctrl-C ends the process without a word
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                print(
+                    "Interrupted; published days stay as they are. The same command continues.",
+                    file=sys.stderr,
+                )
+                return INTERRUPTED
             finally:
                 sys.stdout.flush()
         except BrokenPipeError:  # the reader stopped reading, as `head` does
@@ -125,15 +135,6 @@ def _run(arguments: list[str] | None) -> int:
         for extra in command.needs:
             require_extra(extra, f"tidegate {name}")
         return command.run(options)
-    except KeyboardInterrupt:
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # another Ctrl-C ends the process without a word
-        print(
-            "Interrupted; published days stay as they are. The same command continues.",
-            file=sys.stderr,
-        )
-        return INTERRUPTED
     except TidegateError as error:
         print(error, file=sys.stderr)
         return exit_status(options, error)

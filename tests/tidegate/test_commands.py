@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -219,6 +220,32 @@ main(["check", "moods:moods"])
     )
     assert done.stderr.startswith("Interrupted; ")
     assert (done.stderr.count("\n"), done.returncode) == (1, -signal.SIGINT)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "start", [["-m", "tidegate"], [Path(sys.executable).with_name("tidegate")]]
+)
+def test_a_ctrl_c_while_python_imports_tidegate_shows_no_traceback(tmp_path, start):
+    (tmp_path / "jsonpath.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    done = subprocess.run(
+        [sys.executable, *start, "check"], env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+def test_a_ctrl_c_while_a_command_loads_its_modules_shows_no_traceback(monkeypatch, capsys):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("tidegate.__main__.load_command", interrupted)
+    try:
+        assert main(["check"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err.startswith("Interrupted; ")
 
 
 def test_an_error_of_the_disk_is_reported_in_one_sentence_and_a_bug_with_its_traceback(
