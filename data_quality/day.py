@@ -1,34 +1,20 @@
-"""Judges a day before it is published: runs every check on exactly the files of its run."""
+"""Judges a run before it is published: the hook of all engines, and of a stream's batches."""
 
-import re
-from dataclasses import fields
-from typing import Any, Literal
+from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
-from data_quality.catalogue import CheckSpec, checks
-from data_quality.findings import Finding, personal_columns
-from data_quality.judging import Judging, QualityResult, make_verdict
+from data_quality.catalogue import checks
+from data_quality.judging import QualityResult, judge
 from data_quality.rows.written_day import Evaluate, Stored, Tasks, WrittenDay
-from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used, quiet
-from jobs.schema.facts import plain
-from jobs.schema.personal import HIDDEN
-from jobs.schema.records import DayFacts, DayMetrics, DeclaredFacts, Verdict
-from jobs.storage.parquet_files import rows_of_files
-from jobs.storage.urls import is_url
+from jobs.schema.records import DayFacts, DayMetrics
 
-import_when_used(*OF_GREAT_EXPECTATIONS)
-with quiet():
-    from data_quality.suite import find_exception, validate
-    from data_quality.users_expectations import is_of_rows
-
-
-NO_ROWS = "the day has no rows to judge"
-WITHHELD = "its error may repeat a personal value; Spark's log on the run's machine has it"
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def check(
-    spark: SparkSession,
+    spark: SparkSession | None,
     facts: DayFacts,
     metrics: DayMetrics | None = None,
     stored: Stored | None = None,
@@ -36,8 +22,10 @@ def check(
     *,
     tasks: Tasks | None = None,
     scratch: str | None = None,
+    whole_day: bool = True,
+    validate: bool = True,
 ) -> QualityResult:
-    """Judge a day on its run's files before it is published: a verdict per check of the catalogue.
+    """Judge a run on exactly its files: a verdict per check of the catalogue.
 
     A check that could not run is `not_run`, with the reason, and does not stop the others. Stores
     no verdict and publish nothing.
@@ -51,98 +39,20 @@ def check(
         evaluate: Returns the values of a key expression, without Spark.
         tasks: Read the files; None reads them in the driver.
         scratch: A folder for what is gathered of many rows; None keeps it in memory.
+        whole_day: Whether the files are all of the day; others skip the checks of whole days.
+        validate: Whether Great Expectations runs the checks, as the user's expectations need.
     """
     day = WrittenDay.of_run(
         spark, facts, metrics=metrics, stored=stored, evaluate=evaluate, tasks=tasks,
         scratch=scratch,
     )  # fmt: skip
-    return judge(day)
+    specs = [
+        spec
+        for spec in checks(facts.declared)
+        if whole_day or spec.check is None or not spec.check.whole_day
+    ]
+    if not validate:
+        return judge(specs, day)
+    from data_quality.validated_day import judge_validated
 
-
-def judge(day: WrittenDay) -> QualityResult:
-    """Judge a written day as `check` does."""
-    specs = checks(day.declared)
-    judging = Judging([spec.check for spec in specs if spec.check is not None], day)
-    empty = {spec.name for spec in specs if is_of_rows(spec)} if not _rows(day) else set()
-    with quiet():
-        asked = [spec for spec in specs if spec.name not in empty]
-        results, refused = validate(asked, judging.findings, _frame(day))
-    if day.facts.input_files and not day.facts.files and not results["every_row_once"].success:
-        refused = {
-            spec.name: "no files to check" for spec in specs if spec.name != "every_row_once"
-        }
-    verdicts = tuple(
-        Verdict(spec.name, "not_run", spec.severity, f"not run: {refused[spec.name]}")
-        if spec.name in refused
-        else Verdict(spec.name, "passed", spec.severity, NO_ROWS, 0, 0, spec.description)
-        if spec.name in empty
-        else _verdict(spec, results[spec.name], day.declared)
-        for spec in specs
-    )
-    return QualityResult(verdicts, judging.pictures)
-
-
-def _rows(day: WrittenDay) -> int:
-    return day.output.rows + day.rows_kept
-
-
-def _frame(day: WrittenDay) -> DataFrame | None:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    from data_quality.expectation_trials import output_types
-
-    if not day.declared.expectations:
-        return None
-    assert day.spark is not None  # the local engine refuses expectations
-    if day.output.table is not None:
-        return day.spark.createDataFrame(day.output.table)
-    if day.facts.files:
-        types = from_arrow_schema(day.output.columns, prefer_timestamp_ntz=True)
-        files = day.facts.published_files  # a rule may be about all rows, as that none repeats
-        if any(map(is_url, files)):
-            count, columns = len(files), day.output.columns.remove_metadata()
-            return day.spark.range(0, count, 1, count).mapInArrow(
-                rows_of_files(files, columns), types
-            )
-        return day.spark.read.schema(types).parquet(*files)
-    return day.spark.createDataFrame([], output_types(day.declared, day.input.spark_types))
-
-
-def _verdict(spec: CheckSpec, result: Any, declared: DeclaredFacts) -> Verdict:
-    if broken := find_exception(result.exception_info):
-        why = WITHHELD if _is_personal(spec, declared) else broken
-        return Verdict(spec.name, "not_run", spec.severity, f"not run: {why}")
-    found = result.result
-    if "sentence" not in found:
-        return _verdict_of_a_stock_expectation(spec, result, declared)
-    return make_verdict(
-        spec, Finding(**{field.name: found[field.name] for field in fields(Finding)})
-    )
-
-
-def _is_personal(spec: CheckSpec, declared: DeclaredFacts) -> bool:
-    """Return whether an expectation names a personal column, even in a condition or a list."""
-    arguments = str(spec.expectation.arguments if spec.expectation else "").lower()
-    personal = personal_columns(declared)
-    return any(re.search(rf"\b{re.escape(name)}\b", arguments) for name in personal)
-
-
-def _verdict_of_a_stock_expectation(
-    spec: CheckSpec, result: Any, declared: DeclaredFacts
-) -> Verdict:
-    found, is_personal = result.result, _is_personal(spec, declared)
-    unexpected, elements = found.get("unexpected_count") or 0, found.get("element_count") or 0
-    if "unexpected_count" in found:
-        some = () if is_personal else found.get("partial_unexpected_list") or ()
-        values = [plain(value) for value in some]
-        sentence = f"{unexpected:,} of {elements:,} unexpected" + (
-            f"; first: {values[0]}" if values else ""
-        )
-        evidence: tuple[dict[str, Any], ...] = tuple({"value": value} for value in values)
-    else:
-        observed = HIDDEN if is_personal else plain(found.get("observed_value"))
-        sentence, evidence = f"observed {observed}", ()
-    status: Literal["passed", "failed"] = "passed" if result.success else "failed"
-    return Verdict(
-        spec.name, status, spec.severity, sentence, unexpected, elements, spec.description, evidence
-    )
+    return judge_validated(specs, day)

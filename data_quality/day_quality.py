@@ -7,15 +7,12 @@ from pathlib import Path
 from jobs.schema.records import DayRecord, DeclaredFacts, UnwrittenRun
 
 CHECKS = f"{__package__}.day:check"  # the package has another name in the wheel
-LOCAL_CHECKS = f"{__package__}.local_day:check"  # of the local engine
-BATCH_CHECKS = f"{__package__}.batch:check"
 REPORTS = Path("data/reports")
 
 
 @dataclass(frozen=True)
 class DayQuality:
     checks: str = CHECKS
-    batch_checks: str = BATCH_CHECKS
 
     def unready(self, declared: DeclaredFacts) -> str:
         """Return a sentence why a declared check is unknown, or why verdicts or the report cannot

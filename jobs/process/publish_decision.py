@@ -19,10 +19,6 @@ class Quality(Protocol):
     def checks(self) -> str:
         """module:function, run by the Spark program."""
 
-    @property
-    def batch_checks(self) -> str:
-        """module:function for a micro-batch of a stream."""
-
     def unready(self, declared: DeclaredFacts) -> str:
         """Return why a declared check is unknown, or why verdicts or the report could not be
         stored, in a sentence; or empty.

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.input.day import InputDay
 
-WRONG_EXPECTATIONS = "declared_checks:wrong_expectations"  # in the package of the checks
+# in the package of the checks
+WRONG_EXPECTATIONS = "declared_checks:wrong_expectations"
+VALIDATION = "validated_day"  # imports Great Expectations
 
 
 def named(reference: str) -> Any:
@@ -50,17 +52,18 @@ def require_expectations(
             raise DeclarationError(f"{enrichment.name}: {wrong[0]}")
 
 
-def import_meanwhile(checks: str | None) -> threading.Thread:
+def import_meanwhile(checks: str | None, *, validate: bool) -> threading.Thread:
     """Import the slow checks while Spark works; an error is raised where they are used."""
     module = (checks or "").partition(":")[0]
+    modules = [module, f"{module.rpartition('.')[0]}.{VALIDATION}"] if validate else [module]
     importing = threading.Thread(
-        target=_import, args=(module,), name="tidegate-checks", daemon=True
+        target=_import, args=(modules if checks else [],), name="tidegate-checks", daemon=True
     )
     importing.start()
     return importing
 
 
-def _import(module: str) -> None:
-    with contextlib.suppress(Exception):
-        if module:
+def _import(modules: list[str]) -> None:
+    for module in modules:
+        with contextlib.suppress(Exception):
             importlib.import_module(module)

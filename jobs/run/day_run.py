@@ -79,13 +79,25 @@ class DayRun:
         """The jobs of vendors for which the day waits."""
         return Waits(WaitingDay(self.enrichment.name, self.day))
 
+    @property
+    def _is_validated(self) -> bool:
+        """Whether Great Expectations runs the checks.
+
+        The local engine refuses the user's expectations, and the import takes longer than a small
+        day. On the few hundred rows of a micro-batch, the validation takes five times as long as
+        the checks.
+        """
+        if not isinstance(self.engine, SparkEngine):
+            return False
+        return self.whole_day or bool(self.enrichment.expectations)
+
     def run(self) -> DayRecord:
         """Write, count and judge the files. Returns the record."""
         started_at, began = run_records.now(), self.clock()
         on_store = self._writes_on_store()
         spark = self.engine.spark if isinstance(self.engine, SparkEngine) else None
         require_expectations(self.enrichment, self.input_day, self.checks, spark)
-        importing = import_meanwhile(self.checks)
+        importing = import_meanwhile(self.checks, validate=self._is_validated)
         try:
             with RunProgress(self.engine.coordinator, self.input_day.rows, self.report) as progress:
                 plan = self._plan(started_at, progress, on_store=on_store)
@@ -233,16 +245,16 @@ class DayRun:
         ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
         kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
         stored = StoredAnswers(kept, facts.run_id, facts.started_at)
-        more: dict[str, Any] = {}
-        scratch = f"{facts.folder}{KEYS}"
-        if isinstance(stage := self.engine.file_stage(facts.files, rows), SparkStage):
-            more["tasks"] = stage
-        if rows > ROWS_IN_DRIVER:
-            more["scratch"] = scratch
+        stage = self.engine.file_stage(facts.files, rows)
+        tasks = stage if isinstance(stage, SparkStage) else None
+        scratch = f"{facts.folder}{KEYS}" if rows > ROWS_IN_DRIVER else None
         try:
-            judged = named(checks)(spark, facts, record.figures, stored, evaluate, **more)
+            judged = named(checks)(
+                spark, facts, record.figures, stored, evaluate, tasks=tasks, scratch=scratch,
+                whole_day=self.whole_day, validate=self._is_validated,
+            )  # fmt: skip
         finally:
-            if more:
+            if scratch:
                 remove_folder(scratch)
         return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
 

@@ -144,8 +144,7 @@ class MicroBatches:
     def _enriched(self, rows: InputDay, day: str, run_id: str) -> DayRecord:
         """Return the record of the rows of a day, with verdicts."""
         return run_batch(
-            self._enrichment, rows, day, run_id,
-            spark=self._spark, checks=self._quality.batch_checks,
+            self._enrichment, rows, day, run_id, spark=self._spark, checks=self._quality.checks,
         )  # fmt: skip
 
     def _keep(self, records: Sequence[DayRecord]) -> list[tuple[str, ...]]:

@@ -4,10 +4,9 @@ import multiprocessing
 
 import dagster as dg
 
-from data_quality.day_quality import CHECKS, LOCAL_CHECKS, DayQuality
+from data_quality.day_quality import CHECKS, DayQuality
 from jobs.process.process_guard import die_with_parent
 from jobs.process.spark_submit import SparkSubmit, spark_submit_from_environment
-from jobs.run.engines.engine import LOCAL
 from jobs.tables.leases.day_leases import WAIT
 
 SPARK = "tidegate_spark"  # name of the resource; a project may have a `spark` already
@@ -21,8 +20,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
         conf: Likewise.
         java_options: For the driver.
         engine: Of the runs, spark or local.
-        checks: The hook that judges the written files, module:function; by default that of the
-            engine.
+        checks: The hook that judges the written files, module:function.
         environment: For driver and executors, added to ours.
         grace: s between SIGTERM and SIGKILL.
         tell_every: s between two observations of a running day.
@@ -33,7 +31,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
     conf: dict[str, str] = {}  # noqa: RUF012  # a field of a pydantic model, copied for each instance
     java_options: str = ""
     engine: str = SparkSubmit.engine
-    checks: str = ""
+    checks: str = CHECKS
     environment: dict[str, str] = {}  # noqa: RUF012
     grace: float = 10.0
     tell_every: float = 300.0
@@ -41,7 +39,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def quality(self) -> DayQuality:
         """Return how its days are judged."""
-        return DayQuality(self.checks or (LOCAL_CHECKS if self.engine == LOCAL else CHECKS))
+        return DayQuality(self.checks)
 
     def submit(self) -> SparkSubmit:
         """Return the program for this step. A cancel or a kill of this process ends Spark."""
@@ -57,12 +55,12 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
         )
 
 
-def spark_program(checks: str = "") -> SparkProgram:
+def spark_program(checks: str = CHECKS) -> SparkProgram:
     """Return the program that the environment sets by TIDEGATE_ENGINE, TIDEGATE_SPARK_MASTER and
     others.
 
     Args:
-        checks: The hook that judges the written files; by default that of the engine.
+        checks: The hook that judges the written files, module:function.
     """
     wanted = spark_submit_from_environment()
     return SparkProgram(

@@ -8,11 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from honest_day import DAY, PLANE, WEATHER, honest_day
 
+from data_quality.catalogue import checks
 from data_quality.checks.order_held import OrderHeld
 from data_quality.day import check
-from data_quality.day import judge as judge_day
 from data_quality.rows.run_output import _in_order_of_writing
 from data_quality.rows.written_day import WrittenDay
+from data_quality.validated_day import judge_validated
 from jobs.schema.records import (
     DayMetrics,
     DayRecord,
@@ -32,7 +33,9 @@ def judge(spark, facts, figures=None, table=None):
     day = WrittenDay.of_table(
         spark, facts, written(facts) if table is None else table, metrics=figures
     )
-    return {verdict.check: verdict for verdict in judge_day(day).verdicts}
+    return {
+        verdict.check: verdict for verdict in judge_validated(checks(facts.declared), day).verdicts
+    }
 
 
 def with_values(table, name, values):
@@ -279,7 +282,7 @@ def test_an_empty_day_that_had_rows_before_warns_also_without_earlier_days(
     facts, _ = honest_day(tmp_path, event_time=False, sizes=(0,)).write()
 
     def judged():
-        verdicts = judge_day(WrittenDay.of_run(spark, facts)).verdicts
+        verdicts = check(spark, facts).verdicts
         return next(verdict for verdict in verdicts if verdict.check == "input_day_complete")
 
     assert judged().status == "not_run"

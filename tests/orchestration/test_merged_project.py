@@ -14,7 +14,6 @@ import pytest
 from aiohttp import web
 from dagster._core.workspace.autodiscovery import loadable_targets_from_loaded_module
 
-from data_quality.day_quality import LOCAL_CHECKS
 from jobs.run.engines.engine import ENGINE, LOCAL
 from orchestration.dagster.declared import enrichments_in
 from orchestration.dagster.home import dagster_home
@@ -217,7 +216,7 @@ def test_runs_of_dagster_use_the_engine_of_the_environment_or_project(
 ):
     monkeypatch.setenv(ENGINE, LOCAL)
     for program in (spark_program(), SparkProgram(engine=LOCAL)):
-        assert (program.submit().engine, program.quality().checks) == (LOCAL, LOCAL_CHECKS)
+        assert program.submit().engine == LOCAL
 
 
 def test_the_command_that_starts_spark_can_be_replaced(folder):

@@ -25,12 +25,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from data_quality.day_quality import LOCAL_CHECKS
+    from data_quality.day_quality import CHECKS
     from jobs.commands.diffing.against import run_against
 
     enrichment = named(options).enrichment
     day = require_day(options.against, "--against", enrichment.input.every)
-    tested = run_against(enrichment, day, LOCAL_CHECKS)
+    tested = run_against(enrichment, day, CHECKS)
     verdict = tested.held_back or tested.lost
     text = f"would be held back: {verdict}" if verdict else "would be published"
     lines = [*difference_lines(tested.difference), "", *entry("", text, 0)]

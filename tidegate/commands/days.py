@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from data_quality.check import Cure
-from data_quality.day_quality import LOCAL_CHECKS, REPORTS, DayQuality
+from data_quality.day_quality import REPORTS, DayQuality
 from data_quality.next_step import cure
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import beside
@@ -50,12 +50,11 @@ def pipeline(reference: str, enrichment: Enrichment, options: argparse.Namespace
         options: The options that `add_wait` and `add_engine` add.
     """
     submit = spark_submit_from_environment(options.engine, options.conf)
-    is_local = submit.engine == LOCAL
     return DayPipeline(
         reference=reference,
         enrichment=enrichment,
-        quality=DayQuality(LOCAL_CHECKS) if is_local else DayQuality(),
-        submit=replace(submit, in_process=is_local),
+        quality=DayQuality(),
+        submit=replace(submit, in_process=submit.engine == LOCAL),
         wait=options.wait,
     )
 

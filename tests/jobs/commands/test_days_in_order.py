@@ -5,8 +5,8 @@ back.
 import pytest
 from aiohttp import web
 
-import data_quality.local_day
-from data_quality.day_quality import LOCAL_CHECKS, DayQuality
+import data_quality.day
+from data_quality.day_quality import DayQuality
 from data_quality.history import earlier_days
 from data_quality.judging import QualityResult
 from jobs.process.day_events import DayResult
@@ -33,9 +33,10 @@ class Nights:
         for number, day in enumerate(DAYS):
             towns.write_input(day, range(10 * number, 10 * number + 10))
         service.answer = self._answer
-        everyday = data_quality.local_day.check
+        everyday = data_quality.day.check
         monkeypatch.setattr(
-            "data_quality.local_day.check", lambda *of: self.check(of[1].day) or everyday(*of)
+            "data_quality.day.check",
+            lambda *of, **more: self.check(of[1].day) or everyday(*of, **more),
         )
 
     async def _answer(self, request):
@@ -48,7 +49,7 @@ class Nights:
     def run(self, **options):
         pipeline = DayPipeline(
             reference="declared.towns:towns", enrichment=self.towns.enrichment,
-            quality=DayQuality(LOCAL_CHECKS), submit=SparkSubmit(engine=LOCAL), wait=0.1,
+            quality=DayQuality(), submit=SparkSubmit(engine=LOCAL), wait=0.1,
         )  # fmt: skip
         return [
             event

@@ -153,11 +153,10 @@ def test_the_local_engine_writes_the_values_that_spark_writes(
         declared = declare(
             service, mode=mode, ledger=Ledger(f"ledger-{engine}"), event_time=event_time()
         )
-        for run_id in ("unknown", "known"):
-            checks = (
-                "data_quality.local_day:check" if engine == "local" else "data_quality.day:check"
-            )
-            records.append(run_day(declared, DAY, f"{engine}-{run_id}", checks=checks))
+        records += [
+            run_day(declared, DAY, f"{engine}-{run_id}", checks="data_quality.day:check")
+            for run_id in ("unknown", "known")
+        ]
         jobs = set(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) - before
         assert engine == "spark" or not jobs
     local, local_known, by_spark, by_spark_known = records
@@ -314,7 +313,7 @@ def test_an_answer_with_a_space_in_the_name_of_a_field_passes_the_checks(
     declared = declare(service)
     lookup = replace(declared.lookups[0], returns="place STRUCT<`first line`: STRING>")
     declared = replace(declared, lookups=[lookup])
-    record = run_day(declared, DAY, "spaced", checks="data_quality.local_day:check")
+    record = run_day(declared, DAY, "spaced", checks="data_quality.day:check")
     assert [verdict.check for verdict in record.verdicts if verdict.holds_back] == []
 
 
@@ -327,7 +326,7 @@ def test_times_in_int96_are_kept_and_may_be_keys(project, service, monkeypatch):
     pq.write_table(table, path, use_deprecated_int96_timestamps=True)
     declared = declare(service, keys={"town": "at"}, ledger=Ledger("ledger"))
     for run_id in ("unknown", "known"):
-        record = run_day(declared, DAY, run_id, checks="data_quality.local_day:check")
+        record = run_day(declared, DAY, run_id, checks="data_quality.day:check")
         assert [verdict.status for verdict in record.verdicts if verdict.status == "failed"] == []
         assert rows(record, exact=True)["at"].to_pylist() == times
     assert sorted(service.log) == ["/1501-02-03T00%3A00%3A00Z", "/2026-11-19T12%3A00%3A00Z"]
@@ -374,8 +373,7 @@ def test_each_engine_uses_stored_answers_of_the_other_engine(
     declared, written = declare(service, keys=FIELDS, ledger=Ledger("ledger")), []
     for engine in engines:
         monkeypatch.setenv(ENGINE, engine)
-        checks = "data_quality.local_day:check" if engine == "local" else "data_quality.day:check"
-        record = run_day(declared, DAY, engine, checks=checks)
+        record = run_day(declared, DAY, engine, checks="data_quality.day:check")
         assert [verdict.check for verdict in record.verdicts if verdict.status == "failed"] == []
         written.append((rows(record, exact=True), record.figures.calls, len(service.log)))
     (one, calls, asked), (other, more, asked_of_both) = written
@@ -431,7 +429,7 @@ def test_files_of_spark_2_are_taken_unless_a_date_is_before_1900(
             run_day(declared, DAY, "refused")
         assert service.log == []
         return
-    record = run_day(declared, DAY, "taken", checks="data_quality.local_day:check")
+    record = run_day(declared, DAY, "taken", checks="data_quality.day:check")
     passed = {verdict.check for verdict in record.verdicts if verdict.status == "passed"}
     assert {"input_unchanged", "every_row_once"} <= passed
     assert not [verdict.check for verdict in record.verdicts if verdict.status == "failed"]

@@ -195,10 +195,7 @@ def test_both_engines_publish_the_same_tables(tmp_path, monkeypatch, service, sp
             draw.setstate(state)
             monkeypatch.setenv(ENGINE, engine)
             enrichment = declare(draw, service, declared, mode, engine)
-            checks = (
-                "data_quality.local_day:check" if engine == "local" else "data_quality.day:check"
-            )
-            record = run_day(enrichment, DAY, f"{engine}-{run}", checks=checks)
+            record = run_day(enrichment, DAY, f"{engine}-{run}", checks="data_quality.day:check")
             assert not [verdict for verdict in record.verdicts if verdict.holds_back]
             publish(record)
         exact = mode == "ordered" and len(record.facts.shares[0]) == 1

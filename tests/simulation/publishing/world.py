@@ -31,7 +31,7 @@ class ProgramEnded(TidegateError):  # noqa: N818  # what happened
 class Quality:
     """Keeps verdicts in no time."""
 
-    checks = batch_checks = "tests.simulation:checks"
+    checks = "tests.simulation:checks"
 
     def unready(self, _declared: object) -> str:
         return ""

@@ -1,0 +1,116 @@
+"""Judges a written day in a validation of Great Expectations."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame
+
+from data_quality.catalogue import CheckSpec
+from data_quality.findings import Finding, personal_columns
+from data_quality.judging import Judging, QualityResult, make_verdict
+from data_quality.rows.written_day import WrittenDay
+from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used, quiet
+from jobs.schema.facts import plain
+from jobs.schema.personal import HIDDEN
+from jobs.schema.records import DeclaredFacts, Verdict
+from jobs.storage.parquet_files import rows_of_files
+from jobs.storage.urls import is_url
+
+import_when_used(*OF_GREAT_EXPECTATIONS)
+with quiet():
+    from data_quality.suite import find_exception, validate
+    from data_quality.users_expectations import is_of_rows
+
+
+NO_ROWS = "the day has no rows to judge"
+WITHHELD = "its error may repeat a personal value; Spark's log on the run's machine has it"
+
+
+def judge_validated(specs: Sequence[CheckSpec], day: WrittenDay) -> QualityResult:
+    """Judge a written day as `data_quality.day.check` does."""
+    judging = Judging([spec.check for spec in specs if spec.check is not None], day)
+    empty = {spec.name for spec in specs if is_of_rows(spec)} if not _rows(day) else set()
+    with quiet():
+        asked = [spec for spec in specs if spec.name not in empty]
+        results, refused = validate(asked, judging.findings, _frame(day))
+    if day.facts.input_files and not day.facts.files and not results["every_row_once"].success:
+        refused = {
+            spec.name: "no files to check" for spec in specs if spec.name != "every_row_once"
+        }
+    verdicts = tuple(
+        Verdict(spec.name, "not_run", spec.severity, f"not run: {refused[spec.name]}")
+        if spec.name in refused
+        else Verdict(spec.name, "passed", spec.severity, NO_ROWS, 0, 0, spec.description)
+        if spec.name in empty
+        else _verdict(spec, results[spec.name], day.declared)
+        for spec in specs
+    )
+    return QualityResult(verdicts, judging.pictures)
+
+
+def _rows(day: WrittenDay) -> int:
+    return day.output.rows + day.rows_kept
+
+
+def _frame(day: WrittenDay) -> DataFrame | None:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from data_quality.expectation_trials import output_types
+
+    if not day.declared.expectations:
+        return None
+    assert day.spark is not None  # the local engine refuses expectations
+    if day.output.table is not None:
+        return day.spark.createDataFrame(day.output.table)
+    if day.facts.files:
+        types = from_arrow_schema(day.output.columns, prefer_timestamp_ntz=True)
+        files = day.facts.published_files  # a rule may be about all rows, as that none repeats
+        if any(map(is_url, files)):
+            count, columns = len(files), day.output.columns.remove_metadata()
+            return day.spark.range(0, count, 1, count).mapInArrow(
+                rows_of_files(files, columns), types
+            )
+        return day.spark.read.schema(types).parquet(*files)
+    return day.spark.createDataFrame([], output_types(day.declared, day.input.spark_types))
+
+
+def _verdict(spec: CheckSpec, result: Any, declared: DeclaredFacts) -> Verdict:
+    if broken := find_exception(result.exception_info):
+        why = WITHHELD if _is_personal(spec, declared) else broken
+        return Verdict(spec.name, "not_run", spec.severity, f"not run: {why}")
+    found = result.result
+    if "sentence" not in found:
+        return _verdict_of_a_stock_expectation(spec, result, declared)
+    return make_verdict(
+        spec, Finding(**{field.name: found[field.name] for field in fields(Finding)})
+    )
+
+
+def _is_personal(spec: CheckSpec, declared: DeclaredFacts) -> bool:
+    """Return whether an expectation names a personal column, even in a condition or a list."""
+    arguments = str(spec.expectation.arguments if spec.expectation else "").lower()
+    personal = personal_columns(declared)
+    return any(re.search(rf"\b{re.escape(name)}\b", arguments) for name in personal)
+
+
+def _verdict_of_a_stock_expectation(
+    spec: CheckSpec, result: Any, declared: DeclaredFacts
+) -> Verdict:
+    found, is_personal = result.result, _is_personal(spec, declared)
+    unexpected, elements = found.get("unexpected_count") or 0, found.get("element_count") or 0
+    if "unexpected_count" in found:
+        some = () if is_personal else found.get("partial_unexpected_list") or ()
+        values = [plain(value) for value in some]
+        sentence = f"{unexpected:,} of {elements:,} unexpected" + (
+            f"; first: {values[0]}" if values else ""
+        )
+        evidence: tuple[dict[str, Any], ...] = tuple({"value": value} for value in values)
+    else:
+        observed = HIDDEN if is_personal else plain(found.get("observed_value"))
+        sentence, evidence = f"observed {observed}", ()
+    status: Literal["passed", "failed"] = "passed" if result.success else "failed"
+    return Verdict(
+        spec.name, status, spec.severity, sentence, unexpected, elements, spec.description, evidence
+    )
