@@ -1,8 +1,10 @@
 """The rows of a run as Spark has them, and what reads them in the driver."""
 
+from __future__ import annotations
+
 import types
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -45,10 +47,15 @@ class Frame:
         return types.SimpleNamespace(collect=collect)
 
 
-def batches_of_frame(
-    _plan: Any, _places: Any, prepared: Frame
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each task, in the driver (jobs/run/keys/key_rows.py)."""
-    for task, batches in enumerate(prepared.parts):
-        for batch in batches:
-            yield task, batch
+@dataclass(frozen=True)
+class RowsOfParts:
+    """Rows of each task that are in no file, as a plan's `reads` gives them to the driver."""
+
+    parts: Sequence[Sequence[pa.RecordBatch]]
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+    def only(self, _keys: Any, _more: Any) -> RowsOfParts:
+        return self
+
+    def of(self, task: int) -> Iterable[pa.RecordBatch]:
+        return self.parts[task]

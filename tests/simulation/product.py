@@ -6,6 +6,7 @@ import sys
 import types
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,6 @@ import jobs.run.engines.spark_coordinator
 import jobs.run.engines.spark_facts
 import jobs.run.enrich
 import jobs.run.keys.day_keys
-import jobs.run.keys.key_rows
 import jobs.run.keys.preparation
 import jobs.run.rows.keyed_rows
 import jobs.run.settling
@@ -31,6 +31,7 @@ from jobs.ledger.journal import Journal
 from jobs.ledger.store import LedgerFolder
 from jobs.limits.store_url import limits_url, open_store
 from jobs.run.coordinator.run_leases import RunLeases, leased_limits
+from jobs.run.keys.key_rows import read_key_rows
 from jobs.schema.records import RunBill
 from jobs.task.output_files import TaskFiles, TaskResult
 from tests.simulation import clock, frames, installation
@@ -55,10 +56,9 @@ def install() -> None:
             jobs.run.engines.engine._stage_here: lambda engine, _address, _attempts: (
                 frames.TableStage(engine.spark)
             ),
-            jobs.run.keys.day_keys.find_keys: lambda prepared, plan, place, _day: (
-                jobs.run.keys.key_rows.read_key_rows(prepared, plan, place)
+            jobs.run.keys.day_keys.find_keys: lambda prepared, plan, place, _day: read_key_rows(
+                prepared, replace(plan, reads=frames.RowsOfParts(prepared.parts)), place
             ),
-            jobs.run.keys.key_rows.batches_of_tasks: frames.batches_of_frame,
             jobs.run.coordinator.run_leases.run_leases: _leases_of_process,
         }
     )

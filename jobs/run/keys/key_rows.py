@@ -38,7 +38,7 @@ def read_key_rows(prepared: DataFrame | LocalRows, plan: PartitionPlan, place: i
         TidegateError: A file cannot be read.
     """
     names, tasks, batches = plan.layout.keys[place], list[int](), list[pa.RecordBatch]()
-    for task, batch, _ in key_batches(plan, place, prepared):
+    for task, batch, _ in key_batches(plan, place):
         if plan.layout.made(place) and has_null_key(
             batch, plan.layout, place, read_key_tuples(batch, names)
         ):
@@ -58,21 +58,19 @@ def read_key_rows(prepared: DataFrame | LocalRows, plan: PartitionPlan, place: i
 
 
 def key_batches(
-    plan: PartitionPlan, place: int, prepared: DataFrame | LocalRows | None = None
+    plan: PartitionPlan, place: int
 ) -> Iterator[tuple[int, pa.RecordBatch, pa.BooleanArray]]:
     """Yield the number of a task, a batch of its rows with the key of a lookup, and which of these
     rows lack an answer that the key reads and that may be called for.
     """
     places = [*sorted(lookups_below(plan.lookups, place)), place]
     outcomes = {other: _known(plan, other) for other in places[:-1]}
-    for task, batch in batches_of_tasks(plan, places, prepared):
+    for task, batch in _rows_of_tasks(plan, places):
         yield task, *_keyed(batch, plan, places, outcomes)
 
 
-def batches_of_tasks(
-    plan: PartitionPlan,
-    places: Sequence[int],
-    prepared: DataFrame | LocalRows | None,  # noqa: ARG001  # for rows that are in no file
+def _rows_of_tasks(
+    plan: PartitionPlan, places: Sequence[int]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of each task, with the columns that these lookups' keys need."""
     assert plan.reads is not None
