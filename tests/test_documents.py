@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidegate
-from jobs.declare.enrichment import load
+from jobs.declare.finding.loading import load
 from jobs.run.plan.column_checks import check_columns
 from tests.support.documents import FENCED, blocks
 from tests.support.sources import statements

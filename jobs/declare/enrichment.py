@@ -1,13 +1,18 @@
 """The declaration of an enrichment, from which the program derives all else. Free of Spark."""
 
 import datetime as dt
-import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from jobs.declare.chains import check_chains, levels, lookups_below, personal_lookups
+from jobs.declare.chains import (
+    check_chains,
+    levels,
+    lookups_below,
+    personal_lookups,
+    readable_columns,
+)
 from jobs.declare.inputs import Input
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.limits.budgets import Budget, check_budgets
@@ -22,11 +27,10 @@ from jobs.declare.values.table_conflicts import TablePath, find_own_conflict, ta
 from jobs.declare.values.type_checks import require_type, require_types
 from jobs.declare.vendor_jobs import JobLookup
 from jobs.declare.waterfall import Waterfall, read_choices
-from jobs.errors import DeclarationError, TidegateError, naming
+from jobs.errors import DeclarationError, naming
 from jobs.schema import columns as schema
 from jobs.schema.columns import Mode, Severity
 from jobs.schema.records import ChoiceFacts, DeclaredFacts, EventTimeFacts, ExpectationFacts
-from jobs.wording import described
 
 if TYPE_CHECKING:
 
@@ -486,30 +490,4 @@ def columns_added(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
 
 
 def written_columns(lookup: Lookup) -> list[str]:
-    answers = [column.name for column in lookup.written]
-    return [
-        *answers,
-        schema.published_status(lookup.name),
-        schema.published_answered_at(lookup.name),
-    ]
-
-
-def load(reference: str) -> Enrichment:
-    """Return the Enrichment named `module:name`. Raises DeclarationError if it cannot be loaded."""
-    module_name, colon, name = reference.partition(":")
-    if not colon or not name:
-        raise DeclarationError(
-            f"{reference!r} is not module:name, as in enrichments.flights:flights."
-        )
-    try:
-        module = importlib.import_module(module_name)
-    except TidegateError:
-        raise
-    except Exception as error:
-        raise DeclarationError(f"{module_name} cannot be loaded: {described(error)}") from error
-    enrichment = getattr(module, name, None)
-    if not isinstance(enrichment, Enrichment):
-        found = [key for key, value in vars(module).items() if isinstance(value, Enrichment)]
-        known = f" It has: {', '.join(found)}." if found else ""
-        raise DeclarationError(f"{module_name} has no Enrichment named {name!r}.{known}")
-    return enrichment
+    return [*readable_columns(lookup), schema.published_answered_at(lookup.name)]

@@ -18,7 +18,7 @@ from data_quality import catalogue
 from demo.table import counted_by_us
 from demo.weather_service import running
 from enrichments.flights import flights
-from jobs.declare.enrichment import load
+from jobs.declare.finding.loading import load
 from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 
 from demo.weather_service import running
 from enrichments.flights import flights
-from jobs.declare.enrichment import load
+from jobs.declare.finding.loading import load
 from jobs.errors import TidegateError
 from jobs.process.day_pipeline import DayPipeline
 from jobs.run.enrich_day import FAILED, STOPPED

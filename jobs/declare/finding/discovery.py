@@ -1,21 +1,13 @@
 """Finds the enrichments in a package's modules; lists each once, whatever its names."""
 
-import contextlib
-import importlib
 import pkgutil
-import re
-import sys
 from collections.abc import Iterable
-from types import ModuleType
 from typing import NamedTuple
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.finding.loading import load
-from jobs.declare.values.type_checks import fields_fault
-from jobs.errors import DeclarationError, TidegateError
-from jobs.wording import described, did_you_mean, innermost_frame
-
-CONSTRUCTOR = re.compile(r"(\w+)\.__init__\(\) (?:got an unexpected keyword argument '(\w+)')?")
+from jobs.declare.finding.loading import enrichments_of, imported, load
+from jobs.errors import DeclarationError
+from jobs.wording import did_you_mean
 
 
 class Discovered(NamedTuple):
@@ -39,7 +31,7 @@ class Discovered(NamedTuple):
 def list_modules(package: str) -> list[str]:
     """Return the full names of the package's modules, sorted. Raises DeclarationError."""
     try:
-        path = getattr(_imported(package), "__path__", [])
+        path = getattr(imported(package), "__path__", [])
     except ImportError as error:
         raise DeclarationError(
             f"there is no package {package!r} here: {error}. Start the command in the folder that "
@@ -50,42 +42,7 @@ def list_modules(package: str) -> list[str]:
 
 def declared_in(module: str) -> list[Discovered]:
     """Return a module's top-level enrichments. Raises DeclarationError if it cannot be loaded."""
-    try:
-        loaded = _imported(module)
-    except (Exception, SystemExit) as error:
-        raise DeclarationError(f"{module} cannot be loaded: {_reason(module, error)}") from error
-    return [
-        Discovered(f"{module}:{key}", value)
-        for key, value in vars(loaded).items()
-        if isinstance(value, Enrichment)
-    ]
-
-
-def _imported(module: str) -> ModuleType:
-    """Import a module. What it prints goes to stderr: with --json, stdout has only objects."""
-    with contextlib.redirect_stdout(sys.stderr):
-        return importlib.import_module(module)
-
-
-def _reason(module: str, error: Exception | SystemExit) -> str:
-    """Return why a module cannot be loaded, and at which line of its package.
-
-    For an unknown field it names the closest one.
-    """
-    place, names = "", {}
-    if found := innermost_frame(error, module.partition(".")[0]):
-        frame, line = found
-        names, file = frame.f_globals, frame.f_globals["__name__"]
-        place = f"line {line}: " if file == module else f"{file}, line {line}: "
-    if isinstance(error, TidegateError):
-        return f"{place}{error}"
-    made = CONSTRUCTOR.match(str(error)) if isinstance(error, TypeError) else None
-    if made and (field := made[2]):
-        fields = getattr(names.get(made[1]), "__dataclass_fields__", {})
-        return f"{place}{made[1]} has no field {field!r}.{did_you_mean(field, fields)}"
-    if made and (fault := fields_fault(error)):
-        return f"{place}{made[1]}: {fault}."
-    return f"{place}{described(error)}"
+    return [Discovered(f"{module}:{key}", value) for key, value in enrichments_of(module).items()]
 
 
 def discover(package: str) -> list[Discovered]:

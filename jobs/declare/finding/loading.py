@@ -1,25 +1,49 @@
 """Loads an enrichment: `module:name` from Python, `path/defs.yaml:attributes` from YAML."""
 
+import contextlib
+import importlib
+import re
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from jobs.declare import enrichment
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.plain_form import read_enrichment
-from jobs.errors import DeclarationError, naming
-from jobs.wording import one_line
+from jobs.declare.values.type_checks import fields_fault
+from jobs.errors import DeclarationError, TidegateError, naming
+from jobs.wording import described, did_you_mean, innermost_frame, one_line
 
+CONSTRUCTOR = re.compile(r"(\w+)\.__init__\(\) (?:got an unexpected keyword argument '(\w+)')?")
 SERVICES = Path("services")  # NAME.yaml declares a service that several enrichments call
 
 
 def load(reference: str) -> Enrichment:
     """Return the enrichment of a reference. The DeclarationError begins with file or module."""
-    path, _, key = reference.rpartition(":")
-    return (
-        from_yaml(Path(path), key)
-        if path.endswith((".yaml", ".yml"))
-        else enrichment.load(reference)
-    )
+    place, _, name = reference.rpartition(":")
+    if place.endswith((".yaml", ".yml")):
+        return from_yaml(Path(place), name)
+    if not place or not name:
+        raise DeclarationError(
+            f"{reference!r} is not module:name, as in enrichments.flights:flights."
+        )
+    found = enrichments_of(place)
+    if name not in found:
+        known = f" It has: {', '.join(found)}." if found else ""
+        raise DeclarationError(f"{place} has no Enrichment named {name!r}.{known}")
+    return found[name]
+
+
+def enrichments_of(module: str) -> dict[str, Enrichment]:
+    """Return a module's top-level enrichments by their variables.
+
+    Raises DeclarationError if it cannot be loaded.
+    """
+    try:
+        loaded = imported(module)
+    except (Exception, SystemExit) as error:
+        raise DeclarationError(f"{module} cannot be loaded: {_reason(module, error)}") from error
+    return {key: value for key, value in vars(loaded).items() if isinstance(value, Enrichment)}
 
 
 def from_yaml(path: Path, key: str = "attributes") -> Enrichment:
@@ -62,3 +86,30 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DeclarationError(f"{path} must hold fields with their values.")
     return found
+
+
+def imported(module: str) -> ModuleType:
+    """Import a module. What it prints goes to stderr: with --json, stdout has only objects."""
+    with contextlib.redirect_stdout(sys.stderr):
+        return importlib.import_module(module)
+
+
+def _reason(module: str, error: Exception | SystemExit) -> str:
+    """Return why a module cannot be loaded, and at which line of its package.
+
+    For an unknown field it names the closest one.
+    """
+    place, names = "", {}
+    if found := innermost_frame(error, module.partition(".")[0]):
+        frame, line = found
+        names, file = frame.f_globals, frame.f_globals["__name__"]
+        place = f"line {line}: " if file == module else f"{file}, line {line}: "
+    if isinstance(error, TidegateError):
+        return f"{place}{error}"
+    made = CONSTRUCTOR.match(str(error)) if isinstance(error, TypeError) else None
+    if made and (field := made[2]):
+        fields = getattr(names.get(made[1]), "__dataclass_fields__", {})
+        return f"{place}{made[1]} has no field {field!r}.{did_you_mean(field, fields)}"
+    if made and (fault := fields_fault(error)):
+        return f"{place}{made[1]}: {fault}."
+    return f"{place}{described(error)}"

@@ -17,7 +17,7 @@ from decimal import Decimal
 import pytest
 
 from enrichments.flights import flights
-from jobs.declare.enrichment import load
+from jobs.declare.finding.loading import load
 from jobs.schema import columns as schema
 from jobs.schema.records import DeclaredFacts, Verdict
 from jobs.tables import audit, dead_letters
@@ -690,7 +690,7 @@ def test_a_declaration_is_the_same_on_an_executor():
 def test_loading_a_declaration_imports_neither_spark_nor_great_expectations():
     program = textwrap.dedent("""
         import sys
-        from jobs.declare.enrichment import load
+        from jobs.declare.finding.loading import load
         load("enrichments.flights:flights").facts()
         heavy = {"pyspark", "great_expectations", "pandas", "aiohttp", "sqlalchemy", "deltalake", "dagster"}
         print(sorted(heavy & set(sys.modules)))
@@ -763,7 +763,9 @@ def test_a_file_that_cannot_be_loaded_is_named_with_what_its_author_got_wrong(
     )
     (tmp_path / "half_declaration.py").write_text("def (")
     monkeypatch.syspath_prepend(tmp_path)
-    assert refused(lambda: load("broken_declaration:x")).startswith("service a: url 'x' is not")
+    assert refused(lambda: load("broken_declaration:x")).startswith(
+        "broken_declaration cannot be loaded: line 2: service a: url 'x' is not"
+    )
     assert "half_declaration cannot be loaded: SyntaxError" in refused(
         lambda: load("half_declaration:x")
     )

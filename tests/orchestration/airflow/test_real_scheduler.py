@@ -306,7 +306,7 @@ BY = {
     "command": """
 import argparse
 import sys
-from jobs.declare.enrichment import load
+from jobs.declare.finding.loading import load
 from tidegate.commands.days import pipeline, tell
 options = argparse.Namespace(wait=1.0, engine=None, conf=[])
 days = pipeline("declared.towns:towns", load("declared.towns:towns"), options)
