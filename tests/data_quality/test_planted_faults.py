@@ -14,23 +14,22 @@ pytestmark = pytest.mark.spark
 NO_HISTORY = {"input_day_complete"}  # a warning that says "not run": there are no earlier days
 
 
-def cases(faults: list[Fault], places: tuple[str, ...]):
-    """Every fault at these places, in its modes by turns."""
-    for number, fault in enumerate(faults):
-        for turn, place in enumerate(places, start=number):
-            mode = fault.modes[turn % len(fault.modes)]
-            yield pytest.param(fault, mode, place, id=f"{fault.name}, {mode}, {place}")
+def case(fault: Fault, mode: str, place: str):
+    return pytest.param(fault, mode, place, id=f"{fault.name}, {mode}, {place}")
 
 
-ONCE = [
-    case
-    for n, fault in enumerate(f for f in FAULTS if f.quick)
-    for case in cases([fault], (PLACES[n % 3],))
-]
-SMALL = [pytest.param(fault, mode, place, id=f"{fault.name}, {mode}, {place}")
-         for fault in FAULTS for mode in fault.modes for place in PLACES]  # fmt: skip
+def by_turns(faults: list[Fault]):
+    """Every fault once, its modes and the places by turns."""
+    return [
+        case(fault, fault.modes[turn % len(fault.modes)], PLACES[turn % len(PLACES)])
+        for turn, fault in enumerate(faults)
+    ]
+
+
+ONCE = by_turns([fault for fault in FAULTS if fault.quick])
+SMALL = [case(fault, mode, place) for fault in FAULTS for mode in fault.modes for place in PLACES]
 # the days of one mode are made once
-LARGE = sorted(cases(list(FAULTS), PLACES), key=lambda case: case.values[1])
+LARGE = sorted(by_turns(list(FAULTS)), key=lambda case: case.values[1])
 SIZE = 1_000_000
 
 

@@ -3,14 +3,27 @@ the store.
 """
 
 import contextlib
+import itertools
 import multiprocessing
 import os
+import random
 import signal
 
 from tests.support.killing_proxy import KillingProxy
 
 # by each process anew
 LOADED_LATE = ["obstore", "obstore.store", "pandas", "pyarrow.dataset", "pyarrow.parquet"]
+
+EVERY = int(os.environ.get("EVERY_REQUEST", "3"))
+
+
+def requests_to_break():
+    """The numbers of the requests at which a test breaks in: every third, from a drawn one. With
+    EVERY_REQUEST=1 all, which takes three times as long.
+    """
+    first = random.randint(1, EVERY)
+    print(f"every request of {EVERY}, from request {first}")
+    return itertools.count(first, EVERY)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,5 @@
 """A run killed at any request of its ledger to an object store loses no stored answer."""
 
-import itertools
-import os
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +18,7 @@ from jobs.ledger.writing.writer import LedgerWriter
 from jobs.run.keys.hits import with_index
 from jobs.run.keys.kept_keys import keep_keys
 from jobs.run.keys.registration import look_at_ledger, unregister
-from tests.support.killed_processes import behind_a_proxy
+from tests.support.killed_processes import behind_a_proxy, requests_to_break
 
 pytestmark = pytest.mark.proof
 
@@ -87,7 +85,6 @@ def killed(s3, tmp_path, monkeypatch):
         yield run
 
 
-EVERY = int(os.environ.get("EVERY_REQUEST", "1"))
 at_each_request = pytest.mark.parametrize("served", [False, True])
 
 
@@ -96,7 +93,7 @@ at_each_request = pytest.mark.parametrize("served", [False, True])
 def test_a_run_killed_at_any_ledger_request_loses_no_answer_and_the_next_run_calls_the_rest(
     killed, s3, tmp_path, served, compacted
 ):
-    for at in itertools.count(1, EVERY):
+    for at in requests_to_break():
         root, told = f"{s3.bucket}/{at}", tmp_path / f"told-{at}"
         ask(root, "old", FIRST, told)
         if compacted:
@@ -109,7 +106,6 @@ def test_a_run_killed_at_any_ledger_request_loses_no_answer_and_the_next_run_cal
         assert answers_in(root).items() >= stored.items()
         assert answers_in(root).keys() == set(TEXTS)
         assert answers_in(root).items() >= told_in(told).items()
-    print(f"killed at {len(range(1, at, EVERY))} of {at - 1} requests")
     assert at > 12
 
 
@@ -119,7 +115,7 @@ def test_a_compaction_or_forget_killed_at_any_request_loses_no_answer_and_can_be
     killed, s3, tmp_path, served, work
 ):
     kept = set(TEXTS) - set(GONE) if work == "forget" else set(TEXTS)
-    for at in itertools.count(1, EVERY):
+    for at in requests_to_break():
         root, told = f"{s3.bucket}/{at}", tmp_path / f"told-{at}"
         ask(root, "old", FIRST, told)
         compact(plan_of(root, "").open_folder(), grace=AT_ONCE)
@@ -131,7 +127,6 @@ def test_a_compaction_or_forget_killed_at_any_request_loses_no_answer_and_can_be
         assert answers_in(root) == {
             key: response for key, response in told_in(told).items() if key in kept
         }
-    print(f"killed at {len(range(1, at, EVERY))} of {at - 1} requests")
     assert at > 10
 
 

@@ -3,8 +3,6 @@ run ends it.
 """
 
 import dataclasses
-import itertools
-import os
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from jobs.tables.leases.day_leases import leased
 from jobs.tables.publishing import publish
 from jobs.tables.records import run_records
 from tests.jobs.tables import test_publishing as days
-from tests.support.killed_processes import behind_a_proxy
+from tests.support.killed_processes import behind_a_proxy, requests_to_break
 from tidegate import Output
 
 pytestmark = pytest.mark.proof
@@ -70,8 +68,7 @@ def flights_of(table):
 def test_a_publication_killed_at_any_request_is_whole_or_absent_and_the_next_run_completes(
     killed, s3, old, entries, served
 ):
-    every = int(os.environ.get("EVERY_REQUEST", "1"))
-    for at in itertools.count(1, every):
+    for at in requests_to_break():
         table = f"{s3.bucket}/{at}/flights"
         if old:
             run_of(table, f"old-{at}", old, entries=entries)
@@ -87,14 +84,12 @@ def test_a_publication_killed_at_any_request_is_whole_or_absent_and_the_next_run
         ]
         summary = DeltaTable(f"{s3.bucket}/{at}/by_parity").to_pyarrow_table().to_pylist()
         assert sorted((row["odd"], row["flights"]) for row in summary) == [(0, 1), (1, 1)]
-    print(f"killed at {len(range(1, at, every))} of {at - 1} requests")
     assert at > 30
 
 
 @pytest.mark.parametrize(("old", "returns"), [([], ()), ([1, 2, 3], ()), ([1, 2, 3], WITH_WIND)])
 def test_a_publication_with_any_lost_response_of_the_store_publishes_once(killed, s3, old, returns):
-    every = int(os.environ.get("EVERY_REQUEST", "1"))
-    for at in itertools.count(1, every):
+    for at in requests_to_break():
         table = f"{s3.bucket}/{at}/flights"
         if old:
             run_of(table, f"old-{at}", old)
