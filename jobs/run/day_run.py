@@ -19,7 +19,7 @@ from jobs.run.metrics.limiting_factor import with_limits
 from jobs.run.metrics.progress import RunProgress
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import require_new_run
-from jobs.schema.records import DayFacts, DayRecord
+from jobs.schema.records import DayFacts, DayRecord, RunBill
 from jobs.storage.removal import remove_folder
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import KEYS
@@ -93,6 +93,21 @@ class DayRun:
 
     def run(self) -> DayRecord:
         """Write, count and judge the files. Returns the record."""
+        # a run that ends before leaves the jobs of the day to the record of the next run
+        with self.waits.ended():
+            record, bill = self._judged()
+        # before it is reported, because the receiver decides about the day at once
+        if self.rules.has_record:
+            run_records.save(record)
+        run_bills.end(bill)
+        if self.checks:
+            self._report_record("checked", record)
+        return record
+
+    def _judged(self) -> tuple[DayRecord, RunBill | None]:
+        """Return the record, and the bill that it makes obsolete: none while calls may still be in
+        flight.
+        """
         started_at, began = run_records.now(), self.clock()
         on_store = self._writes_on_store()
         spark = self.engine.spark if isinstance(self.engine, SparkEngine) else None
@@ -114,13 +129,7 @@ class DayRun:
         self._report_record("written", record)
         if self.checks:
             record = self._judge(plan, record, self.checks)
-        # before it is reported, because the receiver decides about the day at once
-        if self.rules.has_record:
-            run_records.save(record)
-        run_bills.end(bill if is_settled else None)  # otherwise calls may still be in flight
-        if self.checks:
-            self._report_record("checked", record)
-        return record
+        return record, bill if is_settled else None
 
     def _writes_on_store(self) -> bool:
         """Return whether tasks write on the store that has the table.

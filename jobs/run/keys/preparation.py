@@ -7,7 +7,7 @@ single row is called by that row, or prefetched with the others if they are few.
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -137,8 +137,7 @@ def prepare_keys(
         keys = _Preparation(
             prepared, plan, day, contents, prefetch, only, waits, asking=asking, stack=stack
         ).run()
-        with nullcontext() if waits is None else waits.ended():
-            yield keys
+        yield keys
 
 
 @dataclass

@@ -4,6 +4,7 @@ import datetime as dt
 import json
 from decimal import Decimal
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ from aiohttp import web
 from jobs.commands.costs import list_costs
 from jobs.run import enrich_day
 from jobs.run.day import run_day
+from jobs.run.day_run import DayRun
 from jobs.run.engines.engine import ENGINE, LOCAL, SPARK
 from jobs.tables.leases.day_leases import leased
 from orchestration.common.table_pages import TablePages
@@ -21,7 +23,7 @@ from tidegate.__main__ import main
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
 TEXTS = [f"text {number}" for number in range(25)]
-WAITING, STOPPED, WRONG = 10, 3, 2
+WAITING, STOPPED, WRONG, FAILED = 10, 3, 2, 1
 
 CALLED = """
 
@@ -59,6 +61,22 @@ def test_a_published_day_reports_its_number_of_jobs_and_their_cost(reviews, caps
     page = Path("data/reports/reviews", DAY, "index.html").read_text()
     assert "Published: 25 rows, 3 jobs, 0.10 USD" in page
     assert "<b>3</b><span>labels: jobs</span>" in page
+
+
+def test_a_run_that_wrote_rows_but_no_record_leaves_its_jobs_to_the_next_one(
+    reviews, monkeypatch, capsys
+):
+    reviews.vendor.fails[TEXTS[0]] = 2
+    reviews.write_input(DAY, TEXTS[:3])
+    with monkeypatch.context() as patch:
+        patch.setattr(DayRun, "_judge", Mock(side_effect=OSError("the disk is full")))
+        assert reviews.run_until_over(DAY) == FAILED
+    assert reviews.run_until_over(DAY) == 0
+    assert reviews.vendor.submits[TEXTS[0]] == 2  # as often as its retries allow
+    capsys.readouterr()
+    main(["show", "reviews", DAY, "--package", "declared", "--json"])
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["cost"] for run in runs if run["cost"]] == [f"{2 * PRICE} USD"]
 
 
 def test_looks_that_find_nothing_new_leave_one_record_and_no_report(reviews, capsys):
