@@ -233,7 +233,7 @@ class DayRun:
         if self.waits.done:
             from jobs.run.keys.vendor_jobs.job_bills import with_job_bills
 
-            figures = with_job_bills(figures, self.waits.done)
+            figures = with_job_bills(figures, self.waits.done, self.waits.settled_keys)
         return DayRecord(
             facts,
             run_bills.with_saved(figures, lookups, partial(run_records.load, self.enrichment.name)),

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -85,12 +86,22 @@ def test_costs_count_open_jobs_whole_and_others_as_the_vendor_bills(reviews, cap
     assert '"0.1000"' in capsys.readouterr().out  # the record has the bill of the day's jobs
 
 
-def test_costs_count_what_the_stored_results_of_jobs_saved(reviews):
+TOKENS = 'Price("1 USD", per="token", at_most=7)'  # that no answer of the vendor reports
+
+
+@pytest.mark.parametrize(
+    ("declared", "sum_of_four"),
+    [({"prices": TOKENS}, "28"), pytest.param({}, "0.016", marks=pytest.mark.proof)],
+)
+def test_costs_count_what_the_stored_results_of_jobs_saved(reviews, declared, sum_of_four):
+    reviews.declare(**declared)
+    reviews.vendor.fails[TEXTS[4]] = -1  # is asked on both days
     for day in (DAY, "2013-01-11"):  # the second asks for the same texts
         reviews.write_input(day, TEXTS[:5])
         reviews.run_until_over(day)
     (charge,) = list_costs(f"{dt.datetime.now(dt.UTC):%Y-%m}").by_lookup()
-    assert (charge.billed.units, charge.billed.cost, charge.billed.saved) == (5, "0.0200", "0.0200")
+    told = Decimal(charge.billed.cost), Decimal(charge.billed.saved)
+    assert told == (Decimal(sum_of_four), Decimal(sum_of_four))
 
 
 def test_a_plan_counts_the_keys_of_open_jobs_apart(reviews, capsys):

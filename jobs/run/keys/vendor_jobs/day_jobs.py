@@ -3,8 +3,7 @@ and which another run is about to submit.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,11 @@ from jobs.run.keys.vendor_jobs.job_watch import GIVEN_UP
 from jobs.run.keys.vendor_jobs.waits import WaitingDay
 
 CLOCKS_DIFFER = 300.0  # s, by which the clock of the ledger's files may be behind
+
+
+def _is_try(job: Job) -> bool:
+    """Return whether an ended job uses up a retry of its keys; a refused job answered nothing."""
+    return "answered" in job.done or job.done["state"] == GIVEN_UP
 
 
 class DayJobs:
@@ -93,22 +97,26 @@ class DayJobs:
         """Return the jobs that ended since the day waits, and some that ended shortly before."""
         return [job for job in self.files.jobs(since=self.since - CLOCKS_DIFFER) if job.done]
 
-    def done_of_day(self) -> list[Mapping[str, Any]]:
-        """Return the facts of the jobs that the day submitted since it waits, and that ended."""
+    def done_of_day(self) -> list[Job]:
+        """Return the jobs that the day submitted since it waits, and that ended."""
         day = (self._day.enrichment, self._day.day)
         return [
-            job.done
+            job
             for job in self._ended()
             if (job.done["enrichment"], job.done["day"]) == day and job.done["at"] >= self.since
         ]
+
+    def count_settled_keys(self, jobs: Sequence[Job]) -> int:
+        """Return how many keys of the day these ended jobs answered or failed at."""
+        asked = [self.intent(job.token).keys[KEY].unique() for job in jobs if _is_try(job)]
+        found = [keys.filter(pc.is_in(keys, value_set=self.texts)) for keys in asked]
+        return len(pa.chunked_array(found, pa.string()).unique())
 
     def without_retries_left(self) -> pa.Array:
         """Return the keys that were sent as often as retries allow since the day waits."""
         sent: Counter[str] = Counter()
         for job in self._ended():
-            # a refused job answered nothing, and uses up no retry
-            is_try = "answered" in job.done or job.done["state"] == GIVEN_UP
-            if is_try and job.done["ended_at"] >= self.since:
+            if _is_try(job) and job.done["ended_at"] >= self.since:
                 sent.update(self.intent(job.token).keys[KEY].to_pylist())
         most = self._lookup.retry.retries
         return pa.array([key for key, times in sent.items() if times > most], pa.string())

@@ -35,12 +35,15 @@ def bill_jobs(jobs: Iterable[Facts]) -> Billed | None:
     )  # fmt: skip
 
 
-def with_job_bills(figures: DayMetrics, jobs: Mapping[str, Iterable[Facts]]) -> DayMetrics:
+def with_job_bills(
+    figures: DayMetrics, jobs: Mapping[str, Iterable[Facts]], settled_keys: Mapping[str, int]
+) -> DayMetrics:
     """Return the figures with the day's jobs, and what they cost.
 
     Args:
-        figures: Of the day, which count no call for rows with an answer of a job.
+        figures: Of the day, which have the rows of all jobs as answered by the ledger.
         jobs: Lookup -> the facts of its jobs.
+        settled_keys: Lookup -> the number of keys that these jobs answered, or that they failed at.
     """
 
     def with_bill(figures: LookupMetrics) -> LookupMetrics:
@@ -50,8 +53,13 @@ def with_job_bills(figures: DayMetrics, jobs: Mapping[str, Iterable[Facts]]) -> 
         if found is None or figures.billed is None:
             return figures
         keys = figures.keys_from_ledger
-        stored = max(0, keys - sum(job.get("answered", 0) for job in jobs_of_day))
+        stored = max(0, keys - settled_keys[figures.name])
         saved = Decimal(figures.billed.saved) * stored / keys if keys else Decimal(0)
-        return replace(figures, billed=replace(found, saved=f"{saved.normalize():f}"))
+        return replace(
+            figures,
+            answered=sum(job.get("answered", 0) for job in jobs_of_day),
+            keys_from_ledger=stored,
+            billed=replace(found, saved=f"{saved.normalize():f}"),
+        )
 
     return replace(figures, lookups=tuple(map(with_bill, figures.lookups)))

@@ -125,7 +125,9 @@ class _JobStep:
         if awaited or len(self._keys.unsent(records, ())):
             self._wait(look, awaited, records)
             return self._hits
-        self._waits.done[self._lookup.name] = self._jobs.done_of_day()
+        done = self._jobs.done_of_day()
+        self._waits.done[self._lookup.name] = [job.done for job in done]
+        self._waits.settled_keys[self._lookup.name] = self._jobs.count_settled_keys(done)
         return replace(self._hits, answers=records, skipped=self._files.folder.skipped)
 
     async def _look(self) -> Look:

@@ -29,6 +29,8 @@ class Waits:
     settled: list[JobFiles] = field(default_factory=list)
     # lookup -> the facts of the jobs that the day submitted since it waits
     done: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    # lookup -> the number of keys that these jobs answered, or that they failed at
+    settled_keys: dict[str, int] = field(default_factory=dict)
 
     def raise_if_any(self, cap_left: float | None = None) -> None:
         """Raise RunWaits if jobs are open. cap_left: what the run left of its cap, if any."""
