@@ -159,7 +159,7 @@ class DayRun:
         plan = plan_day(self.engine, self.enrichment, self.input_day, run)
         if not (plan.tasks.may_call or self.rules.only):
             return plan
-        meters = run_bills.begin(plan.facts, plan.tasks.lookups)
+        meters = run_bills.begin(plan.facts, plan.tasks.lookups, elsewhere=self.engine.is_elsewhere)
         return replace(plan, tasks=replace(plan.tasks, meters=meters))
 
     def _is_here(self, plan: DayPlan, *, calls: bool) -> bool:

@@ -313,10 +313,14 @@ def _ask(
     """Call for what the ledger does not have. Returns the files that the tasks wrote."""
     from jobs.run.enrich import write_out
     from jobs.run.keys.preparation import prepare_keys
+    from jobs.run.rows.local_rows import engine_for
 
     scratch, asking = f"{folder}{KEYS}", progress.prefetching_keys
     with ExitStack() as stack:
-        plan = stack.enter_context(billed(run.enrichment, tasks, run.id, run.started_at))
+        elsewhere = engine_for(rows).is_elsewhere
+        plan = stack.enter_context(
+            billed(run.enrichment, tasks, run.id, run.started_at, elsewhere=elsewhere)
+        )
         run.meters = plan.meters
         known = stack.enter_context(
             prepare_keys(rows, plan, scratch=scratch, day=day, here=here, asking=asking)

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def billed(
-    enrichment: Enrichment, tasks: PartitionPlan, run_id: str, started_at: str
+    enrichment: Enrichment,
+    tasks: PartitionPlan,
+    run_id: str,
+    started_at: str,
+    *,
+    elsewhere: bool = False,
 ) -> Iterator[PartitionPlan]:
     """Yield the plan with meters, and settle the budgets of the run after the body.
 
@@ -28,6 +33,7 @@ def billed(
         tasks: The plan of some of its lookups.
         run_id: The id of the run.
         started_at: ISO 8601, UTC.
+        elsewhere: Whether its tasks run on other machines.
     """
     if not tasks.may_call:
         yield tasks
@@ -41,7 +47,8 @@ def billed(
         started_at=started_at,
     )  # fmt: skip
     try:
-        yield replace(tasks, meters=run_bills.begin(facts, tasks.lookups))
+        meters = run_bills.begin(facts, tasks.lookups, elsewhere=elsewhere)
+        yield replace(tasks, meters=meters)
     finally:
         if (bill := run_records.bill_of(run_id, enrichment.name, FRAME)) is not None:
             end_run(bill)

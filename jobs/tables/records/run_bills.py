@@ -1,7 +1,7 @@
 """Keeps what services bill each run, until its record has it: a killed run has only its bill.
 
 A bill is a JSON file beside the run's record. It names the folder in which the run's tasks count
-(billing_meter.py).
+(billing_meter.py): beside it, or in the table's folder.
 """
 
 import datetime as dt
@@ -39,10 +39,17 @@ from jobs.wording import counted, priced
 
 NOTHING: Mapping[str, int] = MappingProxyType({})
 FOLDER = "_bills"  # readers of tables ignore names that begin with _
+METERS = ".meters"  # suffix of a folder beside the bill
 
 
-def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
+def begin(facts: DayFacts, lookups: Sequence[Lookup], *, elsewhere: bool = False) -> Meters | None:
     """Start a bill, if a lookup has a price and tasks share a disk with the driver.
+
+    Args:
+        facts: Of the run.
+        lookups: As declared.
+        elsewhere: Whether tasks run on other machines: they share the folder of the table with the
+            driver, and not that of the records.
 
     Returns:
         Where the run's tasks count.
@@ -55,12 +62,18 @@ def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
     # the driver cannot read the disks of tasks on other machines
     if not services or is_url(facts.folder):
         return None
-    folder = str(Path(work_folder(facts.declared.table), FOLDER, facts.run_id).resolve())
+    path = run_records.bill_file(facts.declared.enrichment, facts.day, facts.run_id)
+    # people remove work folders and tables, and keep records
+    place = (
+        Path(work_folder(facts.declared.table), FOLDER, facts.run_id)
+        if elsewhere
+        else path.with_name(facts.run_id + METERS)
+    )
+    folder = str(place.resolve())
     bill = RunBill(
         facts.declared.enrichment, facts.day, facts.run_id, facts.started_at, tuple(services),
         folder, tuple(services.values()), facts.declared.ledger,
     )  # fmt: skip
-    path = run_records.bill_file(bill.enrichment, bill.day, bill.run_id)
     try:
         durable.make_folder(Path(folder))
         durable.write(path, bill.to_json().encode())

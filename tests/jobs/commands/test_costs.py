@@ -6,6 +6,7 @@ import datetime as dt
 import io
 import json
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,22 @@ def test_the_bill_of_a_killed_run_counts_after_the_project_moved(tmp_path, monke
     tmp_path.rename(there)
     monkeypatch.chdir(there)
     assert list_costs("2026-11").totals() == {"USD": Decimal("0.0200")}
+
+
+def test_the_bill_of_a_killed_run_outlives_its_table_and_its_work_folder():
+    killed("2026-11-05", "e", "2026-11-06T02:00:00+00:00", 5)
+    assert [path.name for path in Path("data").iterdir()] == ["runs"]
+
+
+def test_tasks_on_other_machines_count_in_the_folder_of_the_table():
+    facts = DayFacts(flights.facts(), "2026-11-05", "e", (), (), "", (), (), "", "")
+    priced = dataclasses.replace(
+        facts.declared.lookups[0], prices=(PriceFacts("1", "USD", "item"),)
+    )
+    declared = dataclasses.replace(facts.declared, lookups=(priced, *facts.declared.lookups[1:]))
+    facts = dataclasses.replace(facts, declared=declared)
+    folder = run_bills.begin(facts, flights.lookups, elsewhere=True).folder
+    assert Path(folder).is_relative_to(Path(declared.table).resolve())
 
 
 @pytest.mark.parametrize("read", ["bills", "load"])

@@ -125,9 +125,9 @@ def test_costs_settles_killed_runs_and_a_run_without_a_bill_counts_at_what_it_he
     assert spent(machine) == total * 1_000_000_000 == 3 * REQUEST
 
 
-def test_a_killed_run_whose_table_was_removed_counts_at_the_held_amount(machine, wait_for):
-    killed_after_three_requests(machine, wait_for)
-    shutil.rmtree(PRICED.output.path)
+def test_a_killed_run_whose_counts_are_gone_counts_at_the_held_amount(machine, wait_for):
+    bill = killed_after_three_requests(machine, wait_for)
+    shutil.rmtree(bill.folder)
     asyncio.run(settle(machine.store()))
     assert spent(machine) == 50_000_000_000
 
