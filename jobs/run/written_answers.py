@@ -22,7 +22,7 @@ from jobs.ledger.plan import LedgerPlan, run_of_keys
 from jobs.ledger.resolution import NEVER, Ints, answer_times
 from jobs.ledger.scan import KeySet, matches
 from jobs.ledger.store import LedgerFolder
-from jobs.run.keys.key_texts import TEXT, key_texts
+from jobs.run.keys.key_texts import TEXT, table_texts
 from jobs.schema import columns as schema
 from jobs.schema.columns import BY_LEDGER, BY_RUN, GONE, NONE
 from jobs.task.rows.ledger_hits import UnreadableAnswer, map_stored_answer
@@ -79,8 +79,7 @@ class StoredAnswers:
         parts = [f"__part_{number}" for number in range(key.type.num_fields)]
         wanted = pa.table([*key.flatten(), at, pairs[BY_LEDGER]], [*parts, AT, BY_LEDGER])
         wanted = wanted.drop_null().combine_chunks()
-        texts = [key_texts(batch, parts, hidden=plan.hidden) for batch in wanted.to_batches()]
-        wanted = wanted.append_column(TEXT, pa.chunked_array(texts, pa.string()))
+        wanted = wanted.append_column(TEXT, table_texts(wanted, parts, hidden=plan.hidden))
         found = self._found(lookup, plan, wanted)
         rows = wanted.take(found[PAIR])
         names = [part.name for part in key.type]

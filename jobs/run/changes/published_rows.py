@@ -20,7 +20,7 @@ from jobs.input.row_comparison import Flags, ParquetRows
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.expired_marks import expired_marks
-from jobs.run.keys.key_texts import key_texts
+from jobs.run.keys.key_texts import texts_or_null
 from jobs.schema import columns as schema
 from jobs.schema.records import DayRecord
 from jobs.storage.parquet_files import parquet_source
@@ -117,14 +117,9 @@ class PublishedRows(ParquetRows):
             with pq.ParquetFile(parquet_source(file)) as opened:
                 for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(lookup.name)]):
                     key = batch.column(0)
-                    columns = pa.RecordBatch.from_arrays(
-                        [pc.struct_field(key, part) for part in parts], parts
-                    )
-                    whole = np.logical_and.reduce(
-                        [column.is_valid().to_numpy(False) for column in columns.columns]
-                    )
-                    known = key_texts(columns.filter(pa.array(whole)), parts, hidden=hidden)
-                    texts.append(known.take(pa.array(np.cumsum(whole) - 1, mask=~whole)))
+                    columns = [pc.struct_field(key, part) for part in parts]
+                    of_parts = pa.RecordBatch.from_arrays(columns, parts)
+                    texts.append(texts_or_null(of_parts, parts, hidden=hidden))
         return pa.chunked_array(texts, pa.string())
 
 

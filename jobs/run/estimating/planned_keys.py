@@ -17,7 +17,7 @@ from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
 from jobs.input.keys.arrow_expressions import COMPARABLE, MOST_ROWS, arrow_keys
 from jobs.input.keys.key_values import read_by
-from jobs.run.keys.key_texts import ROWS, TEXT, key_texts
+from jobs.run.keys.key_texts import ROWS, TEXT, table_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -160,5 +160,4 @@ def part_names(lookup: Lookup) -> list[str]:
 def _counted(keys: pa.Table, parts: Sequence[str], *, hidden: bool) -> pa.Table:
     """Return TEXT and ROWS of each key."""
     once = keys.drop_null().group_by(list(parts)).aggregate([([], "count_all")])
-    texts = [key_texts(batch, parts, hidden=hidden) for batch in once.to_batches()]
-    return pa.table([pa.chunked_array(texts, pa.string()), once["count_all"]], [TEXT, ROWS])
+    return pa.table([table_texts(once, parts, hidden=hidden), once["count_all"]], [TEXT, ROWS])

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import reduce
 from itertools import permutations
 
 import numpy as np
@@ -25,7 +24,7 @@ from jobs.run.estimating.figures import Rung, WaterfallEstimate
 from jobs.run.estimating.forecast import FEWEST, read_latest
 from jobs.run.estimating.planned_keys import key_rows, part_names
 from jobs.run.keys.judged_answers import needing_no_call
-from jobs.run.keys.key_texts import key_texts
+from jobs.run.keys.key_texts import texts_or_null
 from jobs.schema.records import ChoiceFacts
 from jobs.task.rows.ledger_hits import stored_columns
 
@@ -150,16 +149,8 @@ class _Forecast:
             rows = key_rows(day, lookup.as_written)
             if rows is None:
                 return None
-            has_key = reduce(pc.and_, map(pc.is_valid, rows.columns)).to_numpy()
-            batches = rows.filter(has_key).combine_chunks().to_batches()
-            texts = pa.concat_arrays(
-                [
-                    pa.array([], pa.string()),
-                    *(key_texts(batch, parts, hidden=hidden) for batch in batches),
-                ]
-            )
-            found.append(texts.take(pa.array(np.cumsum(has_key) - 1, mask=~has_key)))
-        return pa.concat_arrays(found)
+            found += [texts_or_null(batch, parts, hidden=hidden) for batch in rows.to_batches()]
+        return pa.chunked_array(found, pa.string()).combine_chunks()
 
 
 def _accepts(lookup: Lookup, accepted: str, answers: pa.Table) -> dict[str, bool]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T  # noqa: N812
 
-from jobs.run.keys.key_texts import ROWS, TASK, TEXT, is_whole, key_texts
+from jobs.run.keys.key_texts import ROWS, TASK, TEXT, is_whole, table_texts
 from jobs.run.rows.local_rows import LocalRows
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 
@@ -40,7 +40,7 @@ class KeyRows:
 
     def texts(self, *, hidden: bool) -> pa.ChunkedArray:
         """Return the text of each row's key. hidden: digests."""
-        return _texts(self.rows, self.names, hidden=hidden)
+        return table_texts(self.rows, self.names, hidden=hidden)
 
     def distinct(self, *, hidden: bool, seed: int) -> DriverKeys:
         """Return each key once, with a row of it drawn by `seed`."""
@@ -55,7 +55,7 @@ class KeyRows:
         least = counted[f"{_DRAWN}_min"].to_numpy() & (1 << LINE_BITS) - 1
         keys = self.rows.take(pa.array(least)).combine_chunks()
         keys = keys.append_column(ROWS, counted[f"{_DRAWN}_count"])
-        keys = keys.append_column(TEXT, _texts(keys, self.names, hidden=hidden))
+        keys = keys.append_column(TEXT, table_texts(keys, self.names, hidden=hidden))
         return DriverKeys(self.prepared, self.names, keys)
 
 
@@ -97,10 +97,3 @@ class DriverKeys:
 
     def drop(self) -> None:
         """Do nothing: only the driver keeps these keys."""
-
-
-def _texts(keys: pa.Table, names: Sequence[str], *, hidden: bool) -> pa.ChunkedArray:
-    batches = keys.select(names).to_batches()
-    return pa.chunked_array(
-        [key_texts(batch, names, hidden=hidden) for batch in batches], pa.string()
-    )

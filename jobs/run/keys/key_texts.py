@@ -7,6 +7,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -37,6 +38,22 @@ def rows_without(table: pa.Table, column: str, values: pa.Array | pa.ChunkedArra
 def key_texts(batch: pa.RecordBatch, names: Sequence[str], *, hidden: bool) -> pa.StringArray:
     """Return the text of each row's key in the columns `names`, without nulls. hidden: digests."""
     return pa.array(texts_in_bulk(read_key_tuples(batch, names), hidden=hidden), pa.string())
+
+
+def texts_or_null(batch: pa.RecordBatch, names: Sequence[str], *, hidden: bool) -> pa.StringArray:
+    """Return what `key_texts` does, and null for a key with a null part."""
+    columns = [batch.column(name) for name in names]
+    whole = np.logical_and.reduce([part.is_valid().to_numpy(False) for part in columns])
+    texts = key_texts(batch.filter(pa.array(whole)), names, hidden=hidden)
+    return texts.take(pa.array(np.cumsum(whole) - 1, mask=~whole))
+
+
+def table_texts(keys: pa.Table, names: Sequence[str], *, hidden: bool) -> pa.ChunkedArray:
+    """Return what `key_texts` does for the rows of a table."""
+    batches = keys.select(names).to_batches()
+    return pa.chunked_array(
+        [key_texts(batch, names, hidden=hidden) for batch in batches], pa.string()
+    )
 
 
 def with_texts(keys: DataFrame, names: Sequence[str], *, hidden: bool) -> DataFrame:
