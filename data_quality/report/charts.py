@@ -7,7 +7,7 @@ when it draws.
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from data_quality.day_names import DayName
@@ -24,21 +24,8 @@ Figure = dict[str, Any]  # data and layout for Plotly; legend: name, colour and 
 
 def outcomes_of_a_day(figures: DayMetrics) -> Figure:
     names = [lookup.name for lookup in figures.lookups]
-    present = [
-        outcome
-        for outcome in OUTCOMES
-        if any(lookup.outcomes.get(outcome) for lookup in figures.lookups)
-    ]
-    bars = [
-        _bar(
-            outcome,
-            [lookup.outcomes.get(outcome, 0) for lookup in figures.lookups],
-            names,
-            "%{x:,} rows",
-            "h",
-        )
-        for outcome in present
-    ]
+    counts = [lookup.outcomes for lookup in figures.lookups]
+    bars = _outcome_bars(counts, names, "%{x:,} rows", "h")
     y = {"autorange": "reversed", "ticks": "", "showgrid": False}
     return _figure(
         bars, height=80 + 46 * len(names), barmode="stack", x={"title": {"text": "rows"}}, y=y
@@ -108,13 +95,9 @@ def _over_time(picture: dict[str, Any]) -> Figure:
     slots, width_s = picture["slots"], picture["width_s"]
     starts = [_clock(slot["start_s"]) for slot in slots]
     middles = [_clock(slot["start_s"] + width_s / 2) for slot in slots]
-    present = [
-        outcome for outcome in OUTCOMES if any(slot["outcomes"].get(outcome) for slot in slots)
-    ]
     traces = [
-        _bar(outcome, [slot["outcomes"].get(outcome, 0) for slot in slots], starts, "%{y:,} rows")
-        | {"yaxis": "y2", "offset": 0, "width": width_s * 900}  # ms; a gap between two bars
-        for outcome in present
+        bar | {"yaxis": "y2", "offset": 0, "width": width_s * 900}  # ms; a gap between two bars
+        for bar in _outcome_bars([slot["outcomes"] for slot in slots], starts, "%{y:,} rows")
     ]
     for name, key, dash in (("p50", "p50_ms", "solid"), ("p99", "p99_ms", "dot")):
         traces.append(_line(middles, [slot[key] for slot in slots], name, dash, "%{y:,.0f} ms"))
@@ -147,18 +130,7 @@ def _chart_lookup_over_days(name: str, days: list[DayRecord]) -> dict[str, Figur
         if lookup.name == name
     ]
     x = [day for day, _ in found]
-    present = [
-        outcome for outcome in OUTCOMES if any(lookup.outcomes.get(outcome) for _, lookup in found)
-    ]
-    outcomes = [
-        _bar(
-            outcome,
-            [lookup.outcomes.get(outcome, 0) for _, lookup in found],
-            x,
-            "%{x}: %{y:,} rows",
-        )
-        for outcome in present
-    ]
+    outcomes = _outcome_bars([lookup.outcomes for _, lookup in found], x, "%{x}: %{y:,} rows")
     for bar in outcomes:  # of a few days: no wider than of many, so that their dates have room
         bar["width"] = 0.85 * min(1, len(x) / FEWEST_BARS)
     latency = [
@@ -275,6 +247,21 @@ def _bar(
         "marker": {"color": colour(outcome), "line": {"width": 0}},
         "hovertemplate": f"{text}<extra>{outcome.replace('_', ' ')}</extra>",
     }
+
+
+def outcomes_in(counts: Sequence[Mapping[str, int]]) -> list[str]:
+    """Return the outcomes that rows have, in display order."""
+    return [outcome for outcome in OUTCOMES if any(count.get(outcome) for count in counts)]
+
+
+def _outcome_bars(
+    counts: Sequence[Mapping[str, int]], places: Sequence[Any], text: str, orientation: str = "v"
+) -> list[dict[str, Any]]:
+    """Return a bar for each outcome that rows have, with its count at each place."""
+    return [
+        _bar(outcome, [count.get(outcome, 0) for count in counts], places, text, orientation)
+        for outcome in outcomes_in(counts)
+    ]
 
 
 def colour(outcome: str) -> str:

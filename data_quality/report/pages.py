@@ -22,7 +22,6 @@ from data_quality.day_names import DayName
 from data_quality.next_step import next_step
 from data_quality.report import charts
 from data_quality.report.days import Day, list_days, state
-from jobs.schema.columns import OUTCOMES
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.records import DayRecord, LookupMetrics, UnwrittenRun
 from jobs.storage import durable
@@ -150,11 +149,7 @@ def _describe_record(day: Day, record: DayRecord) -> dict[str, Any]:
         "verdicts": sorted(record.verdicts, key=lambda verdict: ORDER.index(verdict.status)),
         "lookups": lookups,
         "outcomes": charts.outcomes_of_a_day(record.figures),
-        "outcomes_seen": [
-            outcome
-            for outcome in OUTCOMES
-            if any(lookup.outcomes.get(outcome) for lookup in record.figures.lookups)
-        ],
+        "outcomes_seen": charts.outcomes_in([lookup.outcomes for lookup in record.figures.lookups]),
     }
 
 
