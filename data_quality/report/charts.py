@@ -300,8 +300,8 @@ def _figure(
     *,
     height: int,
     barmode: str | None = None,
-    x: dict[str, Any] | None = None,
-    y: dict[str, Any] | None = None,
+    x: dict[str, Any],
+    y: dict[str, Any],
 ) -> Figure:
     layout: dict[str, Any] = {
         "height": height,
@@ -311,8 +311,8 @@ def _figure(
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hovermode": "closest",
         "showlegend": False,  # the page has a legend that wraps
-        "xaxis": _axis(x or {}),
-        "yaxis": _axis(y or {}),
+        "xaxis": _axis(x),
+        "yaxis": _axis(y),
         "bargap": 0.15,
     }
     if barmode:

@@ -85,10 +85,10 @@ def check_package(
 def check_enrichment(
     found: Discovered,
     others: Sequence[Discovered],
-    day: str | None = None,
-    engine: str | None = None,
+    day: str | None,
+    engine: str | None,
     *,
-    find_wrong: FindWrong = _none,
+    find_wrong: FindWrong,
 ) -> Iterator[tuple[str, str, Finding]]:
     """Yield what `check_package` does, of an enrichment beside the others of its package."""
     enrichment, conflict = found.enrichment, find_conflict(found, others)

@@ -65,7 +65,7 @@ class BeforeSpark:
                 self.changed[day] = found
         return None
 
-    def waits_for(self, day: str, *, may_submit: bool = True) -> str:
+    def waits_for(self, day: str, *, may_submit: bool) -> str:
         """Return which jobs of vendors the day still waits for, after a look; empty if none.
 
         may_submit: Whether a run of the day may submit items. Raises TidegateError if the look

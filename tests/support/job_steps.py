@@ -13,6 +13,7 @@ from jobs.ledger.plan import LedgerPlan
 from jobs.run.keys.driver_keys import KeyRows
 from jobs.run.keys.key_texts import TASK
 from jobs.run.keys.registration import registered
+from jobs.run.keys.vendor_jobs.item_limit import ItemLimit
 from jobs.run.keys.vendor_jobs.job_step import settle_by_jobs
 from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
@@ -60,7 +61,8 @@ def settle(lookup, run_id, texts, *, day=DAY, root="data/ledger", **options):
     )  # fmt: skip
     waits = Waits(WaitingDay("reviews", day))
     with registered([plan]):
-        hits = settle_by_jobs(keys_of(texts), lookup, plan, waits, seed=1, **options)
+        given = {"limit": ItemLimit(), "place": 0, "budgets": ()} | options
+        hits = settle_by_jobs(keys_of(texts), lookup, plan, waits, seed=1, **given)
     if not waits.sentences:
         with waits.ended():
             pass

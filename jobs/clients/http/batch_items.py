@@ -44,7 +44,7 @@ class ItemRequests:
         *,
         misses: Conditions,
         throttles: Conditions,
-        masked: Callable[[str], str] = str,
+        masked: Callable[[str], str],
     ) -> None:
         self._names = names
         self._misses = misses

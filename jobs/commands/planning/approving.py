@@ -54,9 +54,7 @@ class PricedPlan(Facts):
         ]  # fmt: skip
 
 
-def price_plan(
-    enrichment: Enrichment, day: str, where: str = "", max_cost: str | None = None
-) -> PricedPlan:
+def price_plan(enrichment: Enrichment, day: str, where: str, max_cost: str | None) -> PricedPlan:
     """Price a run of a day, or with `where` a replay of its letters with this reason; no call.
 
     Raises:

@@ -80,7 +80,7 @@ def row_batches(day: InputDay, size: int = 1 << 16) -> Iterator[pa.RecordBatch]:
 
 
 def preview_rows(
-    enrichment: Enrichment, lookup: Lookup, keys: Sequence[pa.Array], *, discard: bool = False
+    enrichment: Enrichment, lookup: Lookup, keys: Sequence[pa.Array], *, discard: bool
 ) -> Iterator[PreviewRow]:
     """Call for each row whose answer is not stored, and store the answers; yield rows in order.
 

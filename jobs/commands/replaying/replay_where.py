@@ -72,7 +72,7 @@ class Chosen:
 def choose_letters(
     enrichment: Enrichment,
     where: str,
-    day: str | None = None,
+    day: str | None,
     clock: Callable[[], int] = time.time_ns,
 ) -> list[Chosen]:
     """Return by day the letters with this text in their reason, priced. Calls and changes nothing.
@@ -150,7 +150,7 @@ def _failed(
 
 
 def replay_chosen(
-    pipeline: DayPipeline, days: Sequence[Chosen], caps: Sequence[str] = ()
+    pipeline: DayPipeline, days: Sequence[Chosen], caps: Sequence[str]
 ) -> Iterator[DayEvent]:
     """Run the days with stored answers of any age, and calls for the chosen letters only.
 

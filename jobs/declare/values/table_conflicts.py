@@ -66,7 +66,7 @@ def tables_beside(
 
 
 def find_own_conflict(
-    input_path: str, tables: Sequence[TablePath], *, parquet: str = "", ledger: str = ""
+    input_path: str, tables: Sequence[TablePath], *, parquet: str, ledger: str
 ) -> str:
     """Return a sentence why an enrichment cannot write a table or its ledger; empty if it can.
 

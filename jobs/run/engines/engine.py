@@ -103,7 +103,7 @@ class LocalEngine:
 Engine = SparkEngine | LocalEngine  # runs the tasks of a run
 
 
-def chosen_engine(option: str | None = None) -> str:
+def chosen_engine(option: str | None) -> str:
     """Return the engine that an option of a command, or else the environment, chooses.
 
     Raises:

@@ -35,8 +35,8 @@ def unended_runs(
     table: str,
     day: str | None = None,
     *,
-    records: Sequence[DayRecord] = (),
-    unwritten: Sequence[UnwrittenRun] = (),
+    records: Sequence[DayRecord],
+    unwritten: Sequence[UnwrittenRun],
 ) -> list[UnwrittenRun]:
     """Return the runs here without a recorded end: killed or at work.
 

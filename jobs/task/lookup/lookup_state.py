@@ -48,7 +48,7 @@ class LookupState:
         if not self.attempts:
             self.paused = closed_seconds
 
-    def end_attempt(self, now: int, *, throttled: bool = False) -> None:
+    def end_attempt(self, now: int, *, throttled: bool) -> None:
         assert self.started is not None
         self.attempts = (*self.attempts, (self.started, now, throttled))
         self.started = None

@@ -37,8 +37,8 @@ class KnownOutcomes:
         answers: Sequence[AnswerColumn],
         sources: Sequence[OutcomeSource],
         *,
-        names: Sequence[str] = (),
-        may_call: bool = True,
+        names: Sequence[str],
+        may_call: bool,
     ) -> None:
         self._schema = outcome_schema(answers)
         self._sources = sources

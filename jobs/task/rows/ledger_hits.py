@@ -42,7 +42,7 @@ class LedgerHits:
         caller: Client,
         answers: Sequence[AnswerColumn],
         *,
-        name: str = "",
+        name: str,
         hidden: bool,
         idempotent: bool,
     ) -> None:

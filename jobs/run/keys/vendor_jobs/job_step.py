@@ -44,9 +44,9 @@ def settle_by_jobs(
     waits: Waits,
     *,
     seed: int,
-    limit: ItemLimit | None = None,
-    place: int = 0,
-    budgets: Sequence[tuple[str, Budget]] = (),
+    limit: ItemLimit,
+    place: int,
+    budgets: Sequence[tuple[str, Budget]],
     clock: Callable[[], float] = time.time,
 ) -> Hits:
     """Return the keys of a day with the outcome of each; if jobs stay open, `waits` says so.
@@ -74,7 +74,7 @@ def settle_by_jobs(
         async with VendorSession(lookup, hidden=plan.hidden) as vendor:
             step = _JobStep(
                 hits, lookup, plan, waits, vendor,
-                limit=limit or ItemLimit(), place=place,
+                limit=limit, place=place,
                 budgets=JobBudgets.of(lookup, budgets), clock=clock,
             )  # fmt: skip
             return await step.run()

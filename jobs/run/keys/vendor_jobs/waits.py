@@ -32,7 +32,7 @@ class Waits:
     # lookup -> the number of keys that these jobs answered, or that they failed at
     settled_keys: dict[str, int] = field(default_factory=dict)
 
-    def raise_if_any(self, cap_left: float | None = None) -> None:
+    def raise_if_any(self, cap_left: float | None) -> None:
         """Raise RunWaits if jobs are open. cap_left: what the run left of its cap, if any."""
         if self.sentences:
             raise RunWaits(" ".join((*self.sentences, GOES_ON)), cap_left)
