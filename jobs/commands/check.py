@@ -7,12 +7,7 @@ from datetime import timedelta
 from itertools import chain
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.finding.discovery import (
-    Discovered,
-    declared_in,
-    drop_repeats,
-    list_modules,
-)
+from jobs.declare.finding.discovery import Discovered, discover_all
 from jobs.declare.finding.upstreams import find_upstream, upstream_first
 from jobs.declare.values.calendar import is_day
 from jobs.declare.values.table_conflicts import find_conflict
@@ -66,13 +61,9 @@ def check_package(
     Raises:
         DeclarationError: The package does not exist.
     """
-    loaded: list[Discovered] = []
-    for module in list_modules(package):
-        try:
-            loaded += declared_in(module)
-        except DeclarationError as error:
-            yield module, str(error).removeprefix(f"{module} "), Finding.WRONG
-    declared = drop_repeats(loaded)
+    declared, faults = discover_all(package)
+    for module, error in faults.items():
+        yield module, str(error).removeprefix(f"{module} "), Finding.WRONG
     for found in declared:
         others = [other for other in declared if other is not found]
         yield from check_enrichment(found, others, day, engine, find_wrong=find_wrong)

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.commands.limits import Holder, Pause, holders_and_pauses
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.finding.discovery import discover_loadable
+from jobs.declare.finding.discovery import discover_all
 from jobs.errors import TidegateError
 from jobs.limits.store_url import limits_url
 from jobs.schema.costs import sum_by_currency
@@ -83,7 +83,7 @@ def declared(package: str) -> list[Enrichment]:
 
     Raises DeclarationError if there is no such package.
     """
-    return [discovered.enrichment for discovered in discover_loadable(package)]
+    return [discovered.enrichment for discovered in discover_all(package)[0]]
 
 
 def read_services(enrichments: Sequence[Enrichment], now: dt.datetime) -> Services:

@@ -1,7 +1,7 @@
 """Reads the last days of a package's tables: their states, what to do, and what they cost."""
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from data_quality import next_step as held_back
@@ -9,9 +9,9 @@ from data_quality.report.days import Day, list_days
 from jobs.commands.day_range import day_end
 from jobs.commands.status import RecentRuns, recent_runs, unseen_days
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.finding.discovery import declared_in, list_modules
+from jobs.declare.finding.discovery import discover_all
 from jobs.declare.values.calendar import is_day
-from jobs.errors import DeclarationError, TidegateError
+from jobs.errors import TidegateError
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.facts import Facts
 from jobs.tables.records import run_records
@@ -120,26 +120,15 @@ def read_tables(package: str, days: int, now: dt.datetime) -> Status:
 
     Raises DeclarationError if there is no such package.
     """
-    return make_status(_tables(package, days, now), now)
+    found, faults = discover_all(package)
+    broken = [TableStatus(module, "", (), error=str(why)) for module, why in faults.items()]
+    read = (read_table(discovered.enrichment, days, now) for discovered in found)
+    return make_status([*broken, *read], now)
 
 
 def make_status(tables: Iterable[TableStatus], now: dt.datetime) -> Status:
     ordered = sorted(tables, key=lambda table: table.rank)
     return Status(now.isoformat(timespec="seconds"), tuple(ordered))
-
-
-def _tables(package: str, days: int, now: dt.datetime) -> Iterator[TableStatus]:
-    seen: list[Enrichment] = []
-    for module in list_modules(package):
-        try:
-            found = declared_in(module)
-        except DeclarationError as error:
-            yield TableStatus(module, "", (), error=str(error))
-            continue
-        for _, enrichment in found:
-            if not any(enrichment is other for other in seen):
-                seen.append(enrichment)
-                yield read_table(enrichment, days, now)
 
 
 def read_table(enrichment: Enrichment, count: int, now: dt.datetime) -> TableStatus:

@@ -28,28 +28,21 @@ class Discovered(NamedTuple):
         return self.enrichment.name, module.rpartition(".")[2], variable
 
 
-def list_modules(package: str) -> list[str]:
-    """Return the full names of the package's modules, sorted. Raises DeclarationError."""
-    try:
-        path = getattr(imported(package), "__path__", [])
-    except ImportError as error:
-        raise DeclarationError(
-            f"there is no package {package!r} here: {error}. Start the command in the folder that "
-            "has it, or name another package."
-        ) from error
-    return sorted(f"{package}.{info.name}" for info in pkgutil.iter_modules(path))
-
-
-def declared_in(module: str) -> list[Discovered]:
-    """Return a module's top-level enrichments. Raises DeclarationError if it cannot be loaded."""
-    return [Discovered(f"{module}:{key}", value) for key, value in enrichments_of(module).items()]
-
-
 def discover(package: str) -> list[Discovered]:
     """Return every enrichment of a package in its modules' order. Raises DeclarationError."""
-    return drop_repeats(
-        discovered for module in list_modules(package) for discovered in declared_in(module)
-    )
+    found, faults = discover_all(package)
+    if faults:
+        raise next(iter(faults.values()))
+    return found
+
+
+def discover_all(package: str) -> tuple[list[Discovered], dict[str, DeclarationError]]:
+    """Return every enrichment of a package, and why modules cannot be loaded, by module.
+
+    Raises DeclarationError if there is no such package.
+    """
+    found, faults = _load_modules(package)
+    return _once(found), faults
 
 
 def discover_named(package: str, name: str) -> Discovered:
@@ -64,8 +57,8 @@ def discover_named(package: str, name: str) -> Discovered:
     """
     if ":" in name:
         return Discovered(name, load(name))
-    every, faults = _load_all(package)
-    found = drop_repeats(discovered for discovered in every if name in discovered.names)
+    every, faults = _load_modules(package)
+    found = _once(discovered for discovered in every if name in discovered.names)
     # the enrichment's name takes precedence over the name of a file or a variable
     found = [discovered for discovered in found if discovered.enrichment.name == name] or found
     if faults:  # a module that cannot be loaded may name its enrichment as this variable
@@ -80,7 +73,7 @@ def discover_named(package: str, name: str) -> Discovered:
             )
         raise DeclarationError(f"{name!r} names several enrichments; write one of: {references}.")
     if faults:
-        raise faults[0]
+        raise next(iter(faults.values()))
     known = ", ".join(sorted({discovered.enrichment.name for discovered in every}))
     choice = f"There are: {known}." if known else f"{package} has none."
     close = did_you_mean(name, (known for discovered in every for known in discovered.names))
@@ -90,31 +83,32 @@ def discover_named(package: str, name: str) -> Discovered:
 def beside(discovered: Discovered) -> list[Discovered]:
     """Return the other enrichments of its package, without modules that cannot be loaded."""
     package = discovered.reference.partition(":")[0].rpartition(".")[0]
-    loaded = discover_loadable(package) if package else ()
+    loaded = discover_all(package)[0] if package else ()
     return [other for other in loaded if other.enrichment is not discovered.enrichment]
 
 
-def discover_loadable(package: str) -> list[Discovered]:
-    """Return every enrichment of a package, without modules that cannot be loaded.
-
-    Raises DeclarationError if there is no such package.
-    """
-    return drop_repeats(_load_all(package)[0])
-
-
-def _load_all(package: str) -> tuple[list[Discovered], list[DeclarationError]]:
-    """Return what a package's modules declare, and the faults of those that cannot be loaded."""
+def _load_modules(package: str) -> tuple[list[Discovered], dict[str, DeclarationError]]:
+    """Return what `discover_all` does, with the enrichments that several modules name."""
+    try:
+        path = getattr(imported(package), "__path__", [])
+    except ImportError as error:
+        raise DeclarationError(
+            f"there is no package {package!r} here: {error}. Start the command in the folder that "
+            "has it, or name another package."
+        ) from error
     found: list[Discovered] = []
-    faults: list[DeclarationError] = []
-    for module in list_modules(package):
+    faults: dict[str, DeclarationError] = {}
+    for module in sorted(f"{package}.{info.name}" for info in pkgutil.iter_modules(path)):
         try:
-            found += declared_in(module)
+            declared = enrichments_of(module)
         except DeclarationError as error:
-            faults.append(error)
+            faults[module] = error
+            continue
+        found += [Discovered(f"{module}:{key}", value) for key, value in declared.items()]
     return found, faults
 
 
-def drop_repeats(discovered: Iterable[Discovered]) -> list[Discovered]:
+def _once(discovered: Iterable[Discovered]) -> list[Discovered]:
     found: dict[int, Discovered] = {}
     for declaration in discovered:
         found.setdefault(id(declaration.enrichment), declaration)
