@@ -21,7 +21,13 @@ from jobs.tables import audit, dead_letters
 from jobs.tables.delivery import deliver, discard_beside, write_beside
 from jobs.tables.delta.added_columns import add_columns
 from jobs.tables.delta.asked_keys import runs_in_table
-from jobs.tables.delta.delta_log import COMMIT_TRIES, commit_hooks, lasting, table_at
+from jobs.tables.delta.delta_log import (
+    COMMIT_TRIES,
+    commit_hooks,
+    commit_on_top,
+    lasting,
+    table_at,
+)
 from jobs.tables.delta.published_files import publication_mark, transaction_name
 from jobs.tables.delta.publishers import alone_with
 from jobs.tables.delta.write_errors import storing
@@ -193,8 +199,8 @@ def publish_batch(
 def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> int:
     """Commit the rows on top of the loaded `table`. Returns the version."""
     declared, began = records[0].facts.declared, table.version()
-    refused: CommitFailedError | None = None
-    for _ in range(COMMIT_TRIES):
+
+    def commit() -> int:
         if (last := table.transaction_version(batch.query)) is not None and last >= batch.number:
             raise PublishConflict(
                 f"batch {batch.number} of {declared.enrichment} is published by another process "
@@ -203,23 +209,24 @@ def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) 
         for record in records:
             add_columns(table, delta_schema(record.facts))
         actions = [action for record in records for action in actions_of_run(record.facts)]
-        try:
-            table.create_write_transaction(
-                [*actions], mode="append", schema=table.schema(), partition_by=[declared.partition],
-                commit_properties=_properties(table, records, batch),
-                post_commithook_properties=commit_hooks(declared.table, table),
-            )  # fmt: skip
-        except CommitFailedError as error:
-            refused = error
-            table.update_incremental()
-        else:
-            return table.version() + 1
-    if refused is not None and table.version() == began:  # no other program was first
-        raise refused
-    raise PublishConflict(
-        f"batch {batch.number} of {declared.enrichment} is not published: other programs committed "
-        f"to {declared.table} during each of {COMMIT_TRIES} tries; start the stream again."
-    )
+        table.create_write_transaction(
+            [*actions], mode="append", schema=table.schema(), partition_by=[declared.partition],
+            commit_properties=_properties(table, records, batch),
+            post_commithook_properties=commit_hooks(declared.table, table),
+        )  # fmt: skip
+        return table.version() + 1
+
+    try:
+        return commit_on_top(table, commit)
+    except CommitFailedError as refused:
+        table.update_incremental()
+        if table.version() == began:  # no other program was first
+            raise
+        raise PublishConflict(
+            f"batch {batch.number} of {declared.enrichment} is not published: other programs "
+            f"committed to {declared.table} during each of {COMMIT_TRIES} tries; start the stream "
+            "again."
+        ) from refused
 
 
 def _properties(
