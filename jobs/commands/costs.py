@@ -17,8 +17,7 @@ from jobs.ledger.stored_request import versions
 from jobs.run.keys.vendor_jobs.job_bills import bill_jobs
 from jobs.run.keys.vendor_jobs.job_ends import most_cost
 from jobs.run.settling import settle_killed_runs
-from jobs.schema.costs import sum_by_currency
-from jobs.schema.records import Billed, DayRecord, LookupFacts, PriceFacts, RunBill
+from jobs.schema.records import Billed, DayRecord, LookupFacts, PriceFacts, RunBill, sum_bills
 from jobs.storage.urls import absolute
 from jobs.streams.day_so_far import billed_together
 from jobs.tables.records import run_bills, run_records
@@ -62,8 +61,7 @@ class MonthlyCosts:
 
     def totals(self) -> dict[str, Decimal]:
         """Return the cost of the month by currency."""
-        billed = (charge.billed for charge in self.charges)
-        return sum_by_currency((bill.currency, Decimal(bill.cost)) for bill in billed)
+        return sum_bills(charge.billed for charge in self.charges)
 
     def by_lookup(self) -> list[Charge]:
         """Return a charge for each lookup: the sum of its charges of the month."""

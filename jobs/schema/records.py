@@ -2,7 +2,7 @@
 a file.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
@@ -383,6 +383,11 @@ class Billed(Facts):
         return self.by_unit or (BilledUnit(self.unit, self.units, self.lost, self.cost),)
 
 
+def sum_bills(bills: Iterable[Billed]) -> dict[str, Decimal]:
+    """Return the cost of bills by currency."""
+    return sum_by_currency((bill.currency, Decimal(bill.cost)) for bill in bills)
+
+
 @dataclass(frozen=True)
 class RequestMetrics(Facts):
     """The requests sent for one lookup by the successful task attempts."""
@@ -478,8 +483,7 @@ class DayMetrics(Facts):
     def cost(self) -> dict[str, Decimal]:
         """What its lookups were billed, by currency; empty if no price is declared."""
         billed = (lookup.billed for lookup in self.lookups if lookup.billed is not None)
-        costs = sum_by_currency((bill.currency, Decimal(bill.cost)) for bill in billed)
-        return dict(sorted(costs.items()))
+        return dict(sorted(sum_bills(billed).items()))
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,9 @@ import datetime as dt
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from decimal import Decimal
 
 from jobs.errors import TidegateError
-from jobs.schema.costs import sum_by_currency
-from jobs.schema.records import DayRecord, UnwrittenRun
+from jobs.schema.records import DayRecord, UnwrittenRun, sum_bills
 from jobs.tables.leases.day_leases import Lease, at_work
 from jobs.tables.records import run_bills, run_records
 from jobs.tables.records.publications import publications
@@ -131,8 +129,8 @@ def with_costs(runs: Sequence[UnwrittenRun]) -> list[UnwrittenRun]:
 
 def _cost(run: UnwrittenRun) -> str:
     charges = run_bills.charges_so_far(run_records.bill_of(run.run_id, run.enrichment, run.day))
-    costs = sum_by_currency((bill.currency, Decimal(bill.cost)) for bill in charges.values())
-    return ", ".join(f"{cost} {currency}" for currency, cost in costs.items())
+    costs = sum_bills(charges.values()).items()
+    return ", ".join(f"{cost} {currency}" for currency, cost in costs)
 
 
 def remove_files_of_killed(enrichment: str, table: str, lease: Lease) -> None:

@@ -21,7 +21,6 @@ from jobs.clients.request_counter import DAY, UNKNOWN_USE
 from jobs.declare.limits.budgets import most_parts, parts_of
 from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.values.prices import SENT, cost_of, in_force, priced_units, reported_units
-from jobs.schema.costs import sum_by_currency
 from jobs.schema.records import (
     Billed,
     BilledUnit,
@@ -30,6 +29,7 @@ from jobs.schema.records import (
     DayRecord,
     LookupFacts,
     RunBill,
+    sum_bills,
 )
 from jobs.storage import durable
 from jobs.storage.urls import is_url
@@ -156,7 +156,7 @@ def charges_so_far(bill: RunBill | None) -> Mapping[str, Billed]:
 def cost_so_far(run_id: str, enrichment: str, day: str) -> str:
     """Return what a run at work was billed so far, as `1.20 USD`; empty without prices."""
     billed = charges_so_far(run_records.bill_of(run_id, enrichment, day)).values()
-    return priced(sum_by_currency((bill.currency, Decimal(bill.cost)) for bill in billed))
+    return priced(sum_bills(billed))
 
 
 def with_bill(
