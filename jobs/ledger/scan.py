@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.arrow_values import bunches
+from jobs.arrow_values import bunches, one_chunk
 from jobs.ledger.answers import ENCODED, SCHEMA
 from jobs.ledger.generations import COMPACTED, CompactedFile, Contents, read_contents
 from jobs.ledger.recent_parts import File, RecentParts
@@ -87,9 +87,13 @@ def records_of(folder: LedgerFolder, keys: Sequence[str]) -> pa.Table:
     def read(current: Contents) -> pa.Table:
         return pa.concat_tables([FOUND.empty_table(), *matches(folder, current, wanted)])
 
-    found = read_contents(folder, read).sort_by("answered_at")
-    texts = wanted.texts.take(found["place"].combine_chunks())
-    return pa.table([texts, *(found[name] for name in REST)], schema=SCHEMA)
+    return with_keys(read_contents(folder, read).sort_by("answered_at"), wanted)
+
+
+def with_keys(found: pa.Table, wanted: KeySet) -> pa.Table:
+    """Return rows of schema FOUND as records of schema SCHEMA."""
+    keys = wanted.texts.take(one_chunk(found["place"]))
+    return pa.table([keys, *(found[name] for name in REST)], schema=SCHEMA)
 
 
 def read_parts(
@@ -196,8 +200,12 @@ def _whole(
 
 
 def _in_parts(wanted: KeySet, tables: list[pa.Table]) -> pa.Table:
-    rows = pa.concat_tables(tables)
-    return _found(rows, wanted.places(rows["key"]))
+    return placed(pa.concat_tables(tables), wanted)
+
+
+def placed(records: pa.Table, wanted: KeySet) -> pa.Table:
+    """Return the records of wanted keys as rows of schema FOUND."""
+    return _found(records, wanted.places(records["key"]))
 
 
 def _found(rows: pa.Table, places: pa.ChunkedArray) -> pa.Table:

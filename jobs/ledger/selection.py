@@ -13,13 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.arrow_values import one_chunk
 from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import SCHEMA, taken
 from jobs.ledger.generations import Contents, read_contents
 from jobs.ledger.journal import JOURNAL
 from jobs.ledger.resolution import Ints, Mask, decide, newest_rows
-from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, matches
+from jobs.ledger.scan import ROWS_AT_ONCE, KeySet, matches, placed, with_keys
 from jobs.ledger.store import LedgerFolder
 
 VOIDING = pa.array(["expired", "error", "timeout"])
@@ -75,22 +74,14 @@ class Search:
         self._folder = folder
         self._without = tuple(f"{run}/" for run in without)
         self._read = seen or Seen()
-        self._voiding = self._placed(self._read.voiding)
+        self._voiding = placed(self._read.voiding, self._keys)
         self._found = self._voiding
 
     @property
     def seen(self) -> Seen:
         """What was read so far, without journals, because they may grow."""
         voiding = self._found.filter(pc.is_in(self._found["outcome"], value_set=VOIDING))
-        texts = self._keys.texts.take(voiding["place"].combine_chunks())
-        records = pa.table([texts, *(voiding[name] for name in REST)], schema=SCHEMA)
-        return replace(self._read, voiding=records)
-
-    def _placed(self, records: pa.Table) -> pa.Table:
-        """Return the records of wanted keys, converted from SCHEMA to FOUND."""
-        columns = [self._keys.places(records["key"]), *(records[name] for name in REST)]
-        placed = pa.table(columns, schema=FOUND)
-        return placed.filter(pc.is_valid(placed["place"]))
+        return replace(self._read, voiding=with_keys(voiding, self._keys))
 
     def update(self, now_us: int) -> bool:
         """Read new files. Returns whether they have records of the keys.
@@ -131,10 +122,8 @@ class Search:
         def texts(which: Mask) -> pa.Array:
             return self._keys.texts.take(pa.array(places[which]))
 
-        keys = self._keys.texts.take(one_chunk(rows["place"]))
-        columns = [keys, *(rows[name] for name in REST)]
         return Selected(
-            pa.table(columns, schema=SCHEMA), texts(decided.expired), texts(decided.refreshed)
+            with_keys(rows, self._keys), texts(decided.expired), texts(decided.refreshed)
         )
 
 
