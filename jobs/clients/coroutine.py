@@ -262,7 +262,8 @@ class Requests:
         if self._is_over:
             request.close()
             raise RuntimeError(
-                "http is used after the run of the function for its row; nothing was asked"
+                "http is used after the function returned; nothing was sent. Await each request "
+                "before the function returns"
             )
         self._under_way[request] = None
         self._wrappers[request] = self._awaited(request)
@@ -332,7 +333,8 @@ class Requests:
             unit = singular(name)
             if unit in SENT or (self._priced and unit not in self._priced):
                 raise ValueError(
-                    f"bill({name}=...): the service has no price per {unit} that is to be told"
+                    f"bill({name}=...): no price of the service is per {unit}; declare one, or "
+                    f"leave {name} out"
                 )
             count = as_count(many)
             if count is None:
@@ -426,7 +428,7 @@ def _parameter(value: Any) -> str | list[str]:
 def _body(json: Any, lines: Iterable[Any] | None) -> Any:
     """Return the body of a request: JSON as bytes, or a file of lines."""
     if lines is not None and json is not NO_BODY:
-        raise ValueError("json and lines are both given; a request has one body")
+        raise ValueError("json and lines are both given; a request has one body: leave one out")
     if json is not NO_BODY:
         return dumped(as_json(json))
     return None if lines is None else spooled_lines(lines)

@@ -35,8 +35,8 @@ class FunctionClient(RunsUserCode):
             raise _failed(lookup, "made", error) from error
         if inspect.iscoroutinefunction(getattr(self._function, "timeout", None)):
             raise DeclarationError(
-                f"lookup {lookup.name}: timeout is an async def; it must be a plain def, as its "
-                "time is over."
+                f"lookup {lookup.name}: timeout is an async def; it must be a plain def, because "
+                "it is called when the time is over."
             )
         self._columns = lookup.columns
         self._reads = tuple((column.name, column.cast) for column in lookup.columns)

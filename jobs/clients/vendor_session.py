@@ -77,7 +77,9 @@ class JobClient(CoroutineClient):
         """Close nothing."""
 
     async def call(self, key: Key) -> Any:  # noqa: ARG002
-        raise CallFailed("its stored answer cannot be read, and rows submit no job")
+        raise CallFailed(
+            "its stored answer cannot be read, and no job is submitted while rows are enriched"
+        )
 
 
 class _Requests(Requests):

@@ -133,7 +133,7 @@ def _first_loss(
         ):
             return loss
     for name in _former_lookups(now.facts.declared, columns) if new else ():  # renamed, perhaps
-        name_of_lookup, status = f"lookup {name}, which is declared no more", schema.status(name)
+        name_of_lookup, status = f"lookup {name}, which is no longer declared", schema.status(name)
         if loss := _loss(name_of_lookup, row_ids(published, names, status, answered), new, which):
             return loss
     return ""

@@ -136,7 +136,10 @@ def cancel_job(package: str, token: str) -> str:
     except NotNow as error:
         raise TidegateError(f"job {token} is not cancelled: {error}.") from error
     if not is_cancelled:
-        raise DeclarationError(f"lookup {found.lookup.name}: its class has no cancel.")
+        raise DeclarationError(
+            f"lookup {found.lookup.name}: its class has no method cancel. Add it, or wait for the "
+            "job."
+        )
     return (
         f"job {token} ({found.job.id}) is being cancelled; the next run of its day takes the "
         "results that it has, and submits the other keys again."
@@ -161,7 +164,7 @@ def forget_job(package: str, token: str, clock: Callable[[], float] = time.time)
     assert found.intent is not None
     facts = let_go(FORGOTTEN, found.lookup, found.job, found.intent, clock())
     if not found.files.finish(token, facts):
-        raise DeclarationError(f"job {token} has just ended; its results are not let go.")
+        raise DeclarationError(f"job {token} has just ended, so its results are kept. Run its day.")
     asyncio.run(settle_job(found.lookup, token, facts))
     return (
         f"job {token} is forgotten: its {found.intent.items:,} items count as billed, and "

@@ -70,8 +70,9 @@ class Batch:
             )
         if self.left_out == "miss":
             raise DeclarationError(
-                'batch: left_out="miss" does not go with position: a service that left items out '
-                "and counted from 1 would give them each other's answers."
+                'batch: left_out="miss" and position are both given: if the service left an item '
+                "out and counted from 1, keys would get the answers of others. Leave out one of "
+                "the two."
             )
 
     @property
@@ -114,7 +115,7 @@ class Batch:
         if timeout is not None and self.max_wait >= timeout:
             raise DeclarationError(
                 f"batch: max_wait is {self.max_wait} s, and a row leaves after timeout, {timeout} "
-                "s; wait for less."
+                "s; lower max_wait."
             )
 
 
@@ -145,7 +146,8 @@ class Pages:
         require_types(self, "pages")
         if self.next == LINK and self.parameter is not None:
             raise DeclarationError(
-                f"pages: parameter is {self.parameter!r}, but a Link has an address; leave it out."
+                f'pages: parameter is {self.parameter!r}, but next="Link" gives whole '
+                "addresses; leave parameter out."
             )
         if self.next != LINK:
             JsonPath("pages.next", self.next)

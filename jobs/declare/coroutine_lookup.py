@@ -277,7 +277,7 @@ class CoroutineLookup(Lookup):
                 "@lookup must decorate an async def, which waits for the service."
             )
         if len(inspect.signature(self.function).parameters) != 2:
-            raise DeclarationError("the function takes two arguments, row and http.")
+            raise DeclarationError("the function must take two arguments, row and http.")
 
     @property
     def longest_call(self) -> float | None:

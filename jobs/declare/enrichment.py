@@ -298,8 +298,8 @@ class Enrichment:
         for name, asked in services.items():
             if any(service != asked[0] for service in asked):
                 raise DeclarationError(
-                    f"service {name} is declared twice with different values; its limits apply to "
-                    "all lookups."
+                    f"service {name} is declared twice with different values, and its limits apply "
+                    "to all its lookups; declare it once, or rename one of the services."
                 )
             if asked[0].max_concurrency < len(asked):
                 raise DeclarationError(
@@ -310,8 +310,8 @@ class Enrichment:
             paid = [asked[0] for asked in services.values() if asked[0].prices]
             if len(paid) > 1:
                 raise DeclarationError(
-                    f"budget: {len(paid)} of its services have prices; declare the budgets at the "
-                    "services."
+                    f"budget: {len(paid)} services of the enrichment have prices, and its budget "
+                    "may pay for one only; declare the budgets at the services."
                 )
             check_budgets("enrichment", self.budget, paid[0].prices if paid else ())
 

@@ -286,13 +286,15 @@ class HttpLookup(Lookup):
             *(other.lower() for other in self.headers),
         }:
             raise DeclarationError(
-                f"idempotency_header: {name} has another value already; name the service's own."
+                f"idempotency_header: {name} has another use already; name the header by which the "
+                "service recognizes a repeated call, such as Idempotency-Key."
             )
         if self.batch is not None or self.pages is not None:
             several = "batch" if self.batch is not None else "pages"
             raise DeclarationError(
-                f"idempotency_header: with {several} a request is not the only one of its key, so "
-                f"that a repeated one cannot be recognized; leave out {several} or the header."
+                f"idempotency_header: with {several} keys and requests do not match one to one, so "
+                "the service could not recognize a repeated call; leave out "
+                f"{several} or the header."
             )
 
     def _check_echo(self) -> None:

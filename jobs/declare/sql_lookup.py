@@ -107,7 +107,7 @@ class SqlLookup(Lookup):
         if self.timeout is not None and self.max_wait >= self.timeout:
             raise DeclarationError(
                 f"max_wait is {self.max_wait} s, and a row leaves after timeout, {self.timeout} s; "
-                "wait for less."
+                "lower max_wait."
             )
 
     @property

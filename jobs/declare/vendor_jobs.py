@@ -190,7 +190,7 @@ class JobLookup(CoroutineLookup):
             why = " that yields" if name == "results" else ""
             raise DeclarationError(f"{name} must be an async def{why}.")
         if len(inspect.signature(method).parameters) != count + 1:  # self
-            raise DeclarationError(f"{name} takes self and {count} arguments.")
+            raise DeclarationError(f"{name} must take self and {count} arguments.")
 
     def _refuse_what_jobs_lack(self) -> None:
         if self.timeout is not None:

@@ -201,9 +201,9 @@ class DeltaInput:
                 field.name.lower() == self.partition.lower() for field in self.table.schema().fields
             ):
                 raise DeclarationError(
-                    f"input: {self.root} has no partitions, and a column {self.partition!r}, as "
-                    "the partition of the "
-                    "published table is named; give that another name (Input.partition)."
+                    f"input: {self.root} is not partitioned, and its column {self.partition!r} has "
+                    "the name of the published table's partition; choose another name for that "
+                    "(Input.partition)."
                 )
             return
         if partitions != [self.partition]:

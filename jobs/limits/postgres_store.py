@@ -150,7 +150,7 @@ class PostgresStore:
             TimeoutError,
             ValueError,
         ) as error:
-            raise _lost("is not reached", error) from error
+            raise _lost("cannot be reached", error) from error
         return connection
 
 

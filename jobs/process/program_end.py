@@ -72,7 +72,7 @@ def _logged_reason(log: Path) -> str:
     ]
     reasons = [line for line in lines if not AFTER_REASON.match(line)]
     if not reasons:
-        return "The Spark program ended without a word."
+        return "The Spark program ended without a message."
     if any(JAVA_ENDED.match(line) for line in lines[-3:]):
         why = EXCEPTION.sub("", reasons[-1]).rstrip(".")
         return f"Spark cannot start: {why}.{low_limits()} Nothing was called.{LOG_SAYS_MORE}{log}"

@@ -203,8 +203,8 @@ def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) 
     def commit() -> int:
         if (last := table.transaction_version(batch.query)) is not None and last >= batch.number:
             raise PublishConflict(
-                f"batch {batch.number} of {declared.enrichment} is published by another process "
-                "meanwhile."
+                f"another process published batch {batch.number} of {declared.enrichment} "
+                "meanwhile; let only one of them run."
             )
         for record in records:
             add_columns(table, delta_schema(record.facts))

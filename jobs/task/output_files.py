@@ -169,5 +169,6 @@ def without_doubt(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if counts.in_doubt:
             raise TidegateError(
                 f"lookup {lookup}: {counts.in_doubt:,} answers are in doubt, as their connections "
-                "brought a response too many: they may belong to other keys. Compute it again."
+                "brought a response too many: they may belong to other keys. Enrich the "
+                "frame again."
             )

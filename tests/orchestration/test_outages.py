@@ -499,7 +499,7 @@ def test_a_webhook_that_is_no_address_is_reported_without_its_value(instance, mo
 
 def test_without_a_webhook_the_sensor_says_that_nobody_is_alerted(instance, monkeypatch):
     monkeypatch.delenv(WEBHOOK, raising=False)
-    assert Looking(instance).at("02:00") == f"{WEBHOOK} is not set: nobody is told."
+    assert Looking(instance).at("02:00") == f"{WEBHOOK} is not set: no alert is sent."
 
 
 # -- in time

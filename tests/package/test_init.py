@@ -85,7 +85,10 @@ def test_the_tests_of_a_new_project_pass_and_dagster_loads_it(environments, tmp_
 def test_a_folder_with_files_is_left_alone(environments, tmp_path):
     (tmp_path / "mine").write_text("kept")
     status, _, why = run(environments().python, "-m", "tidegate", "init", ".", folder=tmp_path)
-    assert (status, why) == (2, ". is not empty; name a folder that is, or none.\n")
+    assert (status, why) == (
+        2,
+        ". is not empty; name an empty folder, or a path that does not exist.\n",
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 

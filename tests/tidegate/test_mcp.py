@@ -225,5 +225,5 @@ def test_a_plan_is_approved_only_by_a_person(days, capsys, monkeypatch):
     days.write_input(DAY, ["alpha"])
     monkeypatch.setattr(sys, "stdin", StringIO("yes\n"))
     approved()
-    assert "Nothing is approved: a person must say so" in capsys.readouterr().err
+    assert "Nothing is approved: a person must answer yes" in capsys.readouterr().err
     assert not Path("data/approved").exists()

@@ -52,7 +52,7 @@ def test_a_killed_init_leaves_a_project_that_says_what_to_delete(
     assert main(["init", "shop"]) == 0
     assert main(["init", "killed"]) == 2
     assert capsys.readouterr().err == (
-        "killed has a part of a project, of an init that was killed or is at work. Delete all that "
+        "killed has part of a project, of an init that was killed or is still at work. Delete all that "
         "is in it, then repeat this command.\n"
     )
 

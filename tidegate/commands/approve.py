@@ -35,7 +35,7 @@ def _run(options: argparse.Namespace) -> int:
     )
     if not options.yes:
         if not sys.stdin.isatty():
-            print("Nothing is approved: a person must say so, or --yes.", file=sys.stderr)
+            print("Nothing is approved: a person must answer yes, or give --yes.", file=sys.stderr)
             return FAILED
         if input("Approve it for one run? [yes/no] ").strip() != "yes":
             print("Nothing is approved.")

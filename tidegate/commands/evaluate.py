@@ -71,7 +71,7 @@ def _variants(found: Discovered, options: argparse.Namespace) -> list[tuple[str,
     name = options.lookup or (next(iter(lookups)) if len(lookups) == 1 else None)
     if name not in lookups:
         raise DeclarationError(
-            f"{found.enrichment.name}: --lookup names the one to evaluate: {', '.join(lookups)}."
+            f"{found.enrichment.name}: --lookup must name one lookup: {', '.join(lookups)}."
         )
     return [(name, lookups[name])]
 

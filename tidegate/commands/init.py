@@ -56,11 +56,13 @@ def _run(options: argparse.Namespace) -> int:
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
     if any(name.startswith(UNFINISHED) for name in names):
         raise DeclarationError(
-            f"{folder} has a part of a project, of an init that was killed or is at work. Delete "
-            "all that is in it, then repeat this command."
+            f"{folder} has part of a project, of an init that was killed or is still at work. "
+            "Delete all that is in it, then repeat this command."
         )
     if names:
-        raise DeclarationError(f"{folder} is not empty; name a folder that is, or none.")
+        raise DeclarationError(
+            f"{folder} is not empty; name an empty folder, or a path that does not exist."
+        )
     if options.operation and not options.openapi:
         raise DeclarationError(
             "--operation is a part of the document that --openapi names; give --openapi too."

@@ -20,8 +20,9 @@ PATIENCE = 600.0  # s; `plan` of many days
 INSTRUCTIONS = (
     "Nightly tables that Tidegate enriches from paid services. Begin with `status`: what is wrong, "
     "why, and what to do next. Only `run` and `replay` call a service, and only with the hash and "
-    "the price of a plan that a person approved: `price` tells both, ask the person for `tidegate "
-    "approve`. Other commands that `next_step` names a person runs. Personal values are ***."
+    "the price of a plan that a person approved: `price` returns both; ask the person for "
+    "`tidegate approve`. A person runs any other command that `next_step` names. Personal values "
+    "are ***."
 )
 
 

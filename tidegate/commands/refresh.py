@@ -36,7 +36,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--answered-from", metavar="YYYY-MM-DD", help="first day of the answers, UTC"
     )
     parser.add_argument(
-        "--answered-to", metavar="YYYY-MM-DD", help="last day of the answers, UTC; it too"
+        "--answered-to", metavar="YYYY-MM-DD", help="last day of the answers, UTC, inclusive"
     )
     parser.add_argument(
         "--answered-before",
@@ -48,7 +48,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run",
         action="store_true",
         dest="do",
-        help="do it; without, print only what would be done",
+        help="expire the answers and run the days; without it, only print them",
     )
     add_package(parser)
     add_engine(parser)

@@ -39,7 +39,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run",
         action="store_true",
         dest="do",
-        help="with --where: send; without it only the price is shown",
+        help="with --where: call; without it, only print the price",
     )
     add_caps(parser)
     add_engine(parser)
@@ -51,7 +51,9 @@ def _run(options: argparse.Namespace) -> int:
     if options.day is None and not options.where:
         raise DeclarationError("no day is given: write --day 2013-01-10, or --where 'a reason'.")
     if options.do and not options.where:
-        raise DeclarationError("--run goes with --where; without it a replay is sent at once.")
+        raise DeclarationError(
+            "--run goes with --where; without --where a replay runs at once. Leave --run out."
+        )
     caps = given_caps(options)
     pipeline = open_pipeline(options)
     day = options.day and require_day(options.day, "--day", pipeline.enrichment.input.every)

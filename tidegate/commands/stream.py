@@ -35,7 +35,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     when.add_argument(
         "--available-now", action="store_true", help="end when nothing is new, for schedules"
     )
-    when.add_argument("--trigger", metavar="10s", help="look for new files so often, for ever")
+    when.add_argument(
+        "--trigger",
+        metavar="10s",
+        help="time between two looks for new files; runs until it is stopped",
+    )
     parser.add_argument(
         "--most-files", type=int, metavar="N", help="in one batch (all that are new)"
     )

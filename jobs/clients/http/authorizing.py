@@ -35,7 +35,7 @@ def authorizer(auth: Auth | None, service: str, transport: Transport | None = No
             user, password = read_secret(auth.user), read_secret(auth.password)
             if ":" in user:
                 raise DeclarationError(
-                    f"{auth.user.name} holds a colon, which a user of HTTP Basic cannot."
+                    f"{auth.user.name} contains a colon, which no user name of HTTP Basic has."
                 )
             pair = base64_text(f"{user}:{password}")
             return Authorizer({"Authorization": f"Basic {pair}"}, (pair, password))

@@ -137,7 +137,7 @@ class ItemRequests:
             )
             raise Unclear(
                 f"the answers have the positions {shown or 'of no item'} (batch.position); "
-                f"{len(items.ids)} items have 0 to {len(items.ids) - 1}, each once"
+                f"for {len(items.ids)} items they must be 0 to {len(items.ids) - 1}, each once"
             )
         by_position = dict(zip(given, answers, strict=True))
         return [by_position[made] for made in items.ids]

@@ -264,7 +264,9 @@ class HttpClient(SessionClient, BatchingClient):
     def _inner_answer(self, response: Any) -> Any:
         """Return the answer inside a response. Raises ValueError if it is cut or does not fit."""
         if self._cuts.read_answers and self._cuts.hold_for(response):
-            raise ValueError("it is cut, by cut_when, and would be again; allow a longer answer")
+            raise ValueError(
+                "it is cut (cut_when), and a retry would be cut too; allow a longer answer"
+            )
         answer = response if self._inner is None else self._inner.read(response)
         if self._check_schema is not None:
             self._check_schema(answer)

@@ -86,7 +86,7 @@ def _path(declared: str | Env | None) -> str | None:
 
 
 def _refuse_password() -> str:
-    raise ValueError("its key has a password, which nobody can type here")
+    raise ValueError("its key has a password, which nobody can type here; name a key without one")
 
 
 def _is_in(host: str, networks: str) -> bool:

@@ -28,7 +28,7 @@ READ_BY_OTHERS = {
     "AIRFLOW", "AWS", "AZURE", "DAGSTER", "GCP", "GOOGLE", "HTTP", "HTTPS", "JAVA", "PIP",
     "PYICEBERG", "PYSPARK", "PYTHON", "SPARK", "TIDEGATE",
 }  # fmt: skip
-AS_WHOLE = "the document tells of no pages: its list is taken as whole"
+AS_WHOLE = "the document describes no pages: its list is read as complete"
 EXAMPLES = {"BIGINT": 1, "INT": 1, "DOUBLE": 1.5, "BOOLEAN": True, "DATE": "2026-11-19",
             "TIMESTAMP": "2026-11-19T00:00:00Z"}  # fmt: skip
 
@@ -118,7 +118,8 @@ class _Declaration:
         self.answer = Answer(document, operation, self.name, self.keys)
         if not self.answer.columns:
             raise DeclarationError(
-                f"{operation.name}: the document does not name the fields of its answer."
+                f"{operation.name}: the document does not name the fields of its answer. Add their "
+                "schema, or choose another operation with --operation."
             )
 
     def _named_keys(self) -> dict[str, Mapping[str, Any]]:
@@ -129,7 +130,8 @@ class _Declaration:
                 name = f"{self.name}_{name or 'key'}"
             if name in keys:
                 raise DeclarationError(
-                    f"{self.operation.name}: two of its parameters would be the column {name!r}."
+                    f"{self.operation.name}: two of its parameters would be the column {name!r}. "
+                    "Rename one in the document, or choose another operation with --operation."
                 )
             keys[name] = parameter
         return keys

@@ -84,7 +84,7 @@ class OpenApi:
             if not isinstance(value, dict) or not isinstance(value.get("$ref"), str):
                 return value
             value = self._referred(value["$ref"])
-        raise DeclarationError("a reference of the document leads to itself.")
+        raise DeclarationError(f"$ref {value['$ref']!r} leads to itself.")
 
     def _referred(self, reference: str) -> Any:
         if not reference.startswith("#/"):

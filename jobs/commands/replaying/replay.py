@@ -179,7 +179,7 @@ def _asked_otherwise(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> 
     for place in lookups_read(lookups, names.index(lookup.name)):
         below = [f"lookups.{names[place]}.{field}" for field in MAPPING]
         if any(_under(name, before) != _under(name, now) for name in below):
-            return f"its keys are made of answers of {names[place]}, which are mapped otherwise now"
+            return f"its keys are made of answers of {names[place]}, whose mapping has changed"
     return ""
 
 
@@ -203,7 +203,7 @@ def _not_stored(enrichment: Enrichment, run: DayRecord, kept: DeclaredLedger) ->
     )
     missing = len(keys) - known.answers.num_rows - len(known.refreshed)
     return (
-        f"the ledger lacks {missing:,} of {len(keys):,} answers to what is asked as declared now"
+        f"the ledger lacks {missing:,} of {len(keys):,} answers to its requests as declared now"
         if missing
         else ""
     )

@@ -57,7 +57,11 @@ def _without_fence(text: str) -> str:
         return text
     fenced: list[str] = FENCE.findall(text)
     if len(fenced) != 1:
-        raise ValueError(f"it has {len(fenced)} whole fences" if fenced else "its fence has no end")
+        raise ValueError(
+            f"it has {len(fenced)} blocks between ```, and must have one"
+            if fenced
+            else "its block has no closing ```"
+        )
     if FENCE_MARK in FENCE.sub("", text):
-        raise ValueError("a fence has no end")
+        raise ValueError("one of its blocks has no closing ```")
     return fenced[0]

@@ -25,6 +25,6 @@ def check_adaptive(where: str, adaptive: Adaptive | None, max_concurrency: int) 
     """Raise DeclarationError if `at_least` is over `max_concurrency`."""
     if adaptive is not None and adaptive.at_least > max_concurrency:
         raise DeclarationError(
-            f"{where}: adaptive: at_least is {adaptive.at_least}, over "
-            f"max_concurrency={max_concurrency}, below which the limit is found; lower it."
+            f"{where}: adaptive: at_least is {adaptive.at_least}; it must be at most "
+            f"max_concurrency, {max_concurrency}."
         )

@@ -105,7 +105,7 @@ def require_new_run(enrichment: Enrichment, run_id: str, *, on_store: bool = Fal
     folder = run_folder(enrichment, run_id, on_store=on_store)
     if has_files(folder):
         raise DeclarationError(
-            f"run-id {run_id!r} was used before: {folder} exists. Every run needs one of its own."
+            f"run-id {run_id!r} was used before: {folder} exists. Give each run a new id."
         )
 
 

@@ -116,7 +116,7 @@ async def _reach(
                 )
         except UnicodeError as error:
             raise DeclarationError(
-                f"service {service}: {shown} has no name of a host: {error}."
+                f"service {service}: {shown} has no valid host name: {error}."
             ) from error
         except OSError as error:  # a timeout and an unknown name are OSErrors too
             if attempt == TRIES:

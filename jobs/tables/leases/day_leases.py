@@ -46,7 +46,7 @@ class FileLease:
         holder = _holder(self.path).get("run_id", "nobody")
         if holder != self.run_id:
             raise PublishConflict(
-                f"the lease of {self.day} is now of run {holder}; this run, {self.run_id}, lost it."
+                f"run {holder} holds the lease of {self.day} now; this run, {self.run_id}, lost it."
             )
 
     def keep(self) -> None:

@@ -41,7 +41,7 @@ class StoreLease:
             self.lock.confirm()
         except LockLost as lost:
             raise PublishConflict(
-                f"the lease of {self.day} is now of run {lost.holder.get('run_id', 'nobody')}; "
+                f"run {lost.holder.get('run_id', 'nobody')} holds the lease of {self.day} now; "
                 f"this run, {self.run_id}, lost it."
             ) from None
 

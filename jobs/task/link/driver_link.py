@@ -47,7 +47,7 @@ PATIENCE = 5.0  # s for the driver's first answer
 TRIES = 5  # other connections may push out a connection without a hello
 TRY_EVERY = 0.1  # s
 FLUSH_TIMEOUT = 2.0  # s for the driver to take the last messages
-NOT_WANTED = "Spark wants this stage no more"
+NOT_WANTED = "Spark no longer wants this stage"
 DRIVER_GONE = "the connection to the driver ended"
 DRIVER_SILENT = "the driver has not answered for {:.0f} s"
 

@@ -99,7 +99,7 @@ def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorD
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         webhook = os.environ.get(WEBHOOK)
         if not webhook:
-            return dg.SensorResult(skip_reason=f"{WEBHOOK} is not set: nobody is told.")
+            return dg.SensorResult(skip_reason=f"{WEBHOOK} is not set: no alert is sent.")
         reported = AlertCursor.from_json(context.cursor) if context.cursor else AlertCursor()
         sent, unread = 0, list[str]()
         try:

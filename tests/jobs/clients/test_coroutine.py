@@ -414,7 +414,7 @@ def test_only_a_coroutine_of_row_and_http_is_taken():
     async def alone(row):
         return None
 
-    with pytest.raises(DeclarationError, match="takes two arguments, row and http"):
+    with pytest.raises(DeclarationError, match="must take two arguments, row and http"):
         declared()(alone)
 
 
@@ -667,5 +667,6 @@ def test_http_is_refused_after_the_coroutine_of_its_row_has_ended(service):
 
     tasks = []
     assert ask(sentiment, ("x",), ("y",)) == [("done", None)] * 2
-    assert refused == ["http is used after the run of the function for its row; nothing was asked"]
+    (sentence,) = refused
+    assert sentence.startswith("http is used after the function returned; nothing was sent. Await")
     assert service.log == []

@@ -325,7 +325,7 @@ def test_positions_counted_from_one_are_an_error_of_all_and_shift_no_answer(serv
         service, lambda answers: [answer | {"index": answer["index"] + 1} for answer in answers]
     )
     assert {str(outcome) for outcome in ask(lookup(service.url, EMBED), "a", "bb")} == {
-        "the answers have the positions 1, 2 (batch.position); 2 items have 0 to 1, each once"
+        "the answers have the positions 1, 2 (batch.position); for 2 items they must be 0 to 1, each once"
     }
 
 

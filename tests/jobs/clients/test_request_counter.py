@@ -251,7 +251,7 @@ def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
     assert {unit: days.total() for unit, days in counts.units.items()} == {"token": 30}
     assert counts.lost == {"token": 10}
     assert message == {
-        "dear": "bill(dollars=...): the service has no price per dollar that is to be told",
+        "dear": "bill(dollars=...): no price of the service is per dollar; declare one, or leave dollars out",
         "odd": "bill(tokens=0.5): it must be a whole number, from 0 to 1,000,000,000,000",
     }
 

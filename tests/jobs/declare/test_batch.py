@@ -49,7 +49,7 @@ WRONG = {
     ),
     "a wait as long as the row's": (
         lambda: batched(max_wait=5.0),
-        "a row leaves after timeout, 5.0 s; wait for less.",
+        "a row leaves after timeout, 5.0 s; lower max_wait.",
     ),
     "answers nowhere": (lambda: batched(answers="r"), "batch.answers: 'r' is not a JSON path"),
     "ids nowhere": (lambda: batched(match="id"), "batch.match: 'id' is not a JSON path"),
@@ -71,7 +71,7 @@ WRONG = {
     ),
     "items left out of positions": (
         lambda: batched(item="{q}", match=None, position="$.n", left_out="miss"),
-        'left_out="miss" does not go with position',
+        'left_out="miss" and position are both given',
     ),
     "a body without items": (
         lambda: batched(body={"a": 1}),
@@ -143,7 +143,7 @@ WRONG = {
     ),
     "a parameter for an address": (
         lambda: Pages(next="Link", max_pages=1, parameter="page"),
-        "pages: parameter is 'page', but a Link has an address; leave it out.",
+        "pages: parameter is 'page', but next=\"Link\" gives whole addresses; leave parameter out.",
     ),
     "several lists": (
         lambda: Pages(next="$.n", max_pages=1, items="$..a"),

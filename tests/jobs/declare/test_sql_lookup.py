@@ -110,7 +110,7 @@ def test_a_key_may_be_named_as_a_keyword_of_sql():
         ),
         (
             {"table": "p", "batch_size": 5, "max_wait": 5.0},
-            "a row leaves after timeout, 5.0 s; wait for less.",
+            "a row leaves after timeout, 5.0 s; lower max_wait.",
         ),
         (
             {"table": "p", "batch_size": 5, "max_wait": -1},

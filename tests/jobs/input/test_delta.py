@@ -332,7 +332,7 @@ def test_a_delta_table_without_partitions_is_read_as_its_only_partition(lake):
     found = find_input(dataclasses.replace(MOODS, input=whole), "all")
     assert (found.rows, found.names, last_day(whole)) == (2, ["id", "k"], "all")
     named = dataclasses.replace(MOODS, input=dataclasses.replace(whole, partition="k"))
-    assert "whole has no partitions, and a column 'k', as the partition of the" in refusal(
+    assert "whole is not partitioned, and its column 'k' has the name of the" in refusal(
         find_input, named, "all"
     )
     several = dataclasses.replace(MOODS, input=dataclasses.replace(whole, every=["eu", "us"]))

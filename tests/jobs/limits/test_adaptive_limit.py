@@ -272,10 +272,7 @@ def test_an_outage_does_not_change_the_adaptive_limit():
             lambda: Service(
                 name="s", url="http://a", max_concurrency=3, adaptive=Adaptive(at_least=4)
             ),
-            (
-                "service s: adaptive: at_least is 4, over max_concurrency=3, below which the limit is "
-                "found; lower it"
-            ),
+            "service s: adaptive: at_least is 4; it must be at most max_concurrency, 3.",
         ),
     ],
 )

@@ -357,9 +357,7 @@ def test_a_budget_of_an_enrichment_needs_one_service_with_prices():
         service=dataclasses.replace(geo.service, name="other"),
         returns="second_x BIGINT",
     )
-    with pytest.raises(
-        DeclarationError, match="budget: 2 of its services have prices; declare the budgets at"
-    ):
+    with pytest.raises(DeclarationError, match="budget: 2 services of the enrichment have prices"):
         declared(geo, other)
 
 

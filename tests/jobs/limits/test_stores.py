@@ -313,7 +313,7 @@ def test_a_pooler_that_changes_servers_is_named_as_the_cause(postgres):
         (
             "postgresql://nobody:secret@127.0.0.1:9/none",
             (
-                r"the store of the limits is not reached "
+                r"the store of the limits cannot be reached "
                 r"\(ConnectionRefusedE"
             ),
         ),

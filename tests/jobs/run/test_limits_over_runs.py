@@ -260,7 +260,7 @@ def test_a_lookup_without_any_time_limit_is_refused(url):
 def test_an_unreachable_store_is_reported_before_a_run_starts(monkeypatch):
     monkeypatch.setattr(run_leases, "_leases", None)
     monkeypatch.setenv(LIMITS_URL, "postgresql://nobody@127.0.0.1:9/none")
-    with pytest.raises(RunStopped, match="the store of the limits is not reached"):
+    with pytest.raises(RunStopped, match="the store of the limits cannot be reached"):
         run_leases.run_leases("a run")
 
 

@@ -144,7 +144,7 @@ def test_a_paused_holder_that_goes_on_does_not_publish_beside_its_successor(
     process.join(60)
     end = Path("end").read_text()
     assert end == (
-        f"the lease of {DAY} is now of run next; this run, held, lost it."
+        f"run next holds the lease of {DAY} now; this run, held, lost it."
         if is_stored
         else "published"
     )

@@ -181,8 +181,8 @@ def test_the_idempotency_header_changes_no_fingerprint():
     ("fields", "sentence"),
     [
         ({"idempotency_header": "a b"}, "is not a header name"),
-        ({"idempotency_header": "Authorization"}, "has another value already"),
-        ({"headers": {"idempotency-key": "1"}}, "has another value already"),
+        ({"idempotency_header": "Authorization"}, "has another use already"),
+        ({"headers": {"idempotency-key": "1"}}, "has another use already"),
         ({"request": "GET /c/{k}", "pages": PAGES}, "leave out pages or the header"),
         ({"request": "POST /c", "batch": BATCH}, "leave out batch or the header"),
     ],

@@ -306,11 +306,11 @@ def test_a_list_with_a_link_header_is_continued_by_the_header(tmp_path):
 def test_a_list_without_known_pages_is_read_as_complete_with_a_note(tmp_path, capsys):
     answer = {"type": "array", "items": of(name=TEXT)}
     code, lookup, _ = declared(tmp_path, "/users/{user}/repos", [parameter("user")], answer)
-    assert "# the document tells of no pages: its list is taken as whole" in code
+    assert "# the document describes no pages: its list is read as complete" in code
     assert lookup.pages is None
     arguments = ["init", "--openapi", str(tmp_path / "spec.json"), str(tmp_path / "shop")]
     assert main(arguments) == 0
-    said = "The document tells of no pages: its list is taken as whole.\n"
+    said = "The document describes no pages: its list is read as complete.\n"
     assert said in capsys.readouterr().out
     code, _, _ = declared(tmp_path, "/users/{user}", [parameter("user")], of(name=TEXT))
     assert "as whole" not in code

@@ -46,7 +46,7 @@ def test_a_day_whose_lookup_was_renamed_is_held_back(towns, monkeypatch, capsys)
     command = ["remap", "towns", "--from", FIRST, "--engine", "local", "--package", "declared"]
     assert main(command) == 1
     assert (
-        "lookup weather, which is declared no more: 2 rows have an answer in the published day "
+        "lookup weather, which is no longer declared: 2 rows have an answer in the published day "
         "whose response the ledger does not hold, and would lose it."
     ) in capsys.readouterr().out
 

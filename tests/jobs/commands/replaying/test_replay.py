@@ -157,7 +157,7 @@ def test_a_replay_refuses_a_changed_request(towns):
     with pytest.raises(DeclarationError) as refused:
         replay(pipeline(towns.enrichment), DAY)
     assert str(refused.value) == (
-        "towns: lookup weather: the ledger lacks 2 of 3 answers to what is asked as declared now: "
+        "towns: lookup weather: the ledger lacks 2 of 3 answers to its requests as declared now: "
         f"a replay of {DAY} would call for more than its dead letters. Run the day instead; "
         "tidegate plan says what it asks."
     )

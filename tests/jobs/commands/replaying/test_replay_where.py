@@ -126,7 +126,7 @@ def test_a_wrong_choice_of_dead_letters_is_refused_in_one_sentence(towns, capsys
     assert replay("--where", "it broke") == 2
     assert capsys.readouterr().err.splitlines() == [
         "no day is given: write --day 2013-01-10, or --where 'a reason'.",
-        "--run goes with --where; without it a replay is sent at once.",
+        "--run goes with --where; without --where a replay runs at once. Leave --run out.",
         (
             "lookup weather: cache=None: it calls for rows, and --where chooses keys. Replay the "
             "whole day."

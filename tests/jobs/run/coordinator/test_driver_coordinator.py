@@ -101,7 +101,7 @@ def test_the_tasks_of_a_stage_that_ended_are_stopped_and_others_are_not(
     stages.active.remove(7)
     looks(1)
     assert ends.happened.wait(30)
-    assert ends.reason == "Spark wants this stage no more"
+    assert ends.reason == "Spark no longer wants this stage"
     looks()
     assert not stays.happened.is_set()
     assert not not_seen_yet.happened.is_set()
@@ -117,7 +117,7 @@ def test_a_job_that_is_over_stops_and_refuses_tasks_of_a_stage_never_seen(driver
         driver.release(over)
         looks()
         assert run.happened.wait(30)
-        assert run.reason == "Spark wants this stage no more"
+        assert run.reason == "Spark no longer wants this stage"
     with pytest.raises(TaskFailed, match="the job of this task has ended"):
         connected(over, run, partition=1, stage=8)
 
@@ -314,7 +314,7 @@ def test_the_tasks_of_a_job_that_is_over_are_stopped_and_none_begins(driver, clo
         connected(address, Run(), partition=1, stage=7)
     clock.now += link_server.LOOK_EVERY
     assert run.happened.wait(30)
-    assert run.reason == "Spark wants this stage no more"
+    assert run.reason == "Spark no longer wants this stage"
     link.close()
     wait_for(lambda: not driver._jobs)
 

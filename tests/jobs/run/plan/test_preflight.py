@@ -300,7 +300,7 @@ def test_a_secret_that_no_header_can_hold_is_named_before_any_request(
 def test_an_invalid_host_name_is_named(project, monkeypatch, host):
     monkeypatch.setenv("WEATHER_URL", f"http://{host}")
     assert sentence().startswith(
-        f"flights_enriched: service weather_api: http://{host} has no name of a host: "
+        f"flights_enriched: service weather_api: http://{host} has no valid host name: "
     )
 
 

@@ -133,7 +133,7 @@ def test_a_task_at_the_cap_starts_no_call_and_keeps_answers_of_calls_in_flight(t
 def test_a_run_stopped_before_its_start_makes_no_call():
     function = Function()
     run = PartitionRun(plan(lookup(function)), 0, 0)
-    run.stop("Spark wants this stage no more")
+    run.stop("Spark no longer wants this stage")
     with pytest.raises(RunCancelled):
         in_time(lambda: list(run.run(iter(batches(10)))))
     assert function.calls == 0
@@ -251,7 +251,7 @@ def test_a_silent_driver_is_noticed_without_any_message():
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (b'{"kind": "stop"}\n', "Spark wants this stage no more"),
+        (b'{"kind": "stop"}\n', "Spark no longer wants this stage"),
         (b"", "the connection to the driver ended"),
         (b'{"kind": "sto', "the connection to the driver ended"),
         (b'{"kind": "no word of a driver"}\n', "the connection to the driver ended"),
