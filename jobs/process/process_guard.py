@@ -1,6 +1,6 @@
 """Runs a command so that nothing of it outlives its starter. Standard library only; Linux.
 
-    python guard.py PARENT_PID GRACE_SECONDS command argument ...
+    python process_guard.py PARENT_PID GRACE_SECONDS command argument ...
 
 Dagster starts Spark, or a command does; Spark starts a Python driver and workers. Whichever dies
 first, all end:
