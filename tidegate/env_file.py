@@ -1,4 +1,4 @@
-"""Reads the file `.env` of the current folder, as `dagster dev` does."""
+"""Reads the file `.env` of the current folder, which Dagster reads too."""
 
 import os
 import re

@@ -1,17 +1,23 @@
 """`tidegate init`: a new project is never WRONG, and its `.env` is read as others read it."""
 
+import contextlib
+import importlib.util
 import os
 import random
 import re
 import resource
 import sys
+from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 from shutil import copytree
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from dotenv import dotenv_values
 
+import tidegate
 from tests.support.free_ports import free_port
 from tidegate.__main__ import main
 from tidegate.env_file import read_env_file
@@ -32,6 +38,37 @@ def test_check_finds_nothing_wrong_in_a_new_project(tmp_path, monkeypatch, capsy
     said = capsys.readouterr().out
     assert "STOPS" in said
     assert "WRONG" not in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "service", "variable"),
+    [
+        ("template", "credit_service", "CREDIT_URL"),
+        ("template_model", "model_service", "MODEL_URL"),
+    ],
+)
+def test_the_stand_in_of_make_ui_is_where_dagster_finds_it(
+    tmp_path, monkeypatch, kind, service, variable
+):
+    """Dagster takes the values of `.env`, whatever is set."""
+    folder = Path(tidegate.__file__).parent / kind
+    spec = importlib.util.spec_from_file_location("sample", folder / "sample.py")
+    sample = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sample)
+    ports = []
+
+    @contextlib.contextmanager
+    def serve(port=0):
+        ports.append(port)
+        yield SimpleNamespace(url="", invoice=Decimal(0))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sample, service, serve)
+    monkeypatch.setattr(sample.subprocess, "Popen", MagicMock())
+    for arguments in (["ui"], ["plan"]):
+        sample.main(arguments)
+    address = dotenv_values(folder / "env")[variable]
+    assert (address, ports[1]) == (f"http://127.0.0.1:{ports[0]}", 0)
 
 
 @pytest.mark.parametrize("renames", [0, 1])

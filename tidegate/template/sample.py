@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
 DAY = "2026-11-19"
+OF_ENV = 8099  # the port in .env, whose values Dagster takes also where a variable is set
 RATED = 39  # customers c0 to c38; c39 has no rating
 
 
@@ -40,15 +41,15 @@ class Credit(BaseHTTPRequestHandler):
 
 
 class CreditServer(ThreadingHTTPServer):
-    """A server on a free port of loopback."""
+    """A server on loopback."""
 
     request_queue_size = 100  # connections at once; with Python's default of 5, some wait a second
 
 
 @contextlib.contextmanager
-def credit_service() -> Iterator[str]:
-    """Run the service during the context, and yield its address."""
-    with CreditServer(("127.0.0.1", 0), Credit) as server:
+def credit_service(port: int = 0) -> Iterator[str]:
+    """Run the service during the context, by default on a free port, and yield its address."""
+    with CreditServer(("127.0.0.1", port), Credit) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
@@ -70,7 +71,7 @@ def main(arguments: list[str]) -> int:
     write_day(Path.cwd())
     run = [sys.executable, "-m", "tidegate", *(arguments or ["run", "orders", "--day", DAY])]
     with (
-        credit_service() as url,
+        credit_service(OF_ENV if arguments == ["ui"] else 0) as url,
         subprocess.Popen(run, env=os.environ | {"CREDIT_URL": url}) as program,
     ):
         with contextlib.suppress(KeyboardInterrupt):  # the program gets it too, and ends by itself

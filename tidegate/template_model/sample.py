@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
 DAY, REVIEWS = "2026-11-19", 200
+OF_ENV = 8099  # the port in .env, whose values Dagster takes also where a variable is set
 TEXTS = {
     "price": "Far too expensive for what it is",
     "delivery": "It arrived two weeks late",
@@ -88,7 +89,7 @@ class Model(BaseHTTPRequestHandler):
 
 
 class ModelServer(ThreadingHTTPServer):
-    """A server on a free port of loopback, with its invoice in USD."""
+    """A server on loopback, with its invoice in USD."""
 
     request_queue_size = 100  # connections at once; with Python's default of 5, some wait a second
     invoice = Decimal(0)
@@ -107,9 +108,9 @@ class ModelServer(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def model_service() -> Iterator[ModelServer]:
-    """Run the stand-in during the context."""
-    with ModelServer(("127.0.0.1", 0), Model) as server:
+def model_service(port: int = 0) -> Iterator[ModelServer]:
+    """Run the stand-in during the context, by default on a free port."""
+    with ModelServer(("127.0.0.1", port), Model) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -133,7 +134,7 @@ def main(arguments: list[str]) -> int:
     month = f"{datetime.now(UTC):%Y-%m}"
     the_day = [["run", "reviews", "--day", DAY, "--engine", "local"], ["costs", "--month", month]]
     status = 0
-    with model_service() as server:
+    with model_service(OF_ENV if arguments == ["ui"] else 0) as server:
         variables = os.environ | {"MODEL_URL": server.url, "MODEL_KEY": "of-the-stand-in"}
         for command in [arguments] if arguments else the_day:
             run = [sys.executable, "-m", "tidegate", *command]
