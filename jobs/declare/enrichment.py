@@ -16,7 +16,7 @@ from jobs.declare.chains import (
 from jobs.declare.inputs import Input
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.limits.budgets import Budget, check_budgets
-from jobs.declare.lookup import NAME, Lookup
+from jobs.declare.lookup import Lookup
 from jobs.declare.published.outputs import Output
 from jobs.declare.published.shown import as_html, as_text
 from jobs.declare.published.windows import Window
@@ -24,7 +24,12 @@ from jobs.declare.services import Service
 from jobs.declare.values.calendar import is_cron, require_day, require_zone
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
 from jobs.declare.values.table_conflicts import TablePath, find_own_conflict, tables_beside
-from jobs.declare.values.type_checks import require_type, require_types
+from jobs.declare.values.type_checks import (
+    require_folder_name,
+    require_name,
+    require_type,
+    require_types,
+)
 from jobs.declare.vendor_jobs import JobLookup
 from jobs.declare.waterfall import Waterfall, read_choices
 from jobs.errors import DeclarationError, naming
@@ -115,10 +120,7 @@ class Summary:
 
     def __post_init__(self) -> None:
         require_types(self, "summary")
-        if not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
-            raise DeclarationError(
-                f"summary {self.name!r}: the name must be letters, digits and _: a folder has it."
-            )
+        require_folder_name("summary", self.name)
 
 
 class Expectation:
@@ -200,10 +202,7 @@ class Enrichment:
     windows: Sequence[Window] = field(default=(), metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
-            raise DeclarationError(
-                f"enrichment {self.name!r}: the name must be lower-case letters, digits and _."
-            )
+        require_name("enrichment", self.name)
         with naming(self.name):
             object.__setattr__(
                 self, "budget", (self.budget,) if isinstance(self.budget, Budget) else self.budget

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,7 +16,7 @@ from jobs.declare.limits.rates import REQUEST, Rate
 from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.declare.values.prices import prices_of_model, reported_units, singular
-from jobs.declare.values.type_checks import require_types
+from jobs.declare.values.type_checks import require_name, require_types
 from jobs.errors import DeclarationError, naming
 from jobs.schema.records import ChoiceFacts, LookupFacts, PriceFacts
 from jobs.wording import did_you_mean
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from jobs.declare.answers.answer_casts import AnswerColumn
     from jobs.declare.values.env import Env
 
-NAME = re.compile(r"[a-z][a-z0-9_]*")
 Policy = Literal["null", "dead_letter", "fail"]
 
 Key = tuple[Any, ...]  # the values that a lookup sends, in the order of `keys`
@@ -95,11 +93,7 @@ class Lookup:
     hedge_after: ClassVar[float | Literal["p95"] | None] = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
-            raise DeclarationError(
-                f"lookup {self.name!r}: the name must be lower-case letters, digits and _, "
-                "starting with a letter; columns are named after it."
-            )
+        require_name("lookup", self.name)
         with naming(f"lookup {self.name}"):
             self._check_types()
             self._check()

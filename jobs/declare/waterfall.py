@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from jobs.declare.lookup import NAME, Lookup
-from jobs.declare.values.type_checks import require_types
+from jobs.declare.lookup import Lookup
+from jobs.declare.values.type_checks import require_name, require_types
 from jobs.errors import DeclarationError, naming
 from jobs.schema import columns as schema
 from jobs.schema.records import ChoiceFacts
@@ -40,10 +40,7 @@ class Waterfall:
     spill_on: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
-            raise DeclarationError(
-                f"waterfall {self.name!r}: the name must be lower-case letters, digits and _."
-            )
+        require_name("waterfall", self.name)
         with naming(f"waterfall {self.name}"):
             require_types(self)
             self._check()

@@ -1,12 +1,11 @@
 """Windows over the enriched table, as in Flink, and the aggregates of each. Free of Spark."""
 
 import datetime as dt
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from jobs.declare.values.type_checks import require_types
+from jobs.declare.values.type_checks import require_folder_name, require_types
 from jobs.errors import DeclarationError
 from jobs.schema.records import WindowFacts
 
@@ -95,10 +94,7 @@ class Window:
     def __post_init__(self) -> None:
         where = f"window {self.name}"
         require_types(self, where, leave=["late"])
-        if not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
-            raise DeclarationError(
-                f"window {self.name!r}: the name must be letters, digits and _: a folder has it."
-            )
+        require_folder_name("window", self.name)
         if not self.sql.strip():
             raise DeclarationError(
                 f"{where}: sql is {self.sql!r}; it must be aggregates, such as 'count(*) AS n'."

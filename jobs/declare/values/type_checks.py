@@ -85,6 +85,23 @@ def require_type(where: str, value: Any, kind: Any) -> None:
         raise DeclarationError(f"{place} is {shown}; it must be {message}.")
 
 
+def require_name(what: str, name: object) -> None:
+    """Raise DeclarationError unless columns, tables and folders can have the name."""
+    if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]*", name):
+        raise DeclarationError(
+            f"{what} {name!r}: the name must be lower-case letters, digits and _, starting with a "
+            "letter; columns and folders are named after it."
+        )
+
+
+def require_folder_name(what: str, name: str) -> None:
+    """Raise DeclarationError unless a folder beside a table can have the name."""
+    if not re.fullmatch(r"[A-Za-z0-9_]+", name):
+        raise DeclarationError(
+            f"{what} {name!r}: the name must be letters, digits and _: a folder has it."
+        )
+
+
 def require_count(where: str, value: object) -> None:
     """Raise DeclarationError, starting with `where`, unless the value is a count of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
