@@ -11,6 +11,7 @@ import numpy as np
 from data_quality.findings import Finding, identity_columns
 from data_quality.rows.task_rows import Faults, Flags, More, TaskRows, nothing_more
 from data_quality.rows.written_day import WrittenDay
+from jobs.arrow_values import counts_by_value
 from jobs.schema import columns as schema
 from jobs.schema.columns import SOURCE_IDENTITY, Severity
 from jobs.schema.records import DeclaredFacts, EventTimeFacts, LookupFacts
@@ -136,8 +137,8 @@ class LookupCheck(Check):
 
 def count_outcomes(rows: TaskRows, lookup: LookupFacts) -> Counter[str | None]:
     """Count the rows by outcome; None counts those whose status is null."""
-    column = schema.status(lookup.name)
-    return rows.once(("outcomes", lookup.name), lambda: Counter(rows.counts_of(column)))
+    status = schema.status(lookup.name)
+    return rows.once(("outcomes", lookup.name), lambda: counts_by_value(rows.column(status)))
 
 
 def count_values(rows: TaskRows, lookup: LookupFacts) -> Counter[str]:

@@ -5,6 +5,7 @@ A struct's field is found by its name without regard to case, as Spark finds it.
 """
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ TEXTS_AT_ONCE = 16 << 20  # bytes, which are Python objects for a moment
 UNAMBIGUOUS_FROM = dt.datetime(1900, 1, 1)  # noqa: DTZ001  # Arrow casts it to any type of time
 _ABSENT = np.uint64(0x9E3779B97F4A7C15)  # the digest of null, and the step of splitmix64
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}  # integers by bits
 _FLOATS = {pa.float16(): np.uint16, pa.float32(): np.uint32, pa.float64(): np.uint64}
 
 
@@ -41,6 +43,12 @@ def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column
+
+
+def counts_by_value(column: pa.Array | pa.ChunkedArray) -> Counter[Any]:
+    """Return the number of rows of each value."""
+    counts = column.value_counts().to_pylist()
+    return Counter({count["values"]: count["counts"] for count in counts})
 
 
 def bunches(parts: Iterable[Rows], *, rows: int, size: int) -> Iterator[list[Rows]]:
@@ -269,7 +277,7 @@ def _digest(column: pa.Array) -> Numbers:
     elif pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
         found = _digest_texts(column.cast(pa.string()) if pa.types.is_decimal(kind) else column)
     elif pa.types.is_primitive(kind):
-        bits = pa.int8() if pa.types.is_boolean(kind) else _bits(kind.bit_width)
+        bits = pa.int8() if pa.types.is_boolean(kind) else SIGNED[kind.bit_width]
         whole = column.cast(bits) if pa.types.is_boolean(kind) else column.view(bits)
         found = _mixed(
             pc.fill_null(whole, 0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
@@ -279,10 +287,6 @@ def _digest(column: pa.Array) -> Numbers:
     if column.null_count:
         found = np.where(column.is_null().to_numpy(zero_copy_only=False), _ABSENT, found)
     return found
-
-
-def _bits(width: int) -> pa.DataType:
-    return {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[width]
 
 
 def _digest_floats(column: pa.Array) -> Numbers:

@@ -109,11 +109,6 @@ class TaskRows:
         found: Flags = wanted[places]
         return found
 
-    def counts_of(self, name: str) -> dict[Any, int]:
-        return {
-            pair["values"]: pair["counts"] for pair in self.column(name).value_counts().to_pylist()
-        }
-
     def calls(self, lookup: str) -> Calls:
         return self.once(("calls", lookup), lambda: Calls.of(self.column(schema.attempts(lookup))))
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.arrow_values import SIGNED
 from jobs.errors import DeclarationError
 
 # metadata of Spark's files for types that Parquet lacks
@@ -26,7 +27,6 @@ BY_NAME = {
     "STRING": pa.string(), "ENUM": pa.string(), "JSON": pa.string(), "BSON": pa.binary(),
     "DATE": pa.date32(),
 }  # fmt: skip
-SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 LARGEST_PRECISION = 38  # of a DECIMAL, in Spark and Delta
 REFUSED = {

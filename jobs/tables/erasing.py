@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.arrow_values import counts_by_value
 from jobs.schema import columns as schema
 from jobs.schema.records import DayRecord, LookupMetrics
 from jobs.storage.parquet_files import parquet_source
@@ -102,9 +103,7 @@ def _without_calls(lookup: LookupMetrics, files: Iterable[str]) -> LookupMetrics
     counts: Counter[str] = Counter()
     for file in files:
         for column in pq.ParquetFile(file).read([schema.status(lookup.name)]).columns:
-            counts += Counter(
-                {count["values"]: count["counts"] for count in column.value_counts().to_pylist()}
-            )
+            counts += counts_by_value(column)
     outcomes = {outcome: counts[outcome] for outcome in lookup.outcomes}
     return LookupMetrics(
         lookup.name, outcomes, 0, 0, 0.0, 0.0, None, None, oldest_answer_at=lookup.oldest_answer_at

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.arrow_values import counts_by_value
 from jobs.declare.values.prices import cost_of, in_force, reported_units
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.answers import ANSWERS, ENCODED
@@ -121,9 +122,9 @@ class _LookupCounts:
         start, end, throttled = (
             pc.struct_field(attempts.flatten(), name) for name in ("start", "end", "throttled")
         )
-        self.outcomes += _by_value(status)
-        self.sources += _by_value(source)
-        self.rows_by_attempts += _by_value(counts)
+        self.outcomes += counts_by_value(status)
+        self.sources += counts_by_value(source)
+        self.rows_by_attempts += counts_by_value(counts)
         self.answered += pc.sum(pc.and_(is_answered, is_called)).as_py() or 0
         self.throttled += pc.sum(throttled).as_py() or 0
         self.attempts_us += pc.sum(pc.subtract(end, start)).as_py() or 0
@@ -172,12 +173,6 @@ def _hashes(keys: pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[np.uint64]:
     parts = pa.RecordBatch.from_struct_array(found)
     values = read_key_tuples(parts, parts.schema.names, nulls=True)
     return np.unique(key_hashes(texts_in_bulk(values)))
-
-
-def _by_value(column: pa.Array) -> Counter[Any]:
-    return Counter(
-        {count["values"]: count["counts"] for count in column.value_counts().to_pylist()}
-    )
 
 
 def _figures(lookup: LookupFacts, files: list[_LookupCounts]) -> LookupMetrics:
