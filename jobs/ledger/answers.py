@@ -70,6 +70,11 @@ def columns_table(columns: Iterable[Sequence[Any]]) -> pa.Table:
     )
 
 
+def only_answers(records: pa.Table) -> pa.Table:
+    """Return the records that hold a service's answer, not an error or a mark."""
+    return records.filter(pc.is_in(records["outcome"], value_set=pa.array(ANSWERS)))
+
+
 def taken(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
     """Return these rows of a table with responses, which need no other memory than theirs."""
     if table["response"].nbytes < COPIED_AT_ONCE:

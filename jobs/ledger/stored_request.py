@@ -32,6 +32,11 @@ def versions(folder: LedgerFolder) -> list[LedgerFolder]:
     return [replace(folder, fingerprint=name) for name in sorted(found)]
 
 
+def other_versions(folder: LedgerFolder) -> list[LedgerFolder]:
+    """Return what `versions` does, without this folder. Raises LedgerError."""
+    return [version for version in versions(folder) if version.fingerprint != folder.fingerprint]
+
+
 def what_changed(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
     """Return the changed parts of the request, such as `version 1 -> 2`."""
     if before is None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from jobs.clients.registry import client_for
 from jobs.declare.lookup import Lookup
-from jobs.ledger.answers import ANSWERS, StoredAnswer
+from jobs.ledger.answers import StoredAnswer, only_answers
 from jobs.ledger.generations import Contents, newest_generation, read_contents
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.plan import LedgerPlan, run_of_keys
@@ -159,7 +159,7 @@ class Pairs:
         Args:
             found: Answers as `matches` yields them.
         """
-        found = found.filter(pc.is_in(found["outcome"], value_set=pa.array(ANSWERS)))
+        found = only_answers(found)
         places, times = found["place"].to_numpy(), answer_times(found)
         before = times <= self.begun
         np.maximum.at(self._newest, places, times)

@@ -4,7 +4,6 @@ import datetime as dt
 import glob
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.keys import asked_texts, key_text, shown_json
 from jobs.ledger.plan import OF_KEYS
 from jobs.ledger.scan import records_of
-from jobs.ledger.stored_request import read_request, versions, what_changed
+from jobs.ledger.stored_request import other_versions, read_request, what_changed
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
 from jobs.schema.personal import HIDDEN
@@ -230,8 +229,7 @@ def _find_answer(
     if text is None:  # without a call, the file has null keys
         return None, NO_KEY if lookup.when is None else NOT_ASKED
     is_replaced = False
-    earlier = (version for version in versions(folder) if version.fingerprint != folder.fingerprint)
-    for version in chain([folder], earlier):
+    for version in (folder, *other_versions(folder)):
         records = records_of(version, [text]).to_pylist()
         answers = [record for record in records if record["outcome"] in ANSWERS]
         found = [record for record in answers if at is None or record["answered_at"] == at]

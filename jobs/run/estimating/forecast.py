@@ -15,7 +15,7 @@ from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import cost_of
 from jobs.ledger.generations import COMPACTED, Contents, read_contents
 from jobs.ledger.store import ForeignFile, LedgerFolder
-from jobs.ledger.stored_request import versions
+from jobs.ledger.stored_request import other_versions
 from jobs.schema.records import PriceFacts
 
 SAMPLE = 2_000  # answers
@@ -58,8 +58,7 @@ def forecast_cost(
     Raises:
         LedgerError: The ledger cannot be read.
     """
-    others = [version for version in versions(folder) if version.fingerprint != folder.fingerprint]
-    for sampled in (folder, *others):
+    for sampled in (folder, *other_versions(folder)):
         lengths, costs = _read_sample(sampled, UsageReader(lookup.bill), prices)
         if len(costs) >= FEWEST:
             wanted = pc.binary_length(texts).to_numpy().astype(np.float64)

@@ -12,7 +12,7 @@ from jobs.ledger.answers import SCHEMA
 from jobs.ledger.job_files import JobFiles
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
-from jobs.ledger.stored_request import read_request, versions, what_changed
+from jobs.ledger.stored_request import other_versions, read_request, what_changed
 from jobs.run.keys.judged_answers import needing_no_call
 from jobs.run.keys.key_texts import TEXT, rows_without
 
@@ -77,7 +77,7 @@ def _asked_before(
     because: dict[str, int] = {}
     now = plain(lookup.request_facts())
     folder = plan.open_folder()
-    for sibling in (found for found in versions(folder) if found.fingerprint != folder.fingerprint):
+    for sibling in other_versions(folder):
         if not wanted.num_rows:
             break
         known = select(sibling, wanted[TEXT], now_us=now_us, ttl=FOR_EVER).answers["key"]

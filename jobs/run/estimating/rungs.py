@@ -9,7 +9,6 @@ from itertools import permutations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.clients.registry import client_for
 from jobs.declare.enrichment import Enrichment
@@ -17,7 +16,7 @@ from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import cost_of, in_force, reported_units
 from jobs.input.day import InputDay
 from jobs.input.keys.arrow_expressions import evaluate
-from jobs.ledger.answers import ANSWERS, as_answers
+from jobs.ledger.answers import as_answers, only_answers
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.run.estimating.figures import Rung, WaterfallEstimate
@@ -155,7 +154,7 @@ class _Forecast:
 
 def _accepts(lookup: Lookup, accepted: str, answers: pa.Table) -> dict[str, bool]:
     """Return by key whether the waterfall accepts a stored answer; a miss is not accepted."""
-    answers = answers.filter(pc.is_in(answers["outcome"], value_set=pa.array(ANSWERS)))
+    answers = only_answers(answers)
     caller = client_for(lookup, 1)
     rows = [stored_columns(caller, stored) for stored in as_answers(answers)]
     written = [(column.name, column.arrow_type) for column in lookup.written]

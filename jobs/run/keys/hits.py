@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.ledger.answers import ANSWERS, SCHEMA
+from jobs.ledger.answers import SCHEMA, only_answers
 from jobs.ledger.index import write_index
 from jobs.ledger.plan import LedgerPlan, run_of_keys
 from jobs.ledger.resolution import effective_records
@@ -97,8 +97,8 @@ def with_own_answers(hits: Hits) -> Hits:
     """
     assert hits.plan is not None
     folder = hits.plan.open_folder()
-    prefetched = effective_records(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
-    prefetched = prefetched.filter(pc.is_in(prefetched["outcome"], value_set=pa.array(ANSWERS)))
+    stored = folder.read(folder.parts(run_of_keys(hits.plan.run_id)))
+    prefetched = only_answers(effective_records(stored))
     since = known_answers(Search(folder, hits.keys.wanted[TEXT]), hits.lookup, hits.plan)
     known = prefetched
     for older in (since, hits.answers):
