@@ -5,6 +5,10 @@ from dataclasses import dataclass, field
 
 from jobs.schema.records import DayRecord
 
+# of the Spark program: use answers of any age, and call for the others, or for none
+ANY_AGE = ("--ignore-ttl",)
+NO_CALLS = ("--no-calls", *ANY_AGE)
+
 Accept = Callable[[DayRecord], str]  # why the day must not be published; empty if it may be
 
 

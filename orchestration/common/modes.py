@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from jobs.process.day_options import Accept
+from jobs.process.day_options import ANY_AGE, NO_CALLS, Accept
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,19 @@ class Mode(enum.Enum):
         "enriches the day, checks it, publishes it and makes its summaries.",
     )
     replay = How(
-        ("--ignore-ttl",),
+        ANY_AGE,
         "asks again for the dead letters of",
         "asks again for the dead letters of the day and publishes it complete. All other answers "
         "come from the ledger, whatever their age. A day without dead letters stays as it is.",
     )
     remap = How(
-        ("--no-calls", "--ignore-ttl"),
+        NO_CALLS,
         "maps the stored responses anew for",
         "publishes the day again from stored responses, with the columns and paths declared now. "
         "It makes no call, and holds the day back if a row would lose its answer.",
     )
     refreshed = How(
-        ("--ignore-ttl",),
+        ANY_AGE,
         "asks anew for the answers that were marked, for",
         "asks again for the answers that `tidegate_refresh_answers` marked; a sensor starts it.",
     )

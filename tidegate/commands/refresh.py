@@ -11,7 +11,7 @@ from jobs.commands.replaying.refresh import Matched
 from jobs.declare.finding.discovery import Discovered, discover
 from jobs.declare.finding.upstreams import find_downstream
 from jobs.declare.values.calendar import name_unit, require_day
-from jobs.process.day_options import DayOptions
+from jobs.process.day_options import ANY_AGE, DayOptions
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
 from tidegate.commands.day_json import add_json, message_stream, print_days
@@ -80,7 +80,7 @@ def _run(options: argparse.Namespace) -> int:
 
         def run_one(discovered: Discovered, days: Mapping[str, Sequence[str]] = days) -> int:
             run = pipeline(discovered.reference, discovered.enrichment, options)
-            options_of_run = DayOptions(refresh.OPTIONS, until_red=True)
+            options_of_run = DayOptions(ANY_AGE, until_red=True)
             in_turn = refresh.input_first(discovered.enrichment, days[discovered.reference])
             return print_days(options, run, run.run(in_turn, options_of_run))
 

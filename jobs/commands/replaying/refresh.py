@@ -22,7 +22,6 @@ from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import runs_at_work
 from jobs.tables.delta.asked_keys import KeysOf, days_that_asked
 
-OPTIONS = ("--ignore-ttl",)  # of the Spark program: use the days' other answers at any age
 ROWS_AT_ONCE = 10_000
 MARK = "asked"
 

@@ -9,11 +9,9 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.calendar import day_begin
 from jobs.errors import DeclarationError
 from jobs.process.day_events import DayEvent
-from jobs.process.day_options import DayOptions
+from jobs.process.day_options import NO_CALLS, DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.tables.delta.asked_keys import files_of_days
-
-OPTIONS = ("--no-calls", "--ignore-ttl")  # of the Spark program
 
 
 def published_days(enrichment: Enrichment, first: str, last: str | None = None) -> list[str]:
@@ -46,4 +44,4 @@ def remap(pipeline: DayPipeline, days: Sequence[str]) -> Iterator[DayEvent]:
         raise DeclarationError(
             f"{enrichment.name} has no ledger: there are no stored responses to map."
         )
-    return pipeline.run(days, DayOptions(OPTIONS, accept=why_answers_are_lost, until_red=True))
+    return pipeline.run(days, DayOptions(NO_CALLS, accept=why_answers_are_lost, until_red=True))

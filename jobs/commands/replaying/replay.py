@@ -26,7 +26,7 @@ from jobs.ledger.keys import asked_texts
 from jobs.ledger.plan import run_of_keys
 from jobs.ledger.selection import select
 from jobs.process.day_events import DayEvent
-from jobs.process.day_options import DayOptions
+from jobs.process.day_options import ANY_AGE, DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.schema import columns as schema
 from jobs.schema.records import DayRecord
@@ -47,7 +47,6 @@ from jobs.wording import counted
 
 # fields of a lookup that change its answers without another request
 MAPPING = ("returns", "paths", "error_when", "miss_when", "answer_when", "required", "answer")
-OPTIONS = ("--ignore-ttl",)  # of the Spark program: use answers of any age
 
 
 def find_letters(enrichment: Enrichment, day: str) -> pa.Table:
@@ -118,12 +117,12 @@ def replay(pipeline: DayPipeline, day: str, caps: Sequence[str] = ()) -> Iterato
     Raises:
         DeclarationError: Every row would be called: there is no ledger, or the request changed.
     """
-    options = DayOptions((*OPTIONS, *caps), accept=why_calls_lose_answers)
+    options = DayOptions((*ANY_AGE, *caps), accept=why_calls_lose_answers)
     return pipeline.run([day], options) if prepare(pipeline.enrichment, day) else None
 
 
 def prepare(enrichment: Enrichment, day: str) -> int:
-    """Prepare the ledger so that a run of the day with OPTIONS calls only for its dead letters.
+    """Prepare the ledger so that a run of the day with ANY_AGE calls only for its dead letters.
 
     Returns their number; with 0 there is nothing to run. Raises DeclarationError like `replay`.
     """

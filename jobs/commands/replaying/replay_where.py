@@ -14,7 +14,7 @@ from jobs.commands.expiry import expire_keys
 from jobs.commands.ledgers import DeclaredLedger, declared_ledgers
 from jobs.commands.lost_answers import row_ids, why_answers_are_lost, written_files
 from jobs.commands.replaying.dead_letters import DayLetters, find_dead_letters
-from jobs.commands.replaying.replay import OPTIONS, failed_answers, refuse_other_requests
+from jobs.commands.replaying.replay import failed_answers, refuse_other_requests
 from jobs.declare.chains import places_read
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
@@ -23,7 +23,7 @@ from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.errors import DeclarationError
 from jobs.ledger.selection import select
 from jobs.process.day_events import DayEvent, DayResult
-from jobs.process.day_options import DayOptions
+from jobs.process.day_options import NO_CALLS, DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.run.enrich_day import STOPPED
 from jobs.run.estimating.requests_of_calls import count_requests
@@ -169,7 +169,7 @@ def replay_chosen(
         with temporary_folder() as folder:
             file = Path(folder, "keys.json")
             file.write_text(json.dumps(chosen.keys), encoding="utf-8")
-            options = (*OPTIONS, "--no-calls", "--only-keys", str(file), *caps)
+            options = (*NO_CALLS, "--only-keys", str(file), *caps)
             for event in pipeline.run([chosen.day], DayOptions(options, accept=why_refused)):
                 yield event
                 if isinstance(event, DayResult) and (event.code == STOPPED or event.crashed):
