@@ -5,9 +5,11 @@ import multiprocessing
 import dagster as dg
 
 from data_quality.day_quality import CHECKS, DayQuality
+from jobs.process.day_pipeline import DayPipeline
 from jobs.process.process_guard import die_with_parent
 from jobs.process.spark_submit import SparkSubmit, spark_submit_from_environment
 from jobs.tables.leases.day_leases import WAIT
+from orchestration.dagster.declared import Declared
 
 SPARK = "tidegate_spark"  # name of the resource; a project may have a `spark` already
 
@@ -37,9 +39,15 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
     tell_every: float = 300.0
     wait: float = WAIT
 
-    def quality(self) -> DayQuality:
-        """Return how its days are judged."""
-        return DayQuality(self.checks)
+    def pipeline(self, declared: Declared) -> DayPipeline:
+        """Return what runs the days of an enrichment in this step."""
+        return DayPipeline(
+            reference=declared.reference,
+            enrichment=declared.enrichment,
+            quality=DayQuality(self.checks),
+            submit=self.submit(),
+            wait=self.wait,
+        )
 
     def submit(self) -> SparkSubmit:
         """Return the program for this step. A cancel or a kill of this process ends Spark."""

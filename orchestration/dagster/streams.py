@@ -46,20 +46,12 @@ def _enrich_what_is_new(
     context: dg.OpExecutionContext, config: StreamPass, declared: Declared, spark: SparkProgram
 ) -> None:
     # they import pandas, which definitions load without
-    from jobs.process.day_pipeline import DayPipeline
     from jobs.streams.stream_pipeline import BatchPublished, StreamEnded, StreamStarting, run_stream
 
-    pipeline = DayPipeline(
-        reference=declared.reference,
-        enrichment=declared.enrichment,
-        quality=spark.quality(),
-        submit=spark.submit(),
-        wait=spark.wait,
-    )
     say = context.log.info
     most = ["--most-files", str(config.most_files)] if config.most_files else []
     with as_failure():
-        for event in run_stream(pipeline, ["--available-now", *most]):
+        for event in run_stream(spark.pipeline(declared), ["--available-now", *most]):
             match event:
                 case StreamStarting():
                     say(f"starting Spark, which logs to {event.log}")

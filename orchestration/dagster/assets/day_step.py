@@ -15,7 +15,6 @@ from jobs.declare.values.calendar import name_unit
 from jobs.errors import TidegateError
 from jobs.process.day_events import DayResult
 from jobs.process.day_options import DayOptions
-from jobs.process.day_pipeline import DayPipeline
 from jobs.process.process_guard import GONE_WITHIN
 from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
@@ -79,14 +78,7 @@ class _DayStep:
         self._reporter = DaysReporter(
             context, declared, self._run_id, verb=mode.value.verb, tell_every=spark.tell_every
         )
-        self._pipeline = DayPipeline(
-            reference=declared.reference,
-            enrichment=declared.enrichment,
-            quality=spark.quality(),
-            submit=spark.submit(),
-            wait=spark.wait,
-            advise=self._advise,
-        )
+        self._pipeline = replace(spark.pipeline(declared), advise=self._advise)
 
     def run(self) -> Iterator[Event]:
         """Run the days. Raises dagster.Failure if any is not published or not summarized."""
