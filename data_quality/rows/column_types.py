@@ -41,7 +41,7 @@ def written_types(declared: DeclaredFacts) -> dict[str, str]:
 
 
 def output_columns(declared: DeclaredFacts) -> list[Column]:
-    """Return the columns that a run adds to its input, but for the keys, in their order."""
+    """Return the columns that a run adds to its input, except the keys, in their order."""
     columns = list(schema.ROW_TABLE)
     for lookup in declared.lookups:
         columns += [Column(name, kind, "") for name, kind in lookup.returns]

@@ -360,8 +360,7 @@ class Requests:
         ):
             raise ValueError(
                 f"path is {path!r}, which leads to another address of the service; nothing was "
-                "asked. Escape a key "
-                'that stands in a path: urllib.parse.quote(key, safe="")'
+                'sent. Escape a key in a path: urllib.parse.quote(key, safe="")'
             )
         return url
 
@@ -383,8 +382,8 @@ class Requests:
             )
         if nothing := [name for name, value in (params or {}).items() if _has_none(value)]:
             raise ValueError(
-                f"params: {', '.join(nothing)} is None, has None or is an empty list, which no "
-                "address can say: leave it out"
+                f"params: {', '.join(nothing)} is None, has None or is an empty list, which a "
+                "query cannot express: leave it out"
             )
         query = {name: _parameter(value) for name, value in (params or {}).items()}
         url = self._url(path).with_query(query)

@@ -58,7 +58,7 @@ class HttpLookup(Lookup):
         attempt_timeout: Seconds for an attempt with all its pages, by default `timeout`.
         miss_when: Statuses, or conditions on the JSON of a 2xx answer, that mean a miss, such as
             "$.status == 'ZERO_RESULTS'".
-        throttled_when: Likewise for throttling; closes the gate for the time in Retry-After.
+        throttled_when: Likewise for throttling; pauses the service for the time in Retry-After.
         error_when: Likewise for errors that look like answers; in a batch, conditions on an item's
             answer.
         answer_when: Statuses of 202, 206, 207 and 208 that are answers; by default they are errors.
@@ -75,13 +75,14 @@ class HttpLookup(Lookup):
             With it, a lookup with idempotent=False calls again after its answer was lost, and its
             rows are never `unknown`.
         hedge_after: Seconds without an answer, or "p95" of the latest answers, after which a
-            request is sent a second time if no row needs its call in flight. The first answer
-            counts. Only for a service without prices.
+            request is sent a second time if no other row waits for a call. The first answer counts.
+            Only for a service without prices.
         bill: Unit -> JSON path of the number that a request used, in its whole answer, as
             {"input_tokens": "$.usage.prompt_tokens"}; a difference is written
             "$.usage.prompt_tokens - $.usage.prompt_tokens_details.cached_tokens". Read from errors
-            too; an error that tells nothing costs nothing. A number in place of a path, as
-            {"hits": 1}, is what each answer costs, and no miss or error by its status.
+            too; an error without the number costs nothing. A number in place of a path, as
+            {"hits": 1}, is what each answer costs; a miss, or an error by its status, costs
+            nothing.
         model: The model whose prices hold; by default the text `model` of the body.
         answer: JSON path of the answer inside the response, as "$.choices[0].message.content"; a
             text there is read as JSON, also in a Markdown fence. `paths`, `required` and `schema`

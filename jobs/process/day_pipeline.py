@@ -375,7 +375,7 @@ class _Run:
             yield DayStage(day, self._ids[day], "progress", progress)
 
     def _log(self, day: str) -> Path:
-        return run_records.spark_log(self._name, day, self._ids[day])
+        return run_records.run_log(self._name, day, self._ids[day])
 
     def _link_log(self, day: str) -> None:
         """Link the log of a later day to that of the first, because the days share a Spark."""

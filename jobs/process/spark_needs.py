@@ -22,7 +22,7 @@ def hidden_modules() -> str:
     if not (hidden := names & sys.stdlib_module_names):
         return ""
     return (
-        f"a program would find no {listed(sorted(hidden), 3)} of Python: {here} has a file or "
+        f"a program could not import {listed(sorted(hidden), 3)} of Python: {here} has a file or "
         "package of that name. Rename it. Nothing was called."
     )
 

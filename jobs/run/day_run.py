@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.run.checks_hook import import_meanwhile, named, require_expectations
 from jobs.run.coordinator.run_leases import end_run
 from jobs.run.engines.engine import ROWS_IN_DRIVER, SparkEngine
-from jobs.run.engines.spark_failures import own_words
+from jobs.run.engines.spark_failures import task_error
 from jobs.run.engines.stages import SparkStage
 from jobs.run.keys.vendor_jobs.waits import WaitingDay, Waits
 from jobs.run.metrics.limiting_factor import with_limits
@@ -122,7 +122,7 @@ class DayRun:
                 finally:
                     is_settled = bill is None or end_run(bill)
         except Exception as error:
-            raise own_words(error) from error
+            raise task_error(error) from error
         facts = self._with_derived_rows(facts, on_store=on_store)
         record = self._count(plan, facts, job_s=self.clock() - began)
         record = replace(record, figures=with_limits(record.figures, progress.load()))

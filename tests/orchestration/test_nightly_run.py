@@ -127,7 +127,7 @@ def test_progress_is_in_the_run_log_and_spark_itself_in_a_file(dagster_project, 
     lines = dagster_project.log(published.run_id)
     assert [line for line in lines if " of 932 rows" in line]
     assert [line for line in lines if "WARN" in line] == []
-    log = run_records.spark_log("flights_enriched", "2013-01-10", published.run_id)
+    log = run_records.run_log("flights_enriched", "2013-01-10", published.run_id)
     assert "932 rows" in log.read_text()
 
 

@@ -84,7 +84,7 @@ def test_a_run_cancelled_in_the_browser_stops_its_calls_within_seconds_and_leave
     assert dagster_project.observed(run_id)[-1]["state"] == "cancelled"
 
 
-def test_a_day_stopped_by_an_outage_says_the_service_the_time_the_readers_state_and_the_cure(
+def test_the_page_of_a_day_stopped_by_an_outage_names_service_time_what_readers_see_and_cure(
     page, dagster_project
 ):
     with slow_service(dagster_project, scale=4) as service:

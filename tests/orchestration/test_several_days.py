@@ -379,7 +379,7 @@ def test_the_single_day_of_a_retry_is_reported_with_its_log(project):
     last = project.fetch_observations(DECLARED.key, limit=1).records[0].asset_observation
     _, day, log = urlsplit(last.metadata["spark_log"].value).path.rsplit("/", 2)
     assert day == DAYS[2]
-    assert run_records.spark_log(KEY, day, log.removesuffix(".log")).is_file()
+    assert run_records.run_log(KEY, day, log.removesuffix(".log")).is_file()
 
 
 def published(record):
@@ -469,7 +469,7 @@ def test_several_days_in_one_spark_are_published_one_by_one_and_a_bad_day_is_nam
     assert {day for day, _ in red} == {DAYS[1]}
     assert (DAYS[1], "every_row_once") in red
     logs = {
-        run_records.spark_log(KEY, day, record.facts.run_id).resolve()
+        run_records.run_log(KEY, day, record.facts.run_id).resolve()
         for day, record in of_days.items()
     }
     assert len(logs) == 1

@@ -73,7 +73,7 @@ def test_a_new_day_links_to_its_later_pages(instance, state, links):
 
 
 def test_a_day_that_ended_links_to_the_log_that_its_run_wrote(instance):
-    log = run_records.spark_log(DECLARED.name, DAY, "run")
+    log = run_records.run_log(DECLARED.name, DAY, "run")
     log.parent.mkdir(parents=True)
     log.touch()
     found = DayEvents(DECLARED, DAY, "run").observation("failed", "a reason", "a step")
@@ -225,7 +225,7 @@ def test_a_run_with_a_successor_is_not_reported(instance):
 
 def test_a_killed_run_with_a_successor_stays_in_the_report_of_its_day(instance):
     killed = a_run(instance)
-    log = run_records.spark_log(DECLARED.name, DAY, killed.run_id)
+    log = run_records.run_log(DECLARED.name, DAY, killed.run_id)
     log.parent.mkdir(parents=True)
     log.touch()
     instance.report_run_failed(killed, "The process that ran it is gone.")

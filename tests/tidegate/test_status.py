@@ -49,7 +49,7 @@ def ended(day, state="stopped: service"):
 
 
 def killed(_towns, day):
-    log = run_records.spark_log("towns", day, f"run-{day}")
+    log = run_records.run_log("towns", day, f"run-{day}")
     log.parent.mkdir(parents=True)
     log.touch()
 
@@ -303,7 +303,7 @@ def test_missing_days_in_a_row_are_a_span(towns):
 def test_a_day_whose_run_died_after_its_commit_is_published_as_readers_see_it(towns, capsys):
     towns.publish("2013-01-19", [1, 2, 3], run_id="before")
     record = towns.written("2013-01-19", [1, 2, 3, 4], "after-commit", {})
-    spark_log = run_records.spark_log("towns", "2013-01-19", "after-commit")
+    spark_log = run_records.run_log("towns", "2013-01-19", "after-commit")
     spark_log.touch()
     publishing.publish(record)
     run_records.save(record)  # as it was before the commit: so the kill leaves it

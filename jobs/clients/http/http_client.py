@@ -203,7 +203,7 @@ class HttpClient(SessionClient, BatchingClient):
                 if segments[place] in NO_SEGMENT or leads_elsewhere(segments[place]):
                     raise ValueError(
                         f"a part of the path that a key makes is {segments[place]!r}, which leads "
-                        "to another address; nothing was asked"
+                        "to another address; nothing was sent"
                     )
         return URL(self._session.base_url + path, encoded=True)
 

@@ -289,9 +289,7 @@ def driver_message(error: Exception) -> str:
             f"{text.rpartition(' (')[2].rstrip(')')}"
         )
     if isinstance(original, FileNotFoundError):  # of OpenSSL or a socket, which name no file
-        text = (
-            f"{text}: a file of the address, as of sslrootcert, or the folder of a socket in host"
-        )
+        text = f"{text}: a file that the address names, as sslrootcert, or the folder of its socket"
     return text.splitlines()[0] if text else type(original).__name__
 
 

@@ -102,7 +102,7 @@ def _keep(record: DayRecord, quality: Quality) -> None:
 def delete_logs(enrichment: Enrichment, asked: KeyTraces) -> int:
     """Delete logs that may name a row, and all progress files. Returns the logs' number."""
     deleted = 0
-    for day, run_id, log in run_records.spark_logs(enrichment.name):
+    for day, run_id, log in run_records.run_logs(enrichment.name):
         if asked.may_be_named(day, run_id):
             # days of a Spark application share a log in the first day's folder
             log.resolve().unlink(missing_ok=True)

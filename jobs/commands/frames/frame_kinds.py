@@ -92,8 +92,8 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
             raise DeclarationError(
                 f"frame: {name!r} has times below a microsecond, which no key can have; round them."
                 if kind.unit == "ns"
-                else f"frame: {name!r} has times that 64 bits of microseconds do not count, those "
-                "outside of the years -290308 to 294247. Replace them, such as by null."
+                else f"frame: {name!r} has times outside the years -290308 to 294247, which 64 "
+                "bits of microseconds cannot count. Replace them, such as by null."
             ) from error
     if kind in NO_KEYS or not any(is_one(kind) for is_one in KEY_TYPES):
         raise DeclarationError(f"frame: {name!r} is {kind}, which no key can have. Cast it.")

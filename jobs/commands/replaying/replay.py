@@ -273,7 +273,7 @@ class _AskedAgain:
         last = last_run(enrichment, day)
         runs = [
             run
-            for of_day, run, _ in run_records.spark_logs(enrichment.name)
+            for of_day, run, _ in run_records.run_logs(enrichment.name)
             if last is not None and of_day == day
         ]
         since = (

@@ -10,8 +10,8 @@ READING = re.compile(r"Encountered error while reading file (?:file:/+)?(\S.*?)\
 KILLED = "Python worker exited unexpectedly"
 
 
-def own_words(error: Exception) -> Exception:
-    """Return the error that a task raised, extracted from Spark's error; else the error itself."""
+def task_error(error: Exception) -> Exception:
+    """Return the error that a task raised, as read from Spark's error; else the error itself."""
     message = re.search(rf"{re.escape(errors.__name__)}\.(\w+): (.+)", str(error))
     kind = vars(errors).get(message[1]) if message else None
     if message is None or kind is None or not issubclass(kind, TidegateError):

@@ -24,7 +24,7 @@ from jobs.input.day import InputDay
 from jobs.ledger.job_files import JobFiles
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.stored_request import write_request
-from jobs.run.engines.spark_failures import own_words
+from jobs.run.engines.spark_failures import task_error
 from jobs.run.keys.day_keys import SparkRows, find_keys
 from jobs.run.keys.driver_keys import KeyRows
 from jobs.run.keys.hits import Hits, find_hits, with_index, with_own_answers
@@ -258,7 +258,7 @@ class _Preparation:
         try:
             plan = self.prefetch.call(plan, group, certain=certain)
         except Exception as error:
-            down = own_words(error)
+            down = task_error(error)
             if not isinstance(down, ServiceDown) or not _may_spill(plan, group):
                 raise
             self.given_up.append(_outage_sentence(plan, group, str(down)))

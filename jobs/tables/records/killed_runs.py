@@ -72,7 +72,7 @@ def _ids_of_ended(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun
 
 def _begun(enrichment: str, only: str | None, ended: Collection[str]) -> dict[str, UnwrittenRun]:
     runs = {}
-    for day, run_id, log in run_records.spark_logs(enrichment, only or "*"):
+    for day, run_id, log in run_records.run_logs(enrichment, only or "*"):
         if run_id in ended:
             continue
         with suppress(OSError):  # removed meanwhile

@@ -51,7 +51,7 @@ def read_progress(enrichment: str, day: str) -> dict[str, Any]:
     return {}
 
 
-def spark_log(enrichment: str, day: str, run_id: str) -> Path:
+def run_log(enrichment: str, day: str, run_id: str) -> Path:
     return folder(enrichment, day) / f"{run_id}.log"
 
 
@@ -75,7 +75,7 @@ def days(enrichment: str, *, changed_since: float | None = None) -> list[str]:
         return []
 
 
-def spark_logs(enrichment: str, day: str = "*") -> list[tuple[str, str, Path]]:
+def run_logs(enrichment: str, day: str = "*") -> list[tuple[str, str, Path]]:
     """Return day, run and path of each log; an earlier version wrote `<run>.spark.log`."""
     found = sorted((ROOT / enrichment).glob(f"{day}/*.log"))
     # the name of a partition, and so the id of its run, may have a dot

@@ -39,7 +39,7 @@ class DayEvents:
             log: Whether the run then has a log, even if it has none yet.
         """
         run = self.declared.name, self.day, self.run_id
-        log = log or run_records.spark_log(*run).exists()
+        log = log or run_records.run_log(*run).exists()
         return {
             **({"report": dg.MetadataValue.url(self.report)} if report else {}),
             **({"spark_log": dg.MetadataValue.url(log_url(*run))} if log else {}),

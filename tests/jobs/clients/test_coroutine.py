@@ -223,8 +223,8 @@ def test_a_parameter_that_is_none_or_an_empty_list_is_refused(service):
 
     (refused,) = ask(sentiment, ("a",))
     assert str(refused).startswith(
-        "ValueError: params: n, o, p is None, has None or is an empty list, which no address can "
-        "say: leave it out ("
+        "ValueError: params: n, o, p is None, has None or is an empty list, which a query "
+        "cannot express: leave it out ("
     )
     assert service.log == []
 
@@ -509,7 +509,7 @@ def test_a_key_in_a_path_reaches_no_other_address_of_the_service(service, key):
     (message,) = ask(sentiment, (key,))
     assert isinstance(message, CallFailed)
     assert not message.passing
-    assert "leads to another address of the service; nothing was asked" in str(message)
+    assert "leads to another address of the service; nothing was sent" in str(message)
     assert service.log == []
 
 

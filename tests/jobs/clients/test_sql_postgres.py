@@ -208,7 +208,7 @@ def test_an_address_may_be_as_providers_of_postgresql_write_it(lookup, postgres,
         (f"{address}?sslmode=require", "rejected SSL upgrade"),
         (
             f"{address}?sslmode=verify-full&sslrootcert=/no/ca.pem",
-            "No such file or directory: a file of the address",
+            "No such file or directory: a file that the address names",
         ),
         (f"{address}?connect_timeout=9", 'configuration parameter "connect_timeout"'),
     ):

@@ -254,7 +254,7 @@ def test_a_project_that_hides_modules_of_python_is_reported_before_a_program_sta
     log = tmp_path / "spark.log"
     code = SparkSubmit(engine=engine).run("orders:orders", days=[DAY], run_id="r1", log=log)
     assert ended(code, log).reason == (
-        f"a program would find no email, types of Python: {tmp_path} has a file or package of that "
+        f"a program could not import email, types of Python: {tmp_path} has a file or package of that "
         "name. Rename it. Nothing was called."
     )
 

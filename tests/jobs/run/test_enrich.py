@@ -18,7 +18,7 @@ from jobs.errors import AccessRefused, TidegateError
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.keys import key_text
 from jobs.limits.fair_shares import even_shares
-from jobs.run.engines.spark_failures import explain_error, own_words
+from jobs.run.engines.spark_failures import explain_error, task_error
 from jobs.run.engines.spark_session import PARALLELISM, keep_tasks, session
 from jobs.run.enrich import write_out
 from jobs.run.metrics.run_metrics import count
@@ -462,7 +462,7 @@ def test_a_run_stopped_in_a_task_reports_the_message_of_the_stop(things, service
     )
     with pytest.raises(Exception, match="denies access") as failed:
         write_out(prepared, plan, str(tmp_path / "out"))
-    message = own_words(failed.value)
+    message = task_error(failed.value)
     assert isinstance(message, AccessRefused)
     assert message.state == "stopped: credentials"  # which nobody may try again by himself
     assert str(message) == f"w at {service.url} denies access: 403 Forbidden."
@@ -489,7 +489,7 @@ def test_an_error_of_a_users_function_in_a_task_is_reported_as_an_error_of_the_f
     )
     with pytest.raises(Exception, match="nobody listens") as failed:
         enrich(things, enrichment(asks))
-    message = own_words(failed.value)  # by the driver link, or by Spark: whichever comes first
+    message = task_error(failed.value)  # by the driver link, or by Spark: whichever comes first
     reported = str(message) if isinstance(message, TidegateError) else explain_error(message)
     cause = "its function cannot be closed: ConnectionError: nobody listens"
     assert reported.startswith(f"lookup asks: {cause}")

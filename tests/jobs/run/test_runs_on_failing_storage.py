@@ -92,7 +92,7 @@ class Project:
     def run(self, rules=None):
         run_id = f"r{next(self._runs)}"
         # whoever starts Spark keeps one
-        durable.replace(run_records.spark_log("things", DAY, run_id), b"")
+        durable.replace(run_records.run_log("things", DAY, run_id), b"")
         return run_day(self.enrichment, DAY, run_id, rules=rules)
 
     def known(self):

@@ -49,8 +49,8 @@ class Look:
 
     Attributes:
         still_open: The jobs that are not over.
-        items: Their items.
-        done: Finished items of them, as the vendor tells.
+        items: The number of their items.
+        done: Their finished items, as the vendor reports them.
         since: When the first of them was submitted, in s since the epoch.
         until: When the last of them is given up, in s since the epoch.
         notes: Why jobs could not be looked at, a sentence each.
@@ -96,9 +96,9 @@ class JobWatch:
     """Looks at the jobs of a lookup.
 
     Attributes:
-        vendor: Open.
-        files: Of the lookup.
-        lookup: As declared.
+        vendor: The open session with the vendor.
+        files: The files of the lookup's jobs.
+        lookup: The lookup, as declared.
         clock: Seconds since the epoch.
     """
 
@@ -352,10 +352,17 @@ class JobWatch:
         return [StoredAnswer(key, outcome, words, now, run_id) for key in keys]
 
     async def _give_up(self, job: Job, intent: Intent, last: NotNow | None = None) -> None:
-        """Let go of a job that takes too long: its items count as billed.
+        """Give up a job that takes too long: its items count as billed.
 
-        last: Why the last look failed. Items that it read keep their results; all others become
-        errors. Raises TidegateError if it gave what cannot be read, and may be paid for.
+        Items whose results the last look read keep them; all others become errors.
+
+        Args:
+            job: The job.
+            intent: Its intent.
+            last: Why the last look failed; None if the job was not over.
+
+        Raises:
+            TidegateError: The vendor gave results that cannot be read, and may be paid for.
         """
         if not self.files.job(job.token).is_open:  # another run has read all results meanwhile
             return

@@ -125,7 +125,7 @@ def test_a_key_that_a_server_could_read_as_a_parent_folder_is_an_error_without_a
 ):
     (message,) = ask(lookup(service.url), (value,))
     assert isinstance(message, CallFailed)
-    assert "which leads to another address; nothing was asked" in str(message)
+    assert "which leads to another address; nothing was sent" in str(message)
     assert service.log == []
 
 

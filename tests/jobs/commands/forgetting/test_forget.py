@@ -164,7 +164,7 @@ def stored(towns, request):
     towns.publish(SECOND, [2, NUMBER, 3])
     towns.publish(SECOND, [2, NUMBER, 3], run_id="again")  # the run before is an old version now
     run_records.hold_back(towns.written(SECOND, [2, NUMBER], "held", {}), "held back")
-    log = run_records.spark_log("towns", FIRST, f"run-{FIRST}")
+    log = run_records.run_log("towns", FIRST, f"run-{FIRST}")
     log.write_text(f"a row of {GONE}")
     ended = "2013-01-11T04:00:00+00:00"
     died = UnwrittenRun(
@@ -303,9 +303,9 @@ def test_forget_removes_several_keys_although_files_are_empty_or_missing(towns, 
 
 def test_forget_removes_a_log_that_several_days_share(stored):
     stored.publish("2013-01-01", [5], run_id="several")  # a day that asked for other keys
-    shared = run_records.spark_log("towns", "2013-01-01", "several")
+    shared = run_records.run_log("towns", "2013-01-01", "several")
     shared.write_text(f"a row of {GONE}")
-    run_records.spark_log("towns", SECOND, "again").symlink_to(shared.resolve())
+    run_records.run_log("towns", SECOND, "again").symlink_to(shared.resolve())
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
     assert files_that_hold(GONE) == []
 
@@ -323,7 +323,7 @@ def held_back(towns, day, number, *, run_id):
     record = towns.written(day, [number, 6], run_id, {}, verdicts=[named])
     verdict_store.save(record)
     run_records.hold_back(record, f"first: {name}")
-    run_records.spark_log("towns", day, run_id).write_text(f"a row of {name}")
+    run_records.run_log("towns", day, run_id).write_text(f"a row of {name}")
 
 
 @everywhere("towns", on_store=pytest.mark.proof)
@@ -337,7 +337,7 @@ def test_forget_removes_a_key_from_held_back_days_and_leaves_their_other_rows(st
         old_files.vacuum(TABLE, older_than=forget.KEEP_NOTHING)
     held_back(stored, FOURTH, 5, run_id="red too")
     # it left no record
-    run_records.spark_log("towns", FOURTH, "killed").write_text(f"a row of {GONE}")
+    run_records.run_log("towns", FOURTH, "killed").write_text(f"a row of {GONE}")
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
     assert files_that_hold(GONE) == files_that_hold(str(NUMBER)) == []
     (other,) = run_records.load("towns", FOURTH)
@@ -345,7 +345,7 @@ def test_forget_removes_a_key_from_held_back_days_and_leaves_their_other_rows(st
         "first: town-5",
         ({"number": 5, "town": "town-5"},),
     )
-    assert run_records.spark_log("towns", FOURTH, "red too").exists()
+    assert run_records.run_log("towns", FOURTH, "red too").exists()
 
 
 @everywhere("towns", on_store=pytest.mark.proof)

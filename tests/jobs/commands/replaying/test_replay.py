@@ -93,7 +93,7 @@ def test_a_killed_replay_is_continued_without_a_repeated_call(towns, suffix):
     towns.store({1: None, 2: None, 3: None})
     towns.publish(DAY, [1, 2, 3], statuses={1: "miss", 2: "miss", 3: "miss"})
     letters = find_letters(towns.enrichment, DAY)
-    durable.replace(run_records.spark_log("towns", DAY, "killed"), b"")
+    durable.replace(run_records.run_log("towns", DAY, "killed"), b"")
     towns.store({1: None}, at=f"{DAY}T04:00:00+00:00", run_id=f"killed{suffix}")
     towns.store({2: None}, at=f"{DAY}T04:00:00+00:00", run_id="of-another-day")
     assert void_what_failed(towns.enrichment, DAY, letters) == 2

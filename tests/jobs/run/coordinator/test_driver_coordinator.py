@@ -689,7 +689,7 @@ def test_the_share_of_an_ended_task_goes_to_working_tasks_with_its_time(driver, 
     ]  # fmt: skip
 
 
-def test_a_share_that_a_task_needs_no_more_goes_to_others_before_the_task_ends(driver, task):
+def test_a_share_that_a_task_no_longer_needs_goes_to_others_before_it_ends(driver, task):
     address = driver.register(totals=(10, 4), tasks=2)
     first, second = task(address, 0), task(address, 1)
     assert second.report([3, 1], [3, 1], at=500) == [3, 1]

@@ -21,7 +21,7 @@ from jobs.input.day import of_files
 from jobs.input.file_rows import BYTES_AT_ONCE
 from jobs.input.types import SPARK_TYPES
 from jobs.run.engines.spark_coordinator import open_coordinator
-from jobs.run.engines.spark_failures import own_words
+from jobs.run.engines.spark_failures import task_error
 from jobs.run.enrich import write_out
 from jobs.run.keys.day_keys import task_column
 from jobs.run.plan.planner import plan_tasks
@@ -305,7 +305,7 @@ def test_a_file_that_breaks_after_planning_is_named_with_the_cure(spark, tmp_pat
     before = set(open_coordinator(spark)._jobs)
     with pytest.raises(PythonException) as caught:
         write_out(prepared, plan, str(tmp_path / "out"))
-    error = own_words(caught.value)
+    error = task_error(caught.value)
     assert type(error) is TidegateError
     assert re.fullmatch(sentence, str(error))
     assert plan.driver is None

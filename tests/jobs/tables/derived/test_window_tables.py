@@ -115,7 +115,7 @@ def at(seconds):
 
 
 @everywhere("project", on_store=pytest.mark.proof)
-def test_a_days_windows_are_written_checked_and_replaced_with_it(spark):
+def test_the_windows_of_a_day_are_written_checked_and_replaced_with_it(spark):
     enrichment = declared(BY_MINUTE, SESSIONS)
     given(
         DAY,

@@ -42,7 +42,7 @@ def killed(towns, run_id, *, units=0, published=False):
     keys = Path(TABLE, "runs", f"{run_id}-keys")
     keys.mkdir()
     (keys / "keys.parquet").write_bytes(b"personal")
-    log = run_records.spark_log("towns", DAY, run_id)
+    log = run_records.run_log("towns", DAY, run_id)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()
     os.utime(log, (1e9, 1e9))
@@ -112,14 +112,14 @@ def test_files_of_a_recorded_run_and_of_another_day_stay(towns):
 def test_the_report_names_a_killed_run_with_its_bill_and_no_running_run(towns):
     killed(towns, "killed", units=3)
     with leased(TABLE, DAY, "at work"):
-        run_records.spark_log("towns", DAY, "at work").touch()
+        run_records.run_log("towns", DAY, "at work").touch()
         (run,) = killed_runs("towns", TABLE)
     assert (run.run_id, run.state, run.ended_at) == (
         "killed",
         "killed",
         "2001-09-09T01:46:40.000+00:00",
     )
-    run_records.spark_log("towns", DAY, "at work").unlink()
+    run_records.run_log("towns", DAY, "at work").unlink()
     run_again(towns)
     page = Path(f"data/reports/towns/{DAY}/index.html").read_text()
     lines = page.partition("Runs of this day")[2].split("<tr>")[2:]
@@ -143,7 +143,7 @@ def test_the_cost_of_a_run_without_files_is_one_sum_by_currency(towns, monkeypat
 def test_a_run_killed_during_its_checks_keeps_its_figures(towns):
     made = towns.written(DAY, [1, 2], "killed", {})
     run_records.save(made)
-    run_records.spark_log("towns", DAY, "killed").touch()
+    run_records.run_log("towns", DAY, "killed").touch()
     (line,) = list_day_runs(DAY, run_records.load("towns"), killed_runs("towns", TABLE))
     assert (line.state, line.rows, line.calls) == ("killed", 2, 2)
     render_report(DayQuality(), "towns", TABLE)
@@ -154,13 +154,13 @@ def test_the_log_of_a_run_has_one_name_for_all_engines_and_old_logs_are_found(
     tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    new = run_records.spark_log("towns", DAY, "new")
+    new = run_records.run_log("towns", DAY, "new")
     old = new.with_name("old.spark.log")
     new.parent.mkdir(parents=True, exist_ok=True)
     for log in (new, old):
         log.touch()
     assert new.name == "new.log"
-    assert run_records.spark_logs("towns") == [(DAY, "new", new), (DAY, "old", old)]
+    assert run_records.run_logs("towns") == [(DAY, "new", new), (DAY, "old", old)]
 
 
 def test_the_log_of_a_partition_with_a_dot_in_its_name_has_the_whole_run_id(tmp_path, monkeypatch):
@@ -168,7 +168,7 @@ def test_the_log_of_a_partition_with_a_dot_in_its_name_has_the_whole_run_id(tmp_
     monkeypatch.chdir(tmp_path)
     ids = run_ids("new", ["eu.west", "us"])
     for day, run_id in ids.items():
-        log = run_records.spark_log("towns", day, run_id)
+        log = run_records.run_log("towns", day, run_id)
         log.parent.mkdir(parents=True)
         log.touch()
-    assert {day: run for day, run, _ in run_records.spark_logs("towns")} == ids
+    assert {day: run for day, run, _ in run_records.run_logs("towns")} == ids
