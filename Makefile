@@ -11,10 +11,15 @@ DOCS := .venv-docs/.ready
 UV := 0.13.8
 # for days of few rows Spark takes a quarter of its time to write and compile code; `make proof` has it do so
 NO_CODEGEN := -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
-# A test that failed beside three others is said to have failed, and runs once more alone: on a machine
-# that is slow for a minute a real server answers late. What fails again, fails.
 TESTS = $(call IN_MEMORY,8000000) SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -m "not proof and not ui" \
 	-o tmp_path_retention_policy=failed
+PROOFS = $(call IN_MEMORY,8000000) $(BIN)/python -m pytest -m "not ui and not hosts" --hypothesis-profile=explore \
+	-o tmp_path_retention_policy=failed
+# Many tests wait, for beats and other programs. A test that failed beside three others is said to have failed,
+# and runs once more alone: on a machine that is slow for a minute a real server answers late. What fails again,
+# fails.
+RUN = $(1) -n 4 --dist loadfile --no-loadscope-reorder $(ARGS) || { [ $$? = 1 ] && \
+	echo "what failed beside three others runs again alone:" && $(1) --last-failed; }
 # the files of the tests, where memory has these kB for them and may hold programs: on a disk tests wait for
 # most of their time, and flushing costs a third of the processor's
 IN_MEMORY = $(shell ! grep -qs ' /dev/shm .*noexec' /proc/mounts && \
@@ -58,11 +63,10 @@ prepare: $(AIRFLOW) $(COMPILED)
 
 test: ## the tests, one proof per promise (at most 12 minutes on 2 cores)
 	@$(MAKE) --no-print-directory -j3 prepare
-	@$(TESTS) -n 4 --dist loadfile --no-loadscope-reorder $(ARGS) || { [ $$? = 1 ] && \
-		echo "what failed beside three others runs again alone:" && $(TESTS) --last-failed; }
+	@$(call RUN,$(TESTS))
 
 proof: $(CLASSES) $(AIRFLOW) ## everything the tests can show, the long ones too
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not ui and not hosts" --hypothesis-profile=explore $(ARGS)
+	@$(call RUN,$(PROOFS))
 	$(BIN)/python -m tests.asyncio_core.plant_faults
 	$(MAKE) --no-print-directory docs coverage ARGS=
 	$(BIN)/mypy --python-executable .venv-airflow/bin/python orchestration/airflow/tidegate_airflow.py
