@@ -6,11 +6,12 @@ user's expectations itself, in Spark.
 
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
 import great_expectations as gx
+import great_expectations.expectations as gxe
 import pyarrow as pa
 from great_expectations.execution_engine import PandasExecutionEngine, SparkDFExecutionEngine
 from great_expectations.expectations.expectation import (
@@ -23,15 +24,16 @@ from great_expectations.render.renderer.renderer import renderer
 from pyspark.sql import DataFrame
 
 from data_quality.catalogue import CheckSpec
-from data_quality.findings import Finding, share
+from data_quality.findings import ROWS_OF_EVIDENCE, Finding, share
 from data_quality.rows.written_day import LONGEST
-from data_quality.users_expectations import make_expectation
+from data_quality.users_expectations import OF_EACH_ROW, make_expectation
 from jobs.wording import one_line
 
 Judge = Callable[[], Mapping[str, Finding]]
 
 # in Spark's errors: of Python, which a traceback ends with, or of a task in Java
 CAUSE = re.compile(r"(?:^Traceback .*\n(?:[ \t].*\n)*|executor \w+\): )(\S.*)", re.MULTILINE)
+SUMMARY = {"result_format": "SUMMARY", "partial_unexpected_count": ROWS_OF_EVIDENCE}
 _SEVERITY = {"error": "critical", "warn": "warning"}
 # by running validation, because a metric's arguments can only be plain data
 _JUDGES: dict[str, Judge] = {}
@@ -92,7 +94,10 @@ class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
 
 
 def validate(
-    specs: Sequence[CheckSpec], judge: Judge, frame: DataFrame | None
+    specs: Sequence[CheckSpec],
+    judge: Judge,
+    frame: DataFrame | None,
+    identity: Collection[str] = (),
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Validate a day.
 
@@ -100,6 +105,7 @@ def validate(
         specs: The checks.
         judge: Returns the findings of Tidegate's checks.
         frame: The day's rows, for the user's expectations; None without expectations.
+        identity: Columns that identify a row at fault.
 
     Returns:
         Results by check name, and the reasons of checks that Great Expectations refuses.
@@ -114,7 +120,7 @@ def validate(
             expectations.append(expectation)
     _JUDGES[number] = judge
     try:
-        return _run(expectations, frame), refused
+        return _run(expectations, frame, [*identity]), refused
     finally:
         del _JUDGES[number]
 
@@ -140,7 +146,7 @@ def find_exception(info: dict[str, Any]) -> str | None:
     return next((message for message in messages if message), None)
 
 
-def _run(expectations: list[Any], frame: DataFrame | None) -> dict[str, Any]:
+def _run(expectations: list[Any], frame: DataFrame | None, identity: list[str]) -> dict[str, Any]:
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
     if frame is None:
@@ -148,9 +154,28 @@ def _run(expectations: list[Any], frame: DataFrame | None) -> dict[str, Any]:
     else:
         source, rows = context.data_sources.add_spark("rows", persist=False), frame
     asset = source.add_dataframe_asset("files").add_batch_definition_whole_dataframe("day")
+    batch = asset.get_batch({"dataframe": rows})
     # a validation of the context would store the results as JSON, which numpy's booleans are not
-    outcome = asset.get_batch({"dataframe": rows}).validate(
-        gx.ExpectationSuite(name="checks", expectations=expectations),
-        result_format={"result_format": "SUMMARY", "partial_unexpected_count": 10},
+    outcome = batch.validate(
+        gx.ExpectationSuite(name="checks", expectations=expectations), result_format=SUMMARY
     )
-    return {result.expectation_config.meta["check"]: result for result in outcome.results}
+    results = {result.expectation_config.meta["check"]: result for result in outcome.results}
+    for expectation in expectations:
+        check = expectation.meta["check"]
+        if not results[check].success:
+            results[check] = _with_rows(results[check], batch, expectation, identity)
+    return results
+
+
+def _with_rows(result: Any, batch: Any, expectation: Any, identity: list[str]) -> Any:
+    """Return the result of a red rule about rows with its first rows, which take a job of Spark."""
+    if isinstance(expectation, gxe.UnexpectedRowsExpectation):
+        shape = {"result_format": "COMPLETE"}  # up to 200 rows, which it has read already
+    elif isinstance(expectation, OF_EACH_ROW) and identity:
+        shape = SUMMARY | {"unexpected_index_column_names": identity}
+    else:
+        return result
+    if find_exception(result.exception_info):
+        return result
+    again = batch.validate(expectation, result_format=shape)
+    return result if find_exception(again.exception_info) else again

@@ -24,12 +24,8 @@ from jobs.schema.records import ExpectationFacts
 from jobs.wording import one_line
 
 SQL = "write an unexpected_rows_expectation"
-OF_ROWS = (
-    ColumnAggregateExpectation,
-    ColumnMapExpectation,
-    ColumnPairMapExpectation,
-    MulticolumnMapExpectation,
-)
+OF_EACH_ROW = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
+OF_ROWS = (ColumnAggregateExpectation, *OF_EACH_ROW)
 _KINDS = {name.lower(): kind for name, kind in vars(gxe).items()}
 _SPARK = object.__new__(SparkDFExecutionEngine)  # asked for its rules only, which need no session
 
@@ -54,6 +50,12 @@ def is_of_rows(spec: CheckSpec) -> bool:
     """Return whether the check expects values in rows, and nothing of the table as a whole."""
     kind = None if spec.expectation is None else _find_kind(spec.expectation.type)
     return kind is not None and issubclass(kind, OF_ROWS)
+
+
+def is_query(spec: CheckSpec) -> bool:
+    """Return whether the check expects a query to find no row."""
+    kind = None if spec.expectation is None else _find_kind(spec.expectation.type)
+    return kind is gxe.UnexpectedRowsExpectation
 
 
 def _find_kind(name: str) -> Any:

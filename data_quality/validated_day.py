@@ -1,14 +1,19 @@
 """Judges a written day in a validation of Great Expectations."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from data_quality.catalogue import CheckSpec
-from data_quality.findings import Finding, personal_columns
+from data_quality.findings import (
+    ROWS_OF_EVIDENCE,
+    Finding,
+    identity_columns,
+    personal_columns,
+)
 from data_quality.judging import Judging, QualityResult, make_verdict
 from data_quality.rows.written_day import WrittenDay
 from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used, quiet
@@ -17,11 +22,12 @@ from jobs.schema.personal import HIDDEN
 from jobs.schema.records import DeclaredFacts, Verdict
 from jobs.storage.parquet_files import rows_of_files
 from jobs.storage.urls import is_url
+from jobs.wording import counted
 
 import_when_used(*OF_GREAT_EXPECTATIONS)
 with quiet():
     from data_quality.suite import find_exception, validate
-    from data_quality.users_expectations import is_of_rows
+    from data_quality.users_expectations import is_of_rows, is_query
 
 
 NO_ROWS = "the day has no rows to judge"
@@ -33,8 +39,10 @@ def judge_validated(specs: Sequence[CheckSpec], day: WrittenDay) -> QualityResul
     judging = Judging([spec.check for spec in specs if spec.check is not None], day)
     empty = {spec.name for spec in specs if is_of_rows(spec)} if not _rows(day) else set()
     with quiet():
-        asked = [spec for spec in specs if spec.name not in empty]
-        results, refused = validate(asked, judging.findings, _frame(day))
+        asked, frame = [spec for spec in specs if spec.name not in empty], _frame(day)
+        there = () if frame is None else frame.columns
+        identity = [name for name in identity_columns(day.declared, there) if name in there]
+        results, refused = validate(asked, judging.findings, frame, identity)
     if day.facts.input_files and not day.facts.files and not results["every_row_once"].success:
         refused = {
             spec.name: "no files to check" for spec in specs if spec.name != "every_row_once"
@@ -100,17 +108,19 @@ def _verdict_of_a_stock_expectation(
 ) -> Verdict:
     found, is_personal = result.result, _is_personal(spec, declared)
     unexpected, elements = found.get("unexpected_count") or 0, found.get("element_count") or 0
-    if "unexpected_count" in found:
-        some = () if is_personal else found.get("partial_unexpected_list") or ()
-        values = [plain(value) for value in some]
-        sentence = f"{unexpected:,} of {elements:,} unexpected" + (
-            f"; first: {values[0]}" if values else ""
-        )
-        evidence: tuple[dict[str, Any], ...] = tuple({"value": value} for value in values)
+    rows: Iterable[Mapping[str, Any]] = ()
+    if is_query(spec):
+        unexpected = found["observed_value"]
+        sentence = f"the query finds {counted(unexpected, 'row') if unexpected else 'no row'}"
+        # a query can give a personal value any name
+        if not personal_columns(declared):
+            rows = found.get("details", {}).get("unexpected_rows", ())[:ROWS_OF_EVIDENCE]
+    elif "unexpected_count" in found:
+        sentence = f"{unexpected:,} of {elements:,} unexpected"
+        if not is_personal:
+            values = found.get("partial_unexpected_list") or ()
+            rows = found.get("partial_unexpected_index_list") or ({"value": at} for at in values)
     else:
-        observed = HIDDEN if is_personal else plain(found.get("observed_value"))
-        sentence, evidence = f"observed {observed}", ()
-    status: Literal["passed", "failed"] = "passed" if result.success else "failed"
-    return Verdict(
-        spec.name, status, spec.severity, sentence, unexpected, elements, spec.description, evidence
-    )
+        sentence = f"observed {HIDDEN if is_personal else plain(found.get('observed_value'))}"
+    finding = Finding(bool(result.success), sentence, unexpected, elements, spec.description)
+    return make_verdict(spec, finding.with_evidence(map(plain, rows), declared))

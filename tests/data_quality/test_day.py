@@ -189,6 +189,33 @@ def test_an_expectation_whose_result_is_not_json_is_judged_as_any_other(spark, t
     assert found["every_row_once"].status == "passed"
 
 
+def test_a_red_expectation_names_its_first_rows(spark, tmp_path):
+    query = "SELECT flight, distance FROM {batch} WHERE distance > 1000"
+    expectations = (
+        ExpectationFacts("unexpected_rows_expectation", {"unexpected_rows_query": query}),
+        ExpectationFacts(
+            "expect_column_values_to_be_between", {"column": "distance", "max_value": 1_000}
+        ),
+    )
+    facts, _ = honest_day(
+        tmp_path, event_time=False, sizes=(200,), expectations=expectations
+    ).write()
+    found = judge(spark, facts)
+    by_query = found["unexpected_rows_expectation"]
+    by_column = found["expect_column_values_to_be_between__distance"]
+    far = written(facts).filter(pc.field("distance") > 1_000).select(["flight", "distance"])
+    rows = {tuple(row.values()) for row in far.to_pylist()}
+    for verdict in (by_query, by_column):
+        assert verdict.unexpected_count == far.num_rows
+        named = {(row["flight"], row["distance"]) for row in verdict.evidence}
+        assert len(named) == 10
+        assert named <= rows
+    flight, distance = by_query.evidence[0].values()
+    first = f"first: flight {flight}, distance {distance}"
+    assert by_query.sentence == f"the query finds {far.num_rows} rows; {first}"
+    assert by_column.sentence.startswith(f"{far.num_rows} of 200 unexpected; first: carrier ")
+
+
 @pytest.mark.proof
 def test_a_day_without_rows_passes_value_expectations_and_fails_table_expectations(spark, tmp_path):
     kinds = ("mean_to_be_between", "unique_value_count_to_be_between", "max_to_be_between")
@@ -214,16 +241,21 @@ def test_a_day_without_rows_passes_value_expectations_and_fails_table_expectatio
 
 def test_an_expectation_shows_no_personal_key(spark, tmp_path):
     columns = ["_plane_key", "_PLANE_error", "_plane_status"]
+    everything = {"unexpected_rows_query": "SELECT * FROM {batch}"}
     day = honest_day(
         tmp_path, event_time=False, sizes=(200,), lookups=(replace(PLANE, hidden_key=True),),
-        expectations=tuple(
-            ExpectationFacts("expect_column_values_to_be_null", {"column": name})
-            for name in columns
+        expectations=(
+            *(
+                ExpectationFacts("expect_column_values_to_be_null", {"column": name})
+                for name in columns
+            ),
+            ExpectationFacts("unexpected_rows_expectation", everything),
         ),
     )  # fmt: skip
     found = judge(spark, day.write()[0])
     shown = [bool(found[f"expect_column_values_to_be_null__{name}"].evidence) for name in columns]
     assert shown == [False, False, True]
+    assert found["unexpected_rows_expectation"].sentence == "the query finds 200 rows"
 
 
 @pytest.mark.proof
