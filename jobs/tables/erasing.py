@@ -12,7 +12,7 @@ from jobs.arrow_values import counts_by_value
 from jobs.schema import columns as schema
 from jobs.schema.records import DayRecord, LookupMetrics
 from jobs.storage.parquet_files import parquet_source
-from jobs.storage.work_folders import work_folder
+from jobs.storage.work_folders import RUNS, work_folder
 from jobs.tables import publishing
 from jobs.tables.delta.asked_keys import KeysOf, asked
 from jobs.tables.delta.copied_rows import copy_rows
@@ -43,7 +43,7 @@ def without_rows(
         PublishConflict: Another run published the day meanwhile.
     """
     facts = record.facts
-    folder = Path(work_folder(facts.declared.table), "runs", run_id).resolve()
+    folder = Path(work_folder(facts.declared.table), RUNS, run_id).resolve()
     folder.mkdir(parents=True)
     files, kept, gone = _copy_others(sources, folder, keys)
     lookups = tuple(_without_calls(lookup, files) for lookup in record.figures.lookups)

@@ -101,6 +101,14 @@ def facts_by_day(table: DeltaTable, partition: str, *names: str) -> Iterator[tup
     return zip(days, *(actions[name].to_pylist() for name in names), strict=True)
 
 
+def runs_by_day(table: DeltaTable | None, partition: str) -> dict[str, set[str]]:
+    """Return the runs whose folders have files of each day; the same errors as `facts_by_day`."""
+    found: dict[str, set[str]] = {}
+    for day, path in () if table is None else facts_by_day(table, partition, "path"):
+        found.setdefault(day, set()).add(PurePosixPath(unquote(path)).parent.name)
+    return found
+
+
 def require_partition(table: DeltaTable, partition: str) -> None:
     """Raise DeclarationError unless the table is partitioned by this column of the input."""
     columns = table.metadata().partition_columns

@@ -1,13 +1,11 @@
 """Finds the run that readers of a published day see, by run records and by the table."""
 
 from collections.abc import Iterable
-from pathlib import Path
-from urllib.parse import unquote
 
 from jobs.schema.records import DayFacts, DayRecord
 from jobs.storage.urls import plain
 from jobs.tables.delta.delta_log import table_at
-from jobs.tables.delta.published_files import facts_by_day, publication_mark
+from jobs.tables.delta.published_files import publication_mark, runs_by_day
 from jobs.tables.records import run_records
 
 
@@ -57,10 +55,8 @@ def _runs_seen(records: Iterable[DayRecord]) -> set[str]:
         (record.facts.declared.table, record.facts.declared.partition, record.facts.day)
         for record in records
     }
-    return {run for place in places for run in _runs_in(*place)}
-
-
-def _runs_in(place: str, partition: str, day: str) -> set[str]:
-    table = table_at(place)
-    files = [] if table is None else facts_by_day(table, partition, "path")
-    return {Path(unquote(path)).parent.name for file_day, path in files if file_day == day}
+    return {
+        run
+        for table, partition, day in places
+        for run in runs_by_day(table_at(table), partition).get(day, ())
+    }

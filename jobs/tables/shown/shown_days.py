@@ -1,14 +1,13 @@
 """Compares the published days by record with the days in the table."""
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath
-from urllib.parse import unquote
+from pathlib import Path
 
 from jobs.declare.enrichment import Enrichment
 from jobs.schema.records import DayRecord
 from jobs.storage.urls import is_url
 from jobs.tables.delta.delta_log import LOG, table_at
-from jobs.tables.delta.published_files import facts_by_day, publication_mark
+from jobs.tables.delta.published_files import publication_mark, runs_by_day
 
 
 def lost_days(enrichment: Enrichment, records: Iterable[DayRecord]) -> Iterator[tuple[str, str]]:
@@ -26,9 +25,7 @@ def lost_days(enrichment: Enrichment, records: Iterable[DayRecord]) -> Iterator[
     table, partition = table_at(enrichment.output.path), enrichment.input.partition
     if table is not None and table.metadata().partition_columns != [partition]:
         return
-    shown: dict[str, set[str]] = {}
-    for day, path in () if table is None else facts_by_day(table, partition, "path"):
-        shown.setdefault(day, set()).add(PurePosixPath(unquote(path)).parent.name)
+    shown = runs_by_day(table, partition)
     empty = _empty_entries(enrichment.output.path)
     for day, (*before, record) in published:
         last = 0 if table is None else publication_mark(table, record.facts)
