@@ -1,4 +1,4 @@
-"""Serves pages over tables and rows, the reports and Spark's logs, until SIGTERM or Ctrl-C.
+"""Serves pages over tables and rows, the reports and the runs' logs, until SIGTERM or Ctrl-C.
 
 `python -m orchestration.common.serve_reports`; TIDEGATE_REPORTS_PORT sets the port, else 3070.
 """

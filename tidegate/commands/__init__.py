@@ -10,7 +10,7 @@ GROUPS = {
         "check": "every declaration against its input, table, secrets, services; no call",
         "try": "a few rows with real calls, request beside answer",
         "eval": "compare variants of a lookup, such as two prompts, on a sample; answers are kept",
-        "plan": "what days would ask, why, and what that costs; no call, no write",
+        "plan": "what days would call for, why, and what that costs; no call, no write",
         "test": "what today's declaration would make of a published day, from the ledger; no call",
     },
     "Run days": {
@@ -52,10 +52,10 @@ GROUPS = {
         "manifest": "what Airflow must know of the enrichments, as JSON",
         "pack": "a zip of the packages that a cluster's executors need: Tidegate's and yours",
         "ui": "Dagster and the reports for the workspace.yaml here, until Ctrl-C",
-        "reports": "serve a page over all tables, the reports and Spark's logs to this machine's "
+        "reports": "serve a page over all tables, the reports and the runs' logs to this machine's "
         "browser",
-        "mcp": "serve the commands that read to an agent, on stdin and stdout; it pays approved "
-        "plans only",
+        "mcp": "serve an agent the commands that only read, on stdin and stdout; it may run "
+        "approved plans",
         "approve": "let an agent run a plan once, at its price",
     },
 }

@@ -19,7 +19,11 @@ from tidegate.commands.lines import entry
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
     parser.add_argument(
-        "--against", "--day", required=True, metavar="YYYY-MM-DD", help="a published day"
+        "--against",
+        "--day",
+        required=True,
+        metavar="YYYY-MM-DD",
+        help="the published day to compare with",
     )
     add_json_object(parser)
 

@@ -13,7 +13,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
     parser.add_argument("--day", metavar="YYYY-MM-DD", required=True)
     add_where(parser)
-    parser.add_argument("--max-cost", metavar="MONEY", help="in place of the planned cost")
+    parser.add_argument(
+        "--max-cost", metavar="MONEY", help="approve up to this cost, in place of the planned cost"
+    )
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--yes", action="store_true", help="approve without a question")
     only.add_argument("--json", action="store_true", help="print the plan; approve nothing")

@@ -28,7 +28,7 @@ COLOURS = {"right": GREEN, "STOPS": YELLOW, "WRONG": RED}
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser, optional=True)
     parser.add_argument(
-        "--day", help="of the input, such as 2013-01-10; by default the last one there is"
+        "--day", help="day of the input, such as 2013-01-10 (default: the last one)"
     )
     add_engine(parser)
 

@@ -41,20 +41,22 @@ def add_enrichment(parser: argparse.ArgumentParser, *, optional: bool = False) -
         "enrichment",
         metavar="ENRICHMENT",
         nargs="?" if optional else None,
-        help="its name, the name of its file, or module:name",
+        help="name of the enrichment, name of its file, or module:name",
     )
     add_package(parser)
 
 
 def add_package(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--package", default="enrichments", help="holds the declarations (enrichments)"
+        "--package",
+        default="enrichments",
+        help="package with the declarations (default: enrichments)",
     )
 
 
 def add_json_object(parser: argparse.ArgumentParser) -> None:
     """Add --json to a command that reads; print its object with `print_json`."""
-    parser.add_argument("--json", action="store_true", help="one object on stdout, for programs")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
 
 
 def print_json(found: Facts) -> None:
@@ -79,8 +81,8 @@ def named(options: argparse.Namespace) -> Discovered:
 
 def add_day(parser: argparse.ArgumentParser) -> None:
     """Add DAY, which may be written as --day too; read it with `named_day`."""
-    parser.add_argument("day", nargs="?", metavar="DAY", help="such as 2013-01-10")
-    parser.add_argument("--day", dest="named_day", metavar="YYYY-MM-DD", help="the same")
+    parser.add_argument("day", nargs="?", metavar="DAY", help="day, such as 2013-01-10")
+    parser.add_argument("--day", dest="named_day", metavar="YYYY-MM-DD", help="the same as DAY")
 
 
 def named_day(options: argparse.Namespace, enrichment: Enrichment) -> str | None:

@@ -13,7 +13,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "lookup",
         nargs="?",
         metavar="LOOKUP",
-        help="whose answers; by default those of every lookup",
+        help="lookup whose answers are merged (default: every lookup)",
     )
     add_package(parser)
 

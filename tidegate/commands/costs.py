@@ -17,15 +17,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--month",
         default=f"{dt.datetime.now(dt.UTC):%Y-%m}",
         metavar="YYYY-MM",
-        help="runs that started in it, in UTC; by default this month",
+        help="month, in UTC, whose runs are counted (default: this month)",
     )
     parser.add_argument(
-        "--enrichment", metavar="NAME", help="only this one; by default all with records here"
+        "--enrichment", metavar="NAME", help="only this enrichment (default: all with records here)"
     )
     parser.add_argument(
         "--csv",
         metavar="FILE",
-        help="write a line per day, lookup and unit too, in columns of FOCUS",
+        help="also write a line per day, lookup and unit, in columns of FOCUS",
     )
 
 

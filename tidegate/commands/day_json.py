@@ -19,7 +19,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="an object per day on stdout, an exit status per state",
+        help="print a JSON object per day; the exit status is that of its state",
     )
 
 

@@ -64,10 +64,10 @@ def add_caps(parser: argparse.ArgumentParser) -> None:
         "--max-calls",
         type=int,
         metavar="N",
-        help="stop, resumable, when a day has made so many calls",
+        help="stop a day at this number of calls; the same command continues",
     )
     parser.add_argument(
-        "--max-cost", metavar="MONEY", help="the same for what the calls cost, such as '5 USD'"
+        "--max-cost", metavar="MONEY", help="stop a day at this cost of its calls, such as '5 USD'"
     )
 
 
@@ -87,7 +87,7 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=WAIT,
         metavar="S",
-        help=f"for another run of the day that is ending ({WAIT:.0f})",
+        help=f"seconds to wait for another run of the day to end (default: {WAIT:.0f})",
     )
 
 
@@ -140,7 +140,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         choices=(SPARK, LOCAL),
-        help=f"{LOCAL} runs days in one process, without Java ({SPARK}, or what {ENGINE} says)",
+        help=f"{LOCAL}: in one process, without Java (default: {ENGINE}, else {SPARK})",
     )
     add_conf(parser)
 
@@ -151,7 +151,7 @@ def add_conf(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help=f"a setting of Spark, beside {SPARK_CONF}",
+        help=f"a setting of Spark, added to those of {SPARK_CONF}; may be repeated",
     )
 
 

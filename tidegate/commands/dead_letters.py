@@ -48,20 +48,26 @@ class Letters(Facts):
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser, optional=True)
-    parser.add_argument("--day", metavar="YYYY-MM-DD", help="by default all days")
+    parser.add_argument(
+        "--day", metavar="YYYY-MM-DD", help="only the letters of this day (default: all days)"
+    )
     add_where(parser)
-    parser.add_argument("--each", action="store_true", help="a line for each, not by reason")
+    parser.add_argument(
+        "--each", action="store_true", help="print a line for each letter, not for each reason"
+    )
     parser.add_argument(
         "--csv",
         type=Path,
         metavar="FILE",
-        help="write them there, with all columns, also personal ones",
+        help="write the letters to this file, personal columns included",
     )
     add_json_object(parser)
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--where", metavar="TEXT", help="only those with this text in their reason")
+    parser.add_argument(
+        "--where", metavar="TEXT", help="only letters with this text in their reason"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
             option,
             dest={"--from": "first", "--to": "last"}[option],
             metavar="VERSION|RUN",
-            help=f"of the table, or a run of the day; by default {default}",
+            help=f"version of the table, or run of the day (default: {default})",
         )
     add_json_object(parser)
 

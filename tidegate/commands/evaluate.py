@@ -30,19 +30,23 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--with",
         dest="variant",
         metavar="LOOKUP",
-        help="a variant of its lookup, with the same name: its variable in the same module, or "
+        help="variant of a lookup, with the same name: a variable in the enrichment's module, or "
         "module:name",
     )
     parser.add_argument("--sample", type=int, default=200, help="number of rows (default: 200)")
     parser.add_argument(
-        "--against", metavar="FILE", help="Parquet with row_id and the right answers"
+        "--against", metavar="FILE", help="Parquet file with row_id and the right answers"
     )
     parser.add_argument(
-        "--day", metavar="YYYY-MM-DD", help="by default the last one that the input has"
+        "--day", metavar="YYYY-MM-DD", help="day of the input (default: the last one)"
     )
-    parser.add_argument("--lookup", metavar="NAME", help="which one, of several, without --with")
     parser.add_argument(
-        "--show-personal", action="store_true", help="show ids and answers that are personal too"
+        "--lookup",
+        metavar="NAME",
+        help="lookup to evaluate, without --with (needed if there are several)",
+    )
+    parser.add_argument(
+        "--show-personal", action="store_true", help="also show personal ids and answers"
     )
     add_json_object(parser)
 

@@ -29,16 +29,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         required=True,
         metavar="COLUMN=VALUE",
-        help="values that one row of a day has, such as order_id=17",
+        help="values that identify a row, such as order_id=17",
     )
     parser.add_argument(
-        "--column", metavar="NAME", help="only the lookup that makes it; by default every lookup"
+        "--column",
+        metavar="NAME",
+        help="only the lookup that makes this column (default: every lookup)",
     )
     parser.add_argument(
-        "--day", metavar="YYYY-MM-DD", help="by default the newest that has the row"
+        "--day", metavar="YYYY-MM-DD", help="published day (default: the newest that has the row)"
     )
     parser.add_argument(
-        "--show-personal", action="store_true", help="show values that are declared as pii too"
+        "--show-personal", action="store_true", help="also show personal values (pii)"
     )
     add_json_object(parser)
 

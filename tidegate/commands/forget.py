@@ -14,18 +14,18 @@ from tidegate.commands.command import RIGHT, Command, add_package
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("lookup", metavar="LOOKUP", help="whose keys they are")
+    parser.add_argument("lookup", metavar="LOOKUP", help="lookup whose keys are forgotten")
     parser.add_argument(
         "--key-file",
         metavar="CSV",
-        help="one key per line; the first line names the parts of the key",
+        help="file with a key per line; its first line names the parts of the key",
     )
     parser.add_argument(
         "--key",
         action="append",
         nargs="+",
         metavar="NAME=VALUE",
-        help="one key, part by part; may be repeated",
+        help="one key, with all its parts; may be repeated",
     )
     add_package(parser)
 

@@ -28,17 +28,25 @@ UNFINISHED = ".tidegate-init-"  # begins the name of the folder that holds what 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="to be made; its name is the project's"
+        "folder", type=Path, metavar="FOLDER", help="folder to make; its name becomes the project's"
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
-        "--openapi", type=Path, metavar="FILE", help="one that asks the service this describes"
+        "--openapi",
+        type=Path,
+        metavar="FILE",
+        help="OpenAPI document of the service that the enrichment calls",
     )
     parser.add_argument(
-        "--operation", metavar="NAME", help="with --openapi: the operationId, or 'GET /path/{id}'"
+        "--operation",
+        metavar="NAME",
+        help="with --openapi: operation to call, by its operationId or as 'GET /path/{id}'",
     )
     kind.add_argument(
-        "--with", dest="kind", choices=sorted(KINDS), help="model: one that asks a language model"
+        "--with",
+        dest="kind",
+        choices=sorted(KINDS),
+        help="model: an enrichment that asks a language model",
     )
 
 

@@ -17,10 +17,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=ACTIONS,
         default="list",
         help="list (open jobs, and with --all those that ended), show TOKEN, cancel TOKEN at the "
-        "vendor, or forget TOKEN: let go of a job whose submission was lost",
+        "vendor, or forget TOKEN: give up a job whose submission was lost",
     )
-    parser.add_argument("token", nargs="?", metavar="TOKEN", help="of a job")
-    parser.add_argument("--all", action="store_true", help="jobs that ended, too")
+    parser.add_argument(
+        "token", nargs="?", metavar="TOKEN", help="token of a job, as list prints it"
+    )
+    parser.add_argument("--all", action="store_true", help="list also jobs that ended")
     add_package(parser)
     add_json_object(parser)
 

@@ -11,7 +11,7 @@ from tidegate.commands.command import RIGHT, Command, add_package
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_package(parser)
-    help_ = "copy tidegate_airflow.py there, Airflow's folder of plugins"
+    help_ = "copy tidegate_airflow.py into this folder, that of Airflow's plugins"
     parser.add_argument("--plugin", type=Path, metavar="FOLDER", help=help_)
 
 

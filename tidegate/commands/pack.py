@@ -15,14 +15,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "zip", type=Path, metavar="ZIP", help="the file to write, for spark-submit's --py-files"
     )
     parser.add_argument(
-        "packages", nargs="*", metavar="NAME", help="further packages or modules of yours"
+        "packages", nargs="*", metavar="NAME", help="your further packages or modules"
     )
     parser.add_argument(
         "--data",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="also take files of this name, such as 'prices.csv' or '*.json'; without it modules",
+        help="also take files of this name, such as 'prices.csv' or '*.json' (default: modules)",
     )
     add_package(parser)
 

@@ -42,7 +42,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--answered-before",
         type=moment,
         metavar="MOMENT",
-        help="answers before it, such as 2013-01-19T05:00Z: a repeated command leaves new ones out",
+        help="only answers before this time, such as 2013-01-19T05:00Z, so that a repeated command "
+        "leaves new answers out",
     )
     parser.add_argument(
         "--run",

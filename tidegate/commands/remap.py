@@ -16,7 +16,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         metavar="LOOKUP_OR_ENRICHMENT",
-        help="every enrichment that has this lookup, or this one",
+        help="lookup, for every enrichment that uses it; or enrichment",
     )
     add_package(parser)
     parser.add_argument(
@@ -26,7 +26,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         dest="last",
         metavar="YYYY-MM-DD",
-        help="last day; by default the newest published one",
+        help="last day (default: the newest published)",
     )
     add_engine(parser)
     add_wait(parser)

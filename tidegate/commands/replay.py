@@ -33,7 +33,9 @@ class Price(Facts):
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
-    parser.add_argument("--day", metavar="YYYY-MM-DD", help="with --where by default all days")
+    parser.add_argument(
+        "--day", metavar="YYYY-MM-DD", help="day to replay (with --where by default all days)"
+    )
     add_where(parser)
     parser.add_argument(
         "--run",

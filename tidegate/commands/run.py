@@ -38,7 +38,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="S",
-        help="look again for so long if jobs of a vendor are open (0: end as waiting)",
+        help="seconds to wait for open jobs of a vendor (default 0: the day ends as waiting)",
     )
     add_engine(parser)
     add_wait(parser)

@@ -34,10 +34,19 @@ HEADINGS = ("table", "day", "state", "rows", "calls", "cost", "readers see", "pu
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("enrichment", nargs="?", metavar="ENRICHMENT", help="by default all")
+    parser.add_argument(
+        "enrichment",
+        nargs="?",
+        metavar="ENRICHMENT",
+        help="only this enrichment, a line per day (default: all)",
+    )
     add_package(parser)
     parser.add_argument(
-        "--days", type=int, default=DAYS, metavar="N", help=f"the last ones ({DAYS})"
+        "--days",
+        type=int,
+        default=DAYS,
+        metavar="N",
+        help=f"number of days to look back (default: {DAYS})",
     )
     add_json_object(parser)
 

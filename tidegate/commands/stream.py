@@ -33,7 +33,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
     when = parser.add_mutually_exclusive_group(required=True)
     when.add_argument(
-        "--available-now", action="store_true", help="end when nothing is new, for schedules"
+        "--available-now", action="store_true", help="end when no file is new, for schedules"
     )
     when.add_argument(
         "--trigger",
@@ -41,7 +41,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time between two looks for new files; runs until it is stopped",
     )
     parser.add_argument(
-        "--most-files", type=int, metavar="N", help="in one batch (all that are new)"
+        "--most-files", type=int, metavar="N", help="files in one batch (default: all that are new)"
     )
     parser.set_defaults(engine=None)  # a stream needs Spark
     add_conf(parser)
@@ -49,7 +49,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="an object per batch and day on stdout, and one at the end",
+        help="print a JSON object per batch and day, and one at the end",
     )
 
 

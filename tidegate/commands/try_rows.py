@@ -34,17 +34,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rows", type=int, default=20, help="number of rows to preview (default: 20)"
     )
     parser.add_argument(
-        "--day", metavar="YYYY-MM-DD", help="by default the last one that the input has"
+        "--day", metavar="YYYY-MM-DD", help="day of the input (default: the last one)"
     )
     parser.add_argument(
         "--lookup",
         metavar="NAME",
-        help="this one only; by default every lookup, one after the other",
+        help="only this lookup (default: every lookup, one after the other)",
     )
     parser.add_argument(
         "--show-personal",
         action="store_true",
-        help="show keys made of columns declared as pii too",
+        help="also show personal keys (made of columns in pii)",
     )
     parser.add_argument(
         "--discard",

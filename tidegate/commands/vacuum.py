@@ -14,7 +14,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=DAYS,
         metavar="N",
-        help=f"days for which replaced versions and unpublished runs stay ({DAYS})",
+        help=f"days for which replaced versions and unpublished runs stay (default: {DAYS})",
     )
 
 
