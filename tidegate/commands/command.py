@@ -108,7 +108,9 @@ def given_or_last_day(options: argparse.Namespace, enrichment: Enrichment) -> st
 
 def add_days(parser: argparse.ArgumentParser) -> None:
     """Add --day, and --from with --to; read them with `given_days`."""
-    parser.add_argument("--day", metavar="YYYY-MM-DD")
+    parser.add_argument(
+        "--day", metavar="YYYY-MM-DD", help="or an hour, 2026-11-19T05Z, or a partition's name"
+    )
     parser.add_argument("--from", dest="first", metavar="YYYY-MM-DD", help="first day of several")
     parser.add_argument(
         "--to", dest="last", metavar="YYYY-MM-DD", help="last day, inclusive (default: --from)"
