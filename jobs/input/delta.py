@@ -30,6 +30,9 @@ READ = {
     "v2Checkpoint",
     "vacuumProtocolCheck",
 }
+# delta-rs requires it of each table with deletion vectors, also without a variant
+VARIANTS = {"variantType", "variantType-preview"}
+IS_VARIANT = re.compile(r'[tT]ype":\s*"variant"')  # a column, field, element or value
 MAPPING = "delta.columnMapping.mode"
 OTHERWISE = "or write the rows of each day to Parquet files in a folder of their own."
 
@@ -190,10 +193,10 @@ class DeltaInput:
                 f"input: {self.root} has a column mapping ({MAPPING} is {mapping!r}): its files "
                 f"name columns otherwise than the table; set it to none, {OTHERWISE}"
             )
-        unknown = sorted(
-            set(self.table.protocol().reader_features or ()) - READ - {"columnMapping"}
-        )
-        if unknown:
+        read = READ | {"columnMapping"}
+        if not IS_VARIANT.search(self.table.schema().to_json()):
+            read |= VARIANTS
+        if unknown := sorted(set(self.table.protocol().reader_features or ()) - read):
             raise _not_read(self.root, unknown[0])
         partitions = self.table.metadata().partition_columns
         if self._is_whole:

@@ -291,12 +291,26 @@ def test_a_column_mapping_is_refused(lake):
     )
 
 
-@pytest.mark.parametrize("feature", ["variantType", "fooBar", "catalogManaged"])
+@pytest.mark.parametrize("of_list", [False, True])
+def test_a_table_that_may_hold_variants_is_refused_only_if_it_holds_them(lake, of_list):
+    """delta-rs lets each table with deletion vectors hold them."""
+    commit(lake, needs("deletionVectors", "variantType"))
+    assert find_input(MOODS, DAY).rows == 3
+    metadata = action(lake, "metaData")
+    types = json.loads(metadata["schemaString"])
+    kind = {"type": "array", "elementType": "variant", "containsNull": True}
+    column = {"name": "v", "type": kind if of_list else "variant", "nullable": True}
+    types["fields"].append(column | {"metadata": {}})
+    commit(lake, {"metaData": metadata | {"schemaString": json.dumps(types)}})
+    assert "has the Delta feature variantType" in refusal(find_input, MOODS, DAY)
+
+
+@pytest.mark.parametrize("feature", ["variantShredding-preview", "fooBar", "catalogManaged"])
 def test_an_unknown_table_feature_is_refused_by_name(lake, feature):
     commit(lake, needs(feature))
     message = f"lake has the Delta feature {feature}, which Tidegate does not read"
     assert f"input: {message}; drop the feature, or write" in refusal(find_input, MOODS, DAY)
-    if feature != "variantType":  # deltalake does not open the table
+    if feature != "variantShredding-preview":  # deltalake does not open the table
         with pytest.raises(TidegateError, match=f"^table {message}. Drop the feature, or move"):
             table_at("lake")
 
