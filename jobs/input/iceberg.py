@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyiceberg.io.pyarrow as by_arrow
 from pyiceberg.catalog import load_catalog
@@ -107,7 +108,8 @@ class IcebergInput:
     def last_day(self) -> str | None:
         """The last day of the data files, also if its rows were deleted since.
 
-        It is a file's partition, else the file's largest value; None if none of them is a day.
+        It is a file's partition, else the file's largest value. If none of them is a day, the rows
+        are read; None if no row has a day.
         """
         if self._is_whole:
             return only_name(self.every)
@@ -118,7 +120,19 @@ class IcebergInput:
             entry.snapshot_id in self._before_day_column for entry in self._entries
         ):
             days.append(self._day_in(self._default))
-        return max(filter(None, days), default=None)
+        return max(filter(None, days), default=None) or self._last_day_of_rows()
+
+    def _last_day_of_rows(self) -> str | None:
+        """Read the last day, for want of statistics, or because they end with a text of no day."""
+        column = self._day_column
+        values: set[Any] = set()
+        with _reading(self.root, self.table):
+            for batch in self.table.scan(selected_fields=(column.name,)).to_arrow_batch_reader():
+                is_text = isinstance(column.field_type, StringType)
+                values |= set(
+                    pc.unique(batch[0]).to_pylist() if is_text else [pc.max(batch[0]).as_py()]
+                )
+        return max(filter(None, (self._day_in(str(value)) for value in values)), default=None)
 
     def files(self, day: str) -> list[StoredFile]:
         """Return the data files that may have rows of a day, by path.

@@ -234,6 +234,24 @@ def test_only_the_rows_of_the_day_are_read_whatever_the_table_is_partitioned_by(
         find_input(MOODS, NEXT)
 
 
+@pytest.mark.parametrize("column", ["date", "at"])
+def test_the_last_day_is_found_without_statistics_of_the_files(lake, column):
+    properties = {"write.metadata.metrics.default": "none"}
+    table = lake.create_table("shop.orders", COLUMNS, properties=properties)
+    table.append(pa.concat_tables([rows(1), rows(2, date=None, at=None)]))
+    if column == "at":
+        with table.update_spec() as spec:
+            spec.add_field("at", "day", "on_day")
+    partition = "on_day" if column == "at" else "date"
+    assert last_day(dataclasses.replace(MOODS.input, partition=partition)) == DAY
+
+
+def test_the_last_day_is_found_beside_texts_of_no_day(lake):
+    table = lake.create_table("shop.orders", pa.schema([("date", pa.string())]))
+    table.append(pa.table({"date": [DAY, NEXT, "unknown", None]}))
+    assert last_day(MOODS.input) == NEXT
+
+
 def test_a_text_that_only_begins_with_a_day_belongs_to_no_day(lake):
     columns = COLUMNS.append(pa.field("day", pa.string()))
     table = lake.create_table("shop.orders", columns)
