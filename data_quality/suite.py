@@ -170,7 +170,9 @@ def _run(expectations: list[Any], frame: DataFrame | None, identity: list[str]) 
 def _with_rows(result: Any, batch: Any, expectation: Any, identity: list[str]) -> Any:
     """Return the result of a red rule about rows with its first rows, which take a job of Spark."""
     if isinstance(expectation, gxe.UnexpectedRowsExpectation):
-        shape = {"result_format": "COMPLETE"}  # up to 200 rows, which it has read already
+        shape: dict[str, object] = {
+            "result_format": "COMPLETE"
+        }  # up to 200 rows, which it has read already
     elif isinstance(expectation, OF_EACH_ROW) and identity:
         shape = SUMMARY | {"unexpected_index_column_names": identity}
     else:
