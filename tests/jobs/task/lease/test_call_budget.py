@@ -111,7 +111,7 @@ def test_a_key_of_a_batch_reserves_its_share_of_the_most_that_the_answer_reports
         name="first",
         service=Service(name="geo", url=service.url, max_concurrency=1, prices=prices),
         request="POST /",
-        batch=Batch(max_items=10, max_wait=0.01, item="{k}", answers="$.found"),
+        batch=Batch(max_items=10, max_wait=1.0, item="{k}", answers="$.found"),
         bill={"hits": "$.hits"},
         keys={"k": "k"},
         returns="first_x BIGINT",
