@@ -97,12 +97,10 @@ class _Rows:
 
 def _rows(source: BufferedIOBase, block: int) -> Iterator[_Rows]:
     """Yield the rows of the file, as many at a time as a block has."""
-    rest, line, begun = b"", 1, False
+    rest, line = source.read(len(BOM)).removeprefix(BOM), 1
     while True:
         read = source.read(block)
         text = rest + read
-        if not begun and (len(text) >= len(BOM) or not read):
-            begun, text = True, text.removeprefix(BOM)
         rows, end = _split(text, line, at_end=not read)
         if rows.count:
             yield rows

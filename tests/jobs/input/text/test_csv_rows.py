@@ -122,6 +122,11 @@ def test_a_value_that_begins_with_a_byte_order_mark_keeps_it_wherever_a_block_be
         assert read(text, block=block) == [("\ufeff1", "x"), ("\ufeff2", "y")]
 
 
+def test_a_byte_order_mark_after_a_short_header_is_a_value_wherever_a_block_ends():
+    for block in (1, 2, 3, 64):
+        assert read("a\n\ufeff\nx\n", "a STRING", block) == [("\ufeff",), ("x",)]
+
+
 def test_a_quote_that_is_not_closed_is_named_with_its_line():
     lines = "".join(f"{number},title\n" for number in range(50))
     assert fault(f'a,b\n{lines}50,"cut off\n51,title\n') == (
