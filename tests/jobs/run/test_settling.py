@@ -63,6 +63,7 @@ def began(run_id, leases, wait_for, reserved=50_000_000_000):
         return BUDGET in keeper.holder.shares and keeper.holder.shares[BUDGET].has == reserved
 
     wait_for(reserves)
+    reserves()  # the lease may have come after the task's heartbeat, which then got no part of it
     return meters.open(), run_records.bill_of(run_id), keeper
 
 
