@@ -423,13 +423,12 @@ class LookupMetrics(Facts):
     # distinct keys of these rows; None: not counted, as without a cache
     keys_called: int | None = None
     from_ledger: int = 0  # rows whose answer, or error, came from the ledger
-    # distinct keys of these rows, but those of the run's jobs; counted where a price is declared
+    # distinct keys of these rows without those of the run's jobs; counted where a price is declared
     keys_from_ledger: int = 0
     shared: int = 0  # rows that shared the call of an equal row, also one that failed
     jobs: int = 0  # jobs of its vendor that the day submitted; `billed` has their cost
-    answered: int = (
-        0  # rows with an answer or a miss from their own call; with a price, of its jobs
-    )
+    # rows with an answer or a miss from their own call; where a price is declared, also of its jobs
+    answered: int = 0
     stored: int | None = None  # answers and misses that this run stored; None: no ledger
     # attempts that used no retry: throttled, in a pause, with a refused token, or while it was down
     throttled: int = 0
