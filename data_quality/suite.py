@@ -34,6 +34,7 @@ Judge = Callable[[], Mapping[str, Finding]]
 # in Spark's errors: of Python, which a traceback ends with, or of a task in Java
 CAUSE = re.compile(r"(?:^Traceback .*\n(?:[ \t].*\n)*|executor \w+\): )(\S.*)", re.MULTILINE)
 SUMMARY = {"result_format": "SUMMARY", "partial_unexpected_count": ROWS_OF_EVIDENCE}
+COMPLETE = {"result_format": "COMPLETE"}  # with the rows that a query finds, at most 200
 _SEVERITY = {"error": "critical", "warn": "warning"}
 # by running validation, because a metric's arguments can only be plain data
 _JUDGES: dict[str, Judge] = {}
@@ -168,16 +169,11 @@ def _run(expectations: list[Any], frame: DataFrame | None, identity: list[str]) 
 
 
 def _with_rows(result: Any, batch: Any, expectation: Any, identity: list[str]) -> Any:
-    """Return the result of a red rule about rows with its first rows, which take a job of Spark."""
-    if isinstance(expectation, gxe.UnexpectedRowsExpectation):
-        shape: dict[str, object] = {
-            "result_format": "COMPLETE"
-        }  # up to 200 rows, which it has read already
-    elif isinstance(expectation, OF_EACH_ROW) and identity:
-        shape = SUMMARY | {"unexpected_index_column_names": identity}
-    else:
+    """Return the result of a red rule about rows with its first rows, by a second validation."""
+    is_query = isinstance(expectation, gxe.UnexpectedRowsExpectation)
+    has_rows = is_query or (isinstance(expectation, OF_EACH_ROW) and identity)
+    if not has_rows or find_exception(result.exception_info):
         return result
-    if find_exception(result.exception_info):
-        return result
+    shape = COMPLETE if is_query else SUMMARY | {"unexpected_index_column_names": identity}
     again = batch.validate(expectation, result_format=shape)
     return result if find_exception(again.exception_info) else again

@@ -48,14 +48,18 @@ def make_expectation(wanted: ExpectationFacts, common: Mapping[str, Any]) -> Any
 
 def is_of_rows(spec: CheckSpec) -> bool:
     """Return whether the check expects values in rows, and nothing of the table as a whole."""
-    kind = None if spec.expectation is None else _find_kind(spec.expectation.type)
+    kind = _kind(spec)
     return kind is not None and issubclass(kind, OF_ROWS)
 
 
 def is_query(spec: CheckSpec) -> bool:
     """Return whether the check expects a query to find no row."""
-    kind = None if spec.expectation is None else _find_kind(spec.expectation.type)
-    return kind is gxe.UnexpectedRowsExpectation
+    return _kind(spec) is gxe.UnexpectedRowsExpectation
+
+
+def _kind(spec: CheckSpec) -> Any:
+    """Return the class of the check's expectation; None for a check of Tidegate."""
+    return None if spec.expectation is None else _find_kind(spec.expectation.type)
 
 
 def _find_kind(name: str) -> Any:
