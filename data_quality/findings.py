@@ -1,5 +1,6 @@
 """The finding of a check, from which a verdict is made, with the rows that prove it."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -72,6 +73,12 @@ def personal_columns(declared: DeclaredFacts) -> set[str]:
         *declared.personal,
         *(column(name) for name in hidden for column in (schema.key, schema.error)),
     }
+
+
+def names_personal(text: str, declared: DeclaredFacts) -> bool:
+    """Return whether a text names a personal column, whose name may end with any character."""
+    names = map(re.escape, personal_columns(declared))
+    return any(re.search(rf"(?<!\w){name}(?!\w)", text.lower()) for name in names)
 
 
 def without_personal(row: Mapping[str, Any], declared: DeclaredFacts) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Judges a written day in a validation of Great Expectations."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -12,6 +11,7 @@ from data_quality.findings import (
     ROWS_OF_EVIDENCE,
     Finding,
     identity_columns,
+    names_personal,
     personal_columns,
 )
 from data_quality.judging import Judging, QualityResult, make_verdict
@@ -98,9 +98,7 @@ def _verdict(spec: CheckSpec, result: Any, declared: DeclaredFacts) -> Verdict:
 
 def _is_personal(spec: CheckSpec, declared: DeclaredFacts) -> bool:
     """Return whether an expectation names a personal column, even in a condition or a list."""
-    arguments = str(spec.expectation.arguments if spec.expectation else "").lower()
-    personal = personal_columns(declared)
-    return any(re.search(rf"\b{re.escape(name)}\b", arguments) for name in personal)
+    return names_personal(str(spec.expectation.arguments if spec.expectation else ""), declared)
 
 
 def _verdict_of_a_stock_expectation(

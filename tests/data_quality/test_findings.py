@@ -1,9 +1,10 @@
 """The sentences of the checks."""
 
-from honest_day import honest_day
+import pytest
+from honest_day import declare, honest_day
 
 from data_quality.checks.time_limit_held import TimeLimitHeld, Times
-from data_quality.findings import in_words
+from data_quality.findings import in_words, names_personal
 from data_quality.rows.task_rows import Faults
 
 
@@ -27,3 +28,11 @@ def test_rows_that_all_timed_out_count_as_rows_with_a_call(tmp_path):
     assert check.finding([timed_out], None).sentence == "timeouts after 2.001 s or more"
     unasked = Times(Faults(0), 3, None, None, None)
     assert check.finding([unasked], None).sentence == "no row made a call"
+
+
+@pytest.mark.parametrize("name", ["phone", "phone#", "#phone", "e-mail", "höhe (m)"])
+def test_a_rule_about_a_personal_column_is_recognized_whatever_its_name(name):
+    declared = declare(personal=(name,))
+    assert names_personal(str({"column": name.upper(), "max_value": 3}), declared)
+    assert names_personal(str({"row_condition": f'col("{name}") > 3'}), declared)
+    assert not names_personal(str({"column": f"x{name}y"}), declared)
