@@ -313,7 +313,8 @@ def _side(enrichment: Enrichment, version: DayVersion, rows: _Rows) -> Side:
     outcomes: dict[str, Counter[str]] = {lookup: Counter() for lookup in statuses}
     for batch in rows.batches([*statuses.values()]):
         for counts, column in zip(outcomes.values(), batch, strict=True):
-            for found in pc.value_counts(column).to_pylist():
+            # null in files of a batch of a stream from before the lookup
+            for found in pc.value_counts(column.drop_null()).to_pylist():
                 counts[found["values"]] += found["counts"]
     record = version.record
     return Side(

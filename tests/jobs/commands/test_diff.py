@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -119,6 +120,23 @@ def test_diff_names_a_new_column_and_hides_personal_values(towns):
         "***"
     }
     assert changes["weather_status"].cells == 1
+
+
+def test_rows_of_a_batch_from_before_a_lookup_have_no_outcome_of_it(towns, capsys):
+    towns.publish(DAY, [1, 2], run_id="first")
+    second = towns.written(DAY, [1, 2], "second", {})
+    (file,) = second.facts.files
+    rows = pq.read_table(file)
+    pq.write_table(rows.slice(0, 1).drop_columns([schema.published_status("weather")]), file)
+    other = file.replace(".parquet", "-later.parquet")
+    pq.write_table(rows.slice(1), other)
+    facts = replace(second.facts, files=(file, other))
+    run_records.hold_back(replace(second, facts=facts), "for a test")
+    found = diff(towns.enrichment, DAY, "0", "second")
+    assert (found.after.rows, found.after.outcomes["weather"]) == (2, {"ok": 1})
+    arguments = ["diff", "towns", DAY, "--package", "declared", "--from", "0", "--to", "second"]
+    assert main(arguments) == 0
+    assert ["weather", "ok", "2", "1"] in map(str.split, capsys.readouterr().out.splitlines())
 
 
 def test_answers_of_a_removed_lookup_stay_personal(towns):
