@@ -31,7 +31,7 @@ class ErrorsTolerated(ToleranceCheck):
         causes: Counter[str] = Counter()
         for read in day.output.parts():
             task = read()
-            errors = task.table[self.error].filter(self.failures(task))
+            errors = task.table[self.error].filter(self.failures(task)).drop_null()
             for error in errors.value_counts().to_pylist():
                 text = _VARYING.sub("…", _EXAMPLES.sub("", str(error["values"])[:300])[:200])
                 if self.lookup.hidden_key:

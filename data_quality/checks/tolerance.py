@@ -40,15 +40,19 @@ class ToleranceCheck(LookupCheck):
         """The waterfall of which the lookup is a vendor."""
         return self.declared.find_choice(self.lookup)
 
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The outcomes, also of rows that a vendor was not asked for because it was down."""
+        spills = self.choice is not None and self.choice.spills_outage and "error" in self.outcomes
+        return (*self.outcomes, "not_asked") if spills else self.outcomes
+
     def failures(self, rows: TaskRows) -> Flags:
         """Return which rows failed; not those to which a later vendor of a waterfall answered."""
-        choice, outcomes = self.choice, self.outcomes
+        choice = self.choice
         if choice is None:
-            return rows.one_of(self.status, *outcomes)
-        if choice.spills_outage and "error" in outcomes:
-            outcomes = (*outcomes, "not_asked")  # its service was down
+            return rows.one_of(self.status, *self.judged)
         failed = rows.one_of(choice.status, *schema.FAILED, "not_asked")
-        return failed & rows.one_of(self.status, *outcomes)
+        return failed & rows.one_of(self.status, *self.judged)
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults]:
         wrong = self.failures(rows)
@@ -68,7 +72,7 @@ class ToleranceCheck(LookupCheck):
         count = wrong.count
         every = self.lookup.rows_judged(counts) + day.rows_kept
         message = (
-            " or ".join(outcome for outcome in self.outcomes if counts[outcome]) or self.outcomes[0]
+            " or ".join(outcome for outcome in self.judged if counts[outcome]) or self.outcomes[0]
         )
         of_all = f"{counted(count, 'row')} of {every:,}, {share(count, every):.2%}"
         text = f"{message}: {of_all}; tolerated {self.tolerated:.2%}"
