@@ -23,6 +23,7 @@ class Cure(Enum):
     RUN_AGAIN = "run again"
     REPLAY = "replay"  # a plain run would reuse a stored answer that does not fit
     REFRESH = "refresh"  # a plain run would reuse the stored answers
+    REFRESH_MARKS = "refresh marks"  # no run repeats a call that must not be made twice
 
 
 class Takes(Enum):

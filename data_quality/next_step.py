@@ -2,7 +2,10 @@
 
 from data_quality import catalogue
 from data_quality.check import Cure
+from data_quality.checks.errors_tolerated import ErrorsTolerated
+from data_quality.findings import share
 from jobs.schema.records import DayRecord, DeclaredFacts
+from jobs.wording import listed
 
 
 def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
@@ -16,9 +19,27 @@ def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
     cures = {spec.cure for spec in catalogue.checks(declared) if spec.name in red}
     if declared.ledger is None:
         return Cure.RUN_AGAIN
+    if lost_calls(record):
+        return Cure.REFRESH_MARKS
     if Cure.REPLAY in cures and record.dead_letters and declared.can_be_replayed:
         return Cure.REPLAY
     return Cure.REFRESH if Cure.REFRESH in cures else Cure.RUN_AGAIN
+
+
+def lost_calls(record: DayRecord) -> list[str]:
+    """Return the lookups whose `unknown` rows alone hold the day back."""
+    declared = record.facts.declared
+    red = {verdict.check for verdict in record.verdicts if verdict.holds_back}
+    figures = {lookup.name: lookup.outcomes for lookup in record.figures.lookups}
+    kept = record.rows_published - record.figures.rows_out
+    return [
+        lookup.name
+        for lookup in declared.lookups
+        if f"{lookup.name}__{ErrorsTolerated.name}" in red and lookup.kind != "jobs"
+        if (outcomes := figures.get(lookup.name, {})).get("unknown")
+        if share(outcomes["unknown"], lookup.rows_judged(outcomes) + kept)
+        > declared.error_tolerance
+    ]
 
 
 def next_step(record: DayRecord) -> str:
@@ -34,6 +55,14 @@ def next_step(record: DayRecord) -> str:
                 f"Fix the cause, then run `tidegate replay {name} --day {day}`, or run the day in "
                 f"the mode replay: by the job {name}_nightly in Dagster, by the DAG {name} in "
                 "Airflow. It calls again only for the dead letters."
+            )
+        case Cure.REFRESH_MARKS:
+            lookups = lost_calls(record)
+            return (
+                f"The answers to calls of {listed(lookups)} are lost, and no run repeats them. "
+                "Once the service shows that they did not act, `tidegate refresh "
+                f"{lookups[0]} --where \"stored.outcome = 'asked'\" --run` lets them be made "
+                f"again; then {again}"
             )
         case Cure.REFRESH:
             return (
