@@ -11,7 +11,7 @@ from jobs.schema.records import DayRecord, UnwrittenRun
 
 @dataclass(frozen=True)
 class RunLine(Facts):
-    """A run of a day. Counts are None for a run that wrote no files."""
+    """A run of a day. A run that wrote no files has no counts, but for calls that have a price."""
 
     run_id: str
     started_at: str
@@ -52,7 +52,10 @@ def list_day_runs(
 
 
 def _ended(run: UnwrittenRun) -> RunLine:
-    return RunLine(run.run_id, run.started_at, run.ended_at, run.state, run.reason, cost=run.cost)
+    return RunLine(
+        run.run_id, run.started_at, run.ended_at, run.state, run.reason, calls=run.calls,
+        cost=run.cost,
+    )  # fmt: skip
 
 
 def _written(record: DayRecord) -> RunLine:

@@ -188,7 +188,7 @@ def test_the_headline_has_rows_calls_and_cost_of_the_run_and_of_the_whole_day(tm
         run_again(billed(made, calls, cost), hour)
         for calls, cost, hour in ((777, "3.1080", 1), (0, "0.0000", 2))
     )
-    crash = replace(ended_without_files("2013-01-01"), cost="0.50 USD")
+    crash = replace(ended_without_files("2013-01-01"), cost="0.50 USD", calls=125)
     crash = replace(crash, started_at="2013-01-01T00:00:00+00:00")
     crash = replace(crash, ended_at="2013-01-11T00:40:00+00:00")
     for records, unwritten, line in (
@@ -196,7 +196,7 @@ def test_the_headline_has_rows_calls_and_cost_of_the_run_and_of_the_whole_day(tm
         (
             [first, again],
             [crash],
-            "Published: 900 rows, 0 calls, 0.00 USD; its 3 runs together: 777 calls, 3.61 USD",
+            "Published: 900 rows, 0 calls, 0.00 USD; its 3 runs together: 902 calls, 3.61 USD",
         ),
         ([replace(first, state="held back")], [], "Held back: 900 rows, 777 calls, 3.11 USD"),
     ):

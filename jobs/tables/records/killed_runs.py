@@ -123,14 +123,16 @@ def as_published(records: Sequence[DayRecord], table: str) -> list[DayRecord]:
 
 
 def with_costs(runs: Sequence[UnwrittenRun]) -> list[UnwrittenRun]:
-    """Return the runs with their costs, for those that left a bill."""
-    return [replace(run, cost=_cost(run)) for run in runs]
+    """Return the runs with their costs and requests, for those that left a bill."""
+    return [_with_cost(run) for run in runs]
 
 
-def _cost(run: UnwrittenRun) -> str:
-    charges = run_bills.charges_so_far(run_records.bill_of(run.run_id, run.enrichment, run.day))
-    costs = sum_bills(charges.values()).items()
-    return ", ".join(f"{cost} {currency}" for currency, cost in costs)
+def _with_cost(run: UnwrittenRun) -> UnwrittenRun:
+    bill = run_records.bill_of(run.run_id, run.enrichment, run.day)
+    charges = run_bills.charges_so_far(bill).values()
+    costs = sum_bills(charges).items()
+    cost = ", ".join(f"{cost} {currency}" for currency, cost in costs)
+    return replace(run, cost=cost, calls=run_bills.count_requests(charges))
 
 
 def remove_files_of_killed(enrichment: str, table: str, lease: Lease) -> None:

@@ -153,6 +153,13 @@ def charges_so_far(bill: RunBill | None) -> Mapping[str, Billed]:
         return {}
 
 
+def count_requests(charges: Iterable[Billed]) -> int | None:
+    """Return the requests in these charges; None if requests have no price."""
+    parts = [part for charge in charges for part in charge.parts]
+    requests = [part.units for part in parts if part.unit == "request"]
+    return sum(requests) if requests else None
+
+
 def cost_so_far(run_id: str, enrichment: str, day: str) -> str:
     """Return what a run at work was billed so far, as `1.20 USD`; empty without prices."""
     billed = charges_so_far(run_records.bill_of(run_id, enrichment, day)).values()

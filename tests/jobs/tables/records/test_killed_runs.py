@@ -13,7 +13,7 @@ from data_quality.day_quality import DayQuality
 from data_quality.report.day_runs import list_day_runs
 from jobs.process.day_pipeline import DayPipeline, run_ids
 from jobs.process.publish_decision import render_report
-from jobs.schema.records import Billed, DayFacts, PriceFacts
+from jobs.schema.records import Billed, BilledUnit, DayFacts, PriceFacts
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_bills, run_records
 from jobs.tables.records.killed_runs import killed_runs, with_costs
@@ -138,6 +138,22 @@ def test_the_cost_of_a_run_without_files_is_one_sum_by_currency(towns, monkeypat
     killed(towns, "killed")
     (run,) = with_costs(killed_runs("towns", TABLE))
     assert run.cost == "0.50 USD, 2 EUR"
+
+
+def test_a_killed_run_made_as_many_calls_as_requests_were_billed(towns, monkeypatch):
+    parts = (BilledUnit("request", 7, 0, "0.07"), BilledUnit("token", 900, 0, "0.01"))
+    billed = {
+        "a": Billed(7, 0, "request", "0.08", "USD", by_unit=parts),
+        "b": Billed(5, 0, "request", "0.05", "USD"),
+    }
+    monkeypatch.setattr(run_bills, "charges_so_far", lambda _: billed)
+    killed(towns, "killed")
+    runs = with_costs(killed_runs("towns", TABLE))
+    (line,) = list_day_runs(DAY, [], runs)
+    assert (line.calls, line.rows) == (12, None)
+    billed["b"] = Billed(5, 0, "item", "0.05", "USD")
+    del billed["a"]
+    assert with_costs(runs)[0].calls is None
 
 
 def test_a_run_killed_during_its_checks_keeps_its_figures(towns):
