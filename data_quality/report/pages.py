@@ -163,6 +163,8 @@ def _describe_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
         "days": list(zip(days, found, strict=True)),
         "names": names,
         "groups": _groups([day.day for day in days]),
+        # for its age; browsers would read a date in a name, too
+        "newest_date": days[-1].day if days and _weekday(days[-1].day) else "",
         "state": days[-1].state if days else "no days",
         "unpublished": [day for day in days if day.shown is None],
         "outdated": [day for day in days if day.shown and day.state != "published"],

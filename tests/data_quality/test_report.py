@@ -268,6 +268,13 @@ def test_the_page_of_all_days_names_the_newest_day_and_when_it_was_checked(tmp_p
     assert "Newest day here: <b>2013-01-03<span></span></b>, checked 2013-01-11 00:21 UTC" in page
 
 
+def test_a_partition_with_a_name_has_no_age_and_no_weekday(tmp_path):
+    made = record(dt.date(2013, 1, 1))
+    made = replace(made, facts=replace(made.facts, day="shop-1"))  # 2001-01-01 to a browser
+    assert 'data-day=""' in render("flights_enriched", [made], tmp_path).read_text()
+    assert "<small>shop-1</small>" in (tmp_path / "shop-1" / "index.html").read_text()
+
+
 def ended_without_files(day: str, state: str = "failed") -> UnwrittenRun:
     at = "2013-01-12T02:15:00+00:00"
     return UnwrittenRun(
