@@ -1,6 +1,7 @@
 """The days of an enrichment, each with its last run, from the records of its runs."""
 
 import datetime as dt
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,16 +64,22 @@ def list_days(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -
     shown = {
         record.facts.day: record for record in _in_order(records) if record.state == "published"
     }
+    records_of: dict[str, list[DayRecord]] = defaultdict(list)
+    unwritten_of: dict[str, list[UnwrittenRun]] = defaultdict(list)
+    for record in records:
+        records_of[record.facts.day].append(record)
+    for run in unwritten:
+        unwritten_of[run.day].append(run)
     days = []
     for day in sorted(written.keys() | ended.keys()):
-        record, run = written.get(day), ended.get(day)
-        is_later = run is not None and (
-            record is None
-            or run.run_id == record.facts.run_id  # it ended after it had written
-            or _time(run.started_at) > _time(record.facts.started_at)
+        last, later = written.get(day), ended.get(day)
+        is_later = later is not None and (
+            last is None
+            or later.run_id == last.facts.run_id  # it ended after it had written
+            or _time(later.started_at) > _time(last.facts.started_at)
         )
-        runs = list_day_runs(day, records, unwritten)
-        days.append(Day(day, record, run if is_later else None, shown.get(day), runs))
+        runs = list_day_runs(day, records_of[day], unwritten_of[day])
+        days.append(Day(day, last, later if is_later else None, shown.get(day), runs))
     return days
 
 

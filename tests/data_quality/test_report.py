@@ -8,6 +8,7 @@ import pytest
 from honest_day import Day, declare
 
 from data_quality.report.charts import FEWEST_BARS, LABELLED_DAYS, chart_all_days
+from data_quality.report.days import list_days
 from data_quality.report.pages import PLOTLY, render
 from jobs.schema.columns import OUTCOMES
 from jobs.schema.records import (
@@ -273,6 +274,18 @@ def test_a_partition_with_a_name_has_no_age_and_no_weekday(tmp_path):
     made = replace(made, facts=replace(made.facts, day="shop-1"))  # 2001-01-01 to a browser
     assert 'data-day=""' in render("flights_enriched", [made], tmp_path).read_text()
     assert "<small>shop-1</small>" in (tmp_path / "shop-1" / "index.html").read_text()
+
+
+def test_the_records_of_many_days_are_read_a_few_times_and_not_once_for_each_day():
+    reads = []
+
+    class Counted(list):
+        def __iter__(self):
+            reads.append(1)
+            return super().__iter__()
+
+    assert len(list_days(Counted(days(30)), [])) == 30
+    assert len(reads) < 10
 
 
 def ended_without_files(day: str, state: str = "failed") -> UnwrittenRun:
