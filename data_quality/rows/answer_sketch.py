@@ -97,10 +97,11 @@ def _sketch(column: pa.Array, kind: str, day: dt.date, *, named: bool) -> Sketch
         numbers = np.sort(numbers[np.isfinite(numbers)])
         sketch["points"] = _points(numbers)
     if named and len(given) and _is_text(given.type):
-        counts = given.value_counts()
+        # texts with the same beginning count together: a sketch has one share of each name
+        counts = pc.utf8_slice_codeunits(given, 0, LONGEST).value_counts()
         frequent = counts.filter(pc.greater_equal(counts.field("counts"), FREQUENT * len(given)))
         sketch["texts"] = {
-            pair["values"][:LONGEST]: pair["counts"] / len(given) for pair in frequent.to_pylist()
+            pair["values"]: pair["counts"] / len(given) for pair in frequent.to_pylist()
         }
     present = len(given) if numbers is None else len(numbers)
     return sketch | {"null": 1 - present / len(column) if len(column) else 0.0}

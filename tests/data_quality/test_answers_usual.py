@@ -190,3 +190,12 @@ def test_a_personal_lookup_leaves_no_text_in_the_record():
     assert not any(sketch["texts"] for sketch in found.values())
     assert found["name"]["points"]  # its lengths
     assert sketch_answers([table], LOOKUP, START.isoformat())["industry"]["texts"]
+
+
+def test_texts_with_the_same_long_beginning_count_together_in_any_order():
+    long = [f"{'x' * 60}{end}" for end in "ab"]
+    texts = pa.array([long[0]] * 70 + [long[1]] * 30)
+    lookup = replace(LOOKUP, returns=(("url", "STRING"),))
+    for column in (texts, texts.take(pa.array(range(99, -1, -1)))):
+        (sketch,) = sketch_answers([pa.table({"url": column})], lookup, "2026-01-01").values()
+        assert sketch["texts"] == {"x" * 60: 1.0}
