@@ -90,14 +90,15 @@ def describe_letters(enrichment: Enrichment, query: Mapping[str, str]) -> dict[s
 def _group(enrichment: Enrichment, group: LetterGroup) -> dict[str, Any]:
     columns = {name: value for name, value in group.sample.items() if name[0] != "_"}
     identity = {name: columns.get(name) for name in enrichment.input.row_id}
-    where = f" --where {shlex.quote(group.reason)}" if group.reason else ""
     return {
         "group": group,
         "row": identity or columns,
         "key": group.sample.get("_key"),
         "error": group.sample.get("_error"),
-        "replay": enrichment.facts().can_be_replayed
-        and f"tidegate replay {enrichment.name}{where}",
+        # without a reason it would be refused
+        "replay": f"tidegate replay {enrichment.name} --where {shlex.quote(group.reason)}"
+        if group.reason and enrichment.facts().can_be_replayed
+        else "",
         "link": "" if group.held_back else _link(identity, group.days[-1]),
     }
 

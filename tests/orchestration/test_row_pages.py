@@ -126,6 +126,20 @@ def test_personal_values_are_on_no_page(days, pages):
     assert "***" in text_of(made[0])
 
 
+def test_letters_without_a_shown_reason_have_no_command_that_would_be_refused(days, pages):
+    days.towns.declare(pii=["town"])
+    days.towns.declare_too(
+        "weather = replace(weather, paths={'temp_c': '$.town'})",
+        "towns = replace(towns, lookups=[weather])",
+        SPARED.format(1.0),
+    )
+    days.write_input(DAY, ["x"])
+    assert days.run(DAY) == 0
+    text = text_of(pages.make("/letters/towns", {}))
+    assert "No reason is recorded, or its key is personal." in text
+    assert "replay" not in text
+
+
 def test_values_from_a_query_are_shown_as_text(days, pages):
     days.write_input(DAY, ["x"])
     assert days.run(DAY) == 0
