@@ -10,16 +10,23 @@ from pathlib import Path
 
 from jobs.errors import DeclarationError
 from orchestration.common.report_server import REPORTS_PORT, server
+from orchestration.common.serving import why_unusable
 from orchestration.common.table_pages import TablePages
 
 DATA = Path("data")
 
 
 def main(package: str = "enrichments") -> int:
-    """Serve a package's tables. Returns the exit status."""
+    """Serve a package's tables. Returns the exit status.
+
+    Raises DeclarationError if the port cannot be used.
+    """
+    port = os.environ.get(REPORTS_PORT, "3070")
+    if why := why_unusable(port, "tidegate reports"):
+        raise DeclarationError(f"Port {port} {why}, or set {REPORTS_PORT} to a free port.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     pages = TablePages(package, DATA / "reports")
-    with server(DATA, int(os.environ.get(REPORTS_PORT, "3070")), pages.make) as serving:
+    with server(DATA, int(port), pages.make) as serving:
         print(f"reports on http://127.0.0.1:{serving.server_port}", flush=True)
         serving.serve_forever()
     return 0

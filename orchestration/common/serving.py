@@ -40,7 +40,7 @@ def serve_together(
     """
     for variable, port in ports.items():
         same = [name for name, other in ports.items() if other == port and name != variable]
-        why = f"is also the port of {same[0]}: change that" if same else _why_unusable(port, called)
+        why = f"is also the port of {same[0]}: change that" if same else why_unusable(port, called)
         if why:
             print(f"Port {port} {why}, or set {variable} to a free port.", file=sys.stderr)
             return 1
@@ -71,7 +71,7 @@ def serve_together(
     return 1
 
 
-def _why_unusable(port: str, called: str) -> str:
+def why_unusable(port: str, called: str) -> str:
     """Return why no server can listen on this port, and a cure; empty if one can."""
     if not (port.isdecimal() and 0 < int(port) < 65_536):
         return "is not a number from 1 to 65535: correct it"

@@ -12,6 +12,7 @@ from http import HTTPStatus
 import pytest
 
 from jobs.errors import DeclarationError
+from orchestration.common import serve_reports
 from orchestration.common.report_server import PROGRAM, REPORTS_PORT, REPORTS_URL, served, server
 
 
@@ -87,6 +88,20 @@ def test_a_malformed_public_address_is_refused(tmp_path, monkeypatch, public):
     monkeypatch.setenv(REPORTS_URL, public)
     with pytest.raises(DeclarationError, match=f"{REPORTS_URL} is '{public}'; write the whole"):
         server(tmp_path, 0, pages)
+
+
+def test_a_port_that_the_report_server_cannot_use_is_refused_in_a_sentence(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for value, why in (
+            (port, "is in use, perhaps by another `tidegate reports`: stop it"),
+            ("web", "is not a number from 1 to 65535: correct it"),
+        ):
+            monkeypatch.setenv(REPORTS_PORT, value)
+            with pytest.raises(
+                DeclarationError, match=f"^Port {value} {why}, or set {REPORTS_PORT}"
+            ):
+                serve_reports.main()
 
 
 @pytest.mark.proof
