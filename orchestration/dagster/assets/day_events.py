@@ -130,7 +130,8 @@ class DayEvents:
             yield dg.AssetMaterialization(
                 asset_key=self.declared.dead_letters_key,
                 partition=self.day,
-                description=f"{record.dead_letters:,} of {record.figures.rows_out:,} rows.",
+                description=f"{counted(record.dead_letters, 'dead letter')} of "
+                f"{counted(record.figures.rows_out, 'row')}.",
                 metadata={
                     "dagster/row_count": record.dead_letters,
                     "path": self.declared.dead_letters_table,
