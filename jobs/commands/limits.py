@@ -9,6 +9,7 @@ from jobs.declare.limits.budgets import MONEY, PARTS
 from jobs.limits.lease_book import LeaseBook
 from jobs.limits.store_url import in_store
 from jobs.schema.facts import Facts
+from jobs.wording import priced
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,9 @@ class Holder(Facts):
         return amount + self.limit.removeprefix(MONEY)
 
     def shown(self, amount: int) -> str:
-        """Return an amount of the limit as text; money in its currency's unit."""
-        return f"{amount / PARTS:,.2f}" if self.limit.startswith(MONEY) else f"{amount:,}"
+        """Return an amount of the limit as text; money in its currency's unit, as costs have it."""
+        is_money = self.limit.startswith(MONEY)
+        return priced({"": amount / PARTS}).rstrip() if is_money else f"{amount:,}"
 
 
 @dataclass(frozen=True)

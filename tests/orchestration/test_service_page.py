@@ -37,6 +37,13 @@ PRICED = (
 )
 
 
+def test_money_of_a_limit_is_shown_with_the_digits_of_a_cost():
+    spent = 3_100_000  # billionths
+    holder = Holder("model", f"{MONEY}USD on {DAY}", 20 * PARTS, "a run", spent, 0, 0, None)
+    shown = [holder.limit_shown, *map(holder.shown, (spent, 0, 1234 * PARTS))]
+    assert shown == [f"20.00 USD on {DAY}", "0.0031", "0.00", "1,234.00"]
+
+
 class Holding:
     """A service that answers so many requests and holds the others until it may answer more."""
 
