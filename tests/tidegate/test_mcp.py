@@ -18,6 +18,7 @@ from jobs.run.engines.engine import ENGINE, LOCAL
 from tests.jobs.commands.conftest import LocalDays, towns_in
 from tests.support.program_here import in_this_session
 from tidegate.__main__ import main
+from tidegate.commands.mcp import RefusedError, read
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,11 @@ def files():
         for path in Path().rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+
+
+def test_a_command_that_takes_too_long_is_refused_with_a_reason():
+    with pytest.raises(RefusedError, match=r"^plan took longer than 0 s; a person can run it\.$"):
+        asyncio.run(read("declared", "plan", patience=0.0))
 
 
 @pytest.mark.proof

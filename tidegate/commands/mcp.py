@@ -52,9 +52,14 @@ async def read(
     )  # fmt: skip
     try:
         out, error = await asyncio.wait_for(process.communicate(), patience)
+    except TimeoutError:
+        raise RefusedError(
+            f"{command} took longer than {patience:g} s; a person can run it."
+        ) from None
     finally:
         if process.returncode is None:
             process.kill()
+            await process.wait()
     if not out.strip():
         raise RefusedError(error.decode(errors="replace").strip() or f"{command} printed nothing.")
     return out.decode(errors="replace")
