@@ -2,9 +2,12 @@
 
 import argparse
 
+import pytest
+
 from jobs.declare.finding.discovery import Discovered
 from jobs.errors import TidegateError
 from tidegate import Enrichment, HttpLookup, Input, Output, Service
+from tidegate.__main__ import main
 from tidegate.commands.several import run_each
 
 LOOKUP = HttpLookup(
@@ -38,3 +41,18 @@ def test_after_an_enrichment_that_ends_early_only_readers_of_its_table_are_skipp
     assert capsys.readouterr().err.splitlines() == [
         "its day is being run.", "above is not run: stopped did not publish."
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["run", "--all", "--day", "2013-01-10"], ["dead-letters"]],
+    ids=lambda given: given[0],
+)
+def test_a_package_without_an_enrichment_is_named_in_a_sentence(
+    tmp_path, monkeypatch, capsys, command
+):
+    (tmp_path / "declared_none").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main([*command, "--package", "declared_none"]) == 2
+    sentence = "declared_none holds no Enrichment; declare one in a module.\n"
+    assert capsys.readouterr().err == sentence

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jobs.commands.day_range import day_range
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.finding.discovery import Discovered, discover_named
+from jobs.declare.finding.discovery import Discovered, discover, discover_named
 from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
 from jobs.schema.facts import Facts
@@ -77,6 +77,13 @@ def print_found(options: argparse.Namespace, found: Facts, lines: Iterable[str])
 def named(options: argparse.Namespace) -> Discovered:
     """Return the named enrichment. Raises DeclarationError if none or several have the name."""
     return discover_named(options.package, options.enrichment)
+
+
+def all_declared(options: argparse.Namespace) -> list[Discovered]:
+    """Return the enrichments of the package. Raises DeclarationError if it has none."""
+    if not (found := discover(options.package)):
+        raise DeclarationError(f"{options.package} holds no Enrichment; declare one in a module.")
+    return found
 
 
 def add_day(parser: argparse.ArgumentParser) -> None:

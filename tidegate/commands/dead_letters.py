@@ -17,7 +17,6 @@ from jobs.commands.replaying.dead_letters import (
     shown_letter,
 )
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.finding.discovery import discover
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema.facts import Facts
 from jobs.wording import counted, listed, one_line
@@ -27,6 +26,7 @@ from tidegate.commands.command import (
     Command,
     add_enrichment,
     add_json_object,
+    all_declared,
     given_day,
     named,
     print_json,
@@ -77,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.csv is not None:
         raise DeclarationError("--csv writes the columns of one table: name its enrichment.")
     ended = set[int]()
-    for _, enrichment in discover(options.package):
+    for _, enrichment in all_declared(options):
         if not options.json:
             print(enrichment.name)
         try:
@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace) -> int:
             print(error, file=sys.stderr)
             ended.add(error.status)
     # not every enrichment has a run of the day, which is WRONG
-    return min(ended - {RIGHT, WRONG} or ended, default=WRONG)
+    return min(ended - {RIGHT, WRONG} or ended)
 
 
 def _tell(options: argparse.Namespace, enrichment: Enrichment) -> None:

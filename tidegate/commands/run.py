@@ -2,14 +2,14 @@
 
 import argparse
 
-from jobs.declare.finding.discovery import Discovered, discover
+from jobs.declare.finding.discovery import Discovered
 from jobs.errors import DeclarationError
 from jobs.process.day_options import DayOptions
 from tidegate.commands.command import (
-    WRONG,
     Command,
     add_days,
     add_enrichment,
+    all_declared,
     given_days,
 )
 from tidegate.commands.day_json import add_json, message_stream, print_days
@@ -53,7 +53,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _run_all(options: argparse.Namespace) -> int:
     """Run all enrichments of the package."""
-    found = discover(options.package)
+    found = all_declared(options)
     for declared in found:
         given_days(options, declared.enrichment)  # refuses a wrong day before the first run
 
@@ -61,7 +61,7 @@ def _run_all(options: argparse.Namespace) -> int:
         print(discovered.enrichment.name, file=message_stream(options), flush=True)
         return _run_one(argparse.Namespace(**vars(options) | {"enrichment": discovered.reference}))
 
-    return run_each(options, found, run_one) if found else WRONG
+    return run_each(options, found, run_one)
 
 
 def _run_one(options: argparse.Namespace) -> int:
