@@ -39,7 +39,11 @@ def _run(options: argparse.Namespace) -> int:
         if not sys.stdin.isatty():
             print("Nothing is approved: a person must answer yes, or give --yes.", file=sys.stderr)
             return FAILED
-        if input("Approve it for one run? [yes/no] ").strip() != "yes":
+        try:
+            answer = input("Approve it for one run? [yes/no] ")
+        except EOFError:  # Ctrl-D
+            answer = ""
+        if answer.strip() != "yes":
             print("Nothing is approved.")
             return FAILED
     approve(priced)

@@ -1,6 +1,8 @@
 """The command of an approved plan."""
 
 import json
+import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,15 @@ def test_an_approval_may_set_a_maximum_cost(labels, project, capsys):
     assert main([*arguments, "--max-cost", "5 USD"]) == 0
     (file,) = Path("data/approved").iterdir()
     assert approved(file.stem).command[-1] == "--max-cost=5 USD"
+
+
+def test_nothing_is_approved_by_a_person_who_ends_the_input(labels, project, capsys, monkeypatch):
+    class Terminal(StringIO):
+        def isatty(self):
+            return True
+
+    project.declare(labels)
+    monkeypatch.setattr(sys, "stdin", Terminal())  # as Ctrl-D ends it
+    assert main(["approve", "labels", "--day", DAY, "--package", "declared"]) == 1
+    assert capsys.readouterr().out.endswith("Nothing is approved.\n")
+    assert not Path("data/approved").exists()
