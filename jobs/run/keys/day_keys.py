@@ -111,10 +111,18 @@ class SparkKeys:
         """Types of the columns of `frame`."""
         return self.kept.schema
 
-    def frame(self, keys: pa.Table) -> DataFrame:
-        """Return lines of `wanted` in Spark, possibly with others that need no call."""
-        if 2 * keys.num_rows > self.wanted.num_rows:
-            return self.kept.where(F.col(ROWS) > 1) if pc.min(keys[ROWS]).as_py() > 1 else self.kept
+    def frame(self, keys: pa.Table, missing: pa.Table) -> DataFrame:
+        """Return lines of `wanted` in Spark, possibly with others, which need no call: none of them
+        is `missing`, without an answer.
+        """
+        kept = self.kept
+        if pc.min(keys[ROWS]).as_py() > 1:
+            kept, missing = (
+                kept.where(F.col(ROWS) > 1),
+                missing.filter(pc.greater(missing[ROWS], 1)),
+            )
+        if missing.num_rows == keys.num_rows and 2 * keys.num_rows > self.wanted.num_rows:
+            return kept
         texts = self.kept.sparkSession.createDataFrame(keys.select([TEXT]))
         # otherwise every known key goes through a task again
         return self.kept.join(texts, TEXT, "left_semi")

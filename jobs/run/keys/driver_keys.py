@@ -90,7 +90,7 @@ class DriverKeys:
         """Return lines of `wanted` as Arrow gets them from Spark."""
         return keys.select(self.types.names).cast(arrow_schema(self.types))
 
-    def frame(self, keys: pa.Table) -> DataFrame:
+    def frame(self, keys: pa.Table, missing: pa.Table) -> DataFrame:  # noqa: ARG002  # as SparkKeys'
         """Return lines of `wanted` as Spark has them."""
         assert not isinstance(self.prepared, LocalRows)  # their keys go as a table
         return self.prepared.sparkSession.createDataFrame(self.table(keys), self.types)

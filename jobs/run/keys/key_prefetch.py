@@ -246,7 +246,8 @@ def _frame(first: Mapping[int, KeysToPrefetch], types: StructType, tasks: int) -
     """
     frames = []
     for place, asked in first.items():
-        keys = asked.hits.keys.frame(asked.keys)  # possibly with others that need no call
+        # possibly with others that need no call
+        keys = asked.hits.keys.frame(asked.keys, asked.hits.missing)
         columns = [
             F.col(name)
             if name in keys.columns

@@ -93,7 +93,7 @@ class KeyRecords:
         if isinstance(keys, DriverKeys):
             found = keys.table(lines)
         else:
-            found = keys.frame(lines).select(*self._hits.names, TEXT).toArrow()
+            found = keys.frame(lines, lines).select(*self._hits.names, TEXT).toArrow()
             found = found.filter(pc.is_in(found[TEXT], value_set=one_chunk(texts)))
         return found.select([*self._hits.names, TEXT])
 

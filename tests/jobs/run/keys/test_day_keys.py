@@ -103,7 +103,9 @@ def test_the_driver_finds_the_keys_that_spark_finds(spark, day, keys):
     assert found.wanted.num_rows == wanted.wanted.num_rows
     assert {*source.texts(hidden=False).to_pylist()} == {*wanted.wanted[TEXT].to_pylist()}
     assert source.repeats == in_spark.repeats
-    located = {row[TEXT]: row for row in found.frame(found.wanted).toArrow().to_pylist()}
+    located = {
+        row[TEXT]: row for row in found.frame(found.wanted, found.wanted).toArrow().to_pylist()
+    }
     read = in_spark.prepared.withColumn(TASK, in_spark.task).toArrow().to_pylist()
     at = {(row[SOURCE_FILE], row[SOURCE_ROW]): row for row in read}
     assert len(located) == found.wanted.num_rows > 1
@@ -132,6 +134,14 @@ def test_keys_of_many_rows_are_read_by_spark(spark, day, monkeypatch):
     assert sorted(keys.wanted[TEXT].to_pylist()) == ["[-1]", "[-2]", "[0]", "[1]", "[2]"]
     assert (source.repeats, source.texts(hidden=False)) == (True, None)
     keys.drop()
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_prefetch_by_spark_has_no_key_that_lacks_an_answer_and_is_not_chosen(spark, rows):
+    keys = pa.table({TEXT: ["a", "b", "c"], ROWS: [rows, 2, 2]})
+    kept = SparkKeys(spark.createDataFrame(keys), keys)
+    chosen = kept.frame(keys.slice(0, 2), missing=keys)
+    assert sorted(chosen.toArrow()[TEXT].to_pylist()) == ["a", "b"]
 
 
 def test_keys_with_times_of_another_calendar_are_read_by_spark(spark, tmp_path):
