@@ -277,9 +277,7 @@ class Comparison:
     def _differences(self) -> Iterator[Flags]:
         assert self.published is not None
         of_input = ParquetRows(self.input_day.files)
-        fields = {
-            field.name.lower(): field for field in self.published.input_columns(self.enrichment)
-        }
+        fields = {field.name.lower(): field for field in self.published.input_columns}
         fields |= {field.name.lower(): field for field in self.input_day.schema}
         ids = {name.lower() for name in self.ids.column_names}
         for types in (pa.schema([field]) for name, field in fields.items() if name not in ids):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.declare.enrichment import Enrichment, columns_added
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.fingerprint import fields
 from jobs.input.row_comparison import Flags, ParquetRows
@@ -59,21 +59,16 @@ class PublishedRows(ParquetRows):
         now, before = fields(enrichment), self.record.facts.declared.fields
         return self.record.state == "published" and _without_ttl(now) == _without_ttl(before)
 
-    def input_columns(self, enrichment: Enrichment) -> pa.Schema:
-        made = {enrichment.input.partition.lower()}
-        made |= {name.lower() for _, name in columns_added(enrichment)}
+    @property
+    def input_columns(self) -> pa.Schema:
+        """The columns that the run had from its input."""
+        had = {name.lower() for name in self.record.facts.input_columns}
         found = {
             field.name.lower(): field
             for file in self.files
             for field in pq.read_schema(parquet_source(file))
         }
-        return pa.schema(
-            [
-                field
-                for name, field in found.items()
-                if name not in made and not name.startswith("_")
-            ]
-        ).remove_metadata()
+        return pa.schema([field for name, field in found.items() if name in had]).remove_metadata()
 
     def expired(self, enrichment: Enrichment, *, now_us: int, ignore_ttl: bool) -> Flags:
         """Return which rows have no answer, or an answer that was declared expired or is past its

@@ -365,8 +365,9 @@ def test_ids_of_another_type_than_the_published_make_all_rows_new(towns):
     assert (counts, len(rows)) == ((2, 0, 0, 0, 0), 2)
 
 
-def test_a_new_or_removed_column_changes_the_rows_that_have_a_value_in_it(towns):
-    show(towns, {1: 0, 2: 0, 3: 0}, went=pa.array([1, None, None]))
+@pytest.mark.parametrize("went", ["went", "_went"])
+def test_a_new_or_removed_column_changes_the_rows_that_have_a_value_in_it(towns, went):
+    show(towns, {1: 0, 2: 0, 3: 0}, **{went: pa.array([1, None, None])})
     give(towns, [1, 2, 3], came=pa.array([None, 2, None], pa.int64()))
     assert found(towns) == ((0, 2, 0, 0, 1), [1, 2])
 
