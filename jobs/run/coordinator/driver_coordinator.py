@@ -127,6 +127,11 @@ class DriverCoordinator:
         )  # fmt: skip
         self._server.start()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether its thread runs: not in a fork of this process."""
+        return self._server.is_here
+
     def register(
         self,
         *,

@@ -105,13 +105,19 @@ class LinkServer(Generic[Sender]):
         self._wakes, self._woken = socket.socketpair()
         self._wakes.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._serve, name="driver-coordinator", daemon=True)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its thread runs: not in a fork of this process."""
+        return self._thread.is_alive()
 
     @property
     def port(self) -> int:
         return int(self._listening.getsockname()[1])
 
     def start(self) -> None:
-        threading.Thread(target=self._serve, name="driver-coordinator", daemon=True).start()
+        self._thread.start()
 
     def wake(self) -> None:
         """Have the thread call on_wake soon. Callable from any thread."""

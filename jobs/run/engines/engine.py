@@ -6,7 +6,6 @@ is the same code on each engine.
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -90,8 +89,13 @@ class LocalEngine:
 
     @property
     def coordinator(self) -> DriverCoordinator:
+        """The driver's side of the tasks' links: one for this process."""
+        global _coordinator  # noqa: PLW0603
         with _opening:
-            return _open_coordinator()
+            if _coordinator is None or not _coordinator.is_here:
+                # a task of this process ends with it: no stage can end before its tasks
+                _coordinator = DriverCoordinator(LOOPBACK, LOOPBACK, lambda _stage: True)
+            return _coordinator
 
     def file_stage(self, files: Sequence[str], rows: int = 0) -> Stage:  # noqa: ARG002  # as Spark's
         return ThreadStage()
@@ -126,10 +130,5 @@ def is_elsewhere(option: str | None) -> bool:
     return chosen_engine(option) == SPARK and not is_local(master_here())
 
 
-_opening = threading.Lock()  # a cache alone may call its function twice
-
-
-@functools.cache
-def _open_coordinator() -> DriverCoordinator:
-    # a task of this process ends with it: no stage can end before its tasks
-    return DriverCoordinator(LOOPBACK, LOOPBACK, lambda _stage: True)
+_coordinator: DriverCoordinator | None = None
+_opening = threading.Lock()

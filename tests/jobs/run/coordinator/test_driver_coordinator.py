@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import os
 import random
 import select
+import signal
 import socket
 import struct
 import threading
@@ -23,6 +25,7 @@ from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.run.coordinator import driver_coordinator as coordinating
 from jobs.run.coordinator import link_server
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
+from jobs.run.engines.engine import LocalEngine
 from jobs.schema.records import ShareGiven
 from jobs.task.link.driver_link import DriverLink
 from jobs.task.link.link_protocol import DEADLINES, Lines
@@ -407,6 +410,17 @@ def test_without_a_named_port_any_free_port_is_used(monkeypatch):
 @pytest.mark.parametrize("bind_host", ["::1", "an address of nobody here"])
 def test_tasks_reach_the_driver_by_ipv6(stages, bind_host):
     still_serves(DriverCoordinator("::1", bind_host, stages).register())
+
+
+def test_the_local_engine_reaches_its_tasks_also_in_a_forked_process():
+    assert LocalEngine("in the parent").coordinator.is_here
+    if (child := os.fork()) == 0:
+        signal.alarm(10)
+        with contextlib.suppress(BaseException):
+            still_serves(LocalEngine("in the child").coordinator.register())
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 # -- connections that are no task's
