@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,6 @@ from jobs.schema.records import DayFacts, DayRecord, DeclaredFacts
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import is_there
 from jobs.storage.urls import path_from_spark
-from jobs.storage.work_folders import RUNS
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import list_files
 from jobs.wording import counted
@@ -51,7 +49,8 @@ def _files_that_readers_see(facts: DayFacts) -> list[str]:
     another name may have written them.
     """
     table = table_at(facts.declared.table)
-    return [] if table is None else list_files(table, facts.declared, facts.day)
+    files = [] if table is None else list_files(table, facts.declared, facts.day)
+    return [file.place for file in files]
 
 
 def explain_lost_answers(published: Sequence[str], now: DayRecord) -> str:
@@ -89,7 +88,7 @@ def _identity(published: Sequence[str], now: DayRecord) -> Sequence[str]:
 
 
 def _why_not_comparable(published: Sequence[str], names: Sequence[str], now: DayRecord) -> str:
-    if any(PurePosixPath(file).parent.parent.name != RUNS for file in published):
+    if any(schema.SOURCE_FILE not in _columns(file) for file in published):
         return (
             "another program wrote files of the published day, as OPTIMIZE does, so that rows "
             "cannot be compared. Run the day instead."

@@ -187,7 +187,8 @@ class DayRun:
             waits=self.waits,
         ) as run:  # fmt: skip
             rows_here = self._is_here(plan, calls=False) if run.all_known else here
-            written = write_out(plan.rows, run.plan, plan.facts.folder, self.sent, here=rows_here)
+            folder = plan.facts.rows_folder
+            written = write_out(plan.rows, run.plan, folder, self.sent, here=rows_here)
         return replace(
             plan.facts,
             files=written.files,

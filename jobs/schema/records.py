@@ -334,6 +334,13 @@ class DayFacts(Facts):
     files_version: str = ""
 
     @property
+    def rows_folder(self) -> str:
+        """The folder of the rows' files. Its path has the day, because Polars takes the day from
+        there, and ends with the run, because version 0.1.0 of Tidegate takes the run from there.
+        """
+        return f"{self.folder}/{self.declared.partition}={self.day}/{self.run_id}"
+
+    @property
     def published_files(self) -> tuple[str, ...]:
         """The files that readers see once the run is published."""
         return (*self.files, *self.kept_files)

@@ -44,24 +44,21 @@ def without_rows(
     """
     facts = record.facts
     folder = Path(work_folder(facts.declared.table), RUNS, run_id).resolve()
-    folder.mkdir(parents=True)
-    files, kept, gone = _copy_others(sources, folder, keys)
+    new_facts = dataclasses.replace(facts, run_id=run_id, folder=str(folder))
+    files, kept, gone = _copy_others(sources, Path(new_facts.rows_folder), keys)
     lookups = tuple(_without_calls(lookup, files) for lookup in record.figures.lookups)
     figures = dataclasses.replace(record.figures, rows_out=kept, lookups=lookups)
-    new_facts = dataclasses.replace(
-        facts,
-        run_id=run_id,
-        folder=str(folder),
-        files=files,
-        windows=(),
-        changes=None,
-        kept_files=(),
-        audit_files=(),
-        letter_files=(),
-    )
     written = dataclasses.replace(
         record,
-        facts=new_facts,
+        facts=dataclasses.replace(
+            new_facts,
+            files=files,
+            windows=(),
+            changes=None,
+            kept_files=(),
+            audit_files=(),
+            letter_files=(),
+        ),
         figures=figures,
         state="written",
         reason="",
@@ -77,7 +74,7 @@ def without_rows(
 def _copy_others(
     sources: Iterable[str], folder: Path, keys: KeysOf
 ) -> tuple[tuple[str, ...], int, int]:
-    """Copy the rows of other keys to the folder.
+    """Copy the rows of other keys to a new folder.
 
     Returns:
         The files, and the numbers of copied rows and of rows left out.
@@ -86,6 +83,7 @@ def _copy_others(
     def others(rows: pa.RecordBatch) -> pa.Array:
         return pa.array([not is_asked for is_asked in asked(rows, keys)], pa.bool_())
 
+    folder.mkdir(parents=True)
     files, kept, gone = [], 0, 0
     for number, source in enumerate(sorted(sources)):
         target = folder / f"part-{number:05}.parquet"

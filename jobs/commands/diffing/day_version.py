@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -26,7 +25,8 @@ class DayVersion:
 
     Attributes:
         version: Of the table; None for a run that was never published.
-        run_id: The last run that wrote a file of it; empty for a day without rows.
+        run_id: The last run that wrote a file of it; empty for a day without rows, or of which
+            another program wrote all files.
         files: Its files, in the order of their paths.
         record: The record of the run, if it is here.
     """
@@ -109,11 +109,12 @@ def _read_version(
             f"{option} {version}: the table has no such version; its last is {table.version()}."
         ) from error
     files = list_files(seen, enrichment.facts(), day)
-    _require_files(files, f"{option} {version}")
-    runs = {PurePosixPath(file).parent.name for file in files}
+    places = [file.place for file in files]
+    _require_files(places, f"{option} {version}")
+    runs = {file.run for file in files}
     run_id = _last(runs, seen) if len(runs) > 1 else next(iter(runs), "")
     record = run_records.of_run(enrichment.name, day, run_id) if run_id else None
-    return DayVersion(version, run_id, tuple(files), record)
+    return DayVersion(version, run_id, tuple(places), record)
 
 
 def _last(runs: Collection[str], table: DeltaTable) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,8 @@ from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import parquet_source, read_schema
-from jobs.tables.delta.asked_keys import files_of_days
+from jobs.tables.delta.delta_log import table_at
+from jobs.tables.delta.published_files import days_of
 from jobs.wording import counted, did_you_mean, listed
 
 PLACE = [schema.PARTITION, schema.INPUT_SEQ, schema.OUTPUT_SEQ]  # names a row in its file
@@ -26,19 +26,17 @@ class PublishedRow:
 
     Attributes:
         day: The day.
-        file: The file, which the day's run has written.
+        file: The file.
+        run_id: The run that wrote the file.
         files: All files of the day.
         values: The row, with the columns of the audit.
     """
 
     day: str
     file: str
+    run_id: str
     files: tuple[str, ...]
     values: Mapping[str, Any]
-
-    @property
-    def run_id(self) -> str:
-        return PurePosixPath(self.file).parent.name
 
     def column(self, name: str) -> str | None:
         """Return the row's spelling of a column; declarations ignore case."""
@@ -61,18 +59,18 @@ def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None)
         DeclarationError: No row has the values, several of a day have them, a column is unknown, a
             value does not fit it, or another program wrote the row's file.
     """
-    days: dict[str, list[str]] = {}
-    for file_day, file in files_of_days(enrichment):
-        days.setdefault(file_day, []).append(file)
+    table = table_at(enrichment.output.path)
+    days = {} if table is None else days_of(table, enrichment.facts())
     if day is not None and day not in days:
         newest = f"the newest day with rows is {max(days)}" if days else "no day has rows"
         raise DeclarationError(f"{enrichment.name}: no row of {day} is published; {newest}.")
     searched = [day] if day is not None else sorted(days, reverse=True)
     _require_columns(
-        enrichment, (file for candidate in searched for file in days[candidate]), wanted
+        enrichment, (file.place for candidate in searched for file in days[candidate]), wanted
     )
     for candidate in searched:
-        found = [(file, row) for file in days[candidate] for row in _places(file, wanted)]
+        files = days[candidate]
+        found = [(file, row) for file in files for row in _places(file.place, wanted)]
         if len(found) > 1:
             row_id = listed(enrichment.input.row_id) or schema.SOURCE_ROW
             raise DeclarationError(
@@ -84,8 +82,9 @@ def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None)
             is_row = pc.equal(pc.field(PLACE[0]), pc.scalar(place[0]))
             for name, number in zip(PLACE[1:], place[1:], strict=True):
                 is_row &= pc.equal(pc.field(name), pc.scalar(number))
-            (values,) = readable_rows(_read(file, is_row, None))
-            return PublishedRow(candidate, file, tuple(days[candidate]), values)
+            (values,) = readable_rows(_read(file.place, is_row, None))
+            places = tuple(other.place for other in files)
+            return PublishedRow(candidate, file.place, file.run, places, values)
     where = day or counted(len(days), "published day")
     raise DeclarationError(f"--row {_shown(wanted)}: no row of {where} has these values.")
 

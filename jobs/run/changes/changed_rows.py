@@ -112,7 +112,7 @@ def with_kept_rows(facts: DayFacts, changed: ChangedRows, stage: Stage) -> DayFa
     Raises:
         TidegateError: Not all of the rows were copied.
     """
-    kept = keep_rows(changed.stay, facts.folder, stage.run)
+    kept = keep_rows(changed.stay, facts.rows_folder, stage.run)
     rows = sum(file.rows for file in kept)
     if rows != changed.changes.kept:
         raise TidegateError(

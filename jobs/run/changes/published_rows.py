@@ -5,7 +5,6 @@ answers have expired.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Self
 
 import numpy as np
@@ -24,7 +23,9 @@ from jobs.run.keys.key_texts import texts_or_null
 from jobs.schema import columns as schema
 from jobs.schema.records import DayRecord
 from jobs.storage.parquet_files import parquet_source
-from jobs.tables.delta.asked_keys import ROWS_AT_ONCE, files_of_days
+from jobs.tables.delta.asked_keys import ROWS_AT_ONCE
+from jobs.tables.delta.delta_log import table_at
+from jobs.tables.delta.published_files import list_files
 from jobs.tables.records import run_records
 
 TTL = re.compile(r"lookups\.[^.]+\.ttl(\..+)?")  # fields of a lookup's time to live
@@ -45,14 +46,15 @@ class PublishedRows(ParquetRows):
         """Return the rows of the last run; None if the files are not of a single run with a
         record, or if its lookups were declared differently (except `ttl`).
         """
-        files = sorted(file for published, file in files_of_days(enrichment) if published == day)
-        runs = {PurePosixPath(file).parent.name for file in files}
+        table = table_at(enrichment.output.path)
+        files = [] if table is None else list_files(table, enrichment.facts(), day)
+        runs = {file.run for file in files}
         record = run_records.of_run(enrichment.name, day, runs.pop()) if len(runs) == 1 else None
         if record is None or _answer_fields(fields(enrichment)) != _answer_fields(
             record.facts.declared.fields
         ):
             return None
-        return cls(tuple(files), record)
+        return cls(tuple(file.place for file in files), record)
 
     def are_judged_as_now(self, enrichment: Enrichment) -> bool:
         """Return whether only `ttl` is declared differently, so that the verdicts still hold."""

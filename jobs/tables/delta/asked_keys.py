@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -14,9 +13,8 @@ from jobs.ledger.keys import asked_texts
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.urls import below
-from jobs.storage.work_folders import RUNS
 from jobs.tables.delta.delta_log import table_at
-from jobs.tables.delta.published_files import facts_by_day
+from jobs.tables.delta.published_files import facts_by_day, find_run, runs_by_day
 
 ROWS_AT_ONCE = 1 << 16
 
@@ -40,8 +38,11 @@ def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
     """Return the published days with a row of any of these keys, and those with a file of another
     program, which does not tell its keys.
     """
-    files = files_of_days(enrichment)
-    return sorted({day for day, file in files if not _has_run(file) or asks(file, keys)})
+    table = enrichment.output.path
+    paths = _paths_of_days(enrichment)
+    return sorted(
+        {day for day, path in paths if not find_run(path) or asks(below(table, path), keys)}
+    )
 
 
 def asks(file: str, keys: KeysOf) -> bool:
@@ -54,11 +55,17 @@ def asks(file: str, keys: KeysOf) -> bool:
 
 
 def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
-    table = enrichment.output.path
-    opened = table_at(table)
+    """Yield each published file with its day."""
+    for day, path in _paths_of_days(enrichment):
+        yield day, below(enrichment.output.path, path)
+
+
+def _paths_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
+    """Yield the day and the path below the table of each published file."""
+    opened = table_at(enrichment.output.path)
     if opened is not None:
         for day, path in facts_by_day(opened, enrichment.input.partition, "path"):
-            yield day, below(table, unquote(path))
+            yield day, unquote(path)
 
 
 def partly_deleted(enrichment: Enrichment) -> list[str]:
@@ -70,23 +77,19 @@ def partly_deleted(enrichment: Enrichment) -> list[str]:
 
 
 def runs_in_table(enrichment: Enrichment) -> tuple[set[tuple[str, str]], set[str]]:
-    """Return day and run id of each published file, whose folder is named after the run; and the
-    days with a file that another program wrote, as OPTIMIZE does: no run's folder has it.
+    """Return each published day with the runs that wrote its files; and the days with a file that
+    another program wrote, as OPTIMIZE does.
     """
-    files = list(files_of_days(enrichment))
+    found = runs_by_day(table_at(enrichment.output.path), enrichment.input.partition)
     return (
-        {(day, PurePosixPath(file).parent.name) for day, file in files},
-        {day for day, file in files if not _has_run(file)},
+        {(day, run) for day, runs in found.items() for run in runs if run},
+        {day for day, runs in found.items() if "" in runs},
     )
 
 
 def days_without_runs(enrichment: Enrichment) -> set[str]:
     """Return the days with a file that another program wrote."""
     return runs_in_table(enrichment)[1]
-
-
-def _has_run(file: str) -> bool:
-    return PurePosixPath(file).parent.parent.name == RUNS
 
 
 def asked(rows: pa.RecordBatch | pa.Table, keys: KeysOf) -> list[bool]:

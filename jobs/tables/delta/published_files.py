@@ -14,6 +14,7 @@ from deltalake.exceptions import DeltaError
 from jobs.errors import DeclarationError
 from jobs.schema.records import DayFacts, DeclaredFacts
 from jobs.storage.urls import absolute, below
+from jobs.storage.work_folders import RUNS
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,18 @@ class PublishedFile:
     place: str  # its absolute path or URL
     size: int  # bytes
     rows: int
+    run: str  # of `find_run`
 
-    @property
-    def run(self) -> str:
-        return PurePosixPath(self.place).parent.name
+
+def find_run(path: str) -> str:
+    """Return the run that wrote a file of a published table; empty if another program wrote it, as
+    OPTIMIZE does.
+
+    Args:
+        path: Of the file, below the table: `runs/<run id>/...` for a file of a run.
+    """
+    folder, *names = PurePosixPath(path).parts
+    return names[0] if folder == RUNS and len(names) > 1 else ""
 
 
 def transaction_name(facts: DayFacts) -> str:
@@ -81,13 +90,16 @@ def days_of(published: DeltaTable, declared: DeclaredFacts) -> FilesByDay:
     for day, path, size, rows in facts_by_day(
         published, declared.partition, "path", "size_bytes", "num_records"
     ):
-        days.setdefault(day, set()).add(PublishedFile(below(root, unquote(path)), size, rows))
+        name = unquote(path)
+        file = PublishedFile(below(root, name), size, rows, find_run(name))
+        days.setdefault(day, set()).add(file)
     return {day: frozenset(files) for day, files in days.items()}
 
 
-def list_files(published: DeltaTable, declared: DeclaredFacts, day: str) -> list[str]:
+def list_files(published: DeltaTable, declared: DeclaredFacts, day: str) -> list[PublishedFile]:
     """Return the files of a day in a version of the table, in the order of their names."""
-    return sorted(file.place for file in days_of(published, declared).get(day, ()))
+    files = days_of(published, declared).get(day, ())
+    return sorted(files, key=lambda file: file.place)
 
 
 def facts_by_day(table: DeltaTable, partition: str, *names: str) -> Iterator[tuple[Any, ...]]:
@@ -102,10 +114,12 @@ def facts_by_day(table: DeltaTable, partition: str, *names: str) -> Iterator[tup
 
 
 def runs_by_day(table: DeltaTable | None, partition: str) -> dict[str, set[str]]:
-    """Return the runs whose folders have files of each day; the same errors as `facts_by_day`."""
+    """Return the runs that wrote the files of each day, as `find_run`; the same errors as
+    `facts_by_day`.
+    """
     found: dict[str, set[str]] = {}
     for day, path in () if table is None else facts_by_day(table, partition, "path"):
-        found.setdefault(day, set()).add(PurePosixPath(unquote(path)).parent.name)
+        found.setdefault(day, set()).add(find_run(unquote(path)))
     return found
 
 

@@ -200,7 +200,8 @@ def _give_audit_columns_ids(change: Transaction, files: Collection[PublishedFile
     """Add the files' audit columns to the schema and drop them again, so that they have ids:
     pyiceberg reads no file with a column that has none.
     """
-    for file in {file.run: file for file in files}.values():  # the files of a run are alike
+    # the files of a run are alike
+    for file in {file.run or file.place: file for file in files}.values():
         known = {
             name for column in change.table_metadata.name_mapping() or () for name in column.names
         }

@@ -90,7 +90,7 @@ def _write(folder: Path, files: Iterable[PublishedFile], columns: pa.Schema) -> 
     for number, file in enumerate(sorted(files, key=lambda file: file.place)):
         with pq.ParquetFile(parquet_source(file.place)) as opened:
             present = [name for name in columns.names if name in opened.schema_arrow.names]
-            target = folder / f"{file.run}-{number:05}.parquet"
+            target = folder / f"{file.run or Path(file.place).stem}-{number:05}.parquet"
             with pq.ParquetWriter(target, columns, compression="snappy") as writer:
                 for batch in opened.iter_batches(columns=present):
                     writer.write_batch(with_columns(batch, columns, {}))

@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -171,7 +172,8 @@ def test_a_row_rewritten_by_another_program_is_refused_in_one_sentence(towns, ca
     DeltaTable("data/published/towns").optimize.z_order(["number"])
     assert main(["explain", "towns", "--package", "declared", "--row", "number=1"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("--row number=1: another program wrote data/published/towns/date=")
+    place = Path("data/published/towns").resolve()
+    assert error.startswith(f"--row number=1: another program wrote {place}/date=")
     assert error.endswith(
         ".parquet, as OPTIMIZE does, which does not tell how its rows were made. Run its day again.\n"
     )

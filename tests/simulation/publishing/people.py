@@ -8,6 +8,7 @@ from jobs.ledger.keys import key_text
 from jobs.tables.delta.asked_keys import KeysOf, files_of_days
 from jobs.tables.erasing import without_rows
 from jobs.tables.records.published_runs import last_published
+from tests.simulation.publishing import project
 from tests.simulation.publishing.night import Act
 from tests.simulation.publishing.project import LOOKUP, NAME, TABLE, Written, day_of
 from tests.simulation.publishing.world import World
@@ -48,7 +49,8 @@ def _without(
     """What a run writes that keeps the other rows of these files."""
     for place, file in enumerate(files):
         if rows := [row for row in world.rows_in(file) if row.id not in gone]:
-            written.files[f"runs/{written.run_id}/part-{place:05}.parquet"] = rows
+            path = project.folder_of_rows(written) / f"part-{place:05}.parquet"
+            written.files[str(path.relative_to(TABLE))] = rows
     return written
 
 

@@ -125,6 +125,10 @@ def rows_of(files: Mapping[str, Sequence[int]], number: int) -> list[Row]:
     ]
 
 
+def folder_of_rows(written: Written) -> Path:
+    return Path(TABLE, "runs", written.run_id, f"date={written.day}", written.run_id)
+
+
 def write_files(written: Written, parts: Sequence[Sequence[Row]], *, folder: Path) -> None:
     """Write the rows as a run does, a file a part; one of them may be empty."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -111,7 +111,7 @@ def save_run(
     world.rules.runs[written.run_id] = written
     world.scheduler.sleep(world.draws.choice((0.0, 0.1, 2.0)) * world.draws.random())
     parts = world.draws.choice((1, 2, 3))
-    folder = Path(TABLE, "runs", written.run_id)
+    folder = project.folder_of_rows(written)
     project.write_files(written, [rows[part::parts] for part in range(parts)], folder=folder)
     record = project.find_record(_declared(world, written), written, sources, world.today())
     record = project.with_figures(record, rows)
