@@ -7,7 +7,7 @@ recognized, and the next publication makes up for a commit that was never made.
 
 import contextlib
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from pyiceberg.expressions import EqualTo, Reference
 from pyiceberg.expressions.literals import literal
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
@@ -197,25 +198,58 @@ def _add_columns(change: Transaction, columns: pa.Schema) -> None:
 
 
 def _give_audit_columns_ids(change: Transaction, files: Collection[PublishedFile]) -> None:
-    """Add the files' audit columns to the schema and drop them again, so that they have ids:
-    pyiceberg reads no file with a column that has none.
+    """Add the files' audit columns to the schema and drop them again, so that they and their fields
+    have ids: pyiceberg reads no file with a column or a field that has none.
     """
     # the files of a run are alike
     for file in {file.run or file.place: file for file in files}.values():
-        known = {
-            name for column in change.table_metadata.name_mapping() or () for name in column.names
-        }
+        shown = change.table_metadata.schema().as_struct()
+        known = _parts_by_name(change.table_metadata.name_mapping() or ())
         others = [
-            column
+            (column.name, _joined(column.type, known.get(column.name, ())))
             for column in pq.read_schema(parquet_source(file.place))
-            if column.name not in known
+            if shown.field_by_name(column.name) is None
+            and (column.name not in known or _lacks_ids(column.type, known[column.name]))
         ]
         if others:
             with change.update_schema() as update:
-                update.union_by_name(pa.schema([column.with_nullable(True) for column in others]))
+                update.union_by_name(pa.schema(others))
             with change.update_schema() as update:
-                for column in others:
-                    update.delete_column(column.name)
+                for name, _ in others:
+                    update.delete_column(name)
+
+
+def _parts_by_name(known: Iterable[MappedField]) -> dict[str, Sequence[MappedField]]:
+    return {name: field.fields for field in known for name in field.names}
+
+
+def _parts(kind: pa.DataType | None) -> dict[str, pa.DataType]:
+    """Return the parts of a type by the names that Iceberg gives them."""
+    if kind is None or not pa.types.is_nested(kind):
+        return {}
+    if pa.types.is_struct(kind):
+        return {field.name: field.type for field in kind}
+    if pa.types.is_map(kind):
+        return {"key": kind.key_type, "value": kind.item_type}
+    return {"element": kind.value_type}
+
+
+def _lacks_ids(kind: pa.DataType, known: Iterable[MappedField]) -> bool:
+    """Return whether a part of the type has no id, as a part of a key that is declared anew."""
+    names = _parts_by_name(known)
+    return any(
+        name not in names or _lacks_ids(part, names[name]) for name, part in _parts(kind).items()
+    )
+
+
+def _joined(kind: pa.DataType | None, known: Iterable[MappedField]) -> pa.DataType:
+    """Return a type with the parts of this type and the known parts, which would lose their ids
+    otherwise, so that readers would not read earlier files.
+    """
+    parts, names = _parts(kind), _parts_by_name(known)
+    every = dict.fromkeys([*names, *parts])
+    joined = [(name, _joined(parts.get(name), names.get(name, ()))) for name in every]
+    return pa.struct(joined) if joined else kind or pa.string()
 
 
 def _replace_days(

@@ -21,6 +21,7 @@ from jobs.errors import DeclarationError, PublishConflict, TidegateError
 from jobs.input.day import find_input
 from jobs.run.day import run_day
 from jobs.run.plan.preflight import preflight
+from jobs.schema import columns as schema
 from jobs.schema.records import Verdict
 from jobs.streams.batch_publishing import MicroBatch, complete_records, publish_batch
 from jobs.tables import publishing
@@ -95,6 +96,18 @@ def test_an_empty_day_is_shown_empty_and_a_new_column_is_null_in_earlier_days():
     assert shown(column="wind_ms") == [5.0, None]
     publishing.publish(run("d", SECOND, []))
     assert shown() == [1]
+
+
+def test_days_before_and_after_a_key_gets_other_parts_are_read():
+    """The keys are in the files, and pyiceberg reads no file with a field that has no id."""
+    keys = [{"town": "ulm"}, {"town_id": 7}, {"town": ["ulm"], "place": {"land": "de"}}]
+    for number, key in enumerate(keys):
+        answers = {
+            "temp_c": pa.array([1.0]),
+            schema.key("weather"): pa.array([key]),
+        }
+        publishing.publish(run(f"r{number}", f"2013-01-1{number}", [number], answers=answers))
+        assert shown() == list(range(number + 1))
 
 
 def test_a_day_that_is_held_back_is_not_shown():
