@@ -112,6 +112,7 @@ def refuse_unfit(declared: DeclaredFacts, columns: pa.Schema) -> None:
         if catalog.table_exists(_in_catalog(name)):
             table = catalog.load_table(_in_catalog(name))
             _refuse_other_days(table, declared, where)
+            _refuse_required(table, declared, where)
             _add_columns(table.transaction(), columns)  # never committed
         else:
             # fails for a missing namespace
@@ -162,6 +163,17 @@ def _refuse_other_days(table: Table, declared: DeclaredFacts, where: str) -> Non
             f"{', '.join(map(str, fields)) or 'nothing'}; it must be by {declared.partition} "
             "alone, as the published table is. Name another table (Output.iceberg)."
         )
+
+
+def _refuse_required(table: Table, declared: DeclaredFacts, where: str) -> None:
+    """Refuse columns that files may lack, or have as null, where Iceberg forbids it."""
+    for field in table.schema().fields:
+        if field.required and field.name != declared.partition:
+            raise DeclarationError(
+                f"{where}: {declared.iceberg} forbids null in {field.name}, which a run does not "
+                "check. Make the column optional, or name another table (Output.iceberg). Nothing "
+                "was called."
+            )
 
 
 def _commit(table: Table, declared: DeclaredFacts, published: DeltaTable) -> None:

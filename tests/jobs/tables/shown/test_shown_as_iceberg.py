@@ -345,6 +345,14 @@ def test_a_table_that_cannot_be_shown_is_refused_before_any_call(lake, monkeypat
     )
     with lake.load_table("shop.flights").update_spec() as spec:
         spec.add_identity("date")
+    with lake.load_table("shop.flights").update_schema(allow_incompatible_changes=True) as columns:
+        columns.update_column("flight", required=True)
+    assert refused() == (
+        "flights: output: lake.shop.flights forbids null in flight, which a run does not check. "
+        "Make the column optional, or name another table (Output.iceberg). Nothing was called."
+    )
+    with lake.load_table("shop.flights").update_schema() as columns:
+        columns.make_column_optional("flight")
     assert refused() == (
         "flights: output: lake.shop.flights cannot show the table: Cannot change column type: "
         "flight: string -> int. Nothing was called."
