@@ -1,6 +1,7 @@
 """Lists the files of each published day, and the days that changed since a state of the table."""
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -55,8 +56,18 @@ FilesByDay = dict[str, frozenset[PublishedFile]]
 
 
 def shown_state(published: DeltaTable) -> str:
-    """Return the table and its version as a word that a re-created table does not repeat."""
-    return f"{published.metadata().id}@{published.version()}"
+    """Return the table, its files and its version as a word that neither a re-created table repeats
+    nor one that was restored from a backup, unless it has the same files.
+
+    Version 0.1.0 takes the files for a part of the table's id, and shows all days again.
+    """
+    return f"{published.metadata().id}/{_digest(published)}@{published.version()}"
+
+
+def _digest(table: DeltaTable) -> str:
+    """Return a digest of the names of the files, which have the ids of runs."""
+    names = sorted(pa.table(table.get_add_actions())["path"].to_pylist())
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
 
 
 def changed_since(
@@ -67,14 +78,17 @@ def changed_since(
 ) -> FilesByDay:
     """Return the files of each day that changed since a state: no files for a removed day.
 
-    For the state of another table, as before this one was made anew, it returns all days, and each
-    further day of `shown` as removed.
+    For the state of another table, as before this one was made anew or restored from a backup, it
+    returns all days, and each further day of `shown` as removed.
     """
     now, before = days_of(published, declared), None
-    known, _, version = state.partition("@")
+    of_table, _, version = state.partition("@")
+    known, _, files = of_table.partition("/")  # a state of 0.1.0 tells no files
     if known == str(published.metadata().id) and int(version) <= published.version():
         with contextlib.suppress(DeltaError):
-            before = days_of(DeltaTable(declared.table, version=int(version)), declared)
+            then = DeltaTable(declared.table, version=int(version))
+            if files in ("", _digest(then)):
+                before = days_of(then, declared)
     if before is None:
         before = dict.fromkeys(shown(), frozenset[PublishedFile]())
     return {

@@ -97,6 +97,17 @@ def test_folders_keep_days_that_a_recreated_table_lacks():
     assert shown() == [7, 8]
 
 
+def test_a_day_published_onto_a_backup_restored_by_a_version_is_shown():
+    """The version and the table's id are then those that the folders show already."""
+    publishing.publish(run("a"))
+    shutil.copytree("data/published", "backup")
+    publishing.publish(run("b", SECOND, [7]))
+    shutil.rmtree("data/published")
+    shutil.copytree("backup", "data/published")
+    publishing.publish(run("c", FIRST, [8]))
+    assert shown(FIRST) == [8]
+
+
 def test_a_day_that_is_held_back_is_not_shown_in_folders():
     publishing.publish(run("a"))
     with pytest.raises(PublishConflict):
