@@ -110,12 +110,14 @@ def _is_copied(file: StoredFile, declared: Input) -> bool:
 
 def _staged(file: StoredFile, declared: Input, folder: str, *, hidden: bool) -> str:
     try:
-        also = (
-            [file.facts] if isinstance(file, ScannedFile) else TEXT_RULES if declared.schema else []
-        )
         target = _place(
-            file, folder, [declared.format, declared.schema, file.size, file.changed_ns, *also]
-        )
+            file,
+            folder,
+            [
+                declared.format, declared.schema, file.size, file.changed_ns,
+                *_further_facts(file, declared),
+            ],
+        )  # fmt: skip
         if not is_kept(target):
             with copy_at(target) as copy:
                 if not _written(file, declared, copy):
@@ -134,6 +136,13 @@ def _staged(file: StoredFile, declared: Input, folder: str, *, hidden: bool) -> 
             f"input: {file.place} cannot be copied to {folder}: {error_text(error)}."
         ) from error
     return target
+
+
+def _further_facts(file: StoredFile, declared: Input) -> Sequence[Any]:
+    if isinstance(file, ScannedFile):
+        return [file.facts]
+    # files of a table, unlike those of a day's folder, may have the same name
+    return [file.place] if declared.format == "delta" else TEXT_RULES if declared.schema else []
 
 
 def _place(file: StoredFile, folder: str, facts: Sequence[Any]) -> str:

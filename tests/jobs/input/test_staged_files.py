@@ -10,6 +10,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -18,6 +19,7 @@ from jobs.errors import DeclarationError, NoInput
 from jobs.input import staged_files
 from jobs.input.day import files_in, find_input
 from jobs.run.day import run_day
+from jobs.storage.stored_files import StoredFile
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.old_files import vacuum
 from jobs.tables.publishing import publish
@@ -145,6 +147,22 @@ def test_an_unchanged_file_is_converted_once_and_a_changed_one_again(raw):
         Path(first),
         Path(second),
     }
+
+
+def test_files_of_a_table_with_the_same_name_size_and_time_are_each_copied(raw):
+    """As another program adds them to a Delta table on a store."""
+    files = []
+    for number, name in enumerate(("x", "y")):
+        file = Path(name, "part-0.parquet")
+        file.parent.mkdir()
+        pq.write_table(pa.table({"id": [number]}), file)
+        os.utime(file, (1, 1))
+        files.append(StoredFile.at(str(file)))
+    assert files[0].version == files[1].version
+    copies = staged_files.staged(
+        files, Input(path="s3://lake/moods", format="delta"), "copies", hidden=False
+    )
+    assert [pq.read_table(copy)["id"].to_pylist() for copy in copies] == [[0], [1]]
 
 
 def test_processes_with_the_same_id_copy_a_file_without_a_conflict(tmp_path):
