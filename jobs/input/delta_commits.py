@@ -50,14 +50,10 @@ def read_commit(table: DeltaInput, version: int) -> Commit:
         if kind == "remove":
             removed.add(day)
             continue
-        file = Path(table.place(action["path"]))
-        if action.get("deletionVector"):
-            raise DeclarationError(
-                f"input: {file}, added by version {version} of {table.root}, has a deletion "
-                "vector, which marks rows "
-                "of it as deleted; purge them (REORG TABLE ... APPLY (PURGE))."
-            )
-        added.setdefault(day, []).append(file)
+        if action.get("deletionVector"):  # the commit deletes rows of the file
+            removed.add(day)
+            continue
+        added.setdefault(day, []).append(Path(table.place(action["path"])))
     return Commit(version, {day: sorted(files) for day, files in added.items()}, frozenset(removed))
 
 

@@ -98,17 +98,29 @@ class _DeltaBatch:
 
     def new_files(self, day: str) -> Sequence[Path]:
         last = max(self.before, self._published_version(day))  # whose rows are published
-        if last == NONE_BEFORE:
-            with naming(self.enrichment.name):
-                added = [Path(file.place) for file in self.table.files(day)]
-        else:
-            added = self._added_files(self._commits_after(last), day)
+        added = (
+            self._live_files(day)
+            if last == NONE_BEFORE
+            else self._added_files(self._commits_after(last), day)
+        )
         new = self.published.without(added, day)
         self._require_there(new, day)
         return new
 
     def rows_of(self, files: Sequence[Path], published: pa.Schema | None) -> InputDay:
         return of_table(files, self.table, published, self.enrichment.output.path)
+
+    def _live_files(self, day: str) -> list[Path]:
+        """Return the day's files. Raises DeclarationError if a vector deletes rows of them."""
+        name = self.enrichment.name
+        try:
+            with naming(name):
+                return [Path(file.place) for file in self.table.files(day)]
+        except DeclarationError as error:  # the version of a batch that has begun stays
+            raise DeclarationError(
+                f"{error} Then run the day, `tidegate run {name} --day {day}`, and start the "
+                "stream again."
+            ) from error
 
     def _commits_after(self, version: int) -> list[Commit]:
         versions = range(version + 1, self.table.version + 1)

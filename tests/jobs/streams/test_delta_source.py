@@ -21,6 +21,7 @@ from jobs.schema.records import DayFacts, DayMetrics, DayRecord
 from jobs.streams.delta_source import DeltaSource
 from jobs.streams.stream_files import check_streamable
 from jobs.tables.records import run_records
+from tests.support.delta_logs import delete_by_vector
 from tests.support.moods import MOOD
 from tidegate import Enrichment, Input, Output
 
@@ -161,6 +162,28 @@ def test_a_commit_that_removes_rows_is_refused_or_skipped_as_declared(
     ):
         new(number)
     assert new(number, SKIPPING) == {DAY: [4], NEXT: [3]}
+
+
+def test_a_stream_continues_after_a_deletion_by_a_vector_once_the_day_has_run(lake):
+    lake.put(1, 2)
+    lake.batch(0)
+    delete_by_vector("lake", [0])
+    number = lake.batch(1)
+    with pytest.raises(DeclarationError, match=rf"version 1 of lake deletes .*--day {DAY}"):
+        new(number)
+    assert new(number, SKIPPING) == {}
+    published(DAY, 2)  # after a purge, which is the version 2
+    assert new(number) == {}
+
+
+def test_a_first_batch_with_a_deletion_vector_is_refused_with_a_working_cure(lake):
+    lake.put(1, 2)
+    delete_by_vector("lake", [0])
+    number = lake.batch(0, 1)
+    with pytest.raises(DeclarationError, match=rf"PURGE.* Then run the day, .*--day {DAY}"):
+        new(number)
+    published(DAY, 2)
+    assert new(number) == {}
 
 
 def test_a_log_with_a_unicode_line_separator_is_read(lake):
