@@ -1,5 +1,6 @@
 """Removes texts that may name a forgotten row: records, reports, logs, progress files."""
 
+import contextlib
 import dataclasses
 import math
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from jobs.errors import TidegateError
 from jobs.process.publish_decision import Quality
 from jobs.schema.records import DayRecord
 from jobs.storage.stored_files import is_there
+from jobs.streams import stream_state
 from jobs.tables.delta.asked_keys import KeysOf, asks, files_of_days
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published
@@ -92,6 +94,20 @@ def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) ->
     return cleaned
 
 
+def _clean_stream(enrichment: str) -> None:
+    """Empty the log of a stream, which is open while the stream lives, and remove the reason of its
+    end: they do not tell of which days they are.
+    """
+    with (
+        contextlib.suppress(FileNotFoundError),
+        stream_state.spark_log(enrichment).open("r+") as log,
+    ):
+        log.truncate()
+    state = stream_state.read(enrichment)
+    if state is not None and state.reason:
+        stream_state.write(dataclasses.replace(state, reason=FORGOTTEN))
+
+
 def _keep(record: DayRecord, quality: Quality) -> None:
     try:
         quality.keep(record)
@@ -100,7 +116,10 @@ def _keep(record: DayRecord, quality: Quality) -> None:
 
 
 def delete_logs(enrichment: Enrichment, asked: KeyTraces) -> int:
-    """Delete logs that may name a row, and all progress files. Returns the logs' number."""
+    """Delete logs of runs that may name a row, and all progress files, and clean what a stream
+    says of its batches. Returns the number of logs of runs.
+    """
+    _clean_stream(enrichment.name)
     deleted = 0
     for day, run_id, log in run_records.run_logs(enrichment.name):
         if asked.may_be_named(day, run_id):
