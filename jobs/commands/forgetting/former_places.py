@@ -10,6 +10,7 @@ from jobs.storage.stored_files import open_filesystem
 from jobs.storage.urls import absolute, below
 from jobs.tables.delta.asked_keys import files_of_days, names_keys
 from jobs.tables.records import run_records
+from jobs.tables.shown.shown_as_parquet import days_left
 from jobs.wording import listed
 
 
@@ -39,7 +40,7 @@ def former_places(lookup: str, readers: Sequence[Enrichment]) -> tuple[str, ...]
         for place, kind in found.items()
         if place not in declared and (kind == "Iceberg table" or _is_there(place))
     )
-    return (*places, *_days_without(lookup, readers))
+    return (*places, *_days_without(lookup, readers), *_days_in_folders_only(readers))
 
 
 def _former_names(facts: DeclaredFacts, now: DeclaredFacts, lookup: str) -> list[str]:
@@ -63,6 +64,13 @@ def _days_without(lookup: str, readers: Iterable[Enrichment]) -> Iterator[str]:
         files = files_of_days(reader)
         if days := {day for day, file in files if not names_keys(file, lookup)}:
             yield f"{listed(sorted(days), 10)} of {reader.output.path}, which ran without {lookup}"
+
+
+def _days_in_folders_only(readers: Iterable[Enrichment]) -> Iterator[str]:
+    """Yield the days that only the folders of Parquet of a table still have."""
+    for declared in (reader.facts() for reader in readers):
+        if declared.parquet and (days := days_left(declared)):
+            yield f"{listed(days, 10)} of {declared.parquet}, which {declared.table} lacks"
 
 
 def _places(declared: DeclaredFacts, lookup: str) -> Iterator[tuple[str, str]]:

@@ -18,8 +18,14 @@ from jobs.schema.records import DeclaredFacts
 from jobs.storage import durable
 from jobs.storage.exchange import exchange
 from jobs.storage.parquet_files import parquet_source, with_columns
+from jobs.storage.stored_files import folders_in
 from jobs.tables.delta.delta_log import table_at
-from jobs.tables.delta.published_files import PublishedFile, changed_since, shown_state
+from jobs.tables.delta.published_files import (
+    PublishedFile,
+    changed_since,
+    days_of,
+    shown_state,
+)
 from jobs.tables.delta.write_errors import storing
 
 STATE = "_tidegate"  # readers of folders ignore names that begin with _
@@ -70,6 +76,17 @@ def state_shown(declared: DeclaredFacts) -> str:
     """Return the state that the folders show; empty without a state. Raises OSError."""
     state = Path(declared.parquet, STATE)
     return state.read_text(encoding="utf-8") if durable.is_there(state) else ""
+
+
+def days_left(declared: DeclaredFacts) -> list[str]:
+    """Return the days of the folders that the published table lacks, as after it was made anew."""
+    published, prefix = table_at(declared.table), f"{declared.partition}="
+    days = {
+        name.removeprefix(prefix)
+        for name in folders_in(declared.parquet)
+        if name.startswith(prefix)
+    }
+    return sorted(days.difference({} if published is None else days_of(published, declared)))
 
 
 def refuse_foreign(enrichment: Enrichment) -> None:

@@ -21,7 +21,7 @@ from jobs.schema.records import Verdict
 from jobs.storage import exchange
 from jobs.tables import publishing
 from jobs.tables.shown import shown_as_parquet
-from jobs.tables.shown.shown_as_parquet import refuse_foreign
+from jobs.tables.shown.shown_as_parquet import days_left, refuse_foreign
 from tests.jobs.tables import test_publishing
 from tests.jobs.tables.test_publishing import EVERYWHERE, FIRST, SECOND, project, wind  # noqa: F401
 from tests.support.moods import MOOD
@@ -95,6 +95,7 @@ def test_folders_keep_days_that_a_recreated_table_lacks():
     shutil.rmtree(test_publishing.TABLE)
     publishing.publish(run("c", FIRST, [8]))
     assert shown() == [7, 8]
+    assert days_left(run("d", FIRST, []).facts.declared) == [SECOND]
 
 
 def test_a_day_published_onto_a_backup_restored_by_a_version_is_shown():
