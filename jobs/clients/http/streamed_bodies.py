@@ -3,6 +3,7 @@
 import gzip
 import io
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
@@ -101,7 +102,7 @@ def json_lines(body: BodyFile) -> Iterator[Any]:
                 if line.endswith(b"\n"):
                     raise
                 if not body.is_sized:
-                    raise _broken_off(file, error) from error
+                    raise _broken_off(file.tell(), error) from error
                 return
             yield value
 
@@ -116,11 +117,14 @@ def _unpacked(file: IO[bytes], packing: str | None) -> Unpacked:
 
 def _lines(file: Unpacked) -> Iterator[bytes]:
     """Yield the lines of a file. Raises CallFailed if its packing has no end, or is damaged."""
+    read = 0  # Arrow's streams cannot tell
     try:
-        yield from file
-    except (OSError, EOFError) as error:
-        raise _broken_off(file, error) from error
+        for line in file:
+            read += len(line)
+            yield line
+    except (OSError, EOFError, zlib.error) as error:
+        raise _broken_off(read, error) from error
 
 
-def _broken_off(file: Unpacked, error: Exception) -> CallFailed:
-    return CallFailed(f"the answer broke off after {file.tell():,} bytes: {error}", passing=True)
+def _broken_off(read: int, error: Exception) -> CallFailed:
+    return CallFailed(f"the answer broke off after {read:,} bytes: {error}", passing=True)
