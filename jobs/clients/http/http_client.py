@@ -140,6 +140,8 @@ class HttpClient(SessionClient, BatchingClient):
         if self._misses.read_answers and self._misses.hold_for(response.content):
             self._missed(response, key)
             return None
+        if response.content is None:  # a miss, whose columns are not read
+            self._refuse_error(None)
         return response.content
 
     def _missed(self, response: Response, key: Key) -> None:

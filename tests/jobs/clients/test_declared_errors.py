@@ -52,6 +52,14 @@ def test_an_answer_declared_as_an_error_is_an_error(service, fields, answer, why
     assert str(message).startswith(why)
 
 
+def test_an_answer_that_is_null_is_a_miss_unless_it_is_declared_an_error(service):
+    replies(service, lambda: web.json_response(None))
+    assert ask(lookup(service.url), ("JFK",)) == [None]
+    (message,) = ask(lookup(service.url, error_when=["$ == null"]), ("JFK",))
+    assert isinstance(message, CallFailed)
+    assert str(message) == "it is an error by error_when: null"
+
+
 def test_an_answer_without_the_declared_error_is_ok(service):
     assert ask(
         lookup(service.url, error_when=["$.error"], required=["temp_c", "wind_ms"]), ("JFK",)
