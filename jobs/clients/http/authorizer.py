@@ -1,6 +1,6 @@
 """Adds authentication to requests."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from types import MappingProxyType
 
 from jobs.clients.http.secret_texts import without_secrets
@@ -38,11 +38,14 @@ class Authorizer:
         """
         return self._headers
 
-    def accepted(self, headers: Mapping[str, str]) -> None:
-        """Note that the service accepted these headers."""
+    def accepted(self, headers: Mapping[str, str], request: Hashable) -> None:
+        """Note that the service accepted these headers; `request` is equal for equal requests."""
 
-    def refused(self, headers: Mapping[str, str]) -> bool:  # noqa: ARG002  # the headers never change
-        """Handle a 401 to these headers; return True if the next request will have new headers."""
+    def refused(self, headers: Mapping[str, str], request: Hashable) -> bool:  # noqa: ARG002  # the headers never change
+        """Handle a 401 to these headers; return True if the request is to be sent with new headers.
+
+        `request` is equal for equal requests.
+        """
         return False
 
     def masked(self, text: str) -> str:

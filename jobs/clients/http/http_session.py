@@ -260,6 +260,7 @@ class ServiceSession:
         exchange = trace("http", f"{method} {url}", shown, self.masked) if is_traced else None
         if self._authorizer.parameter is not None:
             url = with_parameter(url, *self._authorizer.parameter)
+        request = (method, url, body)
         try:
             response = await self._session.request(
                 method,
@@ -273,13 +274,13 @@ class ServiceSession:
                 status = response.status
                 if status in misses or status >= 300:
                     LEAVING.get().used = NOTHING  # services do not bill it, unless its text tells
-                if status == 401 and self._authorizer.refused(headers):
+                if status == 401 and self._authorizer.refused(headers, request):
                     raise TokenRefused(
                         "401: the token is no longer accepted and will be renewed", 0.0, 401
                     )
                 if status not in misses and (not 200 <= status < 300 or status in self._refused):
                     raise await self._refusal(response, exchange)
-                self._authorizer.accepted(headers)
+                self._authorizer.accepted(headers, request)
                 if (seconds := throttling.until_reset(response.headers)) is not None:
                     self._note_used_up(seconds)
                 if status in misses:

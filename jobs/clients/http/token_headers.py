@@ -1,7 +1,7 @@
 """A token for the requests of a process, renewed before it expires."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from jobs.clients.client import CallFailed, Throttled
@@ -51,6 +51,7 @@ class TokenHeaders(Authorizer):
         self._paused_until = 0.0  # by the server of tokens
         self._taken = False  # the service accepted this token
         self._after_refusal = False  # fetched because the previous token got a 401
+        self._refused: set[Hashable] = set()  # requests that got it
         self._fetching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -97,19 +98,24 @@ class TokenHeaders(Authorizer):
         if not task.cancelled() and task.exception() is not None:
             self._renew_at = asyncio.get_running_loop().time() + TOKEN_PAUSE
 
-    def accepted(self, headers: Mapping[str, str]) -> None:
+    def accepted(self, headers: Mapping[str, str], request: Hashable) -> None:
+        if self._refused:
+            self._refused.discard(request)
         if headers is self._headers:
             self._taken, self._after_refusal = True, False
 
-    def refused(self, headers: Mapping[str, str]) -> bool:
+    def refused(self, headers: Mapping[str, str], request: Hashable) -> bool:
         if headers is not self._headers:
+            self._refused.add(request)
             return True  # already renewed
+        if request in self._refused:  # with the previous token too, so it is not about the token
+            return False
         kept = _TOKENS.get(self._request.client)
         if kept is not None and kept.text == self._tokens[0]:
             del _TOKENS[self._request.client]
         if self._after_refusal and not self._taken:
             return False
-        self._after_refusal, self._taken = True, False
+        self._after_refusal, self._taken, self._refused = True, False, {request}
         self._renew_at = self._ends_at = 0.0
         self._headers = {}
         return True

@@ -26,7 +26,7 @@ from jobs.clients.http.http_session import TokenRefused
 from jobs.clients.http.secret_texts import without_secrets
 from jobs.clients.http.token_headers import _TOKENS
 from jobs.declare.values.fingerprint import plain
-from jobs.errors import DeclarationError, RunStopped
+from jobs.errors import AccessRefused, DeclarationError, RunStopped
 from jobs.run.plan.planner import plan_tasks
 from jobs.run.rows.keyed_rows import written_schema
 from jobs.task.runner import run_partition
@@ -410,6 +410,33 @@ def test_a_401_after_an_accepted_token_fetches_another_token():
     assert asking(api, oauth2, script) == [
         answer, TokenRefused, answer, TokenRefused, answer,
     ]  # fmt: skip
+
+
+class PartlyClosedApi(Api):
+    """It answers 401 for the key `closed`, whatever the token."""
+
+    async def value(self, request):
+        answer = await super().value(request)
+        return answer if request.match_info["key"] != "closed" else web.Response(status=401)
+
+
+def test_a_request_refused_with_two_tokens_stops_the_run_though_others_are_answered():
+    async def main():
+        api = PartlyClosedApi()
+        async with api.running():
+            caller = HttpClient(lookup(api.url, oauth2(api.url)), 4)
+            await caller.open()
+            try:
+                with pytest.raises(TokenRefused):
+                    await caller.call(("closed",))
+                await caller.call(("a",))  # with the new token
+                with pytest.raises(AccessRefused):
+                    await caller.call(("closed",))
+            finally:
+                await caller.close()
+        return api
+
+    assert len(asyncio.run(main()).token_requests) == 2
 
 
 def test_a_refused_client_stops_the_run_with_the_code_of_the_server_and_no_secret():
