@@ -5,10 +5,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 from jobs.declare.answers.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.changes.compaction import compact
+from jobs.ledger.job_files import Intent, JobFiles
 from jobs.ledger.store import LedgerFolder
 from tests.support.documents import blocks
 
@@ -37,6 +39,8 @@ def test_the_queries_of_the_ledger_guide_run_without_tidegate(tmp_path, monkeypa
         '["JFK",3]', "ok", dump({"temp_c": 99.0, "wind": {"speed": 0.0}}), AT + 100, "run-2"
     )
     folder.write_part("run-2", "0-0", [later])
+    # as a lookup with vendor jobs has it
+    JobFiles(folder).write_intent("1f0c", Intent(pa.table({"key": ['["JFK",3]']}), "run-2", 0.0))
     (code,) = blocks("docs/ledger.md", "python")
     names = {}
     exec(code, names)
