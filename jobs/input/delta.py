@@ -3,6 +3,7 @@
 import os
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -16,7 +17,9 @@ from deltalake.schema import PrimitiveType
 
 from jobs.declare.values.calendar import Every, day_column, is_day, only_name
 from jobs.errors import DeclarationError, NoInput
+from jobs.input.file_rows import naming_unread
 from jobs.input.types import InputColumn, with_leaves
+from jobs.storage.parquet_files import read_footer
 from jobs.storage.stored_files import StoredFile, error_text, files_in, folders_in
 from jobs.storage.urls import is_url, path_from_spark
 
@@ -114,15 +117,24 @@ class DeltaInput:
         found: Counter[str] = Counter()
         if not self._is_whole:
             for action in self._actions.select(
-                [f"partition.{self.partition}", "num_records"]
+                [f"partition.{self.partition}", "num_records", "path"]
             ).to_pylist():
                 day = action[f"partition.{self.partition}"]
                 if day is None or (
                     isinstance(self.every, str) and not is_day(str(day), self.every)
                 ):
                     value = "null" if day is None else repr(str(day))
-                    found[f"{self.partition} = {value}"] += action["num_records"] or 0
+                    found[f"{self.partition} = {value}"] += self._count_rows(action)
         return found
+
+    def _count_rows(self, action: Mapping[str, Any]) -> int:
+        """Return the rows of a file, also if its writer did not count them in the log."""
+        rows: int | None = action["num_records"]
+        if rows is None:
+            place = self.place(action["path"])
+            with naming_unread(place):
+                rows = read_footer(place).num_rows
+        return rows
 
     @cached_property
     def _actions(self) -> pa.Table:
