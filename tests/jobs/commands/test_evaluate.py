@@ -218,6 +218,21 @@ def test_rows_are_matched_by_a_row_id_spelled_in_another_case(local_days, capsys
     assert [row["row"] for row in found["differing"]] == [{"Number": 1}]
 
 
+def test_differing_rows_with_dates_and_decimals_are_json(local_days, capsys):
+    local_days.towns.declare(returns="temp_c DECIMAL(5,2)")
+    local_days.towns.declare_too(
+        "towns = replace(towns, summaries=[], input=replace(towns.input, row_id=['since']))"
+    )
+    since = pa.array([dt.date(2013, 1, 1), dt.date(2013, 1, 2)])
+    local_days.write_input("2013-01-10", ["ann", "bob"], since=since)
+    right = pa.array([Decimal("-1.50")], pa.decimal128(5, 2))
+    pq.write_table(pa.table({"since": since[:1], "temp_c": right}), "right.parquet")
+    options = ("--day", "2013-01-10", "--against", "right.parquet", "--json")
+    assert main(["eval", "towns", "--package", "declared", *options]) == 0
+    (differing,) = json.loads(capsys.readouterr().out)["differing"]
+    assert (differing["row"], differing["label"]) == ({"since": "2013-01-01"}, {"temp_c": "-1.50"})
+
+
 @pytest.mark.parametrize("weights", [{"fits": 8, "misfit": 4}, {"fits": 8, "refused": 2}])
 def test_eval_counts_a_stored_answer_at_the_cost_of_its_call(vendor, capsys, weights):
     """With the first answer to a repair; and where another row calls, as after a refusal."""
