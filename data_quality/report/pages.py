@@ -64,9 +64,7 @@ def render(
     index = folder / "index.html"
     _replace(
         index,
-        pages.get_template("days.html").render(
-            _describe_all_days(enrichment, days[-DAYS_SHOWN:]), root=""
-        ),
+        pages.get_template("days.html").render(_describe_all_days(enrichment, days), root=""),
     )
     return index
 
@@ -153,13 +151,17 @@ def _describe_record(day: Day, record: DayRecord) -> dict[str, Any]:
     }
 
 
-def _describe_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
+def _describe_all_days(enrichment: str, every: list[Day]) -> dict[str, Any]:
+    days = every[-DAYS_SHOWN:]
     # in the order of the newest day; then checks of earlier days only
     names = list(dict.fromkeys(verdict.check for day in reversed(days) for verdict in day.verdicts))
     found = [{verdict.check: verdict for verdict in day.verdicts} for day in days]
     records = [day.record for day in days if day.record is not None]
     return {
         "enrichment": enrichment,
+        "count": counted(len(days), "day")
+        if len(days) == len(every)
+        else f"the last {len(days)} of {len(every):,} days",
         "days": list(zip(days, found, strict=True)),
         "names": names,
         "groups": _groups([day.day for day in days]),
@@ -169,7 +171,7 @@ def _describe_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
         "unpublished": [day for day in days if day.shown is None],
         "outdated": [day for day in days if day.shown and day.state != "published"],
         "last_published": next(
-            (day.shown for day in reversed(days) if day.shown is not None), None
+            (day.shown for day in reversed(every) if day.shown is not None), None
         ),
         "charts": charts.chart_all_days(records),
         "answers": charts.chart_answers(records),

@@ -276,6 +276,14 @@ def test_a_partition_with_a_name_has_no_age_and_no_weekday(tmp_path):
     assert "<small>shop-1</small>" in (tmp_path / "shop-1" / "index.html").read_text()
 
 
+def test_the_page_of_all_days_names_the_last_published_day_however_old_it_is(tmp_path):
+    first = dt.date(2013, 1, 1)
+    lost = [ended_without_files(f"{first + dt.timedelta(days=n)}") for n in range(1, 100)]
+    page = render("flights_enriched", [record(first)], tmp_path, lost).read_text()
+    assert "Readers see: 2013-01-01, version 734869, complete." in page
+    assert "<small>the last 60 of 100 days</small>" in page
+
+
 def test_the_records_of_many_days_are_read_a_few_times_and_not_once_for_each_day():
     reads = []
 
