@@ -61,6 +61,16 @@ def test_a_day_is_shown_with_its_runs_and_failed_checks_first(towns, capsys):
     assert printed(capsys, "diff", "towns", DAY, "--from", "0123456789ab", "--to", "later")
 
 
+def test_the_report_of_a_day_is_named_once_it_is_written(towns, capsys):
+    towns.publish(DAY, [1])
+    page = Path(f"data/reports/towns/{DAY}/index.html")
+    assert "report: " not in printed(capsys, "show", "towns", DAY)
+    assert json.loads(printed(capsys, "show", "towns", DAY, "--json"))["report"] is None
+    page.parent.mkdir(parents=True)
+    page.touch()
+    assert printed(capsys, "show", "towns", DAY).splitlines()[-1] == f"report: {page}"
+
+
 @pytest.mark.parametrize("command", ["show", "diff"])
 def test_show_accepts_the_day_as_an_option_too(towns, capsys, command):
     towns.publish(DAY, [1, 2], run_id="first")

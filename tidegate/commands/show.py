@@ -47,7 +47,7 @@ class ShownDay(Facts):
     runs: tuple[Any, ...]  # oldest first
     lookups: tuple[Any, ...]
     checks: tuple[Any, ...]  # without the rows of the evidence, which may be personal
-    report: str
+    report: str | None  # None: a later run writes it, as after a kill of the first
     version: int | None = None  # of the table, that readers see; None: they see none
     published_at: str | None = None
 
@@ -81,6 +81,7 @@ def show_day(enrichment: Enrichment, day: str) -> ShownDay:
     unseen = unseen_days(enrichment, records)
     seen = None if day in unseen else found.shown
     lookups = found.record.figures.lookups if found.record else ()
+    report = REPORTS / enrichment.name / day / "index.html"
     checks = sorted(found.verdicts, key=lambda verdict: ORDER.index(verdict.status))
     return ShownDay(
         enrichment.name,
@@ -89,7 +90,7 @@ def show_day(enrichment: Enrichment, day: str) -> ShownDay:
         found.runs,
         tuple(lookups),
         tuple(_without_rows(verdict) for verdict in checks),
-        str(REPORTS / enrichment.name / day / "index.html"),
+        str(report) if report.exists() else None,
         *((seen.published_version, seen.published_at) if seen else ()),
     )
 
@@ -138,7 +139,8 @@ def _day(found: ShownDay) -> Iterator[str]:
         sentence = check["sentence"].removeprefix("not run: ")
         status = check["status"].replace("_", " ")
         yield from entry(f"{status:8}", f"{check['check']}: {sentence}", 2)
-    yield f"report: {found.report}"
+    if found.report:
+        yield f"report: {found.report}"
 
 
 def _run_line(run: RunLine) -> tuple[str, ...]:
