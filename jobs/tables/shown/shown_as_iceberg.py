@@ -281,7 +281,7 @@ def _replace_days(
             _data_file(file, partition) for place, file in wanted.items() if place not in present
         ]
     if old or new:
-        runs = {day: sorted({file.run for file in files}) for day, files in changed.items()}
+        runs = {day: sorted({file.run for file in files} - {""}) for day, files in changed.items()}
         summary = {"tidegate.enrichment": declared.enrichment, "tidegate.runs": json.dumps(runs)}
         with change.update_snapshot(summary).overwrite() as snapshot:
             for file in old:

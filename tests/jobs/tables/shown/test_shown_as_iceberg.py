@@ -4,6 +4,7 @@ files.
 
 import dataclasses
 import datetime as dt
+import json
 import os
 import shutil
 from pathlib import Path
@@ -108,6 +109,15 @@ def test_days_before_and_after_a_key_gets_other_parts_are_read():
         }
         publishing.publish(run(f"r{number}", f"2013-01-1{number}", [number], answers=answers))
         assert shown() == list(range(number + 1))
+
+
+def test_a_day_that_another_program_rewrote_names_no_run():
+    publishing.publish(run("a", parts=2))
+    DeltaTable(test_publishing.TABLE).optimize.z_order(["flight"])
+    publishing.publish(run("b", SECOND, [7]))
+    assert shown() == [1, 2, 3, 7]
+    runs = table().current_snapshot().summary["tidegate.runs"]
+    assert json.loads(runs) == {FIRST: [], SECOND: ["b"]}
 
 
 def test_a_day_that_is_held_back_is_not_shown():
