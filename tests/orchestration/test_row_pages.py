@@ -106,7 +106,9 @@ def test_dead_letters_are_grouped_by_reason_with_the_calls_of_a_replay(days, pag
     (link, *_) = re.findall(r'<a href="\.\./row/towns\?([^"]+)">', found[1])
     row = pages.make("/row/towns", dict(parse_qsl(html.unescape(link))))
     assert "weather error" in text_of(row)
-    assert "1 dead letter, rows" in text_of(pages.make("/letters/towns", {"where": "422"}))
+    assert "1 dead letter, rows" in text_of(
+        pages.make("/letters/towns", {"where": "Unprocessable"})
+    )
     nothing = pages.make("/letters/towns", {"where": "no such"})
     assert "No letter of this choice." in text_of(nothing)
 
