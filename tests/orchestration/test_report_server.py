@@ -90,6 +90,7 @@ def test_a_malformed_public_address_is_refused(tmp_path, monkeypatch, public):
         server(tmp_path, 0, pages)
 
 
+@pytest.mark.process
 def test_a_port_that_the_report_server_cannot_use_is_refused_in_a_sentence(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -116,6 +116,7 @@ def test_a_store_that_refuses_the_credentials_is_reported_before_any_call(monkey
     )
 
 
+@pytest.mark.process
 def test_an_unreachable_store_of_table_or_input_stops_a_run_as_an_outage(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"

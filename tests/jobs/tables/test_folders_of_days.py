@@ -20,6 +20,8 @@ from jobs.tables.leases.day_leases import leased
 from jobs.tables.publishing import publish
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
+pytestmark = pytest.mark.process  # the local engine listens for its tasks
+
 DAYS = ("2026-11-19", "2026-11-20")
 HOURS = ("2026-11-19T05Z", "2026-11-19T06Z")
 NAMES = ("eu", "us-east.1")

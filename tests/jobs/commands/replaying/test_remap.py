@@ -36,6 +36,7 @@ def test_a_day_that_would_lose_an_answer_is_held_back_with_the_cure(towns):
     )
 
 
+@pytest.mark.process
 def test_a_day_whose_lookup_was_renamed_is_held_back(towns, monkeypatch, capsys):
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:9")
     towns.write_input(FIRST, [1, 2])
