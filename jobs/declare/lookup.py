@@ -208,7 +208,8 @@ class Lookup:
         if self.when is None:
             return dict(self.keys)
         return {
-            name: f"CASE WHEN ({self.when}) THEN ({text}) END" for name, text in self.keys.items()
+            name: f"CASE WHEN {enclosed(self.when)} THEN {enclosed(text)} END"
+            for name, text in self.keys.items()
         }
 
     def reads(self, columns: Collection[str]) -> bool:
@@ -404,6 +405,11 @@ class Lookup:
         policies = {"miss": self.on_miss, "timeout": self.on_timeout, "error": self.on_error}
         policies |= dict.fromkeys(("unknown", "not_asked"), self.on_error)
         return tuple(outcome for outcome, policy in policies.items() if policy == "dead_letter")
+
+
+def enclosed(sql: str) -> str:
+    """Return an expression in parentheses; a comment at its end does not reach them."""
+    return f"({sql}\n)" if "--" in sql else f"({sql})"
 
 
 def service_identity(lookup: Lookup) -> str:

@@ -8,7 +8,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from jobs.declare.chains import levels, lookups_below, lookups_read
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.lookup import Lookup
+from jobs.declare.lookup import Lookup, enclosed
 from jobs.errors import DeclarationError
 from jobs.input.keys.arrow_expressions import COMPARABLE, arrow_expression
 from jobs.input.keys.key_values import Values
@@ -28,7 +28,7 @@ def key_expressions(enrichment: Enrichment, layout: BatchLayout, place: int) -> 
     if wanted is not None:
         failed = ", ".join(f"'{outcome}'" for outcome in (*FAILED, "not_asked"))
         below = [published_status(lookups[lower].name) for lower in lookups_below(lookups, place)]
-        conditions = [f"coalesce(({lookups[place].when or 'true'}), false)"]
+        conditions = [f"coalesce({enclosed(lookups[place].when or 'true')}, false)"]
         conditions += [f"{status} NOT IN ({failed})" for status in below]
         found[wanted] = " AND ".join(conditions)
     return found

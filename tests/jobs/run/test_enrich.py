@@ -278,6 +278,16 @@ def test_column_names_match_in_any_case(things, service, enrich):
 
 
 @pytest.mark.spark
+def test_a_comment_at_the_end_of_a_key_or_a_condition_is_no_part_of_it(things, service, enrich):
+    asked = lookup(
+        service=Service(name="w", url=service.url, max_concurrency=4), keys={"k": "id -- its number"},
+        when="id < 3 -- a trial", on_null_key="fail",
+    )  # fmt: skip
+    assert len(enrich(things, enrichment(asked)).collect()) == 40
+    assert sorted(service.log) == ["/0", "/1", "/2"]
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("change", "message"),
     [
