@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from data_quality.check import Cure, LookupCheck, count_outcomes, total
 from data_quality.findings import Finding, share
 from data_quality.rows.column_types import declared_name, spark_name
-from data_quality.rows.task_rows import Faults, Flags, TaskRows, flags
+from data_quality.rows.task_rows import Faults, Flags, TaskRows, as_numbers, flags
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import is_number
 from jobs.schema.columns import HAS_ANSWER, OUTCOMES
@@ -71,6 +71,9 @@ class AnswersInRange(LookupCheck):
             if not is_number(kind):
                 continue  # the finding reports a wrong type for the whole day
             values = rows.numbers(column)
+            if pa.types.is_decimal(kind) or pa.types.is_float32(kind):
+                # by the digits shown: as a double, a FLOAT of 0.1 and a DECIMAL of 6.3 are larger
+                values = as_numbers(rows.column(column).cast(pa.string()).cast(pa.float64()))
             wrong |= (
                 np.isposinf(values) & flags(rows.column(column).is_nan())
                 if pa.types.is_floating(kind)
