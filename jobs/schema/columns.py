@@ -201,7 +201,7 @@ HAS_ANSWER: tuple[Outcome, ...] = ("ok", "fallback")  # the outcomes of rows tha
 FAILED: tuple[Outcome, ...] = ("timeout", "error", "unknown")  # the outcomes with an error's text
 NOT_REPEATED = "the call must not be made twice"  # in the text of every `unknown`
 # begins the error of a row that is not called because Python cannot hold its key
-UNREAD_KEY = r"^key \w+ is (not UTF-8 text|outside the years 1 to 9999|not to be read): "
+UNREAD_KEY = r"^key .+ is (not UTF-8 text|outside the years 1 to 9999|not to be read): "
 # in place of the outcome of a stored answer: none is stored; none is, but may have been
 NONE, GONE = "none", "gone"
 # boolean column of stored answers: whether the checked run stored the answer; null: not known

@@ -38,6 +38,16 @@ def test_a_key_that_python_cannot_hold_costs_its_row(local_days, capsys, column,
     assert "0 of them stored" in printed(capsys, "forget", "weather", "--key", "at=nobody")
 
 
+@pytest.mark.parametrize("name", ["am-tag", "größe", "at which"])
+def test_a_key_of_any_name_that_python_cannot_hold_holds_no_day_back(local_days, name):
+    local_days.towns.declare_too(
+        f"weather = replace(weather, keys={{{name!r}: 'at'}}, request='GET /v1/{{{name}}}')",
+        "towns = replace(towns, summaries=[], lookups=[weather], tolerance=Tolerance(error=1.0))",
+    )
+    local_days.write_input(DAY, ["a", "b", "c"], at=COLUMNS["a time"][0])
+    assert local_days.run(DAY) == 0
+
+
 def test_a_dead_letter_is_a_line_whatever_its_row_id_contains(local_days, capsys):
     at, _ = COLUMNS["a time"]
     local_days.towns.declare_too(
