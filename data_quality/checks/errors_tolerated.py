@@ -33,9 +33,10 @@ class ErrorsTolerated(ToleranceCheck):
             task = read()
             errors = task.table[self.error].filter(self.failures(task)).drop_null()
             for error in errors.value_counts().to_pylist():
-                text = _VARYING.sub("…", _EXAMPLES.sub("", str(error["values"])[:300])[:200])
+                text, status = str(error["values"])[:300], http_status(error["values"])
+                text = status + _VARYING.sub("…", _EXAMPLES.sub("", text[len(status) :])[:200])
                 if self.lookup.hidden_key:
-                    text = http_status(error["values"]) or "without an HTTP status"
+                    text = status or "without an HTTP status"
                 causes[text] += error["counts"]
         top = sorted(causes.items(), key=lambda cause: (-cause[1], cause[0]))[:3]
         return "".join(f"; {counted(count, 'time')} {cause}" for cause, count in top)

@@ -4,7 +4,8 @@ import re
 
 HIDDEN = "***"
 PERSONAL = "its error may repeat a personal key"
-_STATUS = re.compile(r"[1-5]\d\d(?= [A-Z])")  # of HTTP, at the beginning of an error
+# of HTTP, at the beginning of an error; a server may leave out the phrase behind it, as Tomcat does
+_STATUS = re.compile(r"[1-5]\d\d(?= [A-Za-z]| ?:|$)")
 
 
 def http_status(error: str | None) -> str:

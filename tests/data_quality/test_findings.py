@@ -1,10 +1,16 @@
 """The sentences of the checks."""
 
-import pytest
-from honest_day import declare, honest_day
+from dataclasses import replace
+from types import SimpleNamespace
 
+import pyarrow as pa
+import pytest
+from honest_day import PLANE, declare, honest_day
+
+from data_quality.checks.errors_tolerated import ErrorsTolerated
 from data_quality.checks.time_limit_held import TimeLimitHeld, Times
 from data_quality.findings import in_words, names_personal
+from data_quality.rows.run_output import RunOutput
 from data_quality.rows.task_rows import Faults
 
 
@@ -28,6 +34,22 @@ def test_rows_that_all_timed_out_count_as_rows_with_a_call(tmp_path):
     assert check.finding([timed_out], None).sentence == "timeouts after 2.001 s or more"
     unasked = Times(Faults(0), 3, None, None, None)
     assert check.finding([unasked], None).sentence == "no row made a call"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "causes"),
+    [
+        (False, "; 2 times 500: no row …; 1 time 404 Not Found; 1 time 502"),
+        (True, "; 2 times 500; 1 time 404; 1 time 502"),
+    ],
+)
+def test_causes_keep_the_http_status_also_of_a_server_without_reason_phrases(hidden, causes):
+    lookup = replace(PLANE, hidden_key=hidden)
+    declared = declare(lookups=(lookup,))
+    errors = ["500: no row 17171", "500: no row 18181", "502", "404 Not Found"]
+    table = pa.table({"_plane_status": ["error"] * 4, "_plane_error": errors})
+    day = SimpleNamespace(output=RunOutput.of_table(declared, table))
+    assert ErrorsTolerated(declared, lookup).causes(day) == causes
 
 
 @pytest.mark.parametrize("name", ["phone", "phone#", "#phone", "e-mail", "höhe (m)"])

@@ -340,7 +340,7 @@ class ServiceSession:
     def _loaded(self, answer: bytes, response: aiohttp.ClientResponse, *, is_whole: bool) -> Any:
         """Return the answer's JSON. Raises ValueError, or CallFailed if it is empty or cut."""
         if not answer or answer.isspace():
-            message = self.masked(f"{response.status} {response.reason}")
+            message = self.masked(f"{response.status} {response.reason}").rstrip()
             cure = f"; where that means no such key, write {response.status} into miss_when"
             empty = f"{message}: the answer has no body{cure if response.status != 200 else ''}"
             raise Unclear(empty) if is_whole else CallFailed(empty, passing=True)

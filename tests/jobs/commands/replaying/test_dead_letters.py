@@ -106,6 +106,10 @@ def test_printed_dead_letters_contain_no_personal_value(local_days, capsys):
     ("error", "expected"),
     [
         ("404 Not Found: no x-1 in eu", "404 Not Found: no # in eu"),
+        ("500: no row 17", "500: no row #"),  # of a server without reason phrases
+        ("502", "502"),
+        ("404 not found: 17", "404 not found: #"),
+        ("17 rows for a key", "# rows for a key"),
         ("no answer within 2.0 s, 1 attempts", "no answer within # s, # attempts"),
         ("customer anna is unknown", "customer <key> is unknown"),
         ("at 10:05:33,123 by req_8fK2", "at # by #"),
