@@ -157,6 +157,7 @@ def _describe_all_days(enrichment: str, every: list[Day]) -> dict[str, Any]:
     names = list(dict.fromkeys(verdict.check for day in reversed(days) for verdict in day.verdicts))
     found = [{verdict.check: verdict for verdict in day.verdicts} for day in days]
     records = [day.record for day in days if day.record is not None]
+    newest = DayName.read(days[-1].day) if days else None
     return {
         "enrichment": enrichment,
         "count": counted(len(days), "day")
@@ -165,8 +166,8 @@ def _describe_all_days(enrichment: str, every: list[Day]) -> dict[str, Any]:
         "days": list(zip(days, found, strict=True)),
         "names": names,
         "groups": _groups([day.day for day in days]),
-        # for its age; browsers would read a date in a name, too
-        "newest_date": days[-1].day if days and _weekday(days[-1].day) else "",
+        # for its age; browsers would read a date in a name, too, and none in an hour
+        "newest_date": str(newest.date) if newest else "",
         "state": days[-1].state if days else "no days",
         "unpublished": [day for day in days if day.shown is None],
         "outdated": [day for day in days if day.shown and day.state != "published"],

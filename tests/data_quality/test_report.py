@@ -276,6 +276,12 @@ def test_a_partition_with_a_name_has_no_age_and_no_weekday(tmp_path):
     assert "<small>shop-1</small>" in (tmp_path / "shop-1" / "index.html").read_text()
 
 
+def test_the_age_of_an_hour_is_that_of_its_date(tmp_path):
+    made = record(dt.date(2013, 1, 1))
+    made = replace(made, facts=replace(made.facts, day="2013-01-01T05Z"))  # no date to a browser
+    assert 'data-day="2013-01-01"' in render("flights_enriched", [made], tmp_path).read_text()
+
+
 def test_the_page_of_all_days_names_the_last_published_day_however_old_it_is(tmp_path):
     first = dt.date(2013, 1, 1)
     lost = [ended_without_files(f"{first + dt.timedelta(days=n)}") for n in range(1, 100)]
