@@ -88,18 +88,18 @@ def describe_letters(enrichment: Enrichment, query: Mapping[str, str]) -> dict[s
 
 
 def _group(enrichment: Enrichment, group: LetterGroup) -> dict[str, Any]:
-    columns = {name: value for name, value in group.sample.items() if name[0] != "_"}
-    identity = {name: columns.get(name) for name in enrichment.input.row_id}
+    beside = {*schema.LETTER_COLUMNS, schema.RUN_ID, enrichment.input.partition}
+    row = {name: value for name, value in group.sample.items() if name not in beside}
     return {
         "group": group,
-        "row": identity or columns,
+        "row": row,
         "key": group.sample.get("_key"),
         "error": group.sample.get("_error"),
         # without a reason it would be refused
         "replay": f"tidegate replay {enrichment.name} --where {shlex.quote(group.reason)}"
         if group.reason and enrichment.facts().can_be_replayed
         else "",
-        "link": "" if group.held_back else _link(identity, group.days[-1]),
+        "link": "" if group.held_back else _link(row, group.days[-1]),
     }
 
 

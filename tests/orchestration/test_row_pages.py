@@ -7,6 +7,7 @@ from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode
 
+import pyarrow as pa
 import pytest
 
 from jobs.process.spark_submit import SparkSubmit
@@ -15,6 +16,7 @@ from orchestration.common.table_pages import TablePages
 from tests.jobs.commands.conftest import LocalDays, towns_in
 from tests.support.program_here import in_this_session
 from tests.support.readable import assert_readable
+from tidegate.__main__ import main
 
 DAY = "2013-01-10"
 SPARED = "towns = replace(towns, tolerance=Tolerance(error={}))"
@@ -111,6 +113,26 @@ def test_dead_letters_are_grouped_by_reason_with_the_calls_of_a_replay(days, pag
     )
     nothing = pages.make("/letters/towns", {"where": "no such"})
     assert "No letter of this choice." in text_of(nothing)
+
+
+@pytest.mark.parametrize(("row_id", "column"), [("_id", "_id"), ("NUMBER", "number"), ("", "")])
+def test_a_dead_letter_names_its_row_however_its_id_is_spelled(days, pages, capsys, row_id, column):
+    days.write_input(DAY, ["alpha", "beta"], _id=pa.array(["a17", "b18"]))
+    days.fails = {"beta": 500}
+    named = repr([row_id] if row_id else [])
+    days.towns.declare_too(
+        SPARED.format(1.0), f"towns = replace(towns, input=replace(towns.input, row_id={named}))"
+    )
+    assert days.run(DAY) == 0
+    shown = {"_id": "_id=b18", "number": "number=1"}.get(column, "_source_row=1")
+    found = pages.make("/letters/towns", {})
+    assert shown in text_of(found)
+    (link,) = re.findall(r'<a href="\.\./row/towns\?([^"]+)">', found[1])
+    row = pages.make("/row/towns", dict(parse_qsl(html.unescape(link))))
+    assert "town beta" in text_of(row)
+    capsys.readouterr()
+    assert main(["dead-letters", "towns", "--package", "declared"]) == 0
+    assert shown in capsys.readouterr().out
 
 
 def test_personal_values_are_on_no_page(days, pages):

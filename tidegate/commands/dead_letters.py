@@ -18,6 +18,7 @@ from jobs.commands.replaying.dead_letters import (
 )
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError, TidegateError
+from jobs.schema.columns import LETTER_COLUMNS
 from jobs.schema.facts import Facts
 from jobs.wording import counted, listed, one_line
 from tidegate.commands.command import (
@@ -148,7 +149,9 @@ def _by_reason(groups: Sequence[LetterGroup], found: Sequence[DayLetters]) -> It
 
 def _letter(row: dict[str, Any]) -> str:
     identity = "  ".join(
-        f"{name}={one_line(str(value))}" for name, value in row.items() if name[0] != "_"
+        f"{name}={one_line(str(value))}"
+        for name, value in row.items()
+        if name not in LETTER_COLUMNS
     )
     return f"{row['_key']}  {identity}  {row['_error'] or ''}"
 
