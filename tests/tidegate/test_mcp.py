@@ -119,6 +119,11 @@ REFUSED = (
         {"enrichment": "towns", "day": DAY, "where": "500", "plan": "../x", "price": "free"},
         "Nobody approved the plan '../x'",
     ),
+    (
+        "replay",
+        {"enrichment": "towns", "day": DAY, "where": "it's $5", "plan": "../x", "price": "free"},
+        """--where 'it'"'"'s $5'.""",
+    ),
 )
 
 

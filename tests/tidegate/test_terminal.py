@@ -20,6 +20,7 @@ from jobs.process.day_events import DayResult, DayStage, DaysWarning
 from jobs.wording import printable
 from tidegate.__main__ import main
 from tidegate.commands.days import tell
+from tidegate.commands.lines import entry
 from tidegate.commands.stages import Stages
 from tidegate.terminal import PrintableOutput, printable_output
 
@@ -93,6 +94,20 @@ def test_every_control_character_is_escaped_and_no_letter_changes():
         elif kind[0] in "LMNPS" or kind == "Zs":
             assert printable(letter) == letter
     assert printable("Zoë 日本 \t ok\n") == "Zoë 日本 \t ok\n"
+
+
+@pytest.mark.parametrize("columns", [30, 60, 100])
+def test_a_command_in_a_sentence_stays_on_a_line_from_which_it_can_be_copied(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    commands = [
+        "`tidegate run flights --day 2013-01-10`",
+        """`tidegate refresh weather --where "stored.outcome = 'asked'" --run`""",
+    ]
+    text = f"Fix the cause, then run it again: {commands[0]}, or else {commands[1]}. " * 3
+    lines = entry("next: ", text, 2)
+    assert sum(line.count(command) for line in lines for command in commands) == 6
+    assert " ".join(" ".join(lines).split()) == f"next: {text.strip()}"
+    assert all(len(line) <= columns for line in lines if "`" not in line)
 
 
 def test_printed_json_stays_valid_json(capsys):

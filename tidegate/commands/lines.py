@@ -1,5 +1,6 @@
 """Lays out lines of text: columns of a table, and wrapped entries."""
 
+import re
 import shutil
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
@@ -7,6 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from jobs.wording import one_line
 
 WIDTH = 100  # characters of a line, at most
+COMMAND = re.compile("`[^`]+`")  # in a sentence
+SPACE = "\0"  # in a command while its text is wrapped; no printed line has the character
 
 
 def line_width() -> int:
@@ -28,13 +31,17 @@ def aligned(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iter
 def entry(name: str, text: str, indent: int) -> list[str]:
     """Return the wrapped text after its name; its further lines are indented.
 
+    A command in backticks stays on a line, even a longer one, so that it can be copied.
+
     Args:
         name: Stands before the text.
         text: The text.
         indent: Spaces before the name; further lines begin where the text does.
     """
     first = " " * indent + name
-    return textwrap.wrap(
-        one_line(text), line_width(), initial_indent=first, subsequent_indent=" " * len(first),
-        break_on_hyphens=False,
+    words = COMMAND.sub(lambda command: command[0].replace(" ", SPACE), one_line(text))
+    lines = textwrap.wrap(
+        words, line_width(), initial_indent=first, subsequent_indent=" " * len(first),
+        break_on_hyphens=False, break_long_words=SPACE not in words,
     )  # fmt: skip
+    return [line.replace(SPACE, " ") for line in lines]

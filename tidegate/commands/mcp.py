@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import functools
 import json
+import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
@@ -163,7 +164,7 @@ class Tools:
         from jobs.commands.planning.approving import approved, use
 
         cure = f"Ask a person for: tidegate approve {known_name(enrichment)} --day {checked(day)}"
-        cure += f" --where {where!r}" if where else ""
+        cure += f" --where {shlex.quote(where)}" if where else ""
         found = approved(plan)
         if found is None:
             raise RefusedError(f"Nobody approved the plan {plan!r}. {cure}.")
