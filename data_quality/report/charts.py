@@ -322,5 +322,7 @@ def _figure(
 
 def _legend(trace: dict[str, Any]) -> dict[str, str]:
     if trace["type"] == "bar":
-        return {"name": trace["name"], "kind": "bar", "colour": trace["marker"]["color"]}
+        # an outcome; the name of a line may be a text of the data
+        name = trace["name"].replace("_", " ")
+        return {"name": name, "kind": "bar", "colour": trace["marker"]["color"]}
     return {"name": trace["name"], "kind": trace["line"]["dash"], "colour": trace["line"]["color"]}

@@ -208,6 +208,14 @@ def test_the_headline_has_rows_calls_and_cost_of_the_run_and_of_the_whole_day(tm
         assert "<p>1 of 3 checks passed; 1 warns, 1 did not run.</p>" in page
 
 
+def test_the_key_of_a_chart_has_the_texts_of_answers_as_they_are(tmp_path):
+    sketch = {"type": "STRING", "texts": {"in_progress": 0.6, "in progress": 0.4}, "null": 0.0}
+    made = record(dt.date(2013, 1, 1))
+    made = replace(made, pictures={"weather": PICTURE | {"answers": {"state": sketch}}})
+    page = render("flights_enriched", [made], tmp_path).read_text()
+    assert page.count("</i>in_progress</li>") == page.count("</i>in progress</li>") == 1
+
+
 def test_a_command_in_a_sentence_is_shown_as_code_without_backticks(tmp_path):
     render("flights_enriched", days(2), tmp_path, [ended_without_files("2013-01-09")])
     for day in ("2013-01-02", "2013-01-09"):
