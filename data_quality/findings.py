@@ -9,10 +9,12 @@ from jobs.schema import columns as schema
 from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_FILE, SOURCE_IDENTITY
 from jobs.schema.personal import HIDDEN, http_status
 from jobs.schema.records import DeclaredFacts
+from jobs.wording import one_line
 
 ROWS_OF_EVIDENCE = 10
 OF_THE_TASK = (PARTITION, INPUT_SEQ, OUTPUT_SEQ)
 _WORDS = 9  # columns of the first row in a sentence; the evidence table has all of them
+LONGEST = 200  # characters of a value in a sentence
 
 
 @dataclass(frozen=True)
@@ -113,11 +115,12 @@ def identity_columns(declared: DeclaredFacts, names: Collection[str]) -> list[st
 
 
 def in_words(row: dict[str, Any]) -> str:
-    """Describe a row of evidence for people: its identity first, the name of its file, no lists,
-    and no numbers that a task gave it.
+    """Describe a row of evidence for people, in a line: its identity first, the name of its file,
+    the beginning of long values, no lists, and no numbers that a task gave it.
     """
     texts = [
-        f"{name.lstrip('_')} {value.rsplit('/', 1)[-1] if name == SOURCE_FILE else value}"
+        f"{name.lstrip('_')} "
+        + one_line(str(value.rsplit("/", 1)[-1] if name == SOURCE_FILE else value), LONGEST)
         for name, value in row.items()
         if value is not None and not isinstance(value, list | dict) and name not in OF_THE_TASK
     ]

@@ -22,7 +22,7 @@ from jobs.schema.personal import HIDDEN
 from jobs.schema.records import DeclaredFacts, Verdict
 from jobs.storage.parquet_files import rows_of_files
 from jobs.storage.urls import is_url
-from jobs.wording import counted
+from jobs.wording import counted, one_line
 
 import_when_used(*OF_GREAT_EXPECTATIONS)
 with quiet():
@@ -119,6 +119,7 @@ def _verdict_of_a_stock_expectation(
             values = found.get("partial_unexpected_list") or ()
             rows = found.get("partial_unexpected_index_list") or ({"value": at} for at in values)
     else:
-        sentence = f"observed {HIDDEN if is_personal else plain(found.get('observed_value'))}"
+        observed = HIDDEN if is_personal else one_line(str(plain(found.get("observed_value"))))
+        sentence = f"observed {observed}"
     finding = Finding(bool(result.success), sentence, unexpected, elements, spec.description)
     return make_verdict(spec, finding.with_evidence(map(plain, rows), declared))

@@ -9,7 +9,7 @@ from honest_day import PLANE, declare, honest_day
 
 from data_quality.checks.errors_tolerated import ErrorsTolerated
 from data_quality.checks.time_limit_held import TimeLimitHeld, Times
-from data_quality.findings import in_words, names_personal
+from data_quality.findings import Finding, in_words, names_personal
 from data_quality.rows.run_output import RunOutput
 from data_quality.rows.task_rows import Faults
 
@@ -25,6 +25,15 @@ def test_a_sentence_names_the_file_of_a_row_and_not_the_numbers_of_its_task():
         "url": "x.org/",
     }
     assert in_words(row) == "order_id 7, source_file a.parquet, unit km/h, url x.org/"
+
+
+def test_a_sentence_is_a_line_with_the_beginning_of_a_long_value():
+    row = {"note": "two\nlines", "answer": "word " * 50_000, "at": None}
+    found = Finding(False, "1 row is wrong", 1, 1).with_evidence([row], declare())
+    assert found.sentence.startswith("1 row is wrong; first: note two lines, answer word word ")
+    assert found.sentence.endswith("... (250,000 characters)")
+    assert len(found.sentence) < 400
+    assert found.evidence == (row,)
 
 
 def test_rows_that_all_timed_out_count_as_rows_with_a_call(tmp_path):
