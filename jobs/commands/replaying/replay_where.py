@@ -182,11 +182,12 @@ def why_refused(record: DayRecord) -> str:
 
 
 def leaves_few(record: DayRecord) -> str:
-    """Return why a day has too many rows without an answer; empty if it has not."""
+    """Return why the table has too many rows of the day without an answer; empty if it has not."""
     tolerated = record.facts.declared.error_tolerance
     declared = {lookup.name: lookup for lookup in record.facts.declared.lookups}
+    kept = record.rows_published - record.figures.rows_out
     for lookup in record.figures.lookups:
-        rows = declared[lookup.name].rows_judged(lookup.outcomes)
+        rows = declared[lookup.name].rows_judged(lookup.outcomes) + kept
         left = _rows_left(record, declared[lookup.name], lookup.outcomes)
         if rows and left / rows > tolerated:
             return (

@@ -117,6 +117,19 @@ def test_a_replay_with_too_many_dead_letters_left_is_held_back_and_keeps_its_ans
     assert sorted(town for _, town, _ in failed.calls) == ["alpha", "delta", "gamma"]
 
 
+def test_letters_left_among_changed_rows_are_a_share_of_the_whole_table(local_days):
+    local_days.towns.declare_too(
+        "changed = replace(towns.input, every=['all'], rows='changed')",
+        "towns = replace(towns, input=changed, tolerance=Tolerance(error=0.2))",
+    )
+    local_days.fails = {"alpha": 500, "delta": 422}
+    local_days.write_input("all", ["alpha", "delta", *(f"town {n}" for n in range(8))])
+    assert local_days.run("all") == 0
+    local_days.fails = {"delta": 422}
+    assert replay("--where", "500 internal", "--run") == 0
+    assert (statuses("all")[0], statuses("all")[1]) == ("ok", "not_asked")
+
+
 def test_a_wrong_choice_of_dead_letters_is_refused_in_one_sentence(towns, capsys):
     towns.store({1: {"temp_c": 1.0}})
     towns.publish(DAYS[0], [1, 2], statuses={2: "error"})
