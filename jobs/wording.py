@@ -8,6 +8,7 @@ from decimal import Decimal
 from types import FrameType
 
 LONGEST = 2_000  # characters of an error
+FINEST = 14  # decimals of a percentage
 # what commands a terminal or reorders its text, and lone surrogates, which cannot be encoded; not
 # tab and line feed
 COMMANDING = re.compile(
@@ -49,6 +50,15 @@ def priced(costs: Mapping[str, float | Decimal]) -> str:
 def rounded(number: float, digits: int = 4) -> str:
     """`12,350`, `0.00005`: a number by its first digits, without an exponent."""
     return f"{Decimal(f'{number:.{digits}g}'):,f}"
+
+
+def percent(share: float, places: int = 2) -> str:
+    """`12.35%`, `0.001%`, `99.9996%`: with more decimals where a share is neither 0 nor 1."""
+    text = f"{share:.{places}%}"
+    while share not in (0, 1) and float(text[:-1]) in (0, 100) and places < FINEST:
+        places += 1
+        text = f"{share:.{places}%}"
+    return text
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

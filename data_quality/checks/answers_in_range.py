@@ -15,7 +15,7 @@ from data_quality.rows.task_rows import Faults, Flags, TaskRows, as_numbers, fla
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import is_number
 from jobs.schema.columns import HAS_ANSWER, OUTCOMES
-from jobs.wording import counted, rounded
+from jobs.wording import counted, percent, rounded
 
 EXACT = 15  # digits of a float
 
@@ -128,8 +128,8 @@ class AnswersInRange(LookupCheck):
             found = share(count, every)
             if found > tolerated:
                 text = (
-                    f"{column} is null in {found:.2%} of {every:,} answers; tolerated "
-                    f"{tolerated:.2%}"
+                    f"{column} is null in {percent(found)} of {every:,} answers; tolerated "
+                    f"{percent(tolerated)}"
                 )
                 return Finding(False, text, count, every, expected).with_evidence(
                     nulls.evidence, self.declared

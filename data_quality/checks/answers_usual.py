@@ -14,6 +14,7 @@ from data_quality.rows.answer_sketch import (
 )
 from data_quality.rows.task_rows import TaskRows
 from data_quality.rows.written_day import WrittenDay
+from jobs.wording import percent
 
 FEWEST_DAYS = 7
 
@@ -60,8 +61,8 @@ class AnswersUsual(LookupCheck):
         column, *others = sorted(changes, key=lambda name: -changes[name].excess)
         change, also = changes[column], [name for name in others if changes[name].excess > 0]
         text = (
-            f"{change.now:.2%} of {answers:,} answers by call {change.what} in {column}; "
-            f"{change.usual:.2%} on the {len(before[column])} days before"
+            f"{percent(change.now)} of {answers:,} answers by call {change.what} in {column}; "
+            f"{percent(change.usual)} on the {len(before[column])} days before"
         )
         text += f"; also changed: {', '.join(also)}" if also else ""
         low, high = change.usual - change.tolerated, change.usual + change.tolerated

@@ -9,6 +9,7 @@ from data_quality.findings import Finding, share
 from data_quality.history import DAYS_OF_HISTORY
 from data_quality.rows.task_rows import TaskRows
 from data_quality.rows.written_day import WrittenDay
+from jobs.wording import percent
 
 
 class MissShareUsual(LookupCheck):
@@ -41,8 +42,8 @@ class MissShareUsual(LookupCheck):
             return Finding(True, "no rows to judge")
         now, usual = share(misses, count), statistics.mean(shares)
         text = (
-            f"{now:.2%} misses; {usual:.2%} on the {len(shares)} days before; tolerated change "
-            f"{tolerated:.2%}"
+            f"{percent(now)} misses; {percent(usual)} on the {len(shares)} days before; tolerated "
+            f"change {percent(tolerated)}"
         )
         expected = f"{usual - tolerated:.4f} .. {usual + tolerated:.4f}"
         held = round(abs(now - usual) - tolerated, 9) <= 0  # 0.4 - 0.3 is over 0.1

@@ -11,7 +11,7 @@ from data_quality.rows.task_rows import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.records import ChoiceFacts
-from jobs.wording import counted
+from jobs.wording import counted, percent
 
 
 class ToleranceCheck(LookupCheck):
@@ -74,8 +74,8 @@ class ToleranceCheck(LookupCheck):
         message = (
             " or ".join(outcome for outcome in self.judged if counts[outcome]) or self.outcomes[0]
         )
-        of_all = f"{counted(count, 'row')} of {every:,}, {share(count, every):.2%}"
-        text = f"{message}: {of_all}; tolerated {self.tolerated:.2%}"
+        of_all = f"{counted(count, 'row')} of {every:,}, {percent(share(count, every))}"
+        text = f"{message}: {of_all}; tolerated {percent(self.tolerated)}"
         expected = f"at most {100 * self.tolerated:.4g} % of the rows"
         if share(count, every) <= self.tolerated:
             return Finding(True, text, count, every, expected)

@@ -25,7 +25,7 @@ from data_quality.report.days import Day, list_days, state
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.records import DayRecord, LookupMetrics, UnwrittenRun
 from jobs.storage import durable
-from jobs.wording import counted, priced, requested
+from jobs.wording import counted, percent, priced, requested
 
 PLOTLY = "plotly.min.js"  # a single copy beside the pages
 DAYS_SHOWN = 60
@@ -100,6 +100,7 @@ def _pages() -> jinja2.Environment:
         "mark": MARKS.__getitem__,
         "prose": prose,
         "priced": priced,
+        "percent": percent,
     }
     return pages
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jobs.wording import counted, listed, priced, rounded
+from jobs.wording import counted, listed, percent, priced, rounded
 from orchestration.common.table_status import (
     DayStatus,
     Status,
@@ -81,7 +81,7 @@ def _figures(tables: Sequence[TableStatus]) -> list[tuple[str, str]]:
         (f"{_sum(night, 'runs'):,}", "runs in 24 hours"),
         (f"{_sum(night, 'rows'):,}", "rows in 24 hours"),
         (f"{calls:,}", "calls in 24 hours"),
-        (f"{stored / (calls + stored):.0%}" if stored else "–", "answers from the ledger"),
+        (percent(stored / (calls + stored), 0) if stored else "–", "answers from the ledger"),
         (_costs(night), "billed in 24 hours"),
         (_costs(month), "billed this month, UTC"),
     ]

@@ -113,7 +113,7 @@ def test_the_page_of_a_day_says_which_answers_cost_no_call(tmp_path):
     for label, value in (
         ("from ledger", "4,321"),
         ("shared", "1,234"),
-        ("known", "50.0 %"),
+        ("known", "50.0%"),
         ("ledger rows/s", "2,160"),
     ):
         assert f'<td data-label="{label}" class="number">{value}</td>' in page

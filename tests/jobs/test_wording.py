@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from jobs.wording import money, priced, rounded
+from jobs.wording import money, percent, priced, rounded
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,14 @@ def test_a_rounded_number_has_no_exponent(number, digits, text):
 def test_a_cost_has_two_decimals_and_a_cost_below_one_its_first_four_digits(cost, exact, rounds_to):
     assert money(Decimal(cost), "EUR") == exact
     assert priced({"EUR": Decimal(cost)}) == priced({"EUR": float(cost)}) == rounds_to
+
+
+def test_a_share_reads_as_none_or_all_only_if_it_is():
+    shown = {
+        0.0: "0.00%", 1.0: "100.00%", 0.125: "12.50%", 0.00001: "0.001%", 0.0012: "0.12%",
+        0.999996: "99.9996%", 1e-15: "0.0000000000001%",
+    }  # fmt: skip
+    for share, text in shown.items():
+        assert percent(share) == text
+    assert [percent(share, 0) for share in (0.5, 0.996, 0.004)] == ["50%", "99.6%", "0.4%"]
+    assert percent(0.99996, 1) == "99.996%"

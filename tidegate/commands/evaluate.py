@@ -10,7 +10,7 @@ from jobs.declare.finding.discovery import Discovered
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.type_checks import require_count
 from jobs.errors import DeclarationError
-from jobs.wording import counted
+from jobs.wording import counted, percent
 from tidegate.commands.command import (
     Command,
     add_enrichment,
@@ -142,7 +142,7 @@ def evaluation_lines(found: Evaluation, against: str | None) -> Iterator[str]:
 
 
 def _share(part: int, rows: int) -> str:
-    return f"{100 * part / rows:.1f} %"
+    return percent(part / rows, 1).replace("%", " %")
 
 
 def _latency(variant: Variant) -> str:

@@ -31,7 +31,7 @@ from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
 from jobs.schema.records import DayRecord, LookupFacts
 from jobs.storage.locked_folders import temporary_folder
-from jobs.wording import counted
+from jobs.wording import counted, percent
 
 LEFT = ("error", "unknown", "not_asked")  # outcomes of rows that still have no answer
 
@@ -192,8 +192,8 @@ def leaves_few(record: DayRecord) -> str:
         if rows and left / rows > tolerated:
             return (
                 f"lookup {lookup.name}: {counted(left, 'row')} of {rows:,} would have no answer, "
-                f"{left / rows:.2%}; tolerated {tolerated:.2%}. The answers are stored: replay the "
-                "other letters too."
+                f"{percent(left / rows)}; tolerated {percent(tolerated)}. The answers are stored: "
+                "replay the other letters too."
             )
     return ""
 
