@@ -9,6 +9,7 @@ import pydantic
 import pytest
 
 from jobs.declare.answers.answer_schema import load_schema, schema_check
+from jobs.declare.answers.json_text import read_json
 from jobs.errors import DeclarationError
 
 SCHEMA = {
@@ -55,6 +56,31 @@ def test_an_answer_that_does_not_fit_its_schema_is_an_error_with_path_and_reason
         return
     with pytest.raises(ValueError, match=sentence):
         check(answer)
+
+
+@pytest.mark.parametrize("dialect", [{}, {"$schema": "http://json-schema.org/draft-07/schema#"}])
+@pytest.mark.parametrize(
+    ("unit", "value", "fits"),
+    [
+        (0.01, "4.02", True),
+        (0.01, "4.025", False),
+        (0.1, "1.2", True),
+        (0.1, "12345678901234567.85", False),
+        (1e-8, "10000.0", True),
+        (0.5, f"1{'0' * 400}", True),
+        (3, "9.0", True),
+        (3, "10", False),
+    ],
+)
+def test_a_number_is_a_multiple_by_its_decimal_digits(unit, value, fits, dialect):
+    rules = {"sum": {"multipleOf": unit}, "less": {"$ref": "#"}}
+    check = schema_check(dialect | {"properties": rules})
+    for text in (f'{{"sum": {value}}}', f'{{"less": {{"sum": {value}}}}}'):
+        if fits:
+            check(read_json(text))
+        else:
+            with pytest.raises(ValueError, match=f"{value} is not a multiple of {unit}"):
+                check(read_json(text))
 
 
 class Undescribed(pydantic.BaseModel):
@@ -135,9 +161,8 @@ def test_a_schema_may_use_references_as_data_and_by_id(declared, fits, fails):
     [
         ({"properties": {"child": {"$ref": "#"}}}, json.loads('{"child":' * 600 + "1" + "}" * 600)),
         ({"properties": {"a": {"$ref": "#/properties/a"}}}, {"a": 1}),
-        ({"multipleOf": 0.5}, 10**400),
     ],
-    ids=["deep", "endless", "huge"],
+    ids=["deep", "endless"],
 )
 def test_an_answer_that_cannot_be_checked_is_an_error_of_this_answer(declared, answer):
     check = schema_check(load_schema(declared))
