@@ -68,9 +68,11 @@ class ColumnsFilled(LookupCheck):
         (column, why), *others = reasons.items()
         also = f"; also null: {listed([name for name, _ in others])}" if others else ""
         by = self._by(self._path(column))
+        # the files have a column of each vendor of a waterfall
+        name = column.removeprefix(f"{self.lookup.name}_") if self.lookup.choice else column
         text = (
             f"{column} is null in all {counted(answers, 'row')} with an answer{by}; {why}{also}. "
-            f"If that is right, declare null_share={{{column!r}: 1.0}}"
+            f"If that is right, declare null_share={{{name!r}: 1.0}}"
         )
         return Finding(False, text, answers, answers)
 

@@ -141,6 +141,18 @@ def test_every_history_of_a_column_is_judged_as_documented(tmp_path):
     assert seen == {"", "warn", "error"}
 
 
+def test_an_empty_column_of_a_vendor_is_named_as_it_is_declared_in_the_advice(tmp_path):
+    lookup = LookupFacts(
+        "firm", "http", "vendor", (("firm_score", "DOUBLE"),), None, 1, choice="best",
+        paths=(("firm_score", "$.new"),),
+    )  # fmt: skip
+    day = WrittenDay(None, honest_day(tmp_path, sizes=()).facts(), None, None)
+    part = Counter({"ok": 50}), Counter({"firm_score": 0})
+    found = ColumnsFilled(declare(lookups=(lookup,)), lookup).finding([part], day)
+    assert found.sentence.startswith("firm_score is null in all 50 rows")
+    assert found.sentence.endswith("declare null_share={'score': 1.0}")
+
+
 def test_a_partition_with_a_name_and_a_moved_table_have_no_history_to_lose(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     facts = replace(honest_day(tmp_path, sizes=()).facts(), day="EU")
