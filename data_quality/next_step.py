@@ -5,7 +5,6 @@ from data_quality.check import Cure
 from data_quality.checks.errors_tolerated import ErrorsTolerated
 from data_quality.findings import share
 from jobs.schema.records import DayRecord, DeclaredFacts
-from jobs.wording import listed
 
 
 def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
@@ -58,11 +57,14 @@ def next_step(record: DayRecord) -> str:
             )
         case Cure.REFRESH_MARKS:
             lookups = lost_calls(record)
+            let_again = " and ".join(
+                f"`tidegate refresh {lookup} --where \"stored.outcome = 'asked'\" --run`"
+                for lookup in lookups
+            )
             return (
-                f"The answers to calls of {listed(lookups)} are lost, and no run repeats them. "
-                "Once the service shows that they did not act, `tidegate refresh "
-                f"{lookups[0]} --where \"stored.outcome = 'asked'\" --run` lets them be made "
-                f"again; then {again}"
+                f"The answers to calls of {' and '.join(lookups)} are lost, and no run repeats "
+                f"them. Once the service shows that they did not act, {let_again} "
+                f"{'lets' if len(lookups) == 1 else 'let'} them be made again; then {again}"
             )
         case Cure.REFRESH:
             return (
