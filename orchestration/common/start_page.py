@@ -1,12 +1,12 @@
 """The page over all tables: what is wrong first, the last night's work, then a line per table."""
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jobs.wording import counted, listed, percent, priced, rounded
+from jobs.wording import counted, listed, percent, priced
 from orchestration.common.table_status import (
     DayStatus,
     Status,
@@ -139,9 +139,16 @@ def _line(table: TableStatus, now: dt.datetime, reports: Path) -> dict[str, Any]
         "cost": "–" if last is None else priced(last.cost) or "–",
         "month": priced(table.this_month.cost) or "–",
         "charts": {
-            "calls": _chart(days, [day.calls for day in days], "calls", ""),
-            "cost": _chart(days, [day.cost.get(currency) for day in days], "cost", currency),
-            "p99": _chart(days, [day.p99_ms for day in days], "p99 of the latency", "ms"),
+            "calls": _chart(days, [day.calls for day in days], "calls", "{:,}".format),
+            "cost": _chart(
+                days,
+                [day.cost.get(currency) for day in days],
+                "cost",
+                lambda cost: priced({currency: cost}),
+            ),
+            "p99": _chart(
+                days, [day.p99_ms for day in days], "p99 of the latency", "{:,.0f} ms".format
+            ),
         },
         "seen": seen.day if seen else f"none of the last {len(table.days)}" if days else "nothing",
         "age": _age(now, seen.published_at) if seen and seen.published_at else "",
@@ -149,7 +156,10 @@ def _line(table: TableStatus, now: dt.datetime, reports: Path) -> dict[str, Any]
 
 
 def _chart(
-    days: Sequence[DayStatus], values: Sequence[float | None], label: str, unit: str
+    days: Sequence[DayStatus],
+    values: Sequence[float | None],
+    label: str,
+    shown: Callable[[float], str],
 ) -> dict[str, Any] | None:
     """Return the bars of a chart: place, share of the highest, and title. None without a value."""
     known = [value for value in values if value is not None]
@@ -157,11 +167,11 @@ def _chart(
     if not top:
         return None
     bars = [
-        (place, value / top, f"{day.day}: {rounded(value)} {unit}".strip())
+        (place, value / top, f"{day.day}: {shown(value)}")
         for place, (day, value) in enumerate(zip(days, values, strict=True), DAYS - len(days))
         if value is not None
     ]
-    span = f"{rounded(min(known))} to {rounded(top)} {unit}".strip()
+    span = f"{shown(min(known))} to {shown(top)}"
     return {"label": f"{label} of the last days: {span}", "bars": bars}
 
 

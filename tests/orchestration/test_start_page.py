@@ -88,11 +88,17 @@ def test_a_table_without_its_last_day_is_listed_first_with_reason_and_next_step(
     }  # fmt: skip
 
 
-def test_charts_write_large_numbers_out(towns):
-    save(towns, "towns", "2013-01-19", started_at=NOW.isoformat(), cost=1.0, calls=1_234_500)
+def test_charts_write_numbers_as_the_table_beside_them_does(towns):
+    save(towns, "towns", "2013-01-19", started_at=NOW.isoformat(), cost=12345.67, calls=1_234_567)
     (line, *_) = [line for line in page()["lines"] if line["name"] == "towns"]
-    label = line["charts"]["calls"]["label"]
-    assert label == "calls of the last days: 1,234,000 to 1,234,000"
+    labels = {name: chart["label"] for name, chart in line["charts"].items()}
+    assert labels == {
+        "calls": "calls of the last days: 1,234,567 to 1,234,567",
+        "cost": f"cost of the last days: {line['cost']} to {line['cost']}",
+        "p99": "p99 of the latency of the last days: 24,691,340 ms to 24,691,340 ms",
+    }
+    (bar,) = line["charts"]["calls"]["bars"]
+    assert bar[2] == "2013-01-19: 1,234,567"
 
 
 def test_only_pages_that_exist_are_linked(towns):
