@@ -27,11 +27,13 @@ class Items:
         ids: The items' ids.
         asked: The items' JSON.
         of_key: By key, the index of its item, or the reason for its absence.
+        texts: The text of a key -> the id of its item, if answers are matched by key.
     """
 
     ids: list[str]
     asked: list[Any]
     of_key: list[int | CallFailed]
+    texts: dict[str, str]
 
 
 class ItemRequests:
@@ -72,6 +74,7 @@ class ItemRequests:
         asked: list[Any] = []
         of_key: list[int | CallFailed] = []
         places: dict[str, int] = {}
+        texts: dict[str, str] = {}
         for key in keys:
             made = id_text(key[0]) or as_text(key[0]) if self._by_key else str(len(asked))
             if made not in places:
@@ -85,7 +88,9 @@ class ItemRequests:
                 ids.append(made)
                 asked.append(item)
             of_key.append(places[made])
-        return Items(ids, asked, of_key)
+            if self._by_key:
+                texts[as_text(key[0])] = made
+        return Items(ids, asked, of_key, texts)
 
     def body(self, items: Items) -> bytes:
         return dumped(self._body.filled({ITEMS: items.asked}))
@@ -156,6 +161,8 @@ class ItemRequests:
         unknown = 0
         for answer in answers:
             made = id_text(self._match.value(answer))
+            if made is not None:
+                made = items.texts.get(made, made)
             if made in given:
                 given[made].append(answer)
             else:
@@ -187,7 +194,8 @@ class ItemRequests:
         if response.is_ambiguous and (twice := repeated_member(answer)):
             return Unclear(f"the answer is not JSON: {twice}")
         if answer is None:
-            return None if self._left_out == "miss" else Unclear("the service answered null")
+            is_miss = self._left_out == "miss" or self._misses.hold_for(None)
+            return None if is_miss else Unclear("the service answered null")
         try:
             if self._throttles.hold_for(answer):
                 return Throttled("throttled, by the answer", response.retry_after)

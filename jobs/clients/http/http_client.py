@@ -158,9 +158,8 @@ class HttpClient(SessionClient, BatchingClient):
         needs_none = is_error or self._misses.hold_for(response.content)
         for place, path in self._echo.items():
             found = id_text(path.value(response.content))
-            if (found is None and needs_none) or found == (
-                id_text(key[place]) or as_text(key[place])
-            ):
+            sent = key[place]
+            if needs_none if found is None else found in (id_text(sent), as_text(sent)):
                 continue
             if response.connection is not None:
                 response.connection.distrust()
@@ -251,9 +250,12 @@ class HttpClient(SessionClient, BatchingClient):
             self._counts.not_now()
             raise Throttled("throttled, by the answer", response.retry_after)
 
-    def _check_page(self, key: Key, response: Response) -> None:
+    def _check_page(self, key: Key, response: Response, *, is_first: bool) -> None:
         self._refuse_throttled(response)
-        self._refuse_error(response.content)
+        pages, page = self._lookup.pages, response.content
+        alone = [page] if pages is not None and pages.items is None else page  # as an answer
+        if not (is_first and self._misses.hold_for(alone)):
+            self._refuse_error(page)
         if self._echo:
             self._refuse_nameless(response, key)
 

@@ -59,7 +59,7 @@ class PageReader:
         *,
         keys: Sequence[Key],
         misses: Collection[int],
-        check: Callable[[Response], None],
+        check: Callable[..., None],
     ) -> Response:
         """Return all pages as a single response.
 
@@ -67,7 +67,7 @@ class PageReader:
             url: The first page.
             keys: The keys of the answer.
             misses: Statuses of a miss for the first page.
-            check: Called with every page.
+            check: Called with every page, and `is_first`.
 
         Raises:
             CallFailed: A page failed, or the time is over.
@@ -93,7 +93,7 @@ class PageReader:
         pages: list[Response],
         keys: Sequence[Key],
         misses: Collection[int],
-        check: Callable[[Response], None],
+        check: Callable[..., None],
     ) -> None:
         asked: list[URL] = []
         following: URL | None = first
@@ -115,7 +115,7 @@ class PageReader:
             )  # fmt: skip
             page = await ask_renewing(ask, is_paid=bool(pages))
             if not page.is_miss:
-                check(page)
+                check(page, is_first=not pages)
             pages.append(page)
             if page.is_miss:
                 return

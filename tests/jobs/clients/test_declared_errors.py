@@ -110,6 +110,16 @@ def test_a_batch_without_its_list_says_what_came_instead(service):
     )
 
 
+@pytest.mark.parametrize(
+    ("items", "miss"), [("$.items", "$.error == 'NOT_FOUND'"), (None, "$[0].error == 'NOT_FOUND'")]
+)
+def test_a_first_page_that_is_a_miss_and_an_error_is_a_miss(service, items, miss):
+    replies(service, lambda: web.json_response({"error": "NOT_FOUND"}))
+    pages = Pages(next="$.next", items=items, max_pages=3)
+    declared = lookup(service.url, pages=pages, error_when=["$.error"], miss_when=[miss])
+    assert ask(declared, ("JFK",)) == [None]
+
+
 def test_an_error_on_any_page_fails_the_answer(service):
     replies(
         service,

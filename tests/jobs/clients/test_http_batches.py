@@ -391,6 +391,18 @@ def test_a_decimal_key_matches_an_answer_with_another_number_of_digits(service):
     assert ask(declared, *keys) == [(1.0,)] * 5
 
 
+def test_a_key_that_is_a_number_matches_an_answer_with_its_text(service):
+    texts = {1.5: "1.50", 7.0: "7.0"}
+    listed(service, lambda keys: [{"code": texts[key], "lat": key} for key in keys])
+    declared = lookup(service.url, BARE | {"match": "$.code"})
+    assert ask(declared, decimal.Decimal("1.50"), 7.0) == [(1.5,), (7.0,)]
+
+
+def test_an_item_whose_answer_is_null_is_a_miss_where_miss_when_says_so(service):
+    listed(service, lambda keys: [None if key == "bb" else {"lat": 1} for key in keys])
+    assert ask(lookup(service.url, BARE, miss_when=["$ == null"]), "a", "bb") == [(1.0,), None]
+
+
 def test_an_item_that_a_condition_cannot_read_is_an_error_of_that_item(service, geocoder):
     nested = {}
     for _ in range(150):

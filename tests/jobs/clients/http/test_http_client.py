@@ -228,6 +228,20 @@ def test_an_error_or_miss_that_echoes_another_key_is_refused(service, condition)
     assert str(message) == "the answer names another origin (echo)"
 
 
+@pytest.mark.parametrize("key", [7.0, 1e16, decimal.Decimal("1.50"), dt.date(2026, 1, 2)])
+def test_an_answer_may_echo_its_key_as_it_was_sent(service, key):
+    async def answer(request):
+        return web.json_response({"origin": unquote(request.path.removeprefix("/v1/"))})
+
+    service.answer = answer
+    assert ask(lookup(service.url, echo={"origin": "$.origin"}), (key,)) == [(None, None)]
+
+
+def test_an_answer_without_its_echo_is_refused_whatever_the_type_of_the_key(service):
+    (message,) = ask(lookup(service.url, echo={"origin": "$.origin"}), (dt.date(2026, 1, 2),))
+    assert "the answer does not name its origin" in str(message)
+
+
 def test_a_404_or_a_status_declared_in_miss_when_is_a_miss(service):
     replies(service, status(404))
     assert ask(lookup(service.url), ("JFK",)) == [None]
