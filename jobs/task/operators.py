@@ -17,7 +17,7 @@ from jobs.task.lease.call_budget import CallBudget
 from jobs.task.lease.service_lease import ServiceLease
 from jobs.task.link.progress import AttemptCounts
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
-from jobs.task.lookup.hedging import Hedging
+from jobs.task.lookup.hedging import Hedging, noted
 from jobs.task.lookup.lookup_function import LookupFunction, needs_retry
 from jobs.task.lookup.marked_calls import Marks
 from jobs.task.lookup.repairs import Repairs
@@ -150,13 +150,15 @@ def _function(
 
         assert isinstance(caller, HttpClient)
         repairs = Repairs(caller, ledger, guard.watch, on_repair=counts.repairs, now_us=task.now_us)
-    ask = _within_limits(
-        task, place, guard, caller, caller.call if repairs is None else repairs.send
-    )
-    if task.allowance is None and lookup.hedge_after is not None:  # no second call under a cap
+    ask: Ask = caller.call if repairs is None else repairs.send
+    hedge_after = lookup.hedge_after if task.allowance is None else None  # not under a cap
+    if hedge_after is not None:
+        ask = partial(noted, ask)
+    ask = _within_limits(task, place, guard, caller, ask)
+    if hedge_after is not None:
         hedging = Hedging(
             ask,
-            lookup.hedge_after,
+            hedge_after,
             gate=guard.gate,
             lease=guard.lease,
             on_second=counts.repeats,

@@ -8,6 +8,7 @@ another row's first call.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Literal
 
 from asyncio_core import AsyncWaitOperator, Gate
@@ -16,13 +17,34 @@ from jobs.declare.lookup import Key
 from jobs.task.lease.service_lease import ServiceLease
 
 REMEMBERED, FEWEST = 200, 20  # answer times of a task, from which p95 is taken
+EARLY = 1e-6  # s, by which a timer may fire early
+
+
+class _FirstCall:
+    """The first call of a key.
+
+    Attributes:
+        left_at: When it left, after its wait for the limits of its service.
+    """
+
+    left_at: float | None = None
+
+
+_FIRST_CALL: ContextVar[_FirstCall] = ContextVar("first_call")
+
+
+async def noted(ask: Ask, key: Key) -> Any:
+    """Make a call, within the limits of its service; note when the first call of the key leaves."""
+    if (first := _FIRST_CALL.get()).left_at is None:
+        first.left_at = asyncio.get_running_loop().time()
+    return await ask(key)
 
 
 class Hedging:
     """A lookup's calls in a task.
 
     Args:
-        ask: Makes a call.
+        ask: Makes a call; within the service's limits, by `noted`.
         after: Seconds without an answer until the second call, or "p95" of this task's latest
             answers.
         gate: While it is closed, no second call starts.
@@ -57,13 +79,14 @@ class Hedging:
 
     async def call(self, key: Key) -> Any:
         """Return the answer of the first call, or of a second call that is quicker."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        loop, first = asyncio.get_running_loop(), _FirstCall()
+        _FIRST_CALL.set(first)
         answer = await (
-            self._ask(key) if self._after is None else self._hedged(key, self._after, loop)
+            self._ask(key) if self._after is None else self._hedged(key, self._after, loop, first)
         )
         if self._measures:
-            self._measure(loop.time() - began)
+            assert first.left_at is not None
+            self._measure(loop.time() - first.left_at)
         return answer
 
     def _has_slot(self) -> bool:
@@ -83,7 +106,9 @@ class Hedging:
             rank = -(-len(self._seconds) * 95 // 100)  # rounded up
             self._after = sorted(self._seconds)[rank - 1]
 
-    async def _hedged(self, key: Key, after: float, loop: asyncio.AbstractEventLoop) -> Any:
+    async def _hedged(
+        self, key: Key, after: float, loop: asyncio.AbstractEventLoop, call: _FirstCall
+    ) -> Any:
         caller = asyncio.current_task(loop)  # makes the first call
         assert caller is not None
         second: asyncio.Task[Any] | None = None
@@ -91,7 +116,11 @@ class Hedging:
 
         def begin() -> None:
             nonlocal second, timer
-            if self._has_slot():
+            now = loop.time()
+            due = after + (now if call.left_at is None else call.left_at)
+            if due > now + EARLY:
+                timer = loop.call_at(due, begin)
+            elif self._has_slot():
                 second = loop.create_task(self._second(key))
                 give_back = self._operator.take_slot()
                 second.add_done_callback(lambda _: give_back())

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +22,7 @@ from jobs.errors import DeclarationError
 from jobs.limits.lease_book import Answer, Limit, Share
 from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.task.link.progress import AttemptCounts
-from jobs.task.lookup.hedging import Hedging
+from jobs.task.lookup.hedging import Hedging, noted
 from jobs.task.lookup.lookup_state import LookupState, Row
 from jobs.task.lookup.replies import report_throttling
 from jobs.task.operators import Surroundings, chain
@@ -144,7 +145,7 @@ def test_the_p95_of_the_first_20_answers_is_below_the_slowest():
     async def main():
         loop, second = asyncio.get_running_loop(), []
         hedging = Hedging(
-            asyncio.sleep, "p95", gate=Gate(), lease=None, on_throttled=None,
+            partial(noted, asyncio.sleep), "p95", gate=Gate(), lease=None, on_throttled=None,
             on_second=lambda: second.append(loop.time()),
         )  # fmt: skip
         hedging.open(
@@ -257,6 +258,31 @@ def test_the_slower_of_two_calls_does_not_change_the_adaptive_limit(steps, seen)
     (one,) = told
     assert (one.observed.seen.answered, one.observed.seen.failed) == seen
     assert one.running == 0
+
+
+LATE = 10.05  # s; until then the lease grants no call
+
+
+def grant_late(lease):
+    share = Answer({CALLS: Share(4, 4)}, 600.0)
+    lease.loop.call_at(LATE, lambda: lease.take(share, asked_at=LATE))
+
+
+def test_the_time_until_a_second_call_begins_once_the_first_leaves():
+    limits = ServiceLimits("s", {CALLS: Limit(4)}, 60.0)
+    _, calls, _ = ask(declared(), lambda key: [0.09], ["a"], (limits,), grant_late)
+    assert calls.began == ["a"]
+    _, calls, seconds = ask(declared(), lambda key: [1.0, 0.2], ["a"], (limits,), grant_late)
+    assert (calls.began, seconds) == (["a", "a"], pytest.approx(LATE + 0.3))
+
+
+def test_the_p95_is_of_answers_without_their_waits_for_the_limits_of_a_service():
+    limits = ServiceLimits("s", {CALLS: Limit(4)}, 60.0)
+    _, calls, seconds = ask(
+        declared(hedge_after="p95"), lambda key: [5.0 if key == 60 else 0.1, 0.1], range(61),
+        (limits,), grant_late,
+    )  # fmt: skip
+    assert (len(calls.began), seconds) == (62, pytest.approx(LATE + 1.5 + 0.2, abs=0.1))
 
 
 def test_a_lookup_without_hedging_keeps_its_fingerprint():
