@@ -39,7 +39,7 @@ from jobs.storage.urls import below, is_url
 FOLDER = "_inputs"  # in the folder of the output, whose readers ignore names that begin with _
 COPIED = ("parquet", "delta")  # as they are
 AT_ONCE = 64  # copies
-TEXT_RULES = [3]  # a number that changes with what is read from CSV and JSON
+TEXT_RULES = [4]  # a number that changes with what is read from CSV and JSON
 BLOCK = 4 << 20  # bytes read at once
 
 

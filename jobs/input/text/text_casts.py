@@ -1,12 +1,13 @@
 """Casts columns of text to declared types by strict grammars: what does not fit is an error."""
 
+import decimal
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.declare.answers.answer_casts import AnswerColumn
+from jobs.declare.answers.answer_casts import AnswerColumn, cast_to
 from jobs.declare.answers.times import DATE_FORMS, TIMESTAMP_FORMS, read_date, read_timestamp
 
 Cast = Callable[[pa.Array], pa.Array]
@@ -83,7 +84,7 @@ def _parsed(kind: pa.DataType) -> Cast:
     if pa.types.is_integer(kind):
         return lambda texts: pc.ascii_ltrim(_require(texts, WHOLE), "+").cast(kind)
     if pa.types.is_decimal(kind):
-        return lambda texts: _require(texts, DECIMAL).cast(kind)
+        return lambda texts: _decimals(_require(texts, DECIMAL), kind)
     if pa.types.is_floating(kind):
         return lambda texts: _number(texts, kind)
     read = read_date if pa.types.is_date(kind) else read_timestamp
@@ -101,6 +102,23 @@ def _require(texts: pa.Array, pattern: str) -> pa.Array:
     if pc.all(pc.match_substring_regex(texts, pattern)).as_py() is False:
         raise ValueError
     return texts
+
+
+def _decimals(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast decimals; of texts with more digits than the type, Arrow may make other numbers."""
+    whole, fraction = kind.precision - kind.scale, kind.scale
+    short = rf"\A[+-]?0?[0-9]{{0,{whole}}}(\.[0-9]{{0,{fraction}}})?\z"
+    if pc.all(pc.match_substring_regex(texts, short)).as_py() is not False:
+        return texts.cast(kind)
+    cast = cast_to(kind)
+
+    def read(text: str) -> Any:
+        number = cast(text)
+        if number != decimal.Decimal(text):
+            raise ValueError
+        return number
+
+    return _read_each(texts, read, kind)
 
 
 def _boolean(texts: pa.Array) -> pa.Array:

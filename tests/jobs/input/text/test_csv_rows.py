@@ -4,6 +4,7 @@ the line.
 
 import csv
 import decimal
+import fractions
 import io
 import random
 import re
@@ -224,6 +225,33 @@ def test_a_value_is_read_as_its_type_or_refused_with_line_column_and_value(kind)
         cure = "Correct it, or declare another type in Input.schema."
         assert sentence.startswith(f"line 4, column b: expected {kind}")
         assert sentence.endswith(f", found {value!r}. {cure}")
+
+
+def some_decimal(draw):
+    digits = ["".join(draw.choices("0123456789", k=draw.choice([0, 2, 20, 40]))) for _ in "ab"]
+    zeros = ["0" * draw.choice([0, 0, 0, 30]) for _ in "ab"]
+    exponent = draw.choice(["", "", "e3", "E-2", "e+38", "e-40"])
+    return f"{zeros[0]}{digits[0]}{draw.choice(['', '.'])}{digits[1]}{zeros[1]}{exponent}"
+
+
+def test_a_decimal_of_any_length_is_read_digit_for_digit_or_refused():
+    draw, refused = random.Random(1), 0
+    for _ in range(1500):
+        text, precision = some_decimal(draw), draw.choice([4, 20, 38])
+        scale = draw.choice([0, 2, 18, precision]) if precision > 18 else 2
+        try:
+            ((found,),) = read(f"a\n{text}\n", f"a DECIMAL({precision},{scale})")
+        except (TextFault, ValueError):  # the latter: an empty line is no row
+            found = None
+        try:
+            number = fractions.Fraction(text)
+        except ValueError:
+            number = None
+        is_held = number is not None and (number * 10**scale).denominator == 1
+        wanted = number if is_held and abs(number) * 10**scale < 10**precision else None
+        assert found == wanted, (text, precision, scale)
+        refused += found is None
+    assert 300 < refused < 1300
 
 
 def test_inf_and_nan_in_csv_are_read_as_numbers():
