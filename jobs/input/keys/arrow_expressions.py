@@ -59,6 +59,8 @@ COMPARISONS: dict[type[exp.Expr], Callable[[pa.Array, pa.Array], pa.Array]] = {
     exp.GT: pc.greater,
     exp.GTE: pc.greater_equal,
 }
+# Spark applies them to a whole comparison that comes before them, sqlglot to its right side
+PREDICATES = (exp.Between, exp.In, exp.Is, exp.Not, exp.NullSafeEQ)
 DOUBLE, DECIMAL = pa.float64(), pa.decimal128(38, 0)  # DECIMAL: a literal such as 0.7, to compare
 TO_DOUBLE = (pa.int8(), pa.int16(), pa.int32(), pa.null())  # that Spark casts without a change
 CASTS = {
@@ -316,10 +318,12 @@ class _Compiler:
     # -- conditions ----------------------------------------------------------------------------
 
     def _comparison(self, node: Any) -> Values:
+        _refuse_other_order(node)
         left, right = self.compile(node.left), self.compile(node.right)
         return self._compared(COMPARISONS[type(node)], left, right)
 
     def _nullsafeeq(self, node: exp.NullSafeEQ) -> Values:
+        _refuse_other_order(node)
         return self._compared(equal_or_null, self.compile(node.left), self.compile(node.right))
 
     def _between(self, node: exp.Between) -> Values:
@@ -382,6 +386,14 @@ class _Compiler:
         if kind not in ORDERED and compare not in (pc.equal, pc.not_equal, equal_or_null):
             raise _NeedsSparkError(str(kind))
         return _apply(compare, pa.bool_(), [_widened(left, kind), _widened(right, kind)])
+
+
+def _refuse_other_order(node: Any) -> None:
+    """Raise _NeedsSparkError for such as `a = b IN (c)`, which Spark takes from left to right."""
+    # after <=> sqlglot itself writes parentheses
+    right = node.right.unnest() if isinstance(node, exp.NullSafeEQ) else node.right
+    if isinstance(node.left, PREDICATES) or isinstance(right, (*PREDICATES, *COMPARISONS)):
+        raise _NeedsSparkError(repr(node))
 
 
 def _as_double(value: Values) -> Values:

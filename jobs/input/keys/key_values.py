@@ -117,7 +117,9 @@ def _mapped(
     if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
         return of_ascii(texts)
     distinct = texts.dictionary_encode()
-    mapped = pa.array(map(of_any, distinct.dictionary.to_pylist()), pa.string())
+    found = distinct.dictionary.cast(pa.binary()).to_pylist()
+    # Java, too, replaces what is no UTF-8
+    mapped = pa.array([of_any(text.decode(errors="replace")) for text in found], pa.string())
     return mapped.take(distinct.indices)
 
 

@@ -257,10 +257,19 @@ def test_upper_and_lower_give_each_letter_the_case_of_spark(spark):
         "1.5 IS NULL", "coalesce(share, 0.5)", "large < share", "number < 1.5", "share IN (0.7)",
         "share = '1'", "1.5 < 2.5", "no_column", "name.first", "flag < true", "coalesce(name, 1)",
         "name = 'O''Neil'", "concat('a' 'b', name)", "if(flag, name)",
+        "flag = name IN ('a')", "flag = number < 7", "flag = number BETWEEN 1 AND 2",
+        "number BETWEEN 1 AND 2 = flag", "flag = NOT flag", "flag <=> name IN ('a')",
     ],
 )  # fmt: skip
 def test_an_expression_whose_value_may_differ_in_arrow_needs_spark(text):
     assert arrow_expression(text, TYPES) is None
+
+
+def test_a_text_that_is_no_utf8_gets_the_case_of_java():
+    given = {"Name": pa.array([b"Z\xfcRICH", b"\xc3\x84 \xc3"], pa.binary()).view(pa.string())}
+    for text, wanted in {"lower(name)": ["z\ufffdrich", "ä \ufffd"],
+                         "upper(name)": ["Z\ufffdRICH", "Ä \ufffd"]}.items():  # fmt: skip
+        assert arrow_expression(text, TYPES).evaluate(given, 2).to_pylist() == wanted
 
 
 def test_an_expression_names_the_columns_that_it_reads():
