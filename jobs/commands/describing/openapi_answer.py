@@ -13,7 +13,7 @@ from jobs.commands.describing.openapi_schemas import (
     may_be_null,
     schema_type,
 )
-from jobs.commands.describing.openapi_texts import plain_name, quoted
+from jobs.commands.describing.openapi_texts import in_ddl, plain_name, quoted
 from jobs.errors import DeclarationError
 
 COLUMNS = 12  # of an answer, at most
@@ -269,10 +269,7 @@ class Answer:
                 self.left_out.append(name)
                 continue
             fields[name] = kind
-        inner = ", ".join(
-            f"{name if re.fullmatch('[A-Za-z_][A-Za-z0-9_]*', name) else f'`{name}`'}: {kind}"
-            for name, kind in fields.items()
-        )
+        inner = ", ".join(f"{in_ddl(name)}: {kind}" for name, kind in fields.items())
         return f"STRUCT<{inner}>" if fields else ""
 
     def _fields(

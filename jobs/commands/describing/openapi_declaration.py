@@ -14,8 +14,10 @@ from jobs.commands.describing.openapi_schemas import column_type, schema_type
 from jobs.commands.describing.openapi_texts import (
     as_prose,
     as_text,
+    in_ddl,
     in_query,
     in_template,
+    is_word_of_sql,
     name_in_query,
     plain_name,
     quoted,
@@ -126,7 +128,8 @@ class _Declaration:
         keys: dict[str, Mapping[str, Any]] = {}
         for parameter in self.operation.asked_for:
             name = plain_name(parameter["name"])
-            if not name[:1].isalpha() or name == "date":  # the folders of the days name date
+            # the folders of the days name date
+            if not name[:1].isalpha() or name == "date" or is_word_of_sql(name):
                 name = f"{self.name}_{name or 'key'}"
             if name in keys:
                 raise DeclarationError(
@@ -197,7 +200,7 @@ class _Declaration:
         yield "    returns=("
         for column in self.answer.columns:
             comma = ", " if column is not self.answer.columns[-1] else ""
-            text = f"{column.name} {column.type}{comma}"
+            text = f"{in_ddl(column.name)} {column.type}{comma}"
             for piece in filter(None, re.split("(?<=, )|(?<=STRUCT<)", text)):
                 yield f"        {quoted(piece)}"
         yield "    ),"

@@ -7,11 +7,29 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from jobs.declare.values.key_expressions import columns_in
+from jobs.errors import DeclarationError
+
+NOT_IN_DDL = {"not", "select"}  # words that do not begin a column
+
 
 def plain_name(text: str) -> str:
     """Return a name of small letters, digits and _."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text)
     return re.sub(r"[^a-z0-9]+", "_", spaced.lower()).strip("_")
+
+
+def is_word_of_sql(name: str) -> bool:
+    """Return whether a name alone, as `from`, is not read as a column of that name."""
+    try:
+        return columns_in("keys", name) != {name}
+    except DeclarationError:
+        return True
+
+
+def in_ddl(name: str) -> str:
+    is_plain = re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and name.lower() not in NOT_IN_DDL
+    return name if is_plain else f"`{name}`"
 
 
 def quoted(value: str) -> str:

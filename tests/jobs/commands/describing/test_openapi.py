@@ -18,6 +18,7 @@ from aiohttp import web
 
 from jobs.commands.describing.openapi_declaration import describe
 from jobs.commands.describing.openapi_document import OpenApi
+from jobs.declare.values.key_expressions import columns_in
 from jobs.errors import DeclarationError
 from tidegate import ApiKey, Env, Pages
 from tidegate.__main__ import main
@@ -402,6 +403,24 @@ def test_names_that_are_invalid_in_a_declaration_are_changed(tmp_path, name):
     _, lookup, row = declared(tmp_path, path, at, of(name=TEXT))
     assert lookup.name == "class_lookup"
     assert set(row) == set(lookup.keys)
+
+
+@pytest.mark.parametrize("name", ["from", "commit", "values", "if", "current_date", "Show"])
+def test_a_parameter_named_by_a_word_of_sql_is_a_key_that_reads_its_column(tmp_path, name):
+    asked = [parameter(name, "query")]
+    _, lookup, row = declared(tmp_path, "/rates", asked, of(rate=NUMBER))
+    (key,) = lookup.keys
+    assert columns_in("keys", lookup.keys[key]) == {key}
+    assert lookup.request == f"GET /rates?{name}={{{key}}}"
+    assert set(row) == {key}
+
+
+def test_a_field_named_by_a_word_of_sql_is_a_column(tmp_path):
+    asked, answer = [parameter("id")], of(select=TEXT, here=of(**{"not": NUMBER}))
+    _, lookup, _ = declared(tmp_path, "/rates/{id}", asked, answer)
+    assert [column.name for column in lookup.columns] == ["select", "here_not"]
+    _, lookup, _ = declared(tmp_path, "/rates/{id}", asked, rows_of(Not=TEXT))
+    assert lookup.columns[0].arrow_type.value_type.names == ["Not"]
 
 
 def broken(value, draw):
