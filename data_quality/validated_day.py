@@ -21,7 +21,7 @@ from jobs.schema.facts import plain
 from jobs.schema.personal import HIDDEN
 from jobs.schema.records import DeclaredFacts, Verdict
 from jobs.storage.parquet_files import rows_of_files
-from jobs.storage.urls import is_url
+from jobs.storage.urls import for_spark, is_url
 from jobs.wording import counted, one_line
 
 import_when_used(*OF_GREAT_EXPECTATIONS)
@@ -80,7 +80,7 @@ def _frame(day: WrittenDay) -> DataFrame | None:
             return day.spark.range(0, count, 1, count).mapInArrow(
                 rows_of_files(files, columns), types
             )
-        return day.spark.read.schema(types).parquet(*files)
+        return day.spark.read.schema(types).parquet(*map(for_spark, files))
     return day.spark.createDataFrame([], output_types(day.declared, day.input.spark_types))
 
 

@@ -17,7 +17,7 @@ from jobs.arrow_values import conform, is_unambiguous, one_chunk
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.schema.records import DayFacts
 from jobs.storage.parquet_files import has_old_calendar, open_parquet, read_footer
-from jobs.storage.urls import path_from_spark
+from jobs.storage.urls import for_spark, path_from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ class InputRows:
         if not self._paths:
             return StructType()
         assert self._spark is not None
-        return self._spark.read.parquet(*self._paths).schema
+        return self._spark.read.parquet(*map(for_spark, self._paths)).schema
 
     @cached_property
     def columns(self) -> pa.Schema:
@@ -110,7 +110,7 @@ class InputRows:
         if self._spark is None:
             raise NeedsSpark
         row = F.col("_metadata.row_index")
-        frame = self._spark.read.schema(self.spark_types).parquet(path)
+        frame = self._spark.read.schema(self.spark_types).parquet(for_spark(path))
         rows = frame.where(row.between(first, last)).select("*", row.alias("__row")).toArrow()
         return rows.take(pc.sort_indices(rows["__row"])).drop_columns(["__row"])
 

@@ -37,7 +37,7 @@ from jobs.input.types import (
 )
 from jobs.schema.columns import arrow_schema, nullable
 from jobs.storage import parquet_files, stored_files
-from jobs.storage.urls import absolute, below, is_url
+from jobs.storage.urls import absolute, below, for_spark, is_url
 from jobs.storage.work_folders import work_place
 from jobs.wording import counted, did_you_mean, listed, one_line
 
@@ -175,7 +175,7 @@ class InputDay:
             spark.conf.unset(BYTES_PER_BATCH)
         types = self.spark_types()
         reader = spark.read if types is None else spark.read.schema(types)
-        return reader.parquet(*map(absolute, self.files))
+        return reader.parquet(*(for_spark(absolute(file)) for file in self.files))
 
 
 def find_input(

@@ -46,6 +46,11 @@ def plain(place: str) -> str:
     return place.rstrip("/") if is_url(place) else str(Path(place))
 
 
+def for_spark(place: str) -> str:
+    """Return a place for Spark to read, which takes paths for patterns: `orders[1].parquet`."""
+    return re.sub(r"([{}\[\]*?\\])", r"\\\1", place)
+
+
 def path_from_spark(url: str) -> str:
     """Return the path of Spark's `_metadata.file_path`, percent-encoded file:/x or file:///x.
 

@@ -18,6 +18,7 @@ from jobs.input.day import InputDay, of_table
 from jobs.input.delta import DeltaInput
 from jobs.input.delta_commits import LOG, NAME, Commit, commit_version, read_commit
 from jobs.storage import durable
+from jobs.storage.urls import for_spark
 from jobs.streams.published_sources import PublishedSources
 from jobs.streams.stream_files import files_before, files_of_batch
 from jobs.streams.stream_sources import Batch, Watched
@@ -39,7 +40,7 @@ class DeltaSource:
     def watched(self) -> Watched:
         """Return the commits in the table's log."""
         self._require_same_table(self._opened())
-        return Watched(f"{Path(self._declared.path).absolute()}/{LOG}", NAME)
+        return Watched(for_spark(f"{Path(self._declared.path).absolute()}/{LOG}"), NAME)
 
     def batch(self, number: int) -> Batch:
         before = self._last_before(number)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.input.day import InputDay, of_files
+from jobs.storage.urls import for_spark
 from jobs.streams.published_sources import PublishedSources
 from jobs.streams.stream_files import by_day, files_of_batch
 
@@ -60,7 +61,8 @@ class FolderSource:
     def watched(self) -> Watched:
         """Return the folders of all days: the files in them, without subfolders."""
         declared = self._enrichment.input
-        return Watched(f"{Path(declared.path).absolute()}/{declared.partition}=*", PARQUET)
+        root = for_spark(str(Path(declared.path).absolute()))
+        return Watched(f"{root}/{declared.partition}=*", PARQUET)
 
     def batch(self, number: int) -> Batch:
         files = by_day(files_of_batch(self._checkpoint, number), self._enrichment.input)

@@ -35,6 +35,7 @@ from jobs.schema import columns as schema
 from jobs.schema.columns import SOURCE_ROW, arrow_schema
 from jobs.schema.costs import sum_by_currency
 from jobs.storage.locked_folders import temporary_folder
+from jobs.storage.urls import for_spark
 from jobs.storage.work_folders import KEYS
 from jobs.tables.records import run_bills, run_records
 from jobs.wording import counted, priced
@@ -273,7 +274,8 @@ def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
         )
         _check(run.enrichment, calls=run.rules.calls)
         files = _ask(rows, tasks, run_folder(named, run.id), run, progress)
-    written = spark.read.schema(written_schema(rows.schema, tasks.layout)).parquet(*files)
+    types = written_schema(rows.schema, tasks.layout)
+    written = spark.read.schema(types).parquet(*map(for_spark, files))
     return written.select(*(f"`{name}`" for name in (*columns, *_added(named))))
 
 

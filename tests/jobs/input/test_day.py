@@ -18,6 +18,7 @@ from jobs.errors import DeclarationError
 from jobs.input.day import BYTES_PER_BATCH, UNBOUNDED, of_files
 from jobs.run.day import run_day
 from jobs.run.engines.stages import SparkStage
+from jobs.storage.urls import path_from_spark
 from jobs.tables.publishing import publish
 from jobs.task.output_files import TaskFiles
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
@@ -125,6 +126,18 @@ def test_the_types_that_a_day_publishes_are_reported_without_spark(spark, tmp_pa
         Schema.from_arrow(day.schema).fields
         == Schema.from_arrow(pq.read_schema(written.file.place)).fields
     )
+
+
+@pytest.mark.spark
+def test_spark_reads_the_file_of_a_name_that_is_also_a_pattern(spark, tmp_path):
+    names = ["orders[1].parquet", "orders1.parquet", "a{b,c}.parquet"]
+    for number, name in enumerate(names):
+        pq.write_table(pa.table({"n": [number]}), tmp_path / name)
+    for number, name in enumerate(names):
+        day = of_files([tmp_path / name])
+        (row,) = day.read(spark).select("n", "_metadata.file_path").collect()
+        assert row.n == number
+        assert path_from_spark(row.file_path) == str(tmp_path / name)
 
 
 @pytest.mark.spark

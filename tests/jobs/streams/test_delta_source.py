@@ -20,6 +20,7 @@ from jobs.schema.columns import SOURCE_FILE
 from jobs.schema.records import DayFacts, DayMetrics, DayRecord
 from jobs.streams.delta_source import DeltaSource
 from jobs.streams.stream_files import check_streamable
+from jobs.streams.stream_sources import FolderSource
 from jobs.tables.records import run_records
 from tests.support.delta_logs import delete_by_vector
 from tests.support.moods import MOOD
@@ -283,6 +284,17 @@ def test_another_table_at_the_same_path_is_refused(lake):
         DeclarationError, match="is another table than the one that this stream has read"
     ):
         DeltaSource(MOODS, Path("checkpoint")).watched()
+
+
+def test_a_stream_watches_the_folder_of_its_name_not_of_a_pattern(lake):
+    lake.put(1)
+    Path("lake").rename("lake[1]")
+    named = replace(MOODS, input=replace(MOODS.input, path="lake[1]"))
+    log = str(Path("lake").absolute()) + r"\[1\]/_delta_log"
+    assert DeltaSource(named, Path("checkpoint")).watched().folders == log
+    named = replace(MOODS, input=Input(path="raw{1}"))
+    days = str(Path("raw").absolute()) + r"\{1\}/date=*"
+    assert FolderSource(named, Path("checkpoint")).watched().folders == days
 
 
 def test_compacted_log_entries_of_a_spark_checkpoint_are_read(lake):
