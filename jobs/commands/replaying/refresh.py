@@ -24,6 +24,7 @@ from jobs.tables.delta.asked_keys import KeysOf, days_that_asked
 
 ROWS_AT_ONCE = 10_000
 MARK = "asked"
+DAY = 86_400_000_000  # µs
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def find(
     condition, now_us = Condition(kept.lookup, where), time.time_ns() // 1000
     since = 0 if first is None else _us(first)
     until = min(
-        1 << 62 if last is None else _us(last, dt.timedelta(days=1)),
+        1 << 62 if last is None else _us(last) + DAY,
         1 << 62 if before is None else int(before.timestamp() * 1e6),
     )
     candidates = _candidates(kept.folder, condition, since, until)
@@ -142,6 +143,6 @@ def _between(answers: pa.Table, since: int, until: int) -> pa.Table:
     return answers.filter(pc.and_(pc.greater_equal(at, since), pc.less(at, until)))
 
 
-def _us(day: str, more: dt.timedelta = dt.timedelta()) -> int:
+def _us(day: str) -> int:
     midnight = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC)
-    return int((midnight + more).timestamp()) * 1_000_000
+    return int(midnight.timestamp()) * 1_000_000

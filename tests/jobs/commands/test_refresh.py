@@ -72,6 +72,7 @@ def test_refresh_finds_answers_by_raw_response_outcome_and_time(stored):
     assert found(stored, "stored.answered_at >= '2013-01-11'") == ([key(3), key(4)], [SECOND])
     assert found(stored, "1", first=SECOND, last=SECOND) == ([key(3), key(4)], [SECOND])
     assert found(stored, "1", last=FIRST) == ([key(1), key(2)], [FIRST, SECOND])
+    assert found(stored, "stored.outcome = 'miss'", last="9999-12-31") == ([key(3)], [SECOND])
 
 
 def test_refresh_finds_all_answers_of_a_run_by_the_id_that_show_prints(stored):
