@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import yaml  # type: ignore[import-untyped]  # it is not typed
@@ -13,6 +13,25 @@ import yaml  # type: ignore[import-untyped]  # it is not typed
 from jobs.errors import DeclarationError
 
 DEEPEST = 20  # references in a row; more are a circle
+PLAIN = {  # what YAML takes for another type than a text in a document of OpenAPI
+    "null": "null|~|",
+    "bool": "true|false",
+    "int": "-?(0|[1-9][0-9]*)",
+    "float": r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?",
+    "merge": "<<",
+}
+
+
+class _JsonTypes(yaml.SafeLoader):  # type: ignore[misc]  # yaml is not typed
+    """Reads the types of JSON, and no others: `no`, 10:30 and 2026-11-19 are texts."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+for _kind, _pattern in PLAIN.items():
+    _JsonTypes.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_kind}", re.compile(rf"(?:{_pattern})\Z"), None
+    )
 
 
 @dataclass(frozen=True)
@@ -63,8 +82,9 @@ class OpenApi:
     def __init__(self, path: Path) -> None:
         """Raise DeclarationError if the file is no such document."""
         try:
-            text = path.read_text(encoding="utf-8")
-            self._whole = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+            text = path.read_text(encoding="utf-8-sig")
+            is_json = path.suffix == ".json"
+            self._whole = json.loads(text) if is_json else yaml.load(text, _JsonTypes)  # noqa: S506  # a SafeLoader
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise DeclarationError(
                 f"{path} cannot be read: {' '.join(str(error).split())}."

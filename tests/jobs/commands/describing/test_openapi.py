@@ -423,6 +423,27 @@ def test_a_field_named_by_a_word_of_sql_is_a_column(tmp_path):
     assert lookup.columns[0].arrow_type.value_type.names == ["Not"]
 
 
+def test_a_document_in_yaml_has_the_types_of_json(tmp_path):
+    asked = parameter("since", "query", {**TEXT, "default": "2026-11-19"})
+    answer = of(no=NUMBER, on=TEXT, at=TEXT)
+    operation = {"parameters": [parameter("id"), asked], "responses": {"200": {"content": {
+        "application/json": {"schema": answer}}}}}  # fmt: skip
+    whole = {
+        "openapi": "3.0.0",
+        "info": {"title": "Shop"},
+        "paths": {"/a/{id}": {"get": operation}},
+    }
+    (tmp_path / "spec.json").write_text(json.dumps(whole))
+    # as people write it: without the quotes that yaml.safe_dump sets
+    text = re.sub("'(no|on|2026-11-19)'", r"\1", yaml.safe_dump(whole, sort_keys=False))
+    assert " no:" in text
+    assert "default: 2026-11-19" in text
+    (tmp_path / "spec.yaml").write_text(f"\ufeff{text}", encoding="utf-8")
+    of_json, of_yaml = (describe(OpenApi(tmp_path / f"spec.{end}")) for end in ("json", "yaml"))
+    assert of_yaml == of_json
+    assert '"no BIGINT, "' in of_yaml.code
+
+
 def broken(value, draw):
     """A copy of a document in which a few values are gone or of another kind."""
     if draw.random() < 0.01:
