@@ -24,7 +24,7 @@ def day_range(
         DeclarationError: An end is not a day, or the last is before the first.
     """
     for day, name in zip((first, last), names, strict=True):
-        require_end(enrichment, day, name)
+        _require_end(enrichment, day, name)
     if not isinstance(enrichment.input.every, str):
         if first == last:
             return [first]
@@ -44,7 +44,7 @@ def day_range(
     ]
 
 
-def require_end(enrichment: Enrichment, day: str, name: str) -> None:
+def _require_end(enrichment: Enrichment, day: str, name: str) -> None:
     """Raise DeclarationError unless `day` is a day, an hour or a name, as the input requires.
 
     Args:

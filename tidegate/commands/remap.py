@@ -2,7 +2,7 @@
 
 import argparse
 
-from jobs.commands.day_range import require_end
+from jobs.commands.day_range import day_range
 from jobs.declare.finding.discovery import Discovered, discover
 from jobs.errors import DeclarationError
 from jobs.wording import counted, did_you_mean
@@ -39,8 +39,7 @@ def _run(options: argparse.Namespace) -> int:
     first, last = options.first, options.last
     found = _named(options)
     for _, enrichment in found:
-        require_end(enrichment, first, "--from")
-        require_end(enrichment, last or first, "--to")
+        day_range(enrichment, first, last or first, names=("--from", "--to"))
 
     def run_one(discovered: Discovered) -> int:
         name, days = (

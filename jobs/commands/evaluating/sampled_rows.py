@@ -54,6 +54,8 @@ def read_labels(path: str, enrichment: Enrichment, lookup: Lookup) -> Labels:
         )
     try:
         table = pq.read_table(path, coerce_int96_timestamp_unit="us")
+    except FileNotFoundError as error:
+        raise DeclarationError(f"--against: there is no file {path}.") from error
     except (OSError, pa.ArrowException) as error:
         raise DeclarationError(f"--against {path} cannot be read as Parquet: {error}.") from error
     wanted = {column.name: column.arrow_type for column in lookup.columns}

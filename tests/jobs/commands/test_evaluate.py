@@ -152,7 +152,7 @@ def test_eval_of_a_single_declaration_compares_its_answers_with_labels(vendor, c
         (["reviews", "--with", "other_name"], "its name is 'other'; a variant has the name of"),
         (["reviews", "--with", "no_secret"], "NO_TOKEN"),
         (["reviews", "--with", "no_module:x"], "--with no_module:x: no_module: No module"),
-        (["reviews", "--against", "absent.parquet"], "--against absent.parquet cannot be read"),
+        (["reviews", "--against", "absent.parquet"], "--against: there is no file absent.parquet."),
         (["reviews", "--against", "raw/date=2026-11-01/a.parquet"], "lacks a column of returns"),
         (["loose", "--against", "labels.parquet"], "--against finds a row by input.row_id"),
         (["kept_nowhere"], "kept_nowhere has no ledger, which keeps what an evaluation pays for"),

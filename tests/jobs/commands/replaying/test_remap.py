@@ -169,3 +169,10 @@ def test_a_day_that_cannot_be_remapped_is_reported_in_one_sentence(towns, capsys
     )
     with pytest.raises(DeclarationError, match="has no ledger: there are no stored responses"):
         list(remap(without, [FIRST]))
+
+
+def test_a_remap_whose_last_day_is_before_its_first_is_refused(towns, capsys):
+    towns.publish(FIRST, [1])
+    command = ["remap", "towns", "--from", SECOND, "--to", FIRST, "--package", "declared"]
+    assert main(command) == 2
+    assert f"--to is {FIRST}, before --from, {SECOND}; exchange them." in capsys.readouterr().err
