@@ -17,7 +17,8 @@ from jobs.input.day import files_in
 from jobs.ledger.answers import ANSWERS, SCHEMA, as_answers
 from jobs.ledger.changes.compaction import read_records
 from jobs.ledger.generations import Contents, read_contents
-from jobs.ledger.selection import select
+from jobs.ledger.resolution import answer_times, believed
+from jobs.ledger.selection import Search
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import runs_at_work
 from jobs.tables.delta.asked_keys import KeysOf, days_that_asked
@@ -34,7 +35,8 @@ class Matched:
     Attributes:
         keys: Keys with an effective answer that meets the condition.
         void: Keys that an earlier refresh expired, without a call since.
-        days: module:name, enrichment, and its published days with one of these keys.
+        days: module:name, enrichment, and its published days with one of these keys, or with an
+            answer that an earlier refresh expired.
     """
 
     keys: tuple[str, ...]
@@ -71,12 +73,9 @@ def find(
         1 << 62 if before is None else int(before.timestamp() * 1e6),
     )
     candidates = _candidates(kept.folder, condition, since, until)
-    selected = select(
-        kept.folder,
-        pa.array(sorted(candidates), pa.string()),
-        now_us=now_us,
-        ttl=FOR_EVER,
-    )
+    search = Search(kept.folder, pa.array(sorted(candidates), pa.string()))
+    search.update(now_us)
+    selected = search.selected(now_us=now_us, ttl=FOR_EVER)
     newest = _between(_keep_outcomes(selected.answers), since, until)
     at_work = pa.array(sorted(runs_at_work(kept.folder, now_us)), pa.string())
     may_end = pc.is_in(newest["run_id"], at_work)
@@ -84,8 +83,13 @@ def find(
     keys = tuple(_keys_that_meet(condition, newest))  # a newer answer may not meet the condition
     void = tuple(selected.refreshed.to_pylist())
     wanted = KeysOf(kept.lookup.name, tuple(kept.lookup.keys), {*keys, *void})
+    expired = _expired_at(search.seen.voiding, now_us)
     days = tuple(
-        (reference, enrichment, tuple(days_that_asked(enrichment, wanted)) if wanted.texts else ())
+        (
+            reference,
+            enrichment,
+            tuple(days_that_asked(enrichment, wanted, expired)) if wanted.texts or expired else (),
+        )
         for reference, enrichment in kept.read_by
     )
     return Matched(keys, void, days)
@@ -105,6 +109,13 @@ def _candidates(folder: LedgerFolder, condition: Condition, since: int, until: i
         return {key for records in slices for key in _keys_that_meet(condition, records)}
 
     return read_contents(folder, read)
+
+
+def _expired_at(voiding: pa.Table, now_us: int) -> dict[str, int]:
+    """Return the keys that a refresh expired, each with the time in µs."""
+    marks = voiding.filter(pc.equal(voiding["outcome"], "expired"))
+    times = believed(answer_times(marks), now_us)
+    return dict(zip(marks["key"].to_pylist(), times.tolist(), strict=True))
 
 
 def input_first(enrichment: Enrichment, days: Sequence[str]) -> list[str]:

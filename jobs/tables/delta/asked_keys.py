@@ -1,7 +1,8 @@
 """Finds the published days that have a key, by the key of every row in the files."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import facts_by_day, find_run, runs_by_day
 
 ROWS_AT_ONCE = 1 << 16
+NONE: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -34,24 +36,46 @@ class KeysOf:
     texts: Collection[str]
 
 
-def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
+def days_that_asked(
+    enrichment: Enrichment, keys: KeysOf, expired: Mapping[str, int] = NONE
+) -> list[str]:
     """Return the published days with a row of any of these keys, and those with a file of another
     program, which does not tell its keys.
+
+    expired: Further keys, and a time in µs: only rows with an answer from before it count.
     """
     table = enrichment.output.path
     paths = _paths_of_days(enrichment)
     return sorted(
-        {day for day, path in paths if not find_run(path) or asks(below(table, path), keys)}
+        {
+            day
+            for day, path in paths
+            if not find_run(path) or asks(below(table, path), keys, expired)
+        }
     )
 
 
-def asks(file: str, keys: KeysOf) -> bool:
-    """Return whether the file has a row of any of these keys."""
-    if not names_keys(file, keys.lookup):
-        return False
+def asks(file: str, keys: KeysOf, expired: Mapping[str, int] = NONE) -> bool:
+    """Return whether the file has a row of any of these keys; `expired` as in `days_that_asked`."""
+    key, at = schema.key(keys.lookup), schema.published_answered_at(keys.lookup)
     with pq.ParquetFile(parquet_source(file)) as opened:
-        batches = opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(keys.lookup)])
-        return any(any(asked(batch, keys)) for batch in batches)
+        names = opened.schema_arrow.names
+        if key not in names:
+            return False
+        columns = [key, at] if expired and at in names else [key]
+        return any(
+            any(asked(batch, keys)) or (at in columns and _has_expired(batch, keys, at, expired))
+            for batch in opened.iter_batches(ROWS_AT_ONCE, columns=columns)
+        )
+
+
+def _has_expired(rows: pa.RecordBatch, keys: KeysOf, at: str, expired: Mapping[str, int]) -> bool:
+    times = rows[at].cast(pa.int64()).to_pylist()
+    return any(
+        text is not None and time is not None and time < expired.get(text, time)
+        for texts in _texts(rows, keys)
+        for text, time in zip(texts, times, strict=True)
+    )
 
 
 def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
@@ -97,12 +121,16 @@ def asked(rows: pa.RecordBatch | pa.Table, keys: KeysOf) -> list[bool]:
     name = schema.key(keys.lookup)
     if name not in rows.schema.names:
         return [False] * rows.num_rows
-    plain, hidden = (
-        asked_texts(rows[name], hidden=hidden, parts=keys.parts) for hidden in (False, True)
-    )
+    plain, hidden = _texts(rows, keys)
     return [
         one in keys.texts or other in keys.texts for one, other in zip(plain, hidden, strict=True)
     ]
+
+
+def _texts(rows: pa.RecordBatch | pa.Table, keys: KeysOf) -> Iterator[list[str | None]]:
+    """Yield the key of each row in the ledger's form: not hashed, then hashed."""
+    for hidden in (False, True):
+        yield asked_texts(rows[schema.key(keys.lookup)], hidden=hidden, parts=keys.parts)
 
 
 def names_keys(file: str, lookup: str) -> bool:

@@ -218,3 +218,20 @@ def test_a_repeated_refresh_calls_for_no_answer_twice(local_days):
     assert main(command) == 0
     asked = [town for _, town, _ in local_days.calls]
     assert sorted(asked) == ["town-1", "town-2", "town-3", "town-3", "town-4"]
+
+
+def test_a_repeated_refresh_runs_a_day_whose_answers_another_day_has_asked_for(local_days):
+    for day, towns in {FIRST: ["town-1", "town-2"], SECOND: ["town-2"]}.items():
+        local_days.write_input(day, towns)
+    assert local_days.run(FIRST, SECOND) == 0
+    command = ["refresh", "weather", "--where", "answer.temp_c >= 0", "--run"]
+    command += ["--answered-before", dt.datetime.now(dt.UTC).isoformat(), "--package", "declared"]
+    local_days.fails = {"town-1": 500}  # holds the first day back, before the second
+    assert main(command) != 0
+    local_days.fails = {}
+    assert main(command) == 0
+    rows = DeltaTable("data/published/towns").to_pyarrow_table().to_pylist()
+    shown = {row["temp_c"] for row in rows if row["town"] == "town-2"}
+    answers = [answer["temp_c"] for _, town, answer in local_days.calls if town == "town-2"]
+    assert len(answers) == 2
+    assert shown == {answers[-1]}
