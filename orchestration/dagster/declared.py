@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 import dagster as dg
 
@@ -16,6 +17,9 @@ from jobs.errors import DeclarationError
 from jobs.schema.records import DeclaredFacts
 from orchestration.dagster.names import Names, allowed, spelled
 
+Days = dg.TimeWindowPartitionsDefinition | dg.StaticPartitionsDefinition
+FIRST_TO_END = "Etc/GMT-14"  # a zone in which each day ends no later than in any other
+
 
 @dataclass(frozen=True)
 class Declared:
@@ -26,6 +30,7 @@ class Declared:
         input_name: The name of its input; empty for the last folder of its path.
         names: The names of assets and jobs.
         upstream: The enrichment that publishes its input, if any.
+        input_days: The partitions of its input, which may have further readers; None: its days.
     """
 
     reference: str
@@ -33,6 +38,7 @@ class Declared:
     input_name: tuple[str, ...] = ()
     names: Names = field(default_factory=Names)
     upstream: "Declared | None" = None
+    input_days: Days | None = None
 
     @cached_property
     def facts(self) -> DeclaredFacts:
@@ -88,24 +94,38 @@ class Declared:
         return any(lookup.dead_letters for lookup in self.facts.lookups)
 
     @property
-    def days(self) -> dg.TimeWindowPartitionsDefinition | dg.StaticPartitionsDefinition:
+    def days(self) -> Days:
         """A partition per day of its zone, per hour of UTC, or per name; perhaps without an end."""
-        start, end, zone = self.enrichment.start, self.enrichment.end, self.enrichment.zone
-        every = self.enrichment.input.every
-        if not isinstance(every, str):
-            return dg.StaticPartitionsDefinition([*every])
-        if every == "day":
-            return dg.DailyPartitionsDefinition(start_date=start, end_date=end, timezone=zone)
-        return dg.HourlyPartitionsDefinition(
-            start_date=day_begin(start, zone),
-            end_date=_next_whole_hour(day_begin(end, zone)) if end else None,
-            timezone="UTC",
-            fmt=HOUR,
-        )
+        return partitions_of([self.enrichment])
 
     @property
     def job_name(self) -> str:
         return self.names.job(self.enrichment)
+
+
+def partitions_of(readers: Sequence[Enrichment]) -> Days:
+    """Return the days, hours or names that any of these enrichments has."""
+    every = readers[0].input.every
+    if not isinstance(every, str):
+        names = [
+            reader.input.every for reader in readers if not isinstance(reader.input.every, str)
+        ]
+        return dg.StaticPartitionsDefinition([*dict.fromkeys(chain.from_iterable(names))])
+    ends = [(reader.end, reader.zone) for reader in readers if reader.end is not None]
+    is_ending = len(ends) == len(readers)
+    if every == "day":
+        zones = {reader.zone for reader in readers}
+        return dg.DailyPartitionsDefinition(
+            start_date=min(reader.start for reader in readers),
+            end_date=max(end for end, _ in ends) if is_ending else None,
+            timezone=zones.pop() if len(zones) == 1 else FIRST_TO_END,
+        )
+    return dg.HourlyPartitionsDefinition(
+        start_date=min(day_begin(reader.start, reader.zone) for reader in readers),
+        end_date=max(_next_whole_hour(day_begin(*end)) for end in ends) if is_ending else None,
+        timezone="UTC",
+        fmt=HOUR,
+    )
 
 
 def _next_whole_hour(moment: dt.datetime) -> dt.datetime:
@@ -137,7 +157,10 @@ def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
 
     def placed(declared: Declared) -> Declared:
         path = folders[declared.name]
-        return replace(declared, input_name=name(path), upstream=published.get(path))
+        upstream = published.get(path)
+        readers = [other.enrichment for other in all_declared if folders[other.name] == path]
+        days = partitions_of(readers) if upstream is None else upstream.days
+        return replace(declared, input_name=name(path), upstream=upstream, input_days=days)
 
     return [placed(declared) for declared in all_declared]
 

@@ -9,6 +9,8 @@ import sys
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
+from dagster._core.definitions.events import AssetKeyPartitionKey
 
 from data_quality import catalogue
 from enrichments.flights import flights
@@ -255,6 +257,39 @@ def test_two_enrichments_of_one_input_share_its_raw_asset():
     assert [schedule.name for schedule in repository.schedule_defs] == [
         "flights_enriched_nightly_schedule"
     ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"start": "2013-06-01"}, {"end": "2013-02-01"}, {"zone": "Asia/Tokyo"}, {"zone": "Etc/GMT+9"}],
+)
+def test_an_input_has_the_days_of_all_its_readers(changes):
+    """Dagster refuses a backfill of a day whose input has no such day, or has it in another zone."""
+    other = reading("flights_of_others", flights.input.path)
+    other = dataclasses.replace(other, enrichment=dataclasses.replace(other.enrichment, **changes))
+    both = [Declared("a:flights", flights), other]
+    assert days_of_input(both, "flights_enriched", "2013-05-31") == (["2013-05-31"], [])
+
+
+def test_a_table_may_read_the_table_of_an_enrichment_in_another_zone():
+    reader = reading("flights_in_tokyo", flights.output.path)
+    reader = dataclasses.replace(
+        reader, enrichment=dataclasses.replace(reader.enrichment, zone="Asia/Tokyo")
+    )
+    both = [Declared("a:flights", flights), reader]
+    assert days_of_input(both, "flights_in_tokyo", "2013-05-31") == (["2013-05-31"], [])
+
+
+def days_of_input(all_declared, table: str, day: str) -> tuple[list[str], list[str]]:
+    """The days of its input that Dagster names for a day of the table; and those that are none."""
+    definitions = build_definitions(all_declared, SparkProgram())
+    with dg.DagsterInstance.ephemeral() as instance:
+        view = AssetGraphView.for_test(definitions, instance)
+        key = dg.AssetKey(table)
+        (source,) = view.asset_graph.get(key).parent_keys
+        asked = view.get_asset_subset_from_asset_partitions(key, {AssetKeyPartitionKey(key, day)})
+        found = view.compute_parent_subset_and_required_but_nonexistent_subset(source, asked)
+    return tuple([*subset.expensively_compute_partition_keys()] for subset in found)
 
 
 def reading(name: str, path: str) -> Declared:

@@ -74,7 +74,7 @@ def raw_asset(declared: Declared) -> dg.AssetSpec:
         group_name=declared.group,
         owners=list(enrichment.owners),
         kinds={kind},
-        partitions_def=declared.days,
+        partitions_def=declared.input_days,
         metadata={"path": enrichment.input.place},
     )
 
@@ -83,7 +83,7 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
     @day_asset(
         declared,
         key=declared.key,
-        deps=[declared.raw_key],
+        deps=[_input(declared)],
         code_version=declared.facts.fingerprint,
         automation_condition=AFTER_INPUT if declared.input_is_foreign else None,
         freshness_policy=_freshness_policy(declared),
@@ -109,6 +109,20 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         yield from enrich_days(context, declared, tidegate_spark, config.mode)
 
     return enriched
+
+
+def _input(declared: Declared) -> dg.AssetDep:
+    """Return the dependency on the input. A day has the same name in every zone, while Dagster
+    compares times and refuses two zones.
+    """
+    zones = {
+        days.timezone
+        for days in (declared.days, declared.input_days)
+        if isinstance(days, dg.DailyPartitionsDefinition)
+    }
+    is_by_name = len(zones) > 1 and not declared.enrichment.input.asset_key
+    mapping = dg.IdentityPartitionMapping() if is_by_name else None
+    return dg.AssetDep(declared.raw_key, partition_mapping=mapping)
 
 
 def _described(declared: Declared) -> str:
