@@ -544,13 +544,20 @@ def _first_and_last(entry: Mapping[str, Any]) -> tuple[dt.datetime, dt.datetime 
     on `end`.
     """
     zone, first = entry["zone"], dt.date.fromisoformat(entry["start"])
-    begin, last = "00:00", "23:59"
+    last = None if entry["end"] is None else dt.date.fromisoformat(entry["end"])
     if entry["schedule"] is not None and entry.get("every", "day") == "hour":
-        begin, last = "01:00", "00:59"
-    elif entry["schedule"] is not None:
+        end = None if last is None else _first_hour(last, zone) + dt.timedelta(minutes=59)
+        return _first_hour(first, zone) + dt.timedelta(hours=1), end
+    if entry["schedule"] is not None:
         first += DAY_LONG
-    end = None if entry["end"] is None else at_time(dt.date.fromisoformat(entry["end"]), last, zone)
-    return at_time(first, begin, zone), end
+    return at_time(first, "00:00", zone), None if last is None else at_time(last, "23:59", zone)
+
+
+def _first_hour(day: dt.date, zone: str) -> dt.datetime:
+    """Return when the first hour of UTC in a day begins: some zones begin days at half past."""
+    begin = at_time(day, "00:00", zone)
+    hour = begin.replace(minute=0)
+    return hour if hour == begin else hour + dt.timedelta(hours=1)
 
 
 def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | PartitionedAtRuntime:

@@ -54,8 +54,12 @@ from tidegate_airflow import _arguments, _timetable
 
 declared = {"name": "orders", "zone": "Europe/Berlin", "start": "2026-01-10", "end": "2026-01-12", "description": ""}
 declared |= {"publish_by": None, "runbook": None, "modes": ["nightly"], "lookups": ["city"]}
-for every, cron in (("hour", "5 * * * *"), ("hour", "0 * * * *"), ("day", "15 2 * * *"), ("day", "0 0 * * *")):
-    entry = declared | {"every": every, "schedule": cron}
+for every, cron, zone in (
+    ("hour", "5 * * * *", "Europe/Berlin"), ("hour", "0 * * * *", "Europe/Berlin"),
+    ("day", "15 2 * * *", "Europe/Berlin"), ("day", "0 0 * * *", "Europe/Berlin"),
+    ("hour", "0 * * * *", "Asia/Kolkata"), ("hour", "45 * * * *", "Asia/Kolkata"),
+):
+    entry = declared | {"every": every, "schedule": cron, "zone": zone}
     bounds = [pendulum.instance(_arguments(entry, None)[name]) for name in ("start_date", "end_date")]
     restriction, run, keys = TimeRestriction(*bounds, catchup=True), None, []
     timetable = decode_timetable(encode_timetable(_timetable(entry)))
@@ -70,8 +74,11 @@ def test_airflow_schedules_only_the_declared_days_and_hours(tmp_path):
     copy_plugin(tmp_path / "plugins")
     runs = printed_by(RUNS, tmp_path, "runs")
     assert (
-        runs == ["runs 48 2026-01-09T23Z 2026-01-11T22Z"] * 2 + ["runs 2 2026-01-10 2026-01-11"] * 2
+        runs[:4]
+        == ["runs 48 2026-01-09T23Z 2026-01-11T22Z"] * 2 + ["runs 2 2026-01-10 2026-01-11"] * 2
     )
+    # days begin at half past: the first whole hour, and the last that begins before `end`
+    assert runs[4:] == ["runs 48 2026-01-09T19Z 2026-01-11T18Z"] * 2
 
 
 SPRING = """
