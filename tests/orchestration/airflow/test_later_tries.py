@@ -116,6 +116,10 @@ CASES = {  # what the command prints, per try
     "stopped": [["stopped"]],
     "nothing": [["weather: 0 stored answers meet the condition."]],
     "unfinished line": [[" 50 % of the model is loaded" + published("towns", "2026-01-05")]],
+    "unchanged since": [
+        [published("towns", "2026-01-05"), KILLED],
+        [result("towns", "2026-01-05", "unchanged")],
+    ],
     "another day": [[published("towns", "2026-01-05")]],
 }
 
@@ -180,6 +184,12 @@ def test_days_that_failed_tries_published_have_events_once_a_try_succeeds(tried)
     assert (first, second) == ({}, {})
     assert third == {"towns": [f"2026-01-0{day}" for day in (4, 5, 6)], "ports": ["2026-01-02"]}
     assert fourth == {"towns": ["2026-01-06"]}
+
+
+def test_a_try_that_has_nothing_left_to_do_makes_the_events_of_the_try_before(tried):
+    first, second = tried["unchanged since"]
+    assert first.end.startswith("DayCrashed: ")
+    assert (second.end, second.events) == ("success", {"towns": ["2026-01-05"]})
 
 
 def test_a_refresh_has_an_xcom_and_an_event_for_each_affected_day(tried):
