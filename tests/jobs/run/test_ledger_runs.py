@@ -327,7 +327,7 @@ def test_a_task_whose_worker_dies_repeats_few_calls_when_spark_runs_it_again(
     (record,) = run_records.load("night", DAY)
     assert figures_of(record).from_ledger >= dies_at - lost
     assert number_answers(record) == expected(rows)
-    left = {str(path) for path in Path(record.facts.folder).glob("*.parquet")}
+    left = {str(path) for path in Path(record.facts.rows_folder).glob("*.parquet")}
     assert left == set(record.facts.files)  # the attempt that died had begun a file too
 
 
