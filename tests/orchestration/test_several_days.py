@@ -526,7 +526,7 @@ def test_several_days_cancelled_in_the_middle_leave_no_spark_and_keep_published_
     assert materialized(dagster_project, run)[KEY] == [DAYS[0]]
     reason = Path("reason.txt").read_text()
     assert reason.startswith(
-        "1 of 5 days published. Not published: 2013-01-11: somebody cancelled the run; its Spark "
+        "1 of 5 days published. Not published: 2013-01-11: somebody cancelled the run; its program "
     )
     assert reason.endswith(" 1 day was not begun.")
 
