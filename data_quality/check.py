@@ -135,6 +135,9 @@ class LookupCheck(Check):
     def attempts(self) -> str:
         return schema.attempts(self.lookup.name)
 
+    def answered_by_call(self, rows: TaskRows) -> Flags:
+        return rows.one_of(self.status, "ok", "miss") & rows.one_of(self.source, "call")
+
 
 def count_outcomes(rows: TaskRows, lookup: LookupFacts) -> Counter[str | None]:
     """Count the rows by outcome; None counts those whose status is null."""

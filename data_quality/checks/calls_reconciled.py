@@ -27,9 +27,7 @@ class CallsReconciled(LookupCheck):
         return self.status, self.source
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> int:
-        return int(
-            (rows.one_of(self.status, "ok", "miss") & rows.one_of(self.source, "call")).sum()
-        )
+        return int(self.answered_by_call(rows).sum())
 
     def finding(self, parts: list[int], day: WrittenDay) -> Finding:
         answered, metrics = sum(parts), day.find_metrics(self.lookup)

@@ -22,7 +22,7 @@ from data_quality.check import LookupCheck, Takes
 from data_quality.findings import Finding
 from data_quality.rows.task_rows import Calls, Faults, Floats, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
-from jobs.schema.columns import PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW
+from jobs.schema.columns import PARTITION, SOURCE_FILE, SOURCE_IDENTITY
 from jobs.schema.records import DayFacts, ShareGiven
 from jobs.wording import counted, listed
 
@@ -68,15 +68,14 @@ class ConcurrencyHeld(LookupCheck):
         calls = rows.calls(self.lookup.name)
         if not len(calls.starts):
             return None
-        task = int(np.nan_to_num(rows.numbers(PARTITION)[0], nan=-1))
-        allowed = self._allowed_over_time(day.facts, task)
+        allowed = self._allowed_over_time(day.facts, rows.task)
         attempts = InFlight(calls.starts, calls.ends, allowed)
         if attempts.over > 0 and set(SOURCE_IDENTITY) <= set(rows.names):
             # a row that the files have twice called once, so its equal attempts count once
             kept = np.isin(calls.rows, _each_once(rows, calls))
             attempts = InFlight(calls.starts[kept], calls.ends[kept], allowed)
         faults = self._attempts_over(rows, calls, attempts) if attempts.over > 0 else Faults(0)
-        return Peak(task, attempts.over, attempts.most, len(attempts.starts), faults)
+        return Peak(rows.task, attempts.over, attempts.most, len(attempts.starts), faults)
 
     def _attempts_over(self, rows: TaskRows, calls: Calls, attempts: InFlight) -> Faults:
         in_flight, allowed = attempts.at_starts(calls.starts)
@@ -237,12 +236,6 @@ def _each_once(rows: TaskRows, calls: Calls) -> Places:
         .indices.fill_null(-1)
         .to_numpy()
     )
-    same = [
-        codes,
-        np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1),
-        calls.counts,
-        calls.begun,
-        calls.ended,
-    ]
+    same = [codes, rows.source_rows, calls.counts, calls.begun, calls.ended]
     found: Places = np.unique(np.column_stack(same), axis=0, return_index=True)[1]
     return found

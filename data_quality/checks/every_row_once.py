@@ -58,7 +58,7 @@ class EveryRowOnce(Check):
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Runs]:
         return {
-            path_from_spark(uri or ""): Runs.of(_numbers(rows)[at])
+            path_from_spark(uri or ""): Runs.of(rows.source_rows[at])
             for uri, at in by_file(rows).items()
         }
 
@@ -133,16 +133,12 @@ class EveryRowOnce(Check):
         return shown
 
 
-def _numbers(rows: TaskRows) -> Places:
-    return np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1).astype(np.int64)
-
-
 def _gathered(path: str, reads: list[Callable[[], TaskRows]], places: list[str]) -> Floats:
     """Return the row numbers of an input file that these parts have, with these columns."""
     found = [np.zeros((0, 1 + len(places)))]
     for read in reads:
         task = read()
-        columns = np.column_stack([_numbers(task), *(task.numbers(name) for name in places)])
+        columns = np.column_stack([task.source_rows, *(task.numbers(name) for name in places)])
         found += [
             columns[at] for uri, at in by_file(task).items() if path_from_spark(uri or "") == path
         ]

@@ -68,7 +68,7 @@ class OrderHeld(Check):
         seq, claims = rows.numbers(INPUT_SEQ), rows.numbers(OUTPUT_SEQ)
         inverted, claimed = gone_back(seq, self._among(rows)), gone_back(claims)
         return Order(
-            task=int(np.nan_to_num(rows.numbers(PARTITION)[0], nan=-1)),
+            task=rows.task,
             rows=len(rows),
             wrong=int((inverted | claimed).sum()),
             inverted=int(inverted.sum()),

@@ -4,7 +4,6 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from data_quality.check import Check, count_outcomes, total
@@ -110,10 +109,9 @@ def _contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
 
 
 def _has_unread_key(rows: TaskRows, lookup: LookupFacts) -> Flags:
-    error = rows.column(schema.error(lookup.name))
-    texts = error.dictionary_decode() if pa.types.is_dictionary(error.type) else error
-    found: Flags = flags(pc.match_substring_regex(texts, schema.UNREAD_KEY))
-    return found
+    return flags(
+        pc.match_substring_regex(rows.decoded(schema.error(lookup.name)), schema.UNREAD_KEY)
+    )
 
 
 def _error_contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
@@ -127,8 +125,7 @@ def _error_contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
     wrong: Flags = failed != has_error
     if not has_error.any():
         return wrong
-    error = rows.column(column)
-    texts = error.dictionary_decode() if pa.types.is_dictionary(error.type) else error
+    texts = rows.decoded(column)
     timed_out, unknown = rows.one_of(status, "timeout"), rows.one_of(status, "unknown")
     wrong |= has_error & (flags(pc.match_substring_regex(texts, TIMED_OUT)) != timed_out)
     wrong |= has_error & unknown & ~flags(pc.match_substring(texts, NOT_REPEATED))

@@ -86,7 +86,7 @@ class TimeLimitHeld(LookupCheck):
 
     def _ended_with_call(self, rows: TaskRows) -> Flags:
         """Return the rows that ended with their call; a fallback may end a row between two."""
-        own = rows.one_of(self.status, "ok", "miss") & rows.one_of(self.source, "call")
+        own = self.answered_by_call(rows)
         if self.lookup.kind in WITHOUT_FALLBACK:
             own = own | (rows.one_of(self.status, "error") & rows.is_null(self.source))
         return own

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from data_quality.check import Check
 from data_quality.findings import Finding
-from data_quality.rows.key_expressions import as_plain
 from data_quality.rows.task_rows import Faults, Flags, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
@@ -71,7 +70,7 @@ class VendorChosen(Check):
             of_vendors = [f"{vendor}_{name}" for vendor in choice.vendors]
             wrong |= self._differs(rows, name, of_vendors, answer_vendor)
         named = pa.array(choice.vendors).take(pa.array(answer_vendor, mask=answer_vendor < 0))
-        wrong |= digest([as_plain(rows.column(choice.vendor))]) != digest([named])
+        wrong |= digest([rows.decoded(choice.vendor)]) != digest([named])
         counts = {}
         for number, (vendor, status) in enumerate(zip(choice.vendors, statuses, strict=True)):
             asked = ~rows.one_of(status, "skipped", "not_asked")
@@ -107,7 +106,7 @@ class VendorChosen(Check):
     def _accepts(self, rows: TaskRows, day: WrittenDay, text: str) -> Flags:
         """Return the rows for which the SQL of `accept` is true."""
         names = [name for name in rows.names if name.lower() in text.lower()]
-        table = pa.table({name: as_plain(rows.column(name)) for name in names or rows.names[:1]})
+        table = pa.table({name: rows.decoded(name) for name in names or rows.names[:1]})
         values = day.evaluate(text, table) if day.evaluate else None
         if values is None:
             raise ValueError(f"accept cannot be evaluated: {text}")
@@ -116,11 +115,11 @@ class VendorChosen(Check):
 
     def _differs(self, rows: TaskRows, name: str, sources: list[str], chosen: Places) -> Flags:
         """Return the rows whose value is not that of the chosen vendor's column."""
-        count, columns = len(rows), [as_plain(rows.column(source)) for source in sources]
+        count, columns = len(rows), [*map(rows.decoded, sources)]
         taken = pa.concat_arrays(columns).take(
             pa.array(np.maximum(chosen, 0) * count + np.arange(count), mask=chosen < 0)
         )
-        found: Flags = digest([as_plain(rows.column(name))]) != digest([taken])
+        found: Flags = digest([rows.decoded(name)]) != digest([taken])
         return found
 
     def finding(self, parts: list[Chosen], day: WrittenDay) -> Finding:

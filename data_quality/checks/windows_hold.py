@@ -86,8 +86,7 @@ class WindowsHold(Check):
             list(self.window.key)
         )
         keys = _without_negative_zeros(keys)
-        numbers = np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1).astype(np.int64)
-        return Part(files, codes, numbers, times, keys)
+        return Part(files, codes, rows.source_rows, times, keys)
 
     def finding(self, parts: list[Part], day: WrittenDay) -> Finding:
         made = next(

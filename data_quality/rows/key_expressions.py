@@ -55,7 +55,7 @@ def _declared_keys(
     rows: TaskRows, day: WrittenDay
 ) -> Iterator[tuple[Places, dict[str, Key], dict[str, str]]]:
     """Yield the keys of all lookups; a Spark job evaluates the expressions that only Spark can."""
-    answers = {name: as_plain(rows.column(name)) for name in answers_read(day.declared)}
+    answers = {name: rows.decoded(name) for name in answers_read(day.declared)}
     for places, of_input in with_input(rows, day.input):
         given = of_input
         for column, values in answers.items():
@@ -74,10 +74,6 @@ def _declared_keys(
                     rest.append((lookup.name, part, text))
         refused = _evaluate(rest, given, day, keys) if rest else {}
         yield places, keys, refused
-
-
-def as_plain(values: pa.Array) -> pa.Array:
-    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
 def _evaluate(

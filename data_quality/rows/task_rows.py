@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from data_quality.findings import ROWS_OF_EVIDENCE
 from jobs.arrow_values import one_chunk, readable_rows
 from jobs.schema import columns as schema
-from jobs.schema.columns import INPUT_SEQ, PARTITION
+from jobs.schema.columns import INPUT_SEQ, PARTITION, SOURCE_ROW
 from jobs.schema.facts import plain
 
 Floats = NDArray[np.float64]
@@ -82,6 +82,21 @@ class TaskRows:
 
     def column(self, name: str) -> pa.Array:
         return one_chunk(self.table[name])
+
+    def decoded(self, name: str) -> pa.Array:
+        """Return a column without a dictionary."""
+        column = self.column(name)
+        return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+    @property
+    def task(self) -> int:
+        """The task of the first row."""
+        return int(np.nan_to_num(self.numbers(PARTITION)[0], nan=-1))
+
+    @property
+    def source_rows(self) -> Places:
+        """For each row its number in its input file; -1 without a number."""
+        return np.nan_to_num(self.numbers(SOURCE_ROW), nan=-1).astype(np.int64)
 
     def numbers(self, name: str) -> Floats:
         """Return a column as floats, exact for integers up to 2**53; null becomes NaN, and NaN
