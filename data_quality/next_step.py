@@ -14,7 +14,7 @@ def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
         record: The run of the day.
         declared: The current declaration.
     """
-    red = {verdict.check for verdict in record.verdicts if verdict.holds_back}
+    red = {verdict.check for verdict in record.red}
     cures = {spec.cure for spec in catalogue.checks(declared) if spec.name in red}
     if declared.ledger is None:
         return Cure.RUN_AGAIN
@@ -28,7 +28,7 @@ def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
 def lost_calls(record: DayRecord) -> list[str]:
     """Return the lookups whose `unknown` rows alone hold the day back."""
     declared = record.facts.declared
-    red = {verdict.check for verdict in record.verdicts if verdict.holds_back}
+    red = {verdict.check for verdict in record.red}
     figures = {lookup.name: lookup.outcomes for lookup in record.figures.lookups}
     kept = record.rows_published - record.figures.rows_out
     return [

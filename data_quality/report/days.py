@@ -93,7 +93,7 @@ def _time(text: str) -> dt.datetime:
 
 def state(record: DayRecord) -> str:
     """Return the state of a record; verdicts may already hold a `written` record back."""
-    if record.state == "written" and any(verdict.holds_back for verdict in record.verdicts):
+    if record.state == "written" and record.red:
         return "held back"
     return record.state
 
@@ -102,8 +102,7 @@ def reason(record: DayRecord) -> str:
     """Return why a run has its state: the verdict that holds its day back, or how many passed."""
     if record.reason:
         return record.reason
-    stops = [verdict for verdict in record.verdicts if verdict.holds_back]
-    if stops:
+    if stops := record.red:
         more = f" ({len(stops)} checks hold the day back)" if len(stops) > 1 else ""
         return f"{stops[0].check}: {stops[0].sentence}{more}"
     warnings = [verdict for verdict in record.verdicts if verdict.status == "failed"]

@@ -143,7 +143,7 @@ def _describe_record(day: Day, record: DayRecord) -> dict[str, Any]:
         "state": state(record),
         "headline": headline(day, record),
         "checked": checked(record),
-        "stops": [verdict for verdict in record.verdicts if verdict.holds_back],
+        "stops": record.red,
         "next_step": next_step(record) if state(record) == "held back" else "",
         "verdicts": sorted(record.verdicts, key=lambda verdict: ORDER.index(verdict.status)),
         "lookups": lookups,
@@ -233,7 +233,7 @@ def checked(record: DayRecord) -> str:
     passed = sum(verdict.status == "passed" for verdict in verdicts)
     if passed == count:
         return "The check passed" if count == 1 else f"All {count} checks passed"
-    stops = sum(verdict.holds_back for verdict in verdicts)
+    stops = len(record.red)
     warnings = sum(verdict.status == "failed" and not verdict.holds_back for verdict in verdicts)
     idle = sum(verdict.status == "not_run" and not verdict.holds_back for verdict in verdicts)
     parts = [

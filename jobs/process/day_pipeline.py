@@ -388,8 +388,8 @@ class _Run:
     def _begin_deciding(self, day: str) -> DayStage:
         record = run_records.of_run(self._name, day, self._ids[day])
         assert record is not None  # Spark saves it before it reports the day as checked
-        held_back = any(verdict.holds_back for verdict in record.verdicts)
-        return DayStage(day, self._ids[day], "deciding", {"record": record, "held_back": held_back})
+        facts = {"record": record, "held_back": bool(record.red)}
+        return DayStage(day, self._ids[day], "deciding", facts)
 
     def _decide(self, record: DayRecord) -> DayResult:
         day, keep = record.facts.day, self._pipeline.quality.keep

@@ -55,8 +55,7 @@ def publish_or_hold_back(
 
 def held_back_by(record: DayRecord) -> str:
     """Return the sentences of the first verdicts that hold the record back; empty without any."""
-    blocking = [verdict for verdict in record.verdicts if verdict.holds_back]
-    return "; also: ".join(f"{verdict.check}: {verdict.sentence}" for verdict in blocking[:3])
+    return "; also: ".join(f"{verdict.check}: {verdict.sentence}" for verdict in record.red[:3])
 
 
 def kept(record: DayRecord, keep: Callable[[DayRecord], object]) -> DayRecord:

@@ -540,6 +540,11 @@ class DayRecord(Facts):
         return self.facts.started_at, self.published_at or "", self.published_version or 0
 
     @property
+    def red(self) -> list[Verdict]:
+        """The verdicts that hold the day back."""
+        return [verdict for verdict in self.verdicts if verdict.holds_back]
+
+    @property
     def rows_published(self) -> int:
         """The rows that readers see of the day once the run is published."""
         kept = self.facts.changes.kept if self.facts.changes else 0

@@ -71,9 +71,8 @@ def publish(
             published the day meanwhile.
         TidegateError: The disk fails.
     """
-    red = [verdict for verdict in record.verdicts if verdict.holds_back]
     facts = record.facts
-    if red:
+    if red := record.red:
         raise PublishConflict(f"{facts.day} is held back: {red[0].check}: {red[0].sentence}")
     with storing(facts.declared.table), alone_with(facts.declared.table):
         # read first, so that a commit of a run that takes the lease later is a conflict

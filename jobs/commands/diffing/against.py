@@ -63,9 +63,8 @@ def run_against(
             raise
         # without its id, which differs each time and leads to no record
         after = DayVersion(None, "", tuple(sorted(record.facts.published_files)), record)
-        red = [verdict for verdict in record.verdicts if verdict.holds_back]
         return Tested(
-            f"{red[0].check}: {red[0].sentence}" if red else "",
+            next((f"{red.check}: {red.sentence}" for red in record.red), ""),
             explain_lost_answers(before.files, record),
             compare(enrichment, day, before, after),
         )

@@ -104,7 +104,8 @@ class DayEvents:
             # the materialization has the figures
             yield self.observation("published", ran, "Nothing.")
         else:
-            cause = f"{self.declared.name} held back: {', '.join(_red(record)) or record.reason}"
+            red = ", ".join(verdict.check for verdict in record.red)
+            cause = f"{self.declared.name} held back: {red or record.reason}"
             yield self.observation(
                 "held back", record.reason, next_step(record), {"cause": cause, **reported}
             )
@@ -152,7 +153,3 @@ class DayEvents:
 def data_version(record: DayRecord) -> dg.DataVersion:
     """Return a published day's data version; it changes with declaration and publication."""
     return dg.DataVersion(f"{record.facts.declared.fingerprint}-{record.published_version}")
-
-
-def _red(record: DayRecord) -> list[str]:
-    return [verdict.check for verdict in record.verdicts if verdict.holds_back]
