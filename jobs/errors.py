@@ -35,16 +35,18 @@ class DeclarationError(TidegateError):
     also: tuple[str, ...] = ()
 
     @classmethod
-    def raise_for(cls, sentences: Iterable[str]) -> None:
-        """Raise one error with all sentences; without a sentence, return.
+    def raise_for(cls, faults: Iterable[str], subject: str = "") -> None:
+        """Raise one error with all faults; without a fault, return.
 
         Args:
-            sentences: The faults, a sentence each.
+            faults: The faults, a sentence each.
+            subject: What is at fault; each sentence then begins with it, as in `moods: ...`.
 
         Raises:
             DeclarationError: With all of them.
         """
-        first, *others = [*dict.fromkeys(sentences)] or [""]
+        begin = f"{subject}: " if subject else ""
+        first, *others = [f"{begin}{fault}" for fault in dict.fromkeys(faults)] or [""]
         if first:
             error = cls(first)
             error.also = tuple(others)

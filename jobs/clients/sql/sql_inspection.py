@@ -94,8 +94,8 @@ async def _compare_types(
 ) -> None:
     """Raise DeclarationError for keys that the run would refuse in every row."""
     types = await ColumnTypes.read(connection, lookup)
-    refused = [text for name in lookup.keys if (text := types.refusal(name, keys.get(name)))]
-    DeclarationError.raise_for(f"lookup {lookup.name}: {text}" for text in refused)
+    refused = (types.refusal(name, keys.get(name)) for name in lookup.keys)
+    DeclarationError.raise_for(filter(None, refused), f"lookup {lookup.name}")
 
 
 async def _find_columns(

@@ -26,7 +26,7 @@ def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
     known = _known_columns(enrichment, columns)
     missing = _missing(_columns_read(enrichment), known, enrichment.input.place)
     wrong = (*missing, *_columns_twice(enrichment, known))
-    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+    DeclarationError.raise_for(wrong, enrichment.name)
 
 
 def check_spark_frame(enrichment: Enrichment, columns: Iterable[str]) -> None:
@@ -35,7 +35,7 @@ def check_spark_frame(enrichment: Enrichment, columns: Iterable[str]) -> None:
     wrong = list(_missing(_columns_of_keys(enrichment), known, "the frame"))
     wrong += _columns_twice(enrichment, known)
     wrong += [_is_written(known[name]) for name in SOURCE_IDENTITY if name in known]
-    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+    DeclarationError.raise_for(wrong, enrichment.name)
 
 
 def check_frame(enrichment: Enrichment, columns: Iterable[Any]) -> list[str]:
@@ -72,7 +72,7 @@ def check_frame(enrichment: Enrichment, columns: Iterable[Any]) -> list[str]:
         if column.lower() in twice
     ]
     wrong += _answers_twice(enrichment, known)
-    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+    DeclarationError.raise_for(wrong, enrichment.name)
     return list(dict.fromkeys(known[column.lower()] for _, column in read))
 
 
@@ -135,7 +135,7 @@ def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, 
                 "ignores. Rename one."
             )
         known[column.lower()] = column
-    DeclarationError.raise_for(f"{enrichment.name}: input: {message}" for message in wrong)
+    DeclarationError.raise_for(wrong, f"{enrichment.name}: input")
     return known
 
 
@@ -197,7 +197,7 @@ def check_files_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
         for name in (*SOURCE_IDENTITY, *OF_FILES)
         if name in known
     ]
-    DeclarationError.raise_for(f"{enrichment.name}: input: {message}" for message in wrong)
+    DeclarationError.raise_for(wrong, f"{enrichment.name}: input")
 
 
 def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:

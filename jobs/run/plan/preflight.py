@@ -186,7 +186,7 @@ def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
         wrong.append(
             f"output: {output} has {found[0]!r}, which Delta takes for one character. Rename it."
         )
-    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+    DeclarationError.raise_for(wrong, enrichment.name)
 
 
 def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | None) -> None:

@@ -24,12 +24,12 @@ def check_windows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayo
     answers = {answer.name for answer in enrichment.facts().published_answers()}
     published = {*layout.carried, *answers} - {*schema.SOURCE_IDENTITY}
     fields = [field for field in written.fields if field.name in published]
-    wrong = [
-        f"{enrichment.name}: window {window.name}: {message}"
+    wrong = (
+        f"window {window.name}: {message}"
         for window in windows
         for message in _wrong(prepared, window, fields, enrichment.input.partition)
-    ]
-    DeclarationError.raise_for(wrong)
+    )
+    DeclarationError.raise_for(wrong, enrichment.name)
 
 
 def _wrong(

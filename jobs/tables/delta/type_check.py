@@ -43,7 +43,7 @@ def check_types(enrichment: Enrichment, day: InputDay, published: OpenTable | No
         *_wrong_input(day, types, path),
         *_hidden_times(day, table),
     )
-    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+    DeclarationError.raise_for(wrong, enrichment.name)
 
 
 def published_columns(published: OpenTable) -> pa.Schema | None:

@@ -60,11 +60,10 @@ def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> No
                 raise
             except Exception as error:  # noqa: BLE001  # any error of the query
                 wrong.append(
-                    f"{enrichment.name}: summary {summary.name}: its sql is wrong: "
-                    f"{delta_errors(error)}. It selects from {enrichment.name}, in DataFusion's "
-                    "dialect."
+                    f"summary {summary.name}: its sql is wrong: {delta_errors(error)}. It selects "
+                    f"from {enrichment.name}, in DataFusion's dialect."
                 )
-        DeclarationError.raise_for(wrong)
+        DeclarationError.raise_for(wrong, enrichment.name)
 
 
 def _check(
