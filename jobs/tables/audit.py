@@ -5,12 +5,13 @@ It is made from the run's files, without calls.
 
 from collections.abc import Callable
 
+from jobs.declare.values.table_conflicts import AUDIT
 from jobs.schema.records import DayFacts
 from jobs.tables.delta import by_run
 
 
 def table_of(table: str) -> str:
-    return f"{table}__audit"
+    return f"{table}{AUDIT}"
 
 
 def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:

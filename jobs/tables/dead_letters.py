@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from jobs.declare.values.calendar import column_value
+from jobs.declare.values.table_conflicts import LETTERS
 from jobs.schema.records import DayFacts
 from jobs.storage.stored_files import open_filesystem
 from jobs.tables.delta import by_run
@@ -21,7 +22,7 @@ from jobs.tables.rows_beside import OWN_COLUMNS
 
 
 def table_of(table: str) -> str:
-    return f"{table}__dead_letters"
+    return f"{table}{LETTERS}"
 
 
 def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:

@@ -33,12 +33,8 @@ def delete_what_crashes_left(enrichment: Enrichment) -> None:
     table = enrichment.output.path
     with storing(table), alone_with(table):
         published, unknown = runs_in_table(enrichment)
-        for beside in _tables_beside(table):
+        for beside in (audit.table_of(table), dead_letters.table_of(table)):
             by_run.keep_published(beside, enrichment.input.partition, published, unknown)
-
-
-def _tables_beside(table: str) -> tuple[str, str]:
-    return audit.table_of(table), dead_letters.table_of(table)
 
 
 def remove_uncommitted(table: str, *, older_than: timedelta, now: float) -> None:
@@ -55,7 +51,7 @@ def remove_uncommitted(table: str, *, older_than: timedelta, now: float) -> None
     """
     # the clock of a store may be ahead of ours
     before = now - older_than.total_seconds() if older_than else math.inf
-    for beside in _tables_beside(table):
+    for beside in (audit.table_of(table), dead_letters.table_of(table)):
         # in this order, because a run holds its lease until its rows are in the table
         with storing(beside):
             listed = list_below(beside)

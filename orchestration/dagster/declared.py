@@ -12,7 +12,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import Discovered, discover
 from jobs.declare.finding.upstreams import input_folders, output_folders
 from jobs.declare.values.calendar import HOUR, day_begin
-from jobs.declare.values.table_conflicts import refuse_conflicts
+from jobs.declare.values.table_conflicts import LETTERS, refuse_conflicts
 from jobs.errors import DeclarationError
 from jobs.schema.records import DeclaredFacts
 from orchestration.dagster.names import Names, allowed, spelled
@@ -75,11 +75,11 @@ class Declared:
 
     @property
     def dead_letters_key(self) -> dg.AssetKey:
-        return self.beside(f"{self.key.path[-1]}__dead_letters")
+        return self.beside(f"{self.key.path[-1]}{LETTERS}")
 
     @property
     def dead_letters_table(self) -> str:
-        return f"{self.enrichment.output.path}__dead_letters"
+        return f"{self.enrichment.output.path}{LETTERS}"
 
     @property
     def keys(self) -> list[dg.AssetKey]:

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from jobs.errors import DeclarationError
 from jobs.storage.urls import beside, is_url, plain
 
+AUDIT, LETTERS = "__audit", "__dead_letters"  # suffixes of the tables beside the published one
 DROPPED = "__dropped"  # suffix of the table of rows that arrived after all their windows closed
 
 PARQUET = "folders of Parquet"  # they show the published table
@@ -54,8 +55,8 @@ def tables_beside(
     table = plain(path)
     return [
         TablePath(table, "table"),
-        TablePath(f"{table}__audit", "audit table"),
-        TablePath(f"{table}__dead_letters", "dead letters"),
+        TablePath(f"{table}{AUDIT}", "audit table"),
+        TablePath(f"{table}{LETTERS}", "dead letters"),
         *(TablePath(beside(table, name), f"summary {name}") for name in summaries),
         *(
             TablePath(beside(table, f"{name}{end}"), f"{prefix}window {name}")
