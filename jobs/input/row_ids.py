@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +18,11 @@ from jobs.input.same_values import refuse_old_dates
 from jobs.input.staged_files import copy_at, is_kept
 from jobs.input.types import InputColumn
 from jobs.storage import durable
-from jobs.storage.parquet_files import read_footer
+from jobs.storage.parquet_files import RunTask, read_footer
 from jobs.storage.stored_files import error_text
 from jobs.storage.urls import below, is_url
 
 Chosen = tuple[str, pa.BooleanArray]  # a file, and which of its rows
-Run = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]  # as Stage.run
 
 ROWS_OF_FILE = 1_000_000  # about; of changed rows
 
@@ -76,7 +74,7 @@ def _begin(enrichment: Enrichment, columns: Sequence[InputColumn]) -> str:
     return f"{enrichment.name}: input: row_id: {names}"
 
 
-def chosen(input_day: InputDay, wanted: Flags, folder: str, run: Run) -> InputDay:
+def chosen(input_day: InputDay, wanted: Flags, folder: str, run: RunTask) -> InputDay:
     """Have tasks write the wanted rows of the input to files, unless all rows are wanted.
 
     Equal rows are written once.

@@ -12,6 +12,8 @@ from jobs.storage.stored_files import open_filesystem
 from jobs.storage.urls import is_url
 
 MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+# runs a task on each of several parts, as the `run` of an engine's stage
+RunTask = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]
 
 SMALL = 1 << 20  # bytes of a file that is read whole from a store
 SPARK_VERSION, OLD_CALENDAR, OLD_CALENDAR_OF_INT96 = (

@@ -5,16 +5,14 @@ An interrupted copy leaves files that are in no version of the table; `vacuum` r
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 
 from jobs.schema.records import DayFacts
 from jobs.storage import objects
-from jobs.storage.parquet_files import read_footer
+from jobs.storage.parquet_files import RunTask, read_footer
 from jobs.storage.removal import remove_folder
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import work_folder
@@ -23,10 +21,8 @@ from jobs.tables.delta.delta_log import to_disk
 
 AT_ONCE = 8  # uploads
 
-Run = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]  # as Stage.run
 
-
-def write_beside(facts: DayFacts, run: Run | None = None) -> DayFacts:
+def write_beside(facts: DayFacts, run: RunTask | None = None) -> DayFacts:
     """Write the rows of the tables beside the published one into the run's folder.
 
     Args:

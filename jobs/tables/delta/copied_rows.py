@@ -3,19 +3,17 @@
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.schema.records import WrittenFile
 from jobs.storage.new_files import Writable, copy_file, new_file, written_bytes
-from jobs.storage.parquet_files import open_parquet, read_footer, read_schema
+from jobs.storage.parquet_files import RunTask, open_parquet, read_footer, read_schema
 from jobs.storage.stored_files import StoredFile
 from jobs.storage.urls import below
 
 Source = tuple[str, pa.BooleanArray]  # a file, and which of its rows
-Run = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]  # as Stage.run
 
 ROWS_AT_ONCE = 1 << 16
 
@@ -32,7 +30,7 @@ def copy_rows(source: str, target: Path, choose: Callable[[pa.RecordBatch], pa.A
     return int(pq.read_metadata(target).num_rows)
 
 
-def keep_rows(sources: Sequence[Source], folder: str, run: Run) -> list[WrittenFile]:
+def keep_rows(sources: Sequence[Source], folder: str, run: RunTask) -> list[WrittenFile]:
     """Have tasks write the chosen rows of these files to files in `folder`.
 
     A large file of which all rows are chosen is linked, or copied by the store, so that its bytes
