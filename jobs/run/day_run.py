@@ -110,8 +110,7 @@ class DayRun:
         """
         started_at, began = run_records.now(), self.clock()
         on_store = self._writes_on_store()
-        spark = self.engine.spark if isinstance(self.engine, SparkEngine) else None
-        require_expectations(self.enrichment, self.input_day, self.checks, spark)
+        require_expectations(self.enrichment, self.input_day, self.checks, self.engine.spark)
         importing = import_meanwhile(self.checks, validate=self._is_validated)
         try:
             with RunProgress(self.engine.coordinator, self.input_day.rows, self.report) as progress:
@@ -251,7 +250,6 @@ class DayRun:
         from jobs.run.written_answers import StoredAnswers
 
         facts, rows = record.facts, record.figures.rows_out
-        spark = self.engine.spark if isinstance(self.engine, SparkEngine) else None
         ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
         kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
         stored = StoredAnswers(kept, facts.run_id, facts.started_at)
@@ -260,8 +258,8 @@ class DayRun:
         scratch = f"{facts.folder}{KEYS}" if rows > ROWS_IN_DRIVER else None
         try:
             judged = named(checks)(
-                spark, facts, record.figures, stored, evaluate, tasks=tasks, scratch=scratch,
-                whole_day=self.whole_day, validate=self._is_validated,
+                self.engine.spark, facts, record.figures, stored, evaluate, tasks=tasks,
+                scratch=scratch, whole_day=self.whole_day, validate=self._is_validated,
             )  # fmt: skip
         finally:
             if scratch:

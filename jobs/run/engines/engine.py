@@ -83,6 +83,7 @@ class LocalEngine:
 
     is_elsewhere = False
     slots = 1
+    spark = None
 
     def __init__(self, name: str) -> None:
         self.name = name
