@@ -170,7 +170,7 @@ class Requests:
         headers: Mapping[str, str] = NO_HEADERS,
         miss: Collection[int] = (404,),
     ) -> Asking:
-        return self._begun(self._request("GET", path, params=params, miss=miss, headers=headers))
+        return self._asked("GET", path, params=params, miss=miss, headers=headers)
 
     def post(
         self,
@@ -182,11 +182,8 @@ class Requests:
         headers: Mapping[str, str] = NO_HEADERS,
         miss: Collection[int] = (),
     ) -> Asking:
-        return self._begun(
-            self._request(
-                "POST", path, params=params, body=_body(json, lines), miss=miss, headers=headers
-            )
-        )
+        body = _body(json, lines)
+        return self._asked("POST", path, params=params, body=body, miss=miss, headers=headers)
 
     def put(
         self,
@@ -198,16 +195,9 @@ class Requests:
         headers: Mapping[str, str] = NO_HEADERS,
         miss: Collection[int] = (),
     ) -> Asking:
-        return self._begun(
-            self._request(
-                "PUT",
-                path,
-                params=params,
-                body=_body(json, lines),
-                miss=miss,
-                headers=headers,
-                read=self._session.read_if_any,
-            )
+        body, read = _body(json, lines), self._session.read_if_any
+        return self._asked(
+            "PUT", path, params=params, body=body, miss=miss, headers=headers, read=read
         )
 
     def delete(
@@ -218,16 +208,8 @@ class Requests:
         headers: Mapping[str, str] = NO_HEADERS,
         miss: Collection[int] = (404,),
     ) -> Asking:
-        return self._begun(
-            self._request(
-                "DELETE",
-                path,
-                params=params,
-                miss=miss,
-                headers=headers,
-                read=self._session.read_if_any,
-            )
-        )
+        read = self._session.read_if_any
+        return self._asked("DELETE", path, params=params, miss=miss, headers=headers, read=read)
 
     def upload(
         self,
@@ -240,7 +222,7 @@ class Requests:
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Asking:
         body = multipart(spooled_lines(lines), field=field, name=name, fields=fields)
-        return self._begun(self._request("POST", path, body=body, headers=headers))
+        return self._asked("POST", path, body=body, headers=headers)
 
     async def lines(
         self,
@@ -250,21 +232,19 @@ class Requests:
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> AsyncIterator[Any]:
         plain = {**headers, "Accept-Encoding": "identity"}
-        body = await self._begun(
-            self._request("GET", path, params=params, headers=plain, read=read_to_file)
-        )
+        body = await self._asked("GET", path, params=params, headers=plain, read=read_to_file)
         self.are_whole &= body.is_sized
         for value in json_lines(body):
             yield value
 
     # -- requests that the function does not await -------------------------------------------------
-    def _begun(self, request: Asking) -> Asking:
+    def _asked(self, method: str, path: str, **options: Any) -> Asking:
         if self._is_over:
-            request.close()
             raise RuntimeError(
                 "http is used after the function returned; nothing was sent. Await each request "
                 "before the function returns"
             )
+        request = self._request(method, path, **options)
         self._under_way[request] = None
         self._wrappers[request] = self._awaited(request)
         return self._wrappers[request]

@@ -5,6 +5,7 @@ import io
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 import aiohttp
@@ -37,16 +38,23 @@ class BodyFile(NamedTuple):
     packing: str | None
 
 
-def spooled_lines(lines: Iterable[Any]) -> IO[bytes]:
-    """Return a file with a line of JSON per value, at its start. Raises ValueError."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115  # aiohttp closes it
+@contextmanager
+def _written() -> Iterator[IO[bytes]]:
+    """Yield a new file, which is at its start after the body. An error of the body closes it."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115  # its reader closes it
     try:
-        for value in lines:
-            file.write(dumped(as_json(value)) + b"\n")
+        yield file
     except BaseException:
         file.close()
         raise
     file.seek(0)
+
+
+def spooled_lines(lines: Iterable[Any]) -> IO[bytes]:
+    """Return a file with a line of JSON per value, at its start. Raises ValueError."""
+    with _written() as file:
+        for value in lines:
+            file.write(dumped(as_json(value)) + b"\n")
     return file
 
 
@@ -67,18 +75,12 @@ async def read_to_file(response: aiohttp.ClientResponse) -> BodyFile:
             f"the answer has the Content-Encoding {coding[:40]!r}, and was requested without any; "
             f"only {', '.join(PACKINGS)} are read"
         )
-    file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
     packing, inflated = PACKINGS.get(coding), None
-    try:
-        with refusing(coding):
-            async for piece in response.content.iter_chunked(PIECE):
-                if coding == "deflate":
-                    inflated = inflated or open_decoder(coding, piece)
-                file.write(piece if inflated is None else inflated.decompress(piece))
-    except BaseException:
-        file.close()
-        raise
-    file.seek(0)
+    with _written() as file, refusing(coding):
+        async for piece in response.content.iter_chunked(PIECE):
+            if coding == "deflate":
+                inflated = inflated or open_decoder(coding, piece)
+            file.write(piece if inflated is None else inflated.decompress(piece))
     has_end = packing is not None or is_sized(response)
     return BodyFile(file, has_end if inflated is None else inflated.eof, packing)
 
