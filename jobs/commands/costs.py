@@ -17,7 +17,7 @@ from jobs.ledger.stored_request import versions
 from jobs.run.keys.vendor_jobs.job_bills import bill_jobs
 from jobs.run.keys.vendor_jobs.job_ends import most_cost
 from jobs.run.settling import settle_killed_runs
-from jobs.schema.records import Billed, DayRecord, LookupFacts, PriceFacts, RunBill, sum_bills
+from jobs.schema.records import Billed, DayRecord, LookupFacts, RunBill, sum_bills
 from jobs.storage.urls import absolute
 from jobs.streams.day_so_far import billed_together
 from jobs.tables.records import run_bills, run_records
@@ -102,7 +102,7 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
             f"--month is {month!r}; it must be a month, such as 2026-11."
         ) from error
     names = [enrichment] if enrichment else recorded_enrichments()
-    lookups: dict[tuple[str, str, str], _JobsOf] = {}
+    lookups: dict[tuple[str, str, str], LookupFacts] = {}
     # bills first, because a run that ends meanwhile saves its record and then removes its bill
     bills = [bill for name in names for bill in run_records.bills(name)]
     for bill in bills:
@@ -120,8 +120,9 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
         if record.facts.started_at.startswith(month):
             charges += _charges_of_record(record)
     charges += [charge for of_run in so_far.values() for charge in of_run]
-    for lookup in lookups.values():
-        charges += [charge for charge in _charges_of_jobs(lookup) if f"{charge.day:%Y-%m}" == month]
+    for (name, ledger, _), lookup in lookups.items():
+        of_jobs = _charges_of_jobs(name, ledger, lookup)
+        charges += [charge for charge in of_jobs if f"{charge.day:%Y-%m}" == month]
     unrecorded = {run_id for run_id, of_run in so_far.items() if of_run} - frames
     return MonthlyCosts(first, tuple(_sum(charges)), len(unrecorded))
 
@@ -157,38 +158,25 @@ def _charges_of_bill(bill: RunBill) -> Iterator[Charge]:
         yield Charge(day, services[lookup], bill.enrichment, lookup, billed)
 
 
-@dataclass(frozen=True)
-class _JobsOf:
-    """A lookup whose ledger has the bills of its jobs."""
-
-    enrichment: str
-    ledger: str
-    name: str
-    service: str
-    prices: tuple[PriceFacts, ...]
-
-
 def _with_jobs(
     enrichment: str, ledger: str | None, lookups: Iterable[LookupFacts]
-) -> dict[tuple[str, str, str], _JobsOf]:
-    """Return the lookups whose bills are in a ledger, each once, whatever its prices were, and
-    however the path of its ledger was written.
+) -> dict[tuple[str, str, str], LookupFacts]:
+    """Return the lookups whose bills are in a ledger by enrichment, ledger and name: each once,
+    whatever its prices were, and however the path of its ledger was written.
     """
     if ledger is None:
         return {}
     place = absolute(ledger)
     return {
-        (enrichment, place, lookup.name): _JobsOf(
-            enrichment, place, lookup.name, lookup.service, lookup.prices
-        )
+        (enrichment, place, lookup.name): lookup
         for lookup in lookups
         if lookup.kind == JobLookup.kind
     }
 
 
-def _charges_of_jobs(lookup: _JobsOf) -> Iterator[Charge]:
+def _charges_of_jobs(enrichment: str, ledger: str, lookup: LookupFacts) -> Iterator[Charge]:
     """Yield the charge of each job of any request of a lookup; an open job counts as billed."""
-    for folder in versions(LedgerFolder(lookup.ledger, lookup.name, "")):
+    for folder in versions(LedgerFolder(ledger, lookup.name, "")):
         files = JobFiles(folder)
         for job in files.jobs():
             intent = None if job.done else files.intent(job.token)
@@ -198,9 +186,9 @@ def _charges_of_jobs(lookup: _JobsOf) -> Iterator[Charge]:
                 else {**intent.facts(), **most_cost(lookup.prices, intent)}
             )
             billed = bill_jobs([facts])
-            if billed is not None and facts["enrichment"] == lookup.enrichment:
+            if billed is not None and facts["enrichment"] == enrichment:
                 day = dt.datetime.fromtimestamp(facts["at"], dt.UTC).date()
-                yield Charge(day, lookup.service, lookup.enrichment, lookup.name, billed)
+                yield Charge(day, lookup.service, enrichment, lookup.name, billed)
 
 
 def _sum(charges: Iterable[Charge]) -> list[Charge]:
