@@ -6,13 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.commands.describing.openapi_document import OpenApi, Operation
-from jobs.commands.describing.openapi_schemas import (
-    TYPES,
-    child,
-    column_type,
-    may_be_null,
-    schema_type,
-)
+from jobs.commands.describing.openapi_schemas import child, column_type, may_be_null, schema_type
 from jobs.commands.describing.openapi_texts import in_ddl, plain_name, quoted
 from jobs.errors import DeclarationError
 
@@ -260,10 +254,8 @@ class Answer:
         fields: dict[str, str] = {}
         for name, value in schema.get("properties", {}).items():
             known = self.document.merged(value)
-            plain = schema_type(known)
-            kind = column_type(known, plain) if plain in TYPES else ""
-            if "properties" in known and depth:
-                kind = self._struct(known, depth - 1)
+            is_inner = "properties" in known and depth
+            kind = self._struct(known, depth - 1) if is_inner else column_type(known)
             same = name.lower() in map(str.lower, fields)
             if not kind or not name or "`" in name or same or len(fields) == COLUMNS:
                 self.left_out.append(name)
@@ -283,9 +275,7 @@ class Answer:
             if "properties" in known and depth:
                 yield from self._fields(known, path, f"{column}_", depth - 1, sure=there)
             else:
-                plain = schema_type(known)
-                kind = column_type(known, plain) if plain in TYPES else ""
-                yield Column(column, kind, path, there, known)
+                yield Column(column, column_type(known), path, there, known)
 
 
 def _is_address(name: str, schema: Mapping[str, Any], parameters: set[str]) -> bool:

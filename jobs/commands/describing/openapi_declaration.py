@@ -10,7 +10,7 @@ from typing import Any
 from jobs.commands.describing.openapi_answer import Answer
 from jobs.commands.describing.openapi_auth import absolute, auth_of
 from jobs.commands.describing.openapi_document import OpenApi, Operation, find_constant
-from jobs.commands.describing.openapi_schemas import column_type, schema_type
+from jobs.commands.describing.openapi_schemas import key_type
 from jobs.commands.describing.openapi_texts import (
     as_prose,
     as_text,
@@ -295,9 +295,8 @@ class _Declaration:
 
     def _key_type(self, parameter: Mapping[str, Any]) -> str:
         schema = self.document.merged(parameter.get("schema", {}))
-        return {"BIGINT": "BIGINT", "INT": "BIGINT", "DOUBLE": "DOUBLE"}.get(
-            column_type(schema, schema_type(schema)), "STRING"
-        )
+        kinds = {"BIGINT": "BIGINT", "INT": "BIGINT", "DOUBLE": "DOUBLE"}
+        return kinds.get(key_type(schema), "STRING")
 
     def _example(self, parameter: Mapping[str, Any], kind: str) -> Any:
         schema = self.document.merged(parameter.get("schema", {}))
@@ -309,7 +308,7 @@ class _Declaration:
             schema.get("example"),
             *schema.get("examples", ()),
             *schema.get("enum", ()),
-            EXAMPLES.get(column_type(schema, schema_type(schema)), parameter["name"]),
+            EXAMPLES.get(key_type(schema), parameter["name"]),
         ]
         value = next(example for example in given if example is not None)
         if kind == "STRING":

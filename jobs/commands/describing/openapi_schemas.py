@@ -26,5 +26,10 @@ def may_be_null(schema: Mapping[str, Any]) -> bool:
     return bool(schema.get("nullable") or "null" in schema.get("type", "") or nulls)
 
 
-def column_type(schema: Mapping[str, Any], kind: str) -> str:
-    return FORMATS.get(schema.get("format", ""), TYPES.get(kind, "STRING"))
+def key_type(schema: Mapping[str, Any]) -> str:
+    return FORMATS.get(schema.get("format", ""), TYPES.get(schema_type(schema), "STRING"))
+
+
+def column_type(schema: Mapping[str, Any]) -> str:
+    """Return the type of a plain value; empty for a list, an object, or a value of any type."""
+    return key_type(schema) if schema_type(schema) in TYPES else ""
