@@ -1,5 +1,7 @@
 """Finds a row of a published day by the values of its columns."""
 
+import functools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,10 +81,7 @@ def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None)
             )
         if found:
             file, place = found[0]
-            is_row = pc.equal(pc.field(PLACE[0]), pc.scalar(place[0]))
-            for name, number in zip(PLACE[1:], place[1:], strict=True):
-                is_row &= pc.equal(pc.field(name), pc.scalar(number))
-            (values,) = readable_rows(_read(file.place, is_row, None))
+            (values,) = readable_rows(_read(file.place, zip(PLACE, place, strict=True), None))
             places = tuple(other.place for other in files)
             return PublishedRow(candidate, file.place, file.run, places, values)
     where = day or counted(len(days), "published day")
@@ -105,16 +104,11 @@ def rows_that_used(
         names = read_schema(file).names
         wanted = [name for name in names if name in {*columns, *PLACE, key}]
         if {key, at} <= set(names):
-            found = _read(file, pc.equal(pc.field(at), pc.scalar(answered_at)), wanted)
+            found = _read(file, [(at, answered_at)], wanted)
             if file == row.file:
-                is_other = pa.array(
-                    [
-                        place != tuple(row.values[name] for name in PLACE)
-                        for place in zip(*(found[name].to_pylist() for name in PLACE), strict=True)
-                    ],
-                    pa.bool_(),
-                )
-                found = found.filter(is_other)
+                own = tuple(row.values[name] for name in PLACE)
+                is_other = [place != own for place in _places_in(found)]
+                found = found.filter(pa.array(is_other, pa.bool_()))
             yield found
 
 
@@ -149,31 +143,34 @@ def _places(file: str, wanted: Mapping[str, str]) -> Iterator[tuple[int, ...]]:
         field = fields.get(name.lower())
         if field is None:  # the day was written before the input had the column
             return
-        chosen.append(pc.equal(pc.field(field.name), _typed(name, text, field.type)))
-    filters = chosen[0]
-    for condition in chosen[1:]:
-        filters &= condition
+        chosen.append((field.name, _typed(name, text, field.type)))
     if PLACE[0] not in read_schema(file).names:
-        if _read(file, filters, [field.name for field in fields.values()][:1]).num_rows:
+        if _read(file, chosen, [field.name for field in fields.values()][:1]).num_rows:
             raise DeclarationError(
                 f"--row {_shown(wanted)}: another program wrote {file}, as OPTIMIZE does, which "
                 "does not tell how its rows were made. Run its day again."
             )
         return
-    found = _read(file, filters, PLACE)
-    yield from zip(*(found[name].to_pylist() for name in PLACE), strict=True)
+    yield from _places_in(_read(file, chosen, PLACE))
+
+
+def _places_in(rows: pa.Table) -> Iterator[tuple[int, ...]]:
+    return zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
 
 
 def _typed(name: str, text: str, kind: pa.DataType) -> Any:
     try:
-        return pc.scalar(pa.scalar(text).cast(kind))
+        return pa.scalar(text).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DeclarationError(
             f"--row {name}={text}: the column is of type {kind}, and the value does not fit it."
         ) from error
 
 
-def _read(file: str, filters: pc.Expression, columns: list[str] | None) -> pa.Table:
+def _read(file: str, values: Iterable[tuple[str, Any]], columns: list[str] | None) -> pa.Table:
+    """Read the rows with these values."""
+    equal = (pc.equal(pc.field(name), pc.scalar(value)) for name, value in values)
+    filters = functools.reduce(operator.and_, equal)
     return pq.read_table(parquet_source(file), columns=columns, filters=filters, partitioning=None)
 
 
