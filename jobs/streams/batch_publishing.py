@@ -34,7 +34,7 @@ from jobs.tables.delta.write_errors import storing
 from jobs.tables.leases.day_leases import Lease
 from jobs.tables.publishing import actions_of_run, created, delta_schema, lasting_beside
 from jobs.tables.records import run_records
-from jobs.tables.records.publications import publications
+from jobs.tables.records.publications import published_versions
 from jobs.tables.records.published_runs import last_published, was_published
 from jobs.tables.shown import shown_elsewhere
 
@@ -80,8 +80,7 @@ def complete_records(
         table = table_at(enrichment.output.path)
         assert table is not None  # the table has the batch
         shown_elsewhere.catch_up(enrichment.facts())
-        versions = {commit.run_id: commit.version for commit in publications(table)}
-        version = versions.get(left[0].facts.run_id, table.version())
+        version = published_versions(table).get(left[0].facts.run_id, table.version())
         _save_published(left, batch, version, now)
     return records
 

@@ -13,7 +13,7 @@ from jobs.storage.stored_files import is_there
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import list_files
 from jobs.tables.records import run_records
-from jobs.tables.records.publications import publications
+from jobs.tables.records.publications import publications, published_versions
 from jobs.wording import listed
 
 DIGITS = 12  # so many, or more, begin a run's id
@@ -74,7 +74,7 @@ def find_published(enrichment: Enrichment, day: str) -> DayVersion:
         found = _read_version(enrichment, table, day, table.version(), day)
         if found.files:
             # later versions of the table, as of other days, have the same files of the day
-            versions = {commit.run_id: commit.version for commit in publications(table)}
+            versions = published_versions(table)
             return replace(found, version=versions.get(found.run_id, found.version))
     raise DeclarationError(f"{enrichment.name}: no row of {day} is published: nothing to compare.")
 
@@ -119,7 +119,7 @@ def _read_version(
 
 def _last(runs: Collection[str], table: DeltaTable) -> str:
     """Return the run that was published last of those whose files a day has, as with batches."""
-    versions = {commit.run_id: commit.version for commit in publications(table)}
+    versions = published_versions(table)
     return max(runs, key=lambda run: (versions.get(run, -1), run))
 
 

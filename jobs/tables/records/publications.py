@@ -44,6 +44,11 @@ def publications(table: DeltaTable, newest: int | None = None) -> list[Publicati
     ]
 
 
+def published_versions(table: DeltaTable) -> dict[str, int]:
+    """Return the version of the commit that published each run, as far back as the log goes."""
+    return {commit.run_id: commit.version for commit in publications(table)}
+
+
 def _committed_runs(commit: Mapping[str, Any]) -> dict[str, str]:
     if "tidegate.runs" in commit:
         return dict(json.loads(commit["tidegate.runs"]))
