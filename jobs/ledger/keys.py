@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from jobs.arrow_values import hash_objects, one_chunk, readable_values
 from jobs.declare.lookup import Key
+from jobs.schema import personal
 
 HIDDEN = "blake2b:"
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
@@ -92,6 +93,17 @@ def shown_json(value: Any) -> Any:
         return plain_json(value)
     except TypeError:
         return str(value)
+
+
+def masked_json(column: str, value: Any, hidden: Collection[str]) -> Any:
+    """Return a column's value as `shown_json` does, unless its name is hidden.
+
+    Args:
+        column: The column.
+        value: A value of it.
+        hidden: Names of columns in lower case.
+    """
+    return personal.HIDDEN if column.lower() in hidden else shown_json(value)
 
 
 def key_hashes(texts: Sequence[str]) -> npt.NDArray[np.uint64]:

@@ -12,15 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from jobs.arrow_values import Numbers, conform, digest, readable_values
+from jobs.arrow_values import Numbers, conform, counts_by_value, digest, readable_values
 from jobs.commands.diffing.day_version import DayVersion, find_versions
 from jobs.declare.enrichment import Enrichment
-from jobs.ledger.keys import shown_json
+from jobs.ledger.keys import masked_json
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
-from jobs.schema.personal import HIDDEN
 from jobs.storage.parquet_files import open_parquet, read_footer
 from jobs.tables.publishing import published_columns
 
@@ -280,10 +278,7 @@ class _ComparedRows:
         self, rows: _Rows, columns: Sequence[str], places: Places
     ) -> dict[int, dict[str, Any]]:
         return {
-            place: {
-                name: HIDDEN if name.lower() in self.hidden else shown_json(value)
-                for name, value in row.items()
-            }
+            place: {name: masked_json(name, value, self.hidden) for name, value in row.items()}
             for place, row in rows.take(columns, places).items()
         }
 
@@ -308,14 +303,16 @@ def _count_earlier(digests: Numbers) -> Places:
 
 
 def _side(enrichment: Enrichment, version: DayVersion, rows: _Rows) -> Side:
-    statuses = {lookup.name: schema.published_status(lookup.name) for lookup in enrichment.lookups}
-    statuses = {lookup: status for lookup, status in statuses.items() if status in rows}
+    statuses = {
+        lookup.name: status
+        for lookup in enrichment.lookups
+        if (status := schema.published_status(lookup.name)) in rows
+    }
     outcomes: dict[str, Counter[str]] = {lookup: Counter() for lookup in statuses}
     for batch in rows.batches([*statuses.values()]):
         for counts, column in zip(outcomes.values(), batch, strict=True):
             # null in files of a batch of a stream from before the lookup
-            for found in pc.value_counts(column.drop_null()).to_pylist():
-                counts[found["values"]] += found["counts"]
+            counts.update(counts_by_value(column.drop_null()))
     record = version.record
     return Side(
         version=version.version,

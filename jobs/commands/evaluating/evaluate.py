@@ -25,12 +25,11 @@ from jobs.declare.waterfall import with_variant
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import as_answers
 from jobs.ledger.declared_folder import declared_folder
-from jobs.ledger.keys import asked_texts, shown_json
+from jobs.ledger.keys import asked_texts, masked_json
 from jobs.ledger.scan import records_of
 from jobs.run.plan.preflight import preflight
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
-from jobs.schema.personal import HIDDEN
 
 
 @dataclass(frozen=True)
@@ -321,7 +320,7 @@ class _Comparison:
                 identity = dict(zip(self.by, row, strict=True))
 
                 def shown(name: str, values: dict[str, Any]) -> Any:
-                    return HIDDEN if name.lower() in hidden else shown_json(values[name])
+                    return masked_json(name, values[name], hidden)
 
                 yield {
                     "row": {name: shown(name, identity) for name in self.by},

@@ -18,7 +18,7 @@ from jobs.declare.values.prices import in_force, price_text
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.declared_folder import declared_folder
-from jobs.ledger.keys import asked_texts, key_text, shown_json
+from jobs.ledger.keys import asked_texts, key_text, masked_json, shown_json
 from jobs.ledger.plan import OF_KEYS
 from jobs.ledger.scan import records_of
 from jobs.ledger.stored_request import other_versions, read_request, what_changed
@@ -115,7 +115,7 @@ def explain(
     personal = set() if show_personal else {name.lower() for name in enrichment.pii}
     of_lookups = {name.lower() for lookup in enrichment.lookups for name in _columns(lookup)}
     carried = {
-        name: _masked(name, value, personal)
+        name: masked_json(name, value, personal)
         for name, value in row.values.items()
         if name.lower() not in of_lookups
         and name not in schema.ROW_COLUMNS
@@ -277,9 +277,5 @@ def _others(
         count += len(same)
         first = pa.array(same[: OTHERS - len(rows)], pa.int64())
         for other in readable_rows(found.select(id_columns).take(first)):
-            rows.append({name: _masked(name, value, personal) for name, value in other.items()})
+            rows.append({name: masked_json(name, value, personal) for name, value in other.items()})
     return count, rows
-
-
-def _masked(name: str, value: Any, personal: set[str]) -> Any:
-    return HIDDEN if name.lower() in personal else shown_json(value)

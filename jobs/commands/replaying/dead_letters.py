@@ -12,10 +12,10 @@ from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.keys import HIDDEN as HASHED
-from jobs.ledger.keys import shown_json
+from jobs.ledger.keys import masked_json
 from jobs.ledger.scan import records_of
 from jobs.schema.facts import Facts
-from jobs.schema.personal import HIDDEN, http_status
+from jobs.schema.personal import http_status
 from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.records import run_records
 
@@ -158,10 +158,7 @@ def shown_letter(enrichment: Enrichment, letter: Mapping[str, Any]) -> dict[str,
         personal.add("_error")
         if not (letter["_key"] or "").startswith(HASHED):  # pii was declared later
             personal.add("_key")
-    return {
-        name: HIDDEN if name.lower() in personal else shown_json(value)
-        for name, value in letter.items()
-    }
+    return {name: masked_json(name, value, personal) for name, value in letter.items()}
 
 
 def _stored_answer(enrichment: Enrichment, letter: Mapping[str, Any]) -> str | None:
