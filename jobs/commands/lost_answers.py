@@ -123,31 +123,23 @@ def _first_loss(
             status = schema.status(lookup.name)
             rows = unasked[lookup.name] = {*row_ids(written, names, status, outcomes)}
             new |= set() if status.lower() in map(str.lower, columns) else rows
-    for name_of_lookup, status, below in _statuses(now.facts.declared) if unasked else ():
-        # a lookup above one that was not asked is skipped
-        hidden = set[tuple[Any, ...]]().union(*(unasked.get(name, ()) for name in below))
-        without = hidden.intersection(row_ids(written, names, status, (*outcomes, "skipped")))
-        if loss := _loss(
-            name_of_lookup, row_ids(published, names, status, answered), without, which
-        ):
-            return loss
-    for name in _former_lookups(now.facts.declared, columns) if new else ():  # renamed, perhaps
-        name_of_lookup, status = f"lookup {name}, which is no longer declared", schema.status(name)
-        if loss := _loss(name_of_lookup, row_ids(published, names, status, answered), new, which):
-            return loss
+
+    def without_answers() -> Iterator[tuple[str, str, set[tuple[Any, ...]]]]:
+        for whose, status, below in _statuses(now.facts.declared) if unasked else ():
+            # a lookup above one that was not asked is skipped
+            hidden = set[tuple[Any, ...]]().union(*(unasked.get(name, ()) for name in below))
+            unanswered = row_ids(written, names, status, (*outcomes, "skipped"))
+            yield whose, status, hidden.intersection(unanswered)
+        for name in _former_lookups(now.facts.declared, columns) if new else ():  # renamed, perhaps
+            yield f"lookup {name}, which is no longer declared", schema.status(name), new
+
+    for whose, status, without in without_answers():
+        if lost := sum(row in without for row in row_ids(published, names, status, answered)):
+            rows_have = counted(lost, "row has", "rows have")
+            return (
+                f"{whose}: {rows_have} an answer in the published day {which}, and would lose it."
+            )
     return ""
-
-
-def _loss(
-    whose: str, answered: Iterable[tuple[Any, ...]], without: set[tuple[Any, ...]], which: str
-) -> str:
-    lost = sum(row in without for row in answered)
-    rows = counted(lost, "row has", "rows have")
-    return (
-        f"{whose}: {rows} an answer in the published day {which}, and would lose it."
-        if lost
-        else ""
-    )
 
 
 def _former_lookups(declared: DeclaredFacts, columns: Iterable[str]) -> list[str]:
@@ -209,15 +201,8 @@ def row_ids(
         by_lower_name = {name.lower(): name for name in _columns(file)}
         status = by_lower_name.get(column.lower())
         if status is not None:
-            rows = pq.read_table(
-                parquet_source(file),
-                columns=list(
-                    dict.fromkeys([status, *(by_lower_name[name.lower()] for name in names)])
-                ),
-                partitioning=None,
-            )
+            ids = [by_lower_name[name.lower()] for name in names]
+            wanted = [*dict.fromkeys([status, *ids])]
+            rows = pq.read_table(parquet_source(file), columns=wanted, partitioning=None)
             matching = rows.filter(pc.is_in(rows[status], value_set=pa.array(outcomes)))
-            yield from zip(
-                *(readable_values(matching[by_lower_name[name.lower()]]) for name in names),
-                strict=True,
-            )
+            yield from zip(*(readable_values(matching[name]) for name in ids), strict=True)
