@@ -24,8 +24,8 @@ def remake_windows(enrichment: Enrichment, day: str) -> None:
         from jobs.run.windows.window_rows import write_windows
 
         declared = dataclasses.replace(record.facts.declared, windows=enrichment.facts().windows)
-        facts = dataclasses.replace(record.facts, declared=declared)
-        facts = dataclasses.replace(facts, input_files=_all_input_files(facts), windows=())
+        read = _all_input_files(record.facts)
+        facts = dataclasses.replace(record.facts, declared=declared, input_files=read, windows=())
         facts = write_windows(SparkEngine(spark), facts)
     record = run_records.save(dataclasses.replace(record, facts=facts))
     for window in enrichment.windows:

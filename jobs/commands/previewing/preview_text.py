@@ -2,7 +2,7 @@
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from jobs.clients.registry import client_for
@@ -38,12 +38,9 @@ def reported(
         hidden: Whether everything with the keys is hidden.
         conditional: Whether the lookup is asked under a condition, without which keys are null.
     """
-    keys = "  ".join(
-        f"{name}={'***' if hidden else shown(value)}" for name, value in row.keys.items()
-    )
     latency = "" if row.latency_ms is None else f"  {row.latency_ms:,.0f} ms"
     attempts = f"  {counted(row.attempts, 'attempt')}" if row.attempts else ""
-    yield f"{row.number:>4}  {keys}"
+    yield f"{row.number:>4}  {_pairs(row.keys, hidden=hidden)}"
     if row.exchanges is None:
         yield "      the answer of an equal row"
     elif row.is_stored:
@@ -72,11 +69,14 @@ def mask(lookup: Lookup) -> Callable[[str], str]:
 
 def _outcome(row: PreviewRow, *, hidden: bool) -> str:
     if row.status in ("ok", "fallback"):
-        values = "  ".join(
-            f"{name}={'***' if hidden else shown(value)}" for name, value in row.answer.items()
-        )
-        return f"  {values}"
+        return f"  {_pairs(row.answer, hidden=hidden)}"
     return "" if row.error is None or hidden else f"  {row.error}"
+
+
+def _pairs(values: Mapping[str, Any], *, hidden: bool) -> str:
+    return "  ".join(
+        f"{name}={'***' if hidden else shown(value)}" for name, value in values.items()
+    )
 
 
 def shown(value: Any) -> str:
