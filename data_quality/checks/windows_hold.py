@@ -102,19 +102,17 @@ class WindowsHold(Check):
         differing = list(self._differing(arrived, keys, made))
         late, untimed = dropped_rows(arrived, self.window), arrived.times == NO_TIME
         listed, windowless = _listed(made, day), identity[late | untimed]
-        reported = {
-            "in windows": made.rows,
-            "dropped": made.dropped,
-            "without event time": made.no_event_time,
-        }
-        by_rule = {
-            "in windows": int((~late & ~untimed).sum()), "dropped": int(late.sum()),
-            "without event time": int(untimed.sum()),
-        }  # fmt: skip
+        in_windows, dropped, undated = (
+            int(flags.sum()) for flags in (~late & ~untimed, late, untimed)
+        )
         wrong = [
-            f"{counted(reported[name], 'row')} {name}, and {by_rule[name]:,} by the event times"
-            for name in reported
-            if reported[name] != by_rule[name]
+            f"{counted(reported, 'row')} {name}, and {by_rule:,} by the event times"
+            for name, reported, by_rule in (
+                ("in windows", made.rows, in_windows),
+                ("dropped", made.dropped, dropped),
+                ("without event time", made.no_event_time, undated),
+            )
+            if reported != by_rule
         ]
         if not np.array_equal(np.sort(listed), windowless):
             wrong.append(
@@ -126,11 +124,11 @@ class WindowsHold(Check):
             wrong.insert(0, f"{len(differing):,} {firings} are not those of the rows")
         count = len(arrived.times)
         sums = (
-            f"{counted(count, 'row')} in: {by_rule['in windows']:,} in {made.windows:,} {firings}, "
-            f"{by_rule['dropped']:,} dropped"
+            f"{counted(count, 'row')} in: {in_windows:,} in {made.windows:,} {firings}, "
+            f"{dropped:,} dropped"
         )
         found = Finding.judged(
-            f"{sums}, {by_rule['without event time']:,} without event time",
+            f"{sums}, {undated:,} without event time",
             "; ".join(wrong), len(differing) + len(wrong) - bool(differing),
             max(count, made.windows), "the windows that the rows make in their order of arrival",
         )  # fmt: skip
