@@ -200,12 +200,11 @@ def _not_stored(enrichment: Enrichment, run: DayRecord, kept: DeclaredLedger) ->
         now_us=time.time_ns() // 1000,
         ttl=FOR_EVER,
     )
-    missing = len(keys) - known.answers.num_rows - len(known.refreshed)
-    return (
-        f"the ledger lacks {missing:,} of {len(keys):,} answers to its requests as declared now"
-        if missing
-        else ""
-    )
+    if missing := len(keys) - known.answers.num_rows - len(known.refreshed):
+        return (
+            f"the ledger lacks {missing:,} of {len(keys):,} answers to its requests as declared now"
+        )
+    return ""
 
 
 def last_run(enrichment: Enrichment, day: str) -> DayRecord | None:
@@ -271,16 +270,10 @@ class _AskedAgain:
     @classmethod
     def of(cls, enrichment: Enrichment, day: str) -> Self:
         last = last_run(enrichment, day)
-        runs = [
-            run
-            for of_day, run, _ in run_records.run_logs(enrichment.name)
-            if last is not None and of_day == day
-        ]
-        since = (
-            0
-            if last is None
-            else round(dt.datetime.fromisoformat(last.facts.finished_at).timestamp() * 1e6)
-        )
+        if last is None:
+            return cls(0, frozenset())
+        since = round(dt.datetime.fromisoformat(last.facts.finished_at).timestamp() * 1e6)
+        runs = [run for _, run, _ in run_records.run_logs(enrichment.name, day)]
         return cls(since, frozenset({*runs, *map(run_of_keys, runs)}))
 
     def includes(self, stored: StoredAnswer) -> bool:
