@@ -84,21 +84,13 @@ def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[Stream
         )
     if pipeline.submit.engine == LOCAL:
         raise DeclarationError(f"{name}: a stream needs Spark; {ENGINE} is {LOCAL!r}.")
-    if why := pipeline.quality.unready(enrichment.facts()):
-        raise DeclarationError(f"{name}: {why} Nothing was called.")
+    pipeline.require_ready()
     quality = type(pipeline.quality)
-    given = [
-        "--enrichment",
-        pipeline.reference,
-        "--quality",
-        f"{quality.__module__}:{quality.__qualname__}",
-    ]
-    folder, log = (
-        str(stream_state.checkpoint_path(enrichment.output.path)),
-        stream_state.spark_log(name),
-    )
+    named = f"{quality.__module__}:{quality.__qualname__}"
+    given = ["--enrichment", pipeline.reference, "--quality", named]
+    folder, log = stream_state.checkpoint_path(enrichment.output.path), stream_state.spark_log(name)
     try:
-        with leased(folder, "the stream", uuid.uuid4().hex, wait=pipeline.wait) as lease:
+        with leased(str(folder), "the stream", uuid.uuid4().hex, wait=pipeline.wait) as lease:
             stream_state.health_file(name).unlink(missing_ok=True)  # of an earlier process
             yield StreamStarting(log)
             with pipeline.submit.program_started(
