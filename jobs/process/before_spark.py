@@ -5,14 +5,14 @@ which days wait for jobs of vendors, and whether the run is short.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup
-from jobs.declare.inputs import TABLES, Input
+from jobs.declare.inputs import TABLES
 from jobs.declare.vendor_jobs import JobLookup, places_of_jobs
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import files_in
@@ -24,7 +24,6 @@ from jobs.storage.urls import is_url
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.run.changes.changed_rows import ChangedRows
-    from jobs.storage.stored_files import StoredFile
 
 SMALL_INPUT = 1 << 20  # bytes
 FEW_ROWS = 20_000
@@ -92,8 +91,12 @@ class BeforeSpark:
 
     def list_files(self, days: Sequence[str]) -> None:
         """Note the files of these days, for `is_short` and `files_version`."""
-        if not self.enrichment.input.only_changed:
-            self.files.update(_list_here(self.enrichment.input, days) or {})
+        declared = self.enrichment.input
+        # requests to a store, or the log of a table, would tell
+        if declared.only_changed or is_url(declared.path) or declared.format in TABLES:
+            return
+        with contextlib.suppress(DeclarationError):  # the run says so
+            self.files.update({day: files_in(declared, day) for day in days})
 
     def files_version(self, day: str) -> str:
         """Return the version of the day's files as they were listed; empty if they were not."""
@@ -119,17 +122,3 @@ class BeforeSpark:
             for day, changed in self.changed.items():
                 hand_over(changed, Path(folder, day))
             yield ["--compared", str(folder)]
-
-
-def _list_here(declared: Input, days: Iterable[str]) -> dict[str, list[StoredFile]] | None:
-    """Return the files of these days, by day, or None.
-
-    It is None where requests to a store or the log of a table would tell, and for a folder that
-    cannot be listed.
-    """
-    if is_url(declared.path) or declared.format in TABLES:
-        return None
-    try:
-        return {day: files_in(declared, day) for day in days}
-    except DeclarationError:  # the run says so
-        return None
