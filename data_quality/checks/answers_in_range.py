@@ -86,10 +86,8 @@ class AnswersInRange(LookupCheck):
     def finding(
         self, parts: list[tuple[Counter[Any], Faults, dict[str, Faults]]], day: WrittenDay
     ) -> Finding:
-        counts, faults = (
-            total([part[0] for part in parts]),
-            Faults.together(part[1] for part in parts),
-        )
+        counts = total([part[0] for part in parts])
+        faults = Faults.together(part[1] for part in parts)
         ranges = [f"{column} {_bounds(low, high)}" for column, low, high in self.lookup.ranges]
         expected = "; ".join(
             [", ".join(f"{column} {kind}" for column, kind in self.lookup.returns), *ranges]

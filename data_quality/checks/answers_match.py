@@ -238,10 +238,8 @@ class AnswersMatch(LookupCheck):
         expected = f"the key in the audit is the value of {declared}"
         if self._absent:
             return Finding(False, f"{self.key} has no {self._absent[0]}", count, count, expected)
-        faults, counts = (
-            Faults.together(part.other_keys for part in parts),
-            total([part.parts for part in parts]),
-        )
+        faults = Faults.together(part.other_keys for part in parts)
+        counts = total([part.parts for part in parts])
         in_words = [f"{part} in {counts[part]:,}" for part, _ in self.lookup.keys if counts[part]]
         return self.conclude(
             faults,

@@ -63,10 +63,8 @@ class EveryRowOnce(Check):
         }
 
     def finding(self, parts: list[dict[str, Runs]], day: WrittenDay) -> Finding:
-        rows_in, rows_out = (
-            day.input.rows,
-            sum(runs.count for part in parts for runs in part.values()),
-        )
+        rows_in = day.input.rows
+        rows_out = sum(runs.count for part in parts for runs in part.values())
         written = {path for part in parts for path in part}
         wrong = [
             path

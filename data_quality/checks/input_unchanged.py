@@ -82,10 +82,8 @@ class InputUnchanged(Check):
         count = day.input.rows
         if self._differs:
             return Finding(False, "; ".join(self._differs), count, count, self.expected)
-        faults, counts = (
-            Faults.together(part[1] for part in parts),
-            total([part[0] for part in parts]),
-        )
+        faults = Faults.together(part[1] for part in parts)
+        counts = total([part[0] for part in parts])
         columns = counted(len(self._columns), "column")
         holds = f"{counted(count, 'row')}, {columns} as in the input"
         in_words = [f"{name} in {counts[name]:,}" for name, _ in self._columns if counts[name]]

@@ -116,11 +116,9 @@ def _has_unread_key(rows: TaskRows, lookup: LookupFacts) -> Flags:
 
 def _error_contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
     """Return the rows whose error is missing, or is of another outcome or number of attempts."""
-    status, source, column = (
-        schema.status(lookup.name),
-        schema.source(lookup.name),
-        schema.error(lookup.name),
-    )
+    status = schema.status(lookup.name)
+    source = schema.source(lookup.name)
+    column = schema.error(lookup.name)
     failed, has_error = rows.one_of(status, *FAILED), ~rows.is_null(column)
     wrong: Flags = failed != has_error
     if not has_error.any():

@@ -92,10 +92,8 @@ class TimeLimitHeld(LookupCheck):
         return own
 
     def finding(self, parts: list[Times], _day: WrittenDay) -> Finding:
-        faults, count = (
-            Faults.together(part.faults for part in parts),
-            sum(part.rows for part in parts),
-        )
+        faults = Faults.together(part.faults for part in parts)
+        count = sum(part.rows for part in parts)
         slowest = _highest(part.slowest for part in parts)
         whole = _highest(part.slowest_whole for part in parts)
         earliest = min(

@@ -123,10 +123,8 @@ class VendorChosen(Check):
         return found
 
     def finding(self, parts: list[Chosen], day: WrittenDay) -> Finding:
-        count, wrong = (
-            sum(part.rows for part in parts),
-            Faults.together(part.wrong for part in parts),
-        )
+        count = sum(part.rows for part in parts)
+        wrong = Faults.together(part.wrong for part in parts)
         figures = {lookup.name: lookup for lookup in (day.metrics.lookups if day.metrics else ())}
         texts = []
         for vendor in self.choice.vendors:

@@ -169,10 +169,8 @@ class SessionsOfKey:
         gap = self._window.size_ms
         self.advance(watermark)
         near = [other for other in self._open if other.start <= time + gap and time <= other.end]
-        start, end = (
-            min([time, *(other.start for other in near)]),
-            max([time + gap, *(other.end for other in near)]),
-        )
+        start = min([time, *(other.start for other in near)])
+        end = max([time + gap, *(other.end for other in near)])
         if end - 1 + self._window.lateness_ms <= watermark:
             return False
         session = _Session(

@@ -132,10 +132,8 @@ class Lookup:
                 raise DeclarationError(
                     f"ranges: {column.name} is {column.spark_type}; only a number has a range."
                 )
-            lowest, highest = (
-                (-math.inf if low is None else low),
-                (math.inf if high is None else high),
-            )
+            lowest = -math.inf if low is None else low
+            highest = math.inf if high is None else high
             if not lowest <= highest:  # false of NaN too
                 raise DeclarationError(
                     f"ranges: {column.name} is ({low}, {high}); write the smallest value, then the "

@@ -105,10 +105,8 @@ class AdaptiveLimit:
         self._refused_over = self.limit - many
         self._ceiling = int(min(less, self.limit * LESS_THAN_REFUSED))
         self._good = min(self._good, self._ceiling)
-        self._ceiling_until, self._ceiling_rises_at = (
-            now + CEILING_KNOWN_FOR,
-            now + CEILING_RISES_EVERY,
-        )
+        self._ceiling_until = now + CEILING_KNOWN_FOR
+        self._ceiling_rises_at = now + CEILING_RISES_EVERY
         self._lost_since = now + LATEST + lost.lost / (lost.refused + lost.failed)
         self._before_probe, self._starting, self._cut_at = None, False, None
 

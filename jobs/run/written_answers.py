@@ -71,10 +71,8 @@ class StoredAnswers:
         if name not in self.kept:
             return None
         lookup, plan = self.kept[name]
-        key, at = (
-            pairs[schema.key(name)].combine_chunks(),
-            pairs[schema.published_answered_at(name)],
-        )
+        key = pairs[schema.key(name)].combine_chunks()
+        at = pairs[schema.published_answered_at(name)]
         # names that collide with no other
         parts = [f"__part_{number}" for number in range(key.type.num_fields)]
         wanted = pa.table([*key.flatten(), at, pairs[BY_LEDGER]], [*parts, AT, BY_LEDGER])
@@ -193,10 +191,8 @@ class Pairs:
         pairs: Ints = np.flatnonzero(~self._seen)
         if not len(pairs):
             return pairs, []
-        newest, by_ledger = (
-            self._newest[self._places[pairs]],
-            self.table[BY_LEDGER].to_numpy()[pairs],
-        )
+        newest = self._newest[self._places[pairs]]
+        by_ledger = self.table[BY_LEDGER].to_numpy()[pairs]
         never_kept = ~by_ledger & (newest <= self.begun)
         replaced = compacted() & ((newest > self._times[pairs]) | (newest == NEVER))
         return pairs, np.where(never_kept | replaced, GONE, NONE).tolist()

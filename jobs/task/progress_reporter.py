@@ -22,12 +22,10 @@ class ProgressReporter:
         *,
         cpu_time: Callable[[], float] = time.thread_time,
     ) -> None:
-        self._progress, self._lookups, self._chain, self._attempts = (
-            progress,
-            lookups,
-            chain,
-            attempts,
-        )
+        self._progress = progress
+        self._lookups = lookups
+        self._chain = chain
+        self._attempts = attempts
         self._now_us, self._cpu_time = now_us, cpu_time
         self._began = now_us(), cpu_time()
 

@@ -79,10 +79,8 @@ class ReportHandler(SimpleHTTPRequestHandler):
     def _refusal(self) -> str | None:
         """Return why the path is not served; None if it is."""
         try:
-            root, wanted = (
-                Path(self.directory).resolve(),
-                Path(self.translate_path(self.path)).resolve(),
-            )
+            root = Path(self.directory).resolve()
+            wanted = Path(self.translate_path(self.path)).resolve()
             exists = wanted.exists()
         # not a file's name: a NUL in it, too long, a loop of links
         except (OSError, ValueError, RuntimeError):

@@ -42,10 +42,8 @@ def _run(options: argparse.Namespace) -> int:
         day_range(enrichment, first, last or first, names=("--from", "--to"))
 
     def run_one(discovered: Discovered) -> int:
-        name, days = (
-            discovered.enrichment.name,
-            remap.published_days(discovered.enrichment, first, last),
-        )
+        name = discovered.enrichment.name
+        days = remap.published_days(discovered.enrichment, first, last)
         if not days:
             nothing = f"no row from {first} to {last or 'now'} is published: nothing to do."
             print(f"{name}: {nothing}", file=message_stream(options))

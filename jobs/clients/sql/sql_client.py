@@ -68,10 +68,8 @@ class SqlClient(BatchingClient):
         self._engine = engine_for(self._lookup, self._share)
         require_file_here(self._lookup, self._engine)
         dialect = self._engine.dialect
-        self._select, self._endless = (
-            one_key(self._lookup, dialect.name),
-            columns_of_times(self._lookup, dialect.name),
-        )
+        self._select = one_key(self._lookup, dialect.name)
+        self._endless = columns_of_times(self._lookup, dialect.name)
         self._text = str(self._select.compile(dialect=dialect))
 
     async def close(self) -> None:
@@ -171,10 +169,8 @@ class SqlClient(BatchingClient):
         assert self._engine is not None
         async with self._deciding:
             if not self._is_fitted:
-                self._engine, self._is_fitted = (
-                    await fitted_engine(self._engine, self._lookup, self._share),
-                    True,
-                )
+                self._engine = await fitted_engine(self._engine, self._lookup, self._share)
+                self._is_fitted = True
         return self._engine
 
     def _fitting(self, key: Key) -> Key:

@@ -49,10 +49,8 @@ async def inspect(lookup: SqlLookup, key_types: Mapping[str, str | None] | None 
         except DeclarationError:
             raise
         except Exception as error:
-            shown, message = (
-                shown_address(engine.url),
-                without_password(driver_message(error), engine),
-            )
+            shown = shown_address(engine.url)
+            message = without_password(driver_message(error), engine)
             if isinstance(error, TimeoutError):
                 message = f"no answer within {INSPECTED_WITHIN:.0f} s; a table may be locked"
             if may_recover(error, engine):

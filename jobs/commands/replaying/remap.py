@@ -23,10 +23,8 @@ def published_days(enrichment: Enrichment, first: str, last: str | None = None) 
     if not isinstance(enrichment.input.every, str):
         return [day for day in (first,) if day in days]
     zone = enrichment.zone
-    begin, end = (
-        day_begin(first, zone),
-        day_end(last, zone) if last else dt.datetime.max.replace(tzinfo=dt.UTC),
-    )
+    begin = day_begin(first, zone)
+    end = day_end(last, zone) if last else dt.datetime.max.replace(tzinfo=dt.UTC)
     return sorted(day for day in days if begin <= day_begin(day, zone) < end)
 
 

@@ -338,10 +338,8 @@ class _Compiler:
     def _in(self, node: exp.In) -> Values:
         if not node.expressions or set(node.args) - {"this", "expressions"}:
             raise _NeedsSparkError(repr(node))
-        value, others = (
-            self.compile(node.this),
-            [self.compile(expression) for expression in node.expressions],
-        )
+        value = self.compile(node.this)
+        others = [self.compile(expression) for expression in node.expressions]
         kind = _widest([value.kind, *(other.kind for other in others)])
         operands = [_widened(operand, kind) for operand in (value, *others)]
         return _apply(is_in, pa.bool_(), operands)

@@ -79,10 +79,8 @@ class PublishedRows(ParquetRows):
         """
         found = np.zeros(self.num_rows, np.bool_)
         for lookup in enrichment.lookups:
-            status, at = (
-                schema.published_status(lookup.name),
-                schema.published_answered_at(lookup.name),
-            )
+            status = schema.published_status(lookup.name)
+            at = schema.published_answered_at(lookup.name)
             rows = self.columns(pa.schema([(status, pa.string()), (at, pa.timestamp("us", "UTC"))]))
             found |= ~_equals_any(rows[status], *ANSWERS, "skipped")
             answered_at = rows[at].cast(pa.int64()).fill_null(now_us).to_numpy()

@@ -118,10 +118,8 @@ class RunLeases:
         found = {}
         for limits in declared:
             run = run_id if limits.budgets else ""
-            place, owner = (
-                (limits.service, run),
-                owner_of_run(self._owner, run) if run else self._owner,
-            )
+            place = (limits.service, run)
+            owner = owner_of_run(self._owner, run) if run else self._owner
             with self._lock:
                 keeper = self._keepers.get(place)
                 if keeper is None:

@@ -117,10 +117,8 @@ class SparkKeys:
         """
         kept = self.kept
         if pc.min(keys[ROWS]).as_py() > 1:
-            kept, missing = (
-                kept.where(F.col(ROWS) > 1),
-                missing.filter(pc.greater(missing[ROWS], 1)),
-            )
+            kept = kept.where(F.col(ROWS) > 1)
+            missing = missing.filter(pc.greater(missing[ROWS], 1))
         if missing.num_rows == keys.num_rows and 2 * keys.num_rows > self.wanted.num_rows:
             return kept
         texts = self.kept.sparkSession.createDataFrame(keys.select([TEXT]))

@@ -101,10 +101,8 @@ class KnownOutcomes:
             pieces.append(outcomes)
             below += len(outcomes)
             texts = {hidden: unread.filter(pa.array(~known)) for hidden, unread in texts.items()}
-            wanted, whole = (
-                wanted[~known],
-                [key for key, is_known in zip(whole, known, strict=True) if not is_known],
-            )
+            wanted = wanted[~known]
+            whole = [key for key, is_known in zip(whole, known, strict=True) if not is_known]
         if not self._may_call:
             lines[wanted] = NOT_ASKED
         if not lines.any():

@@ -116,10 +116,8 @@ class LedgerHits:
             grown = pa.Table.from_batches([self._mapped, self._build_columns(replies)])
             (self._mapped,) = grown.combine_chunks().to_batches()
         at = np.searchsorted(self._lines, lines)
-        self._lines, self._places = (
-            np.insert(self._lines, at, lines),
-            np.insert(self._places, at, places),
-        )
+        self._lines = np.insert(self._lines, at, lines)
+        self._places = np.insert(self._places, at, places)
 
     def _reply(self, stored: StoredAnswer) -> Reply | None:
         """Return the outcome; None if the key is asked again."""

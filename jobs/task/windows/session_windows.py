@@ -68,10 +68,8 @@ class SessionWindows:
         ]
         for neighbour in touched:
             self._open.remove(neighbour)
-            window.start, window.end = (
-                min(window.start, neighbour.start),
-                max(window.end, neighbour.end),
-            )
+            window.start = min(window.start, neighbour.start)
+            window.end = max(window.end, neighbour.end)
         window.rows = [*(number for open_window in touched for number in open_window.rows), row]
         if window.end - 1 + self._lateness <= watermark:
             return False

@@ -38,10 +38,8 @@ class JobItems(Sequence[Item]):
 
     def __iter__(self) -> Iterator[Item]:
         for batch in self.keys.to_batches(max_chunksize=AT_ONCE):
-            texts, tuples = (
-                batch.column(0).to_pylist(),
-                read_key_tuples(batch, self.keys.column_names[1:]),
-            )
+            texts = batch.column(0).to_pylist()
+            tuples = read_key_tuples(batch, self.keys.column_names[1:])
             for text, key in zip(texts, tuples, strict=True):
                 yield Item(item_id(text), Row(dict(zip(self.names, key, strict=True))))
 
