@@ -93,11 +93,9 @@ class WindowsHold(Check):
             (windows for windows in day.facts.windows if windows.name == self.window.name), None
         )
         if made is None:
-            return (
-                Finding.not_run("the run made none")
-                if day.facts.files
-                else Finding(True, "no rows, no windows")
-            )
+            if day.facts.files:
+                return Finding.not_run("the run made none")
+            return Finding(True, "no rows, no windows")
         arrived, keys, identity = self._arrived(parts, day)
         differing = list(self._differing(arrived, keys, made))
         late, untimed = dropped_rows(arrived, self.window), arrived.times == NO_TIME

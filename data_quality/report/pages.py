@@ -263,11 +263,9 @@ def readers_see(days: list[Day], place: int) -> str:
 
 
 def minute(time: str) -> str:
-    return (
-        "–"
-        if not time
-        else f"{dt.datetime.fromisoformat(time).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
-    )
+    if not time:
+        return "–"
+    return f"{dt.datetime.fromisoformat(time).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def prose(sentence: str) -> Markup:

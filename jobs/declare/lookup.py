@@ -298,11 +298,9 @@ class Lookup:
     @property
     def address(self) -> str:
         """The service's address without secrets; empty if unknown."""
-        return (
-            ""
-            if self.http_service is None
-            else urlsplit(self.http_service.base_url).netloc.rpartition("@")[2]
-        )
+        if self.http_service is None:
+            return ""
+        return urlsplit(self.http_service.base_url).netloc.rpartition("@")[2]
 
     @property
     def prices(self) -> tuple[PriceFacts, ...]:

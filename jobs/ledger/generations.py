@@ -102,11 +102,9 @@ class Contents:
     @property
     def taken_in(self) -> dict[str, int]:
         """The compacted parts that the next generation lists too: those that still exist."""
-        return (
-            {part: self.generation.taken_in[part] for part in self.parts_taken_in}
-            if self.generation
-            else {}
-        )
+        if self.generation:
+            return {part: self.generation.taken_in[part] for part in self.parts_taken_in}
+        return {}
 
 
 def contents(folder: LedgerFolder) -> Contents:

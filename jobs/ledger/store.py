@@ -185,11 +185,9 @@ class LedgerFolder(LedgerFiles):
         torn = isinstance(error, pa.ArrowInvalid) or (
             local and getattr(error, "errno", None) is None
         )
-        return (
-            ForeignFile(error_text(error))
-            if torn and not isinstance(error, MemoryError)
-            else self.unreadable(name, error)
-        )
+        if torn and not isinstance(error, MemoryError):
+            return ForeignFile(error_text(error))
+        return self.unreadable(name, error)
 
     def _parquet(
         self, name: str, source: pa.NativeFile, encoded: Iterable[int] = ()

@@ -407,11 +407,9 @@ class _Run:
         result = DayResult(
             day, self._ids[day], record.state, record.reason, record, warnings=record.warnings
         )
-        return (
-            self._pipeline.summarized(result)
-            if result.is_published and self._options.summaries
-            else result
-        )
+        if result.is_published and self._options.summaries:
+            return self._pipeline.summarized(result)
+        return result
 
     def _stop_result(self, day: str, event: Mapping[str, Any]) -> DayResult:
         state, code = event.get("state", FAILED), event.get("status", TidegateError.status)

@@ -19,11 +19,9 @@ def below(place: str, *names: str) -> str:
 
 def beside(place: str, name: str) -> str:
     """Return the place of this name in the folder of a place."""
-    return (
-        f"{place.rstrip('/').rpartition('/')[0]}/{name}"
-        if is_url(place)
-        else str(Path(place).with_name(name))
-    )
+    if is_url(place):
+        return f"{place.rstrip('/').rpartition('/')[0]}/{name}"
+    return str(Path(place).with_name(name))
 
 
 def absolute(place: str) -> str:

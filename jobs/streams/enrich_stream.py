@@ -54,11 +54,9 @@ class Trigger:
 
     def writer_options(self) -> dict[str, Any]:
         """Return the arguments of Spark's `trigger`."""
-        return (
-            {"availableNow": True}
-            if self.every is None
-            else {"processingTime": f"{round(self.every * 1000)} milliseconds"}
-        )
+        if self.every is None:
+            return {"availableNow": True}
+        return {"processingTime": f"{round(self.every * 1000)} milliseconds"}
 
     def reader_options(self) -> dict[str, Any]:
         """Return the options of Spark's file source."""

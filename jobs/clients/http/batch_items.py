@@ -126,11 +126,9 @@ class ItemRequests:
     def _matched(self, items: Items, answers: list[Any], response: Response) -> list[Any]:
         if self._match is not None:
             return self._by_id(items, answers, response)
-        return (
-            self._by_place(items, answers)
-            if self._position is None
-            else self._by_position(items, answers)
-        )
+        if self._position is None:
+            return self._by_place(items, answers)
+        return self._by_position(items, answers)
 
     def _by_position(self, items: Items, answers: list[Any]) -> list[Any]:
         """Match answers by position. Raises CallFailed unless each position has one answer."""

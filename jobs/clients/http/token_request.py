@@ -168,8 +168,6 @@ def _reason(body: bytes) -> str:
         code = json.loads(body)["error"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return (
-        f" {code}"
-        if isinstance(code, str) and code.replace("_", "").isalpha() and len(code) < 40
-        else ""
-    )
+    if isinstance(code, str) and code.replace("_", "").isalpha() and len(code) < 40:
+        return f" {code}"
+    return ""

@@ -35,8 +35,6 @@ def remake_windows(enrichment: Enrichment, day: str) -> None:
 def _all_input_files(facts: DayFacts) -> tuple[str, ...]:
     """Return the input files of all batches of a stream; a record has only the last batch."""
     read_by_rows = frozenset().union(*map(sources, facts.files))
-    return (
-        facts.input_files
-        if read_by_rows <= {*facts.input_files}
-        else tuple(sorted(read_by_rows.union(facts.input_files)))
-    )
+    if read_by_rows <= {*facts.input_files}:
+        return facts.input_files
+    return tuple(sorted(read_by_rows.union(facts.input_files)))

@@ -17,11 +17,9 @@ def list_parent_folders(path: str) -> tuple[str, ...]:
 
 def input_folders(enrichment: Enrichment) -> tuple[str, ...]:
     """Return the folders of an input, or the names of catalog, namespace and Iceberg table."""
-    return (
-        tuple(enrichment.input.table.split("."))
-        if enrichment.input.table
-        else list_parent_folders(enrichment.input.path)
-    )
+    if enrichment.input.table:
+        return tuple(enrichment.input.table.split("."))
+    return list_parent_folders(enrichment.input.path)
 
 
 def output_folders(enrichment: Enrichment) -> Iterator[tuple[str, ...]]:

@@ -65,11 +65,9 @@ class Budget:
     @property
     def reserve_per_call(self) -> int:
         """`at_most` in billionths; 0 without it."""
-        return (
-            0
-            if self.at_most is None
-            else int(read_money(self.at_most, "budget: at_most").amount * PARTS)
-        )
+        if self.at_most is None:
+            return 0
+        return int(read_money(self.at_most, "budget: at_most").amount * PARTS)
 
     def name(self, today: dt.date, enrichment: str = "") -> str:
         """Return the name of its limit, the same for all runs whose spending counts together.

@@ -130,11 +130,9 @@ def fields_fault(error: BaseException) -> str:
 
 
 def union_members(kind: Any) -> tuple[Any, ...]:
-    return (
-        typing.get_args(kind)
-        if typing.get_origin(kind) in (typing.Union, types.UnionType)
-        else (kind,)
-    )
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return typing.get_args(kind)
+    return (kind,)
 
 
 def is_literal(kind: Any) -> bool:

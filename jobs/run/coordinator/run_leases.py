@@ -348,11 +348,9 @@ def build_keepers(
     declared = {limit.service: limit for limit in limits if limit is not None}.values()
     if not declared:
         return {}
-    return (
-        run_leases(name).keepers(declared, run_id)
-        if limits_url()
-        else _keepers_alone(declared, clock)
-    )
+    if limits_url():
+        return run_leases(name).keepers(declared, run_id)
+    return _keepers_alone(declared, clock)
 
 
 def end_run(bill: RunBill) -> bool:

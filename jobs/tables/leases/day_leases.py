@@ -113,11 +113,9 @@ def _paths(table: str) -> list[Path]:
     """Return all leases' files. Raises if the folder cannot be listed, which `glob` would hide."""
     folder = Path(table, FOLDER)
     with _reading(folder):
-        return (
-            [path for path in folder.iterdir() if path.suffix == ".json"]
-            if durable.is_there(folder)
-            else []
-        )
+        if durable.is_there(folder):
+            return [path for path in folder.iterdir() if path.suffix == ".json"]
+        return []
 
 
 @contextlib.contextmanager
