@@ -108,10 +108,7 @@ def identity_columns(declared: DeclaredFacts, names: Collection[str]) -> list[st
         if declared.row_id and len(declared_id) == len(declared.row_id)
         else list(SOURCE_IDENTITY)
     )
-    return [
-        *identity,
-        *(name for name in OF_THE_TASK if name not in identity),
-    ]
+    return [*identity, *(name for name in OF_THE_TASK if name not in identity)]
 
 
 def in_words(row: dict[str, Any]) -> str:

@@ -14,9 +14,7 @@ import great_expectations as gx
 import great_expectations.expectations as gxe
 import pyarrow as pa
 from great_expectations.execution_engine import PandasExecutionEngine, SparkDFExecutionEngine
-from great_expectations.expectations.expectation import (
-    BatchExpectation,
-)
+from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent

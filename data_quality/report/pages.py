@@ -63,8 +63,7 @@ def render(
         _replace(target, page)
     index = folder / "index.html"
     _replace(
-        index,
-        pages.get_template("days.html").render(_describe_all_days(enrichment, days), root=""),
+        index, pages.get_template("days.html").render(_describe_all_days(enrichment, days), root="")
     )
     return index
 

@@ -156,10 +156,7 @@ class RunOutput:
             rows[task] += footer.num_rows
         # the longest first, so that no core ends alone with a long task
         return cls(
-            declared,
-            columns,
-            [Task(tuple(tasks[task])) for task, _ in rows.most_common()],
-            unlike,
+            declared, columns, [Task(tuple(tasks[task])) for task, _ in rows.most_common()], unlike
         )
 
     @classmethod

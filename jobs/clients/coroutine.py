@@ -22,20 +22,10 @@ from jobs.clients.client import (
     failed_by_user,
     unsettled,
 )
-from jobs.clients.http.http_session import (
-    NO_HEADERS,
-    Read,
-    ServiceSession,
-    ask_renewing,
-)
+from jobs.clients.http.http_session import NO_HEADERS, Read, ServiceSession, ask_renewing
 from jobs.clients.http.refusals import StatusFailed
 from jobs.clients.http.session_client import SessionClient
-from jobs.clients.http.streamed_bodies import (
-    json_lines,
-    multipart,
-    read_to_file,
-    spooled_lines,
-)
+from jobs.clients.http.streamed_bodies import json_lines, multipart, read_to_file, spooled_lines
 from jobs.clients.request_counter import IN_CALL, LEAVING, RequestCounts, Unasked, counts_of
 from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.answers.usage import MOST, as_count
@@ -296,7 +286,7 @@ class Requests:
         if error is None and never:
             raise CallFailed(
                 f"the function does not await {never} of its requests, so nothing was sent: "
-                "write `await http...`",
+                "write `await http...`"
             )
         unheard = self.about_all or self._unheard
         if error is None and unheard is not None:

@@ -28,10 +28,7 @@ EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("exchanges", default=N
 
 
 def trace(
-    kind: str,
-    request: str,
-    sent: object,
-    masked: Callable[[str], str] = str,
+    kind: str, request: str, sent: object, masked: Callable[[str], str] = str
 ) -> Exchange | None:
     """Record a request of a row, masked by `masked`; return None if recording is off."""
     heard = EXCHANGES.get()

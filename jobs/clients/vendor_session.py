@@ -14,15 +14,7 @@ from jobs.clients.http.refusals import StatusFailed
 from jobs.clients.request_counter import RequestCounts
 from jobs.declare.lookup import Key
 from jobs.declare.values.prices import priced_units
-from jobs.declare.vendor_jobs import (
-    Answer,
-    Item,
-    JobLookup,
-    NotKnownYet,
-    Over,
-    Refused,
-    Running,
-)
+from jobs.declare.vendor_jobs import Answer, Item, JobLookup, NotKnownYet, Over, Refused, Running
 from jobs.errors import AccessRefused, TidegateError
 from jobs.schema.personal import PERSONAL, http_status
 from jobs.wording import described, innermost_frame, one_line

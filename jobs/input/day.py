@@ -17,12 +17,7 @@ from jobs.declare.finding.extras import require_extra
 from jobs.declare.inputs import TABLES
 from jobs.errors import DeclarationError, NoInput, naming
 from jobs.input.day_folder import DayFolder, days_there, find_in_folder, nearest_to
-from jobs.input.same_values import (
-    ARROW_TYPES,
-    changes_values,
-    only_in_spark,
-    refuse_old_dates,
-)
+from jobs.input.same_values import ARROW_TYPES, changes_values, only_in_spark, refuse_old_dates
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.staged_files import is_copy, staged, typed_copy
 from jobs.input.table_formats import refuse_table_formats

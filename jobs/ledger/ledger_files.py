@@ -60,13 +60,7 @@ class LedgerFiles:
     def path(self) -> str:
         return self._opened[1]
 
-    def replace(
-        self,
-        name: str,
-        data: bytes | pa.Buffer,
-        *,
-        lasting: bool = False,
-    ) -> None:
+    def replace(self, name: str, data: bytes | pa.Buffer, *, lasting: bool = False) -> None:
         """Replace or create an object atomically: readers see the old or the new object.
 
         Args:

@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.run.day_run import DayRun, Report, ignore_event
-from jobs.run.engines.engine import (
-    LOCAL,
-    LocalEngine,
-    SparkEngine,
-    chosen_engine,
-    is_elsewhere,
-)
+from jobs.run.engines.engine import LOCAL, LocalEngine, SparkEngine, chosen_engine, is_elsewhere
 from jobs.run.engines.spark_session import session
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import preflight, require_new_run

@@ -21,13 +21,7 @@ from jobs.tables import audit, dead_letters
 from jobs.tables.delivery import deliver, discard_beside, write_beside
 from jobs.tables.delta.added_columns import add_columns
 from jobs.tables.delta.asked_keys import runs_in_table
-from jobs.tables.delta.delta_log import (
-    COMMIT_TRIES,
-    commit_hooks,
-    commit_on_top,
-    lasting,
-    table_at,
-)
+from jobs.tables.delta.delta_log import COMMIT_TRIES, commit_hooks, commit_on_top, lasting, table_at
 from jobs.tables.delta.published_files import publication_mark, transaction_name
 from jobs.tables.delta.publishers import alone_with
 from jobs.tables.delta.write_errors import storing

@@ -186,10 +186,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     when = parser.add_mutually_exclusive_group(required=True)
     when.add_argument("--available-now", action="store_true", help="end when nothing is new")
     when.add_argument(
-        "--trigger",
-        type=float,
-        metavar="S",
-        help="between the beginnings of two batches, for ever",
+        "--trigger", type=float, metavar="S", help="between the beginnings of two batches, for ever"
     )
     parser.add_argument("--most-files", type=int, metavar="N", help="in one batch")
     parser.add_argument(

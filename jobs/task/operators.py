@@ -100,10 +100,7 @@ def _watch(task: Surroundings, lookup: Lookup, gate: Gate) -> CircuitBreaker:
 
 
 def _operator(
-    task: Surroundings,
-    place: int,
-    guard: ServiceGuard,
-    output: Callable[[StreamElement], None],
+    task: Surroundings, place: int, guard: ServiceGuard, output: Callable[[StreamElement], None]
 ) -> tuple[AsyncWaitOperator, LookupFunction, Client]:
     lookup, share = task.plan.lookups[place], max(1, task.share[place])
     caller = _caller(task, place)

@@ -7,13 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from jobs.wording import counted, listed, percent, priced
-from orchestration.common.table_status import (
-    DayStatus,
-    Status,
-    TableStatus,
-    Work,
-    add_costs,
-)
+from orchestration.common.table_status import DayStatus, Status, TableStatus, Work, add_costs
 
 DAYS = 14  # of a table; of hours and names as many
 KINDS = {"published": "passed", "running": "not_run", "waiting": "not_run"}  # CSS classes
@@ -21,11 +15,7 @@ MARKS = {"published": "✓", "running": "▸", "waiting": "…", "missing": "?"}
 
 
 def describe(
-    status: Status,
-    now: dt.datetime,
-    reports: Path,
-    error: str = "",
-    services: Sequence[str] = (),
+    status: Status, now: dt.datetime, reports: Path, error: str = "", services: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return what the page shows.
 

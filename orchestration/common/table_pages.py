@@ -14,11 +14,7 @@ from urllib.parse import unquote, urlencode
 
 from data_quality.report.pages import render_page
 from jobs.commands.explaining.explain import explain
-from jobs.commands.replaying.dead_letters import (
-    LetterGroup,
-    find_dead_letters,
-    group_letters,
-)
+from jobs.commands.replaying.dead_letters import LetterGroup, find_dead_letters, group_letters
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import discover_named
 from jobs.declare.values.calendar import require_day

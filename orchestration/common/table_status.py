@@ -182,11 +182,7 @@ def add_costs(*costs: Mapping[str, float]) -> dict[str, float]:
 
 
 def _day(
-    enrichment: Enrichment,
-    name: str,
-    day: Day | None,
-    unseen: Mapping[str, str],
-    now: dt.datetime,
+    enrichment: Enrichment, name: str, day: Day | None, unseen: Mapping[str, str], now: dt.datetime
 ) -> DayStatus:
     if day is None:
         due = _due(enrichment, name)

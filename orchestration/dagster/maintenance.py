@@ -106,10 +106,7 @@ def _mark_answers(
         [(declared.reference, declared.enrichment) for declared in all_declared], config.lookup
     ):
         matched = refresh.find(
-            kept,
-            config.where,
-            first=config.answered_from or None,
-            last=config.answered_to or None,
+            kept, config.where, first=config.answered_from or None, last=config.answered_to or None
         )
         say(f"{counted(len(matched.keys), 'stored answer')} of {config.lookup} with {config.where}")
         for _, enrichment, days in matched.days:

@@ -23,10 +23,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from", dest="first", required=True, metavar="YYYY-MM-DD", help="first day"
     )
     parser.add_argument(
-        "--to",
-        dest="last",
-        metavar="YYYY-MM-DD",
-        help="last day (default: the newest published)",
+        "--to", dest="last", metavar="YYYY-MM-DD", help="last day (default: the newest published)"
     )
     add_engine(parser)
     add_wait(parser)

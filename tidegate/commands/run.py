@@ -5,13 +5,7 @@ import argparse
 from jobs.declare.finding.discovery import Discovered
 from jobs.errors import DeclarationError
 from jobs.process.day_options import DayOptions
-from tidegate.commands.command import (
-    Command,
-    add_days,
-    add_enrichment,
-    all_declared,
-    given_days,
-)
+from tidegate.commands.command import Command, add_days, add_enrichment, all_declared, given_days
 from tidegate.commands.day_json import add_json, message_stream, print_days
 from tidegate.commands.days import (
     add_caps,

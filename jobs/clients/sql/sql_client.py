@@ -21,13 +21,7 @@ from jobs.clients.sql.sql_engine import (
     require_file_here,
 )
 from jobs.clients.sql.sql_keys import ColumnTypes
-from jobs.clients.sql.sql_statements import (
-    ROWS_PER_KEY,
-    ManyKeys,
-    columns_of_times,
-    one_key,
-    plain,
-)
+from jobs.clients.sql.sql_statements import ROWS_PER_KEY, ManyKeys, columns_of_times, one_key, plain
 from jobs.declare.answers.answer_casts import AnswerColumn, cast_all
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.answers.times import shown

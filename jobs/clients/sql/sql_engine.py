@@ -20,12 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from jobs.clients.client import CallFailed, Throttled
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.finding.extras import require_extra
-from jobs.declare.sql_lookup import (
-    SqlLookup,
-    require_known_database,
-    shown_address,
-    unusable_url,
-)
+from jobs.declare.sql_lookup import SqlLookup, require_known_database, shown_address, unusable_url
 from jobs.declare.values.env import Env, read_from, resolve
 from jobs.errors import AccessRefused, DeclarationError
 

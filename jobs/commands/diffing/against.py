@@ -30,10 +30,7 @@ class Tested(Facts):
 
 
 def run_against(
-    enrichment: Enrichment,
-    day: str,
-    checks: str,
-    new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+    enrichment: Enrichment, day: str, checks: str, new_id: Callable[[], uuid.UUID] = uuid.uuid4
 ) -> Tested:
     """Run a published day by the local engine, with stored answers of any age and no call.
 

@@ -26,12 +26,7 @@ from jobs.ledger.changes.erasure import forget as forget_in_ledger
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, versions
 from jobs.process.publish_decision import Quality, render_report
-from jobs.tables.delta.asked_keys import (
-    KeysOf,
-    days_without_runs,
-    files_of_days,
-    partly_deleted,
-)
+from jobs.tables.delta.asked_keys import KeysOf, days_without_runs, files_of_days, partly_deleted
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import at_work, last_runs, leased

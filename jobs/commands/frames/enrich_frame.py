@@ -80,13 +80,7 @@ def enrich_frame(
         RunStopped: A service is down or denies access, or a cap is reached.
         RowFailed: A row failed whose policy is "fail".
     """
-    run = _Run(
-        _without_days(enrichment),
-        new_id().hex,
-        run_records.now(now),
-        rules,
-        report,
-    )
+    run = _Run(_without_days(enrichment), new_id().hex, run_records.now(now), rules, report)
     if is_spark(frame):
         return _by_spark(frame, run)
     kind = frame_kind(frame)

@@ -34,12 +34,7 @@ from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import is_there
 from jobs.tables import dead_letters
 from jobs.tables.delivery import with_rows
-from jobs.tables.delta.asked_keys import (
-    days_without_runs,
-    files_of_days,
-    names_keys,
-    runs_in_table,
-)
+from jobs.tables.delta.asked_keys import days_without_runs, files_of_days, names_keys, runs_in_table
 from jobs.tables.records import run_records
 from jobs.tables.rows_beside import letters
 from jobs.task.rows.ledger_hits import stored_columns

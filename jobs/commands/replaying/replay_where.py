@@ -70,10 +70,7 @@ class Chosen:
 
 
 def choose_letters(
-    enrichment: Enrichment,
-    where: str,
-    day: str | None,
-    clock: Callable[[], int] = time.time_ns,
+    enrichment: Enrichment, where: str, day: str | None, clock: Callable[[], int] = time.time_ns
 ) -> list[Chosen]:
     """Return by day the letters with this text in their reason, priced. Calls and changes nothing.
 

@@ -133,9 +133,7 @@ def _new_generation(folder: LedgerFolder, current: Contents, now_us: int) -> Com
     )
     before = sorted_parts.rows + sum(file.rows for file in old)
     return Compacted(
-        len(sorted_parts.taken_in),
-        generation.rows,
-        rows_dropped=before - generation.rows,
+        len(sorted_parts.taken_in), generation.rows, rows_dropped=before - generation.rows
     )
 
 

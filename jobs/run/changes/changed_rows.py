@@ -17,14 +17,7 @@ import pyarrow as pa
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import TidegateError
 from jobs.input.day import FileFacts, InputDay
-from jobs.input.row_comparison import (
-    Flags,
-    ParquetRows,
-    Places,
-    differ,
-    matching,
-    repeated,
-)
+from jobs.input.row_comparison import Flags, ParquetRows, Places, differ, matching, repeated
 from jobs.input.row_ids import chosen, read_row_ids
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.run.changes.published_rows import PublishedRows

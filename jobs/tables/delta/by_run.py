@@ -18,12 +18,7 @@ from jobs.storage.new_files import copy_file
 from jobs.storage.parquet_files import read_schema
 from jobs.storage.urls import below
 from jobs.tables.delta.added_columns import add_columns
-from jobs.tables.delta.delta_log import (
-    commit_hooks,
-    commit_on_top,
-    opened,
-    saying_format,
-)
+from jobs.tables.delta.delta_log import commit_hooks, commit_on_top, opened, saying_format
 from jobs.tables.delta.written_files import (
     NewFile,
     add_actions,

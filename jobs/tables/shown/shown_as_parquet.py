@@ -20,12 +20,7 @@ from jobs.storage.exchange import exchange
 from jobs.storage.parquet_files import parquet_source, with_columns
 from jobs.storage.stored_files import folders_in
 from jobs.tables.delta.delta_log import table_at
-from jobs.tables.delta.published_files import (
-    PublishedFile,
-    changed_since,
-    days_of,
-    shown_state,
-)
+from jobs.tables.delta.published_files import PublishedFile, changed_since, days_of, shown_state
 from jobs.tables.delta.write_errors import storing
 
 STATE = "_tidegate"  # readers of folders ignore names that begin with _

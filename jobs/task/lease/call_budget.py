@@ -38,10 +38,7 @@ class CallBudget:
     """
 
     def __init__(
-        self,
-        cap: CallCap | None,
-        partition: int,
-        counts: Sequence[RequestCounts] = (),
+        self, cap: CallCap | None, partition: int, counts: Sequence[RequestCounts] = ()
     ) -> None:
         """Take the task's part of the cap.
 

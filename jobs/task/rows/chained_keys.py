@@ -13,10 +13,7 @@ from jobs.task.rows.outcome_columns import ANSWER
 
 
 def with_chained_keys(
-    batch: pa.RecordBatch,
-    layout: BatchLayout,
-    place: int,
-    known: Sequence[pa.RecordBatch | None],
+    batch: pa.RecordBatch, layout: BatchLayout, place: int, known: Sequence[pa.RecordBatch | None]
 ) -> pa.RecordBatch:
     """Return the batch with the key columns of the lookup at `place`.
 

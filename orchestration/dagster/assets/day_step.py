@@ -21,10 +21,7 @@ from jobs.tables.records import run_records
 from jobs.wording import counted
 from orchestration.common.modes import OTHERS, Mode, acceptance
 from orchestration.common.states import CANCELLED, CRASHED, FAILED, PUBLISHED
-from orchestration.dagster.assets.checks import (
-    outputs_of_checks,
-    withdraw_planned,
-)
+from orchestration.dagster.assets.checks import outputs_of_checks, withdraw_planned
 from orchestration.dagster.assets.day_config import MODE
 from orchestration.dagster.assets.day_status import list_tries
 from orchestration.dagster.assets.days_reporter import DaysReporter, Event

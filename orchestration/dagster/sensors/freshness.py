@@ -73,10 +73,7 @@ def freshness_check(declared: Declared, now: Clock = utc_now) -> dg.AssetChecksD
 
 
 def changed(
-    all_declared: Sequence[Declared],
-    reported: dict[str, str],
-    now: dt.datetime,
-    unread: list[str],
+    all_declared: Sequence[Declared], reported: dict[str, str], now: dt.datetime, unread: list[str]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield changed evaluations of due days.
 

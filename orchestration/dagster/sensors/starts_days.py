@@ -15,11 +15,7 @@ from jobs.tables.records import run_records
 from orchestration.common.deadlines import AGAIN_AFTER, day_awaited, next_start
 from orchestration.common.modes import Mode
 from orchestration.dagster.assets.day_config import MODE, config_of_mode
-from orchestration.dagster.assets.day_status import (
-    StatusEvent,
-    latest_status,
-    unfinished_runs,
-)
+from orchestration.dagster.assets.day_status import StatusEvent, latest_status, unfinished_runs
 from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.errors import noting
 from orchestration.dagster.maintenance import DAYS_TO_RUN, REFRESH
