@@ -155,7 +155,7 @@ def _count_values(rows: TaskRows, lookup: LookupFacts) -> Counter[str]:
     return Counter(
         {
             column: int(np.count_nonzero(answered & ~rows.is_null(column)))
-            for column, _ in lookup.returns
+            for column in lookup.columns
             if column in rows.names
         }
     )

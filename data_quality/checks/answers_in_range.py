@@ -29,15 +29,10 @@ class AnswersInRange(LookupCheck):
     cure = Cure.REFRESH
 
     @property
-    def columns(self) -> list[str]:
-        return [column for column, _ in self.lookup.returns]
-
-    @property
     def shown(self) -> list[str]:
-        bounded = [
-            column for column, _, _ in self.lookup.ranges
-        ]  # first, because a sentence names only the first columns
-        return list(dict.fromkeys([*bounded, self.status, *self.columns]))
+        # first, because a sentence names only the first columns
+        bounded = [column for column, _, _ in self.lookup.ranges]
+        return list(dict.fromkeys([*bounded, self.status, *self.lookup.columns]))
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -64,7 +59,7 @@ class AnswersInRange(LookupCheck):
             self.status, *(known for known in OUTCOMES if known not in HAS_ANSWER)
         )
         wrong = np.zeros(len(rows), np.bool_)
-        for column in self.columns:
+        for column in self.lookup.columns:
             wrong |= unanswered & ~rows.is_null(column)
         for column, lowest, highest in self.lookup.ranges:
             kind = rows.column(column).type
@@ -74,13 +69,12 @@ class AnswersInRange(LookupCheck):
             if pa.types.is_decimal(kind) or pa.types.is_float32(kind):
                 # by the digits shown: as a double, a FLOAT of 0.1 and a DECIMAL of 6.3 are larger
                 values = as_numbers(rows.column(column).cast(pa.string()).cast(pa.float64()))
-            wrong |= (
-                np.isposinf(values) & flags(rows.column(column).is_nan())
-                if pa.types.is_floating(kind)
-                else False
-            )
-            wrong |= values < lowest if lowest is not None else False
-            wrong |= values > highest if highest is not None else False
+            if pa.types.is_floating(kind):
+                wrong |= np.isposinf(values) & flags(rows.column(column).is_nan())
+            if lowest is not None:
+                wrong |= values < lowest
+            if highest is not None:
+                wrong |= values > highest
         return wrong
 
     def finding(

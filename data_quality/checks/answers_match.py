@@ -78,13 +78,16 @@ class AnswersMatch(LookupCheck):
         return [self.status, self.published, self.source, self.answered_at]
 
     @property
-    def columns(self) -> list[str]:
-        return [column for column, _ in self.lookup.returns]
-
-    @property
     def needs(self) -> tuple[str, ...]:
         latency = schema.latency_ms(self.lookup.name)
-        columns = [*self.shown, self.key, self.attempts, latency, *self.columns, *SOURCE_IDENTITY]
+        columns = [
+            *self.shown,
+            self.key,
+            self.attempts,
+            latency,
+            *self.lookup.columns,
+            *SOURCE_IDENTITY,
+        ]
         return tuple(dict.fromkeys([*columns, *answers_read(self.declared)]))
 
     def prepare(self, day: WrittenDay) -> None:
@@ -268,7 +271,13 @@ class AnswersMatch(LookupCheck):
                 f"{counted(wrong, 'row')} of {count:,} whose answer is not the one of their key at "
                 "that time"
             )
-            shown = [*SOURCE_IDENTITY, self.published, self.source, self.answered_at, *self.columns]
+            shown = [
+                *SOURCE_IDENTITY,
+                self.published,
+                self.source,
+                self.answered_at,
+                *self.lookup.columns,
+            ]
             faults = Faults.together(self._rows_at_fault(compared.unlike, "rows", shown, day))
             return Finding(False, text, wrong, count, expected).with_evidence(
                 faults.evidence, self.declared

@@ -39,7 +39,7 @@ class AnswersUsual(LookupCheck):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return (self.status, self.source, *(column for column, _ in self.lookup.returns))
+        return (self.status, self.source, *self.lookup.columns)
 
     def summarize(self, rows: TaskRows, day: WrittenDay) -> pa.Table:
         return draw_sample(rows, self.lookup, day)

@@ -32,7 +32,7 @@ class ColumnsFilled(LookupCheck):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return (self.status, *(column for column, _ in self.lookup.returns))
+        return (self.status, *self.lookup.columns)
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Counter[str]]:
         return count_outcomes(rows, self.lookup), count_values(rows, self.lookup)
@@ -43,7 +43,7 @@ class ColumnsFilled(LookupCheck):
         may_be_null = {column for column, share in self.lookup.null_share if share == 1}
         empty = [
             column
-            for column, _ in self.lookup.returns
+            for column in self.lookup.columns
             if not values[column] and column not in may_be_null
         ]
         if not answers or not empty:

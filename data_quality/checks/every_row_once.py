@@ -103,11 +103,8 @@ class EveryRowOnce(Check):
                 )
                 shown.append(self._shown(day, path, int(number), len(copies), at))
         faults = [f"{counted(counts['lost'], 'row')} lost", f"{counts['doubled']:,} duplicated"]
-        faults += (
-            [f"{counted(counts['foreign'], 'row')} that the input does not have"]
-            if counts["foreign"]
-            else []
-        )
+        if counts["foreign"]:
+            faults.append(f"{counted(counts['foreign'], 'row')} that the input does not have")
         finding = Finding(False, ", ".join(faults), counts.total(), day.input.rows, self.expected)
         return finding.with_evidence(shown, self.declared)
 

@@ -44,7 +44,7 @@ def number_places(table: pa.Table, lookup: LookupFacts) -> Numbers:
 
 
 def number_answers(table: pa.Table, lookup: LookupFacts) -> Numbers:
-    names = [schema.published_status(lookup.name), *(column for column, _ in lookup.returns)]
+    names = [schema.published_status(lookup.name), *lookup.columns]
     # by chunk, because joining chunks copies all answers
     batches = table.select(names).to_batches()
     return np.concatenate([np.zeros(0, np.uint64), *(digest(batch.columns) for batch in batches)])
@@ -70,7 +70,7 @@ class AnsweredRows:
     def of(cls, rows: TaskRows, lookup: LookupFacts) -> Self:
         published, at = schema.published_status(lookup.name), _answered_at(lookup)
         wanted = rows.one_of(published, "ok", "miss") & ~rows.is_null(at)
-        names = [schema.key(lookup.name), at, published, *(name for name, _ in lookup.returns)]
+        names = [schema.key(lookup.name), at, published, *lookup.columns]
         some = rows.table.select(names).filter(pa.array(wanted))
         source = schema.source(lookup.name)
         return cls(

@@ -69,8 +69,7 @@ def _draw(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> pa.Table:
     drawn &= rows.one_of(schema.status(lookup.name), "ok")
     if part < 1:  # with a fixed seed: judged again, a day has the same verdict
         drawn &= np.random.default_rng(0).random(len(rows)) < part
-    names = [column for column, _ in lookup.returns]
-    return rows.table.select(names).take(pa.array(np.flatnonzero(drawn)))
+    return rows.table.select(lookup.columns).take(pa.array(np.flatnonzero(drawn)))
 
 
 def sketch_answers(samples: Sequence[pa.Table], lookup: LookupFacts, day: str) -> dict[str, Sketch]:

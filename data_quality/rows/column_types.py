@@ -31,7 +31,7 @@ def declared_name(ddl: str) -> str:
 
 def written_types(declared: DeclaredFacts) -> dict[str, str]:
     """Return the types of the columns that a run adds to its input, without answer columns."""
-    answers = {name for lookup in declared.lookups for name, _ in lookup.returns}
+    answers = {name for lookup in declared.lookups for name in lookup.columns}
     keys = {schema.key(lookup.name): STRUCT for lookup in declared.lookups}
     return {
         column.name: declared_name(column.kind)

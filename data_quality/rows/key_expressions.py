@@ -30,7 +30,7 @@ def answers_read(declared: DeclaredFacts) -> list[str]:
     return [
         name
         for lookup in declared.lookups[:-1]  # only later lookups read them
-        for name in (*(name for name, _ in lookup.returns), published_status(lookup.name))
+        for name in (*lookup.columns, published_status(lookup.name))
         if any(name.lower() in text for text in texts)
     ]
 

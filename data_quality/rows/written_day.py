@@ -123,11 +123,8 @@ class WrittenDay:
         return self.run(lambda read: work(read(), day), list(reads))
 
     def find_metrics(self, lookup: LookupFacts) -> LookupMetrics | None:
-        return (
-            next((metrics for metrics in self.metrics.lookups if metrics.name == lookup.name), None)
-            if self.metrics
-            else None
-        )
+        lookups = () if self.metrics is None else self.metrics.lookups
+        return next((metrics for metrics in lookups if metrics.name == lookup.name), None)
 
 
 def guarded(work: Callable[[], Any]) -> Any:

@@ -188,7 +188,7 @@ def _below(declared: DeclaredFacts) -> dict[str, set[str]]:
         read = {column.lower() for _, sql in lookup.keys for column in columns_in("keys", sql)}
         direct = {writers[column] for column in read & writers.keys()}
         found[lookup.name] = {lookup.name}.union(*(found[other] for other in direct))
-        columns = [*(name for name, _ in lookup.returns), schema.published_status(lookup.name)]
+        columns = [*lookup.columns, schema.published_status(lookup.name)]
         writers |= {column.lower(): lookup.name for column in columns}
     return found
 

@@ -58,6 +58,11 @@ class LookupFacts(Facts):
     paths: tuple[tuple[str, str], ...] = ()
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the answer columns."""
+        return tuple(name for name, _ in self.returns)
+
+    @property
     def max_attempts_at_once(self) -> int:
         """Over all tasks of the run."""
         return self.max_concurrency * self.batch_size

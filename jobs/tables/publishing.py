@@ -224,14 +224,8 @@ def _own_version(table: DeltaTable, record: DayRecord) -> int | None:
     its answer was lost.
     """
     entries = table.history(COMMIT_TRIES)
-    return next(
-        (
-            entry["version"]
-            for entry in entries
-            if entry.get("tidegate.run_id") == record.facts.run_id
-        ),
-        None,
-    )
+    of_run = (entry for entry in entries if entry.get("tidegate.run_id") == record.facts.run_id)
+    return next((entry["version"] for entry in of_run), None)
 
 
 def _properties(record: DayRecord, mark: int, *also: Transaction) -> CommitProperties:
