@@ -60,13 +60,8 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, Earl
 def published_day(
     enrichment: str, day: str, runs: Path = RUNS, *, table: str | None = None
 ) -> EarlierDay | None:
-    """Return what the records say of a day as it is published; None if it never was.
-
-    Args:
-        enrichment: The enrichment's name.
-        day: The day.
-        runs: The folder of the run records.
-        table: The published table; by default any that the enrichment has had.
+    """Return what the records say of a day as it is published in this table, by default in any that
+    the enrichment has had; None if it never was.
     """
     published = [
         record

@@ -8,12 +8,7 @@ from jobs.schema.records import DayRecord, DeclaredFacts
 
 
 def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
-    """Return the cure of a held-back day.
-
-    Args:
-        record: The run of the day.
-        declared: The current declaration.
-    """
+    """Return the cure of a held-back day, by the record of its run and the current declaration."""
     red = {verdict.check for verdict in record.red}
     cures = {spec.cure for spec in catalogue.checks(declared) if spec.name in red}
     if declared.ledger is None:

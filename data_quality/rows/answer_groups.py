@@ -88,10 +88,7 @@ class AnsweredRows:
     def grouped(self, rows: TaskRows, lookup: LookupFacts, *, in_turn: bool) -> pa.Table:
         """Return a row for each place and answer.
 
-        Args:
-            rows: The rows of the part.
-            lookup: The lookup.
-            in_turn: Whether rows have PARTITION and INPUT_SEQ; otherwise all turns are 0.
+        All turns are 0 unless the rows are `in_turn`: they have PARTITION and INPUT_SEQ.
         """
         turn = np.zeros(len(self.at), np.int64)
         if in_turn:

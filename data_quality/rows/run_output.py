@@ -99,14 +99,10 @@ class RunOutput:
         tasks: list[Task],
         unlike: Mapping[str, str] | None = None,
     ) -> None:
-        """Make the output of a run.
+        """Take the files' columns and the tasks that wrote rows.
 
-        Args:
-            declared: The declaration.
-            columns: The columns of the files.
-            tasks: The tasks that wrote rows.
-            unlike: A sentence for each column whose type differs among the files; no check reads
-                such a column.
+        `unlike` has a sentence for each column whose type differs among the files; no check reads
+        such a column.
         """
         self.columns = columns
         self.table: pa.Table | None = None  # the table itself, if the output is a table

@@ -45,12 +45,8 @@ def day_range(
 
 
 def _require_end(enrichment: Enrichment, day: str, name: str) -> None:
-    """Raise DeclarationError unless `day` is a day, an hour or a name, as the input requires.
-
-    Args:
-        enrichment: The enrichment.
-        day: The text.
-        name: The option's name.
+    """Raise DeclarationError unless an option's `day` is a day, an hour or a name, as the input
+    requires.
     """
     every = enrichment.input.every
     if not (every == "hour" and is_day(day)):

@@ -82,11 +82,7 @@ class FoundJob:
 
 
 def find_jobs(package: str, *, are_open: bool = False) -> Iterator[FoundJob]:
-    """Yield the jobs of all lookups of a package, each once.
-
-    Args:
-        package: The package of the declarations.
-        are_open: Only open jobs.
+    """Yield the jobs of all lookups of a package, or only the open ones, each once.
 
     Raises:
         DeclarationError: The package does not exist.

@@ -315,11 +315,7 @@ def places_of_jobs(lookups: Sequence[Lookup]) -> list[int]:
 
 
 def refuse_jobs(lookups: Iterable[Lookup], command: str) -> None:
-    """Refuse lookups that submit jobs.
-
-    Args:
-        lookups: The lookups.
-        command: The command that cannot wait for jobs.
+    """Refuse lookups that submit jobs, for which this command cannot wait.
 
     Raises:
         DeclarationError: A lookup submits jobs.

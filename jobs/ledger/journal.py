@@ -36,10 +36,7 @@ class Journal:
         self._file: pa.OSFile | None = None
 
     def append(self, columns: Sequence[Sequence[Any]]) -> None:
-        """Append records; on return the operating system has them.
-
-        Args:
-            columns: Of `columns_table`.
+        """Append records, the columns of `columns_table`; on return the operating system has them.
 
         Raises:
             OSError: The file cannot be written.

@@ -96,13 +96,7 @@ def shown_json(value: Any) -> Any:
 
 
 def masked_json(column: str, value: Any, hidden: Collection[str]) -> Any:
-    """Return a column's value as `shown_json` does, unless its name is hidden.
-
-    Args:
-        column: The column.
-        value: A value of it.
-        hidden: Names of columns in lower case.
-    """
+    """Return a column's value as `shown_json` does, unless its name in lower case is hidden."""
     return personal.HIDDEN if column.lower() in hidden else shown_json(value)
 
 

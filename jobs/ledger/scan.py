@@ -57,13 +57,8 @@ def matches(
     *,
     unread: Callable[[str], object] = lambda _: None,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of wanted keys in batches of schema FOUND.
-
-    Args:
-        folder: The ledger's folder.
-        current: Its contents.
-        wanted: The keys.
-        unread: Called with torn and foreign parts.
+    """Yield the rows of wanted keys in batches of schema FOUND; call `unread` with torn and foreign
+    parts.
 
     Raises:
         FileNotFoundError: A file is missing.
@@ -103,13 +98,9 @@ def read_parts(
     *,
     unread: Callable[[str], object] = lambda _: None,
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the parts, several read at a time. Skips torn and foreign parts with a warning.
+    """Yield the parts in the schema SCHEMA or ENCODED, several read at a time.
 
-    Args:
-        folder: The ledger's folder.
-        parts: Names of the parts.
-        schema: SCHEMA or ENCODED.
-        unread: Called with the parts that are skipped.
+    Skips torn and foreign parts with a warning, and calls `unread` with them.
 
     Raises:
         FileNotFoundError: A part is missing.

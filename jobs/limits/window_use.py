@@ -139,14 +139,9 @@ class WindowUse:
 class CallUse:
     """What a call uses of all limits with a window of its service, from its start to its end.
 
-    Args:
-        limits: The limits.
-        clock: Seconds.
+    Attributes:
         until: The call's end by the clock. No request leaves after it, as others may use the lease
             by then.
-
-    Attributes:
-        until: As above.
     """
 
     __slots__ = (

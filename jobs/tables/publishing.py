@@ -58,11 +58,6 @@ def publish(
     After a crash before the commit readers see the previous version; the tables beside it then have
     rows of an unpublished run, marked by run_id, until the day is published again.
 
-    Args:
-        record: The run, with its verdicts.
-        lease: The lease of the day.
-        now: Returns the current time.
-
     Returns:
         The saved record, after everything was synced to disk.
 

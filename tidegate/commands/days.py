@@ -100,16 +100,7 @@ def waiting_for_jobs(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[DayEvent]:
-    """Yield the events of the days; run days whose jobs are open again, until `seconds` are over.
-
-    Args:
-        pipeline: Runs the days.
-        days: The days.
-        options: How they are run.
-        seconds: How long to look again.
-        clock: Seconds, monotonic.
-        sleep: Waits.
-    """
+    """Yield the events of the days; run days with open jobs again, until `seconds` are over."""
     first = [
         lookup.poll_every.total_seconds()
         for lookup in pipeline.enrichment.lookups

@@ -10,12 +10,7 @@ from jobs.errors import DeclarationError
 
 
 def authorizer(auth: Auth | None, service: str, transport: Transport | None = None) -> Authorizer:
-    """Return the authorizer of a service.
-
-    Args:
-        auth: The declared authentication.
-        service: The service's name, for messages.
-        transport: For token requests.
+    """Return the authorizer of a service; it asks for tokens by this transport.
 
     Raises:
         DeclarationError: A secret is not set or not valid in a header.

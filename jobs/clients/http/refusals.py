@@ -63,9 +63,7 @@ class Refusals:
     def error(self, response: aiohttp.ClientResponse, text: str) -> Exception:
         """Return the error for a status that is neither an answer nor a miss.
 
-        Args:
-            response: The response.
-            text: From `shown_text`.
+        `text` is from `shown_text`.
         """
         status, is_of_key = response.status, response.status in self.errors
         message = one_line(self.masked(f"{status} {response.reason}"), SHOWN)

@@ -67,11 +67,8 @@ def _spellings(secret: str) -> list[str]:
 
 
 def _base64_inside(octets: bytes, place: int) -> str:
-    """Return the base64 characters that depend only on these bytes, wherever they are in the input.
-
-    Args:
-        octets: The bytes.
-        place: Their distance from a multiple of 3.
+    """Return the base64 characters that depend only on these bytes, wherever they are in the input,
+    at this distance from a multiple of 3.
     """
     encoded = base64.b64encode(bytes(place) + octets).decode()
     end = (place + len(octets)) * 8 // 6

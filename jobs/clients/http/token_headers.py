@@ -36,12 +36,8 @@ class TokenHeaders(Authorizer):
     """
 
     def __init__(self, request: TokenRequest, service: str, renew_before: float) -> None:
-        """Prepare the headers; `open` fetches the first token.
-
-        Args:
-            request: Fetches a token.
-            service: The service's name, for messages.
-            renew_before: Seconds before its end.
+        """Prepare the headers; `open` fetches the first token. A token is renewed `renew_before`
+        seconds before its end.
         """
         super().__init__()
         self._request, self._service, self._renew_before = request, service, renew_before

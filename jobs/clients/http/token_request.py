@@ -34,13 +34,7 @@ class TokenRequest:
     def __init__(
         self, auth: OAuth2ClientCredentials, service: str, transport: Transport | None
     ) -> None:
-        """Read the secrets. Raises DeclarationError if one is not set or not valid in a header.
-
-        Args:
-            auth: The declared authentication.
-            service: The service's name, for messages.
-            transport: The service's.
-        """
+        """Read the secrets. Raises DeclarationError if one is not set or not valid in a header."""
         self._auth, self._service, self._transport = auth, service, transport
         self._url = resolve(auth.token_url)
         require_token_url(self._url)

@@ -29,14 +29,11 @@ INFINITE = "infinite"  # infinite_0, ...: whether a time is PostgreSQL's infinit
 
 
 def one_key(lookup: SqlLookup, dialect: str) -> sa.Select[Any]:
-    """Return the query for a key, with parameters key_0, key_1 and so on.
+    """Return the query for a key in SQLAlchemy's dialect of this name, with parameters key_0, key_1
+    and so on.
 
-    It reads two rows, enough to detect a duplicate. A row has the answer's columns, then a flag
-    for each of `columns_of_times`.
-
-    Args:
-        lookup: The lookup.
-        dialect: SQLAlchemy's name of the database.
+    It reads two rows, enough to detect a duplicate. A row has the answer's columns, then a flag for
+    each of `columns_of_times`.
     """
     wanted = [column.name for column in lookup.columns]
     if lookup.select is not None:
@@ -109,12 +106,7 @@ class ManyKeys:
     """
 
     def __init__(self, lookup: SqlLookup, dialect: sa.Dialect, types: Mapping[str, str]) -> None:
-        """Prepare the query.
-
-        Args:
-            lookup: The lookup.
-            dialect: The database's dialect.
-            types: The types of the table's columns, on PostgreSQL.
+        """Prepare the query, on PostgreSQL with the types of the table's columns.
 
         Raises:
             ValueError: A key has a type that such a query does not support.

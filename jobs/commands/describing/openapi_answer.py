@@ -63,14 +63,7 @@ class Answer:
     def __init__(
         self, document: OpenApi, operation: Operation, name: str, keys: Mapping[str, Any]
     ) -> None:
-        """Read the answer of an operation.
-
-        Args:
-            document: The document.
-            operation: The operation.
-            name: The lookup's name.
-            keys: By name of a key, its parameter.
-        """
+        """Read the answer of an operation; `keys` has the parameter of each key."""
         self.document, self.operation, self.name, self.keys = document, operation, name, keys
         self.array = self._list_in(operation.answer)
         self.pages = self._pages()

@@ -91,13 +91,8 @@ def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None)
 def rows_that_used(
     row: PublishedRow, lookup: str, answered_at: Any, columns: Sequence[str]
 ) -> Iterator[pa.Table]:
-    """Yield, by file, the other rows of the day with an answer of this time, and their keys.
-
-    Args:
-        row: The row.
-        lookup: Name of the lookup.
-        answered_at: The time of the answer.
-        columns: Their columns.
+    """Yield, by file, these columns of the other rows of the day with an answer of this time, and
+    their keys.
     """
     key, at = schema.key(lookup), schema.published_answered_at(lookup)
     for file in row.files:

@@ -32,15 +32,10 @@ def keeping(
     new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> Iterator[PartitionPlan]:
-    """Yield the plan with the ledger of its lookup, whose answers need no call, and with a bill.
+    """Yield the plan of a single lookup with its ledger, whose answers need no call, and with a
+    bill.
 
-    Args:
-        enrichment: Has the ledger.
-        plan: Of the single lookup.
-        keys: The keys of the rows.
-        discard: Use no ledger: call for each key, and store nothing.
-        new_id: Makes the id of the run.
-        now: Returns the time.
+    With `discard` it has no ledger: each key is called, and nothing is stored.
 
     Raises:
         LedgerError: The ledger cannot be used.

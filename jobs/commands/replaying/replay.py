@@ -69,11 +69,7 @@ def published_letters(
 ) -> pa.Table:
     """Return the letters of the runs that readers of a day see; killed tries have letters too.
 
-    Args:
-        enrichment: The enrichment.
-        day: The day.
-        published: Of `runs_in_table`.
-        unknown: Of `runs_in_table`: days of which all letters count.
+    `published` and `unknown` are from `runs_in_table`: all letters of an unknown day count.
     """
     table = dead_letters.of_day(enrichment.output.path, enrichment.input.partition, day)
     are_shown = [
@@ -100,11 +96,7 @@ def replay(pipeline: DayPipeline, day: str, caps: Sequence[str] = ()) -> Iterato
     """Run the day with stored answers of any age and calls only for its dead letters.
 
     Rows that are new in the input are called too. After a stop or a kill, the same call continues.
-
-    Args:
-        pipeline: Runs the day.
-        day: The day.
-        caps: Options of the Spark program that stop the run at a number or cost of calls.
+    `caps` are options of the Spark program that stop the run at a number or cost of calls.
 
     Returns:
         The events; None if the day has no dead letters.

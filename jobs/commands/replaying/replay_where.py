@@ -149,16 +149,12 @@ def _failed(
 def replay_chosen(
     pipeline: DayPipeline, days: Sequence[Chosen], caps: Sequence[str]
 ) -> Iterator[DayEvent]:
-    """Run the days with stored answers of any age, and calls for the chosen letters only.
+    """Run the days with stored answers of any age, and calls for the chosen letters only, with
+    `caps` as for `replay`.
 
     Other rows without an answer get the outcome not_asked. A day is held back if more of its rows
     are not asked or failed than the declaration tolerates. A day that a service stops, or a crash,
     ends the replay; the same call continues it.
-
-    Args:
-        pipeline: Runs the days.
-        days: The days with the chosen letters.
-        caps: As for `replay`.
     """
     for chosen in days:
         for kept, keys in chosen.failed:

@@ -14,11 +14,8 @@ LARGEST_PRECISION = 38  # of a DECIMAL, in Spark
 
 
 def read_ddl(ddl: str, where: str = "returns") -> tuple[AnswerColumn, ...]:
-    """Return the columns of DDL such as "temp_c DOUBLE, visibility_m INT".
-
-    Args:
-        ddl: The DDL.
-        where: The declared field.
+    """Return the columns of DDL such as "temp_c DOUBLE, visibility_m INT", which is declared in the
+    field `where`.
 
     Raises:
         DeclarationError: The DDL is unreadable; the message shows it.

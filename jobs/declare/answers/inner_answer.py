@@ -13,10 +13,7 @@ BOM = "\ufeff"
 
 
 class InnerAnswer:
-    """Finds the answer at a JSON path, as JSON or as a text with JSON.
-
-    Args:
-        path: The path, declared as `answer`.
+    """Finds the answer at a JSON path, declared as `answer`, as JSON or as a text with JSON.
 
     Raises:
         DeclarationError: The path is invalid.

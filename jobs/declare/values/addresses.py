@@ -33,11 +33,8 @@ def leads_elsewhere(path: str) -> bool:
 
 
 def is_below(base: str, url: URL) -> bool:
-    """Return whether every server takes a URL for the base address or an address below it.
-
-    Args:
-        base: The base address, without a trailing slash.
-        url: The URL.
+    """Return whether every server takes a URL for the base address, which has no trailing slash, or
+    an address below it.
     """
     declared = URL(base)
     path = declared.raw_path.rstrip("/")

@@ -26,11 +26,7 @@ class RequestCount:
 def count_requests(lookup: Lookup, calls: int, last: LookupMetrics | None = None) -> RequestCount:
     """Return the requests of calls.
 
-    Args:
-        lookup: The lookup.
-        calls: The number of calls.
-        last: What the last run with calls measured: where a call may send several requests, the
-            ratio of that run is used.
+    Where a call may send several requests, the ratio in `last` is used, of the last run with calls.
     """
     each = lookup.max_items if isinstance(lookup, JobLookup) else lookup.batch_size
     pages = isinstance(lookup, HttpLookup) and lookup.pages is not None

@@ -62,13 +62,7 @@ def forecast_rungs(
     plans: Sequence[LedgerPlan | None],
     now_us: int,
 ) -> tuple[WaterfallEstimate, ...]:
-    """Return a forecast for each waterfall that has enough to make one.
-
-    Args:
-        enrichment: The enrichment.
-        days: The days.
-        plans: By lookup, its ledger.
-        now_us: µs since the epoch.
+    """Return a forecast for each waterfall that has enough to make one; `plans` are by lookup.
 
     Raises:
         LedgerError: The ledger cannot be read.

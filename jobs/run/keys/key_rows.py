@@ -25,12 +25,8 @@ from jobs.task.rows.known_outcomes import KnownOutcomes
 
 
 def read_key_rows(prepared: DataFrame | LocalRows, plan: PartitionPlan, place: int) -> KeyRows:
-    """Return the rows that have a key at a lookup.
-
-    Args:
-        prepared: The rows.
-        plan: Their plan; the lookups that the key reads have been asked.
-        place: The lookup's place.
+    """Return the rows that have a key at the lookup of this place; the lookups that the key reads
+    have been asked.
 
     Raises:
         LedgerError: An answer that the key reads is not at hand.

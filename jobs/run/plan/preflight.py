@@ -90,12 +90,8 @@ def check_input(
 
 
 def run_folder(enrichment: Enrichment, run_id: str, *, on_store: bool = False) -> str:
-    """Return the folder of a run's files, outside the days' folders.
-
-    Args:
-        enrichment: The declaration.
-        run_id: Names the folder.
-        on_store: Whether the folder is on the store that holds the table.
+    """Return the folder of a run's files, outside the days' folders: on the disk, or on the store
+    that holds the table.
     """
     return absolute(below(work_place(enrichment.output.path, on_store=on_store), RUNS, run_id))
 

@@ -64,11 +64,6 @@ def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> N
 def made_at(target: str, column: str, day: str) -> dt.datetime | None:
     """Return when the table's rows of the day were made, or were found to be none; None if the
     table does not tell.
-
-    Args:
-        target: Path of the table.
-        column: The column of the day.
-        day: The day.
     """
     table = table_at(target)
     if table is None:

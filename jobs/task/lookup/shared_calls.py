@@ -74,11 +74,6 @@ class AnswerCache(OrderedDict[Any, T]):
         """Store an entry, with the recency of an older entry of its key.
 
         An entry larger than the memory is not stored, rather than evict all others.
-
-        Args:
-            key: The key.
-            kept: The entry.
-            answer: The answer's columns.
         """
         size = long_bytes(key) + long_bytes(answer or ())
         if size > self._max_bytes:

@@ -201,11 +201,8 @@ class ChosenDays:
 def choose_days(declared: Declared, mode: Mode, days: Sequence[str], tries: set[str]) -> ChosenDays:
     """Divide the days of a run by what the run does with them.
 
-    Args:
-        declared: Their enrichment.
-        mode: The mode of the run.
-        days: All days of the run.
-        tries: Ids of the run and of the runs that it repeats. A single day is always run again.
+    Of several days those that are published by one of `tries`, the ids of the run and of the runs
+    that it repeats, are not run again.
     """
     chosen = ChosenDays()
     for day in days:

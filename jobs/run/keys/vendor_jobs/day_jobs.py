@@ -23,7 +23,7 @@ def _is_try(job: Job) -> bool:
 
 
 class DayJobs:
-    """The jobs of a lookup for one run of a day.
+    """The jobs of a lookup for one run of a day, by a clock of seconds since the epoch.
 
     Attributes:
         files: Of the lookup.
@@ -31,14 +31,6 @@ class DayJobs:
         since: When the day began to wait, in s since the epoch; now for a day that does not wait.
         lost: Tokens of jobs that may have been submitted, and that nothing can find again. Each
             look begins with none.
-
-    Args:
-        files: Of the lookup.
-        lookup: As declared.
-        day: Of the run.
-        run_id: Of the run.
-        texts: As above.
-        clock: Seconds since the epoch.
     """
 
     def __init__(
