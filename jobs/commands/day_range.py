@@ -12,13 +12,8 @@ def day_range(
 ) -> list[str]:
     """Return every day from first to last, both included, in order.
 
-    For an enrichment by hours, return every hour of these days, or from hour to hour.
-
-    Args:
-        enrichment: The enrichment.
-        first: A day or hour.
-        last: A day or hour.
-        names: The two options' names for messages.
+    For an enrichment by hours, return every hour of these days, or from hour to hour. `names` are
+    those of the two options, for messages.
 
     Raises:
         DeclarationError: An end is not a day, or the last is before the first.

@@ -54,11 +54,8 @@ def _files_that_readers_see(facts: DayFacts) -> list[str]:
 
 
 def explain_lost_answers(published: Sequence[str], now: DayRecord) -> str:
-    """Return why rows would lose answers; empty if none would.
-
-    Args:
-        published: The files that readers see.
-        now: The run that would replace them.
+    """Return why rows of the files that readers see would lose answers by the run that would
+    replace them; empty if none would.
     """
     unasked = _first_with(now, ("not_asked",))
     if unasked is None:

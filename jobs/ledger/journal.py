@@ -23,11 +23,8 @@ JOURNAL_FORMAT = 2
 
 
 class Journal:
-    """The journal of a part, created by the first answers, for a single thread.
-
-    Args:
-        path: The file.
-        metadata: Marks its format.
+    """The journal of a part, created by the first answers, for a single thread; its metadata marks
+    its format.
     """
 
     def __init__(self, path: Path, metadata: Mapping[bytes, bytes]) -> None:

@@ -43,14 +43,10 @@ def outcome_codes(table: pa.Table) -> Ints:
 
 
 def newest_rows(keys: Ints, table: pa.Table, now_us: int) -> Ints:
-    """Return the newest row of each key and outcome, ordered by key, then outcome.
+    """Return the newest row of each key and outcome, ordered by key, then outcome. Equal keys have
+    equal numbers.
 
     Of two rows with the same time, the greater run_id counts.
-
-    Args:
-        keys: A number for each row, equal for equal keys.
-        table: The rows.
-        now_us: µs since the epoch.
     """
     codes = outcome_codes(table)
     group = keys * len(OUTCOMES) + codes

@@ -132,11 +132,7 @@ class LedgerFolder(LedgerFiles):
         return self.read_part(f"{part.removesuffix(JOURNAL)}.parquet", schema)
 
     def read_part(self, part: str, schema: pa.Schema = SCHEMA) -> pa.Table:
-        """Read a part and verify its checksums, or read a journal.
-
-        Args:
-            part: Its name as in `parts`.
-            schema: SCHEMA or ENCODED.
+        """Read a part of `parts` in SCHEMA or ENCODED and verify its checksums, or read a journal.
 
         Raises:
             ForeignFile: The part is torn or foreign.

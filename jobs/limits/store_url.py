@@ -68,11 +68,8 @@ async def in_store(url: str, step: Callable[[LimitStore], Awaitable[Result]]) ->
 
 
 def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
-    """Return the store at postgresql://user@host/database or file:///path, not connected yet.
-
-    Args:
-        url: The address.
-        patience: Longest wait for the store in seconds.
+    """Return the store at postgresql://user@host/database or file:///path, not connected yet, with
+    its longest wait in seconds.
 
     Raises:
         DeclarationError: The address has another form. The error does not show it, as it may hold a

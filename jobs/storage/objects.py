@@ -104,11 +104,7 @@ def content(place: str) -> bytes:
 
 
 def small_content(place: str, largest: int) -> bytes | None:
-    """Return the content of a small object.
-
-    Args:
-        place: The object's URL.
-        largest: Highest number of bytes.
+    """Return the content of an object of at most `largest` bytes.
 
     Returns:
         The content; None, without reading it, for a larger object, and for a name that only pyarrow
@@ -203,14 +199,11 @@ def download(place: str, file: Path) -> StoredFile:
 
 
 def listed(folder: str) -> list[ListedObject]:
-    """Return all objects below a folder, by name; empty if it is missing. Raises OSError.
+    """Return all objects below a folder's URL, by name; empty if it is missing. Raises OSError.
 
     A missing bucket is an error. An object whose name no other function here can address, such as
     `a//b` or a name with a control character, is left out with a warning: Tidegate writes no such
     object.
-
-    Args:
-        folder: The folder's URL.
     """
     store, prefix = _opened(folder.rstrip("/"))
     from obstore.exceptions import InvalidPathError

@@ -154,13 +154,8 @@ def publish_batch(
     *,
     now: Clock = lambda: dt.datetime.now(dt.UTC),
 ) -> list[DayRecord]:
-    """Publish a batch: first audit and dead letters, then a single commit.
-
-    Args:
-        records: A record for each day of the batch.
-        batch: The batch.
-        leases: The leases of its days.
-        now: Returns the current time.
+    """Publish a batch, a record for each of its days: first audit and dead letters, then a single
+    commit.
 
     Returns:
         The saved records, after everything was synced to disk.

@@ -63,11 +63,8 @@ StreamEvent = StreamStarting | BatchPublished | StreamEnded
 
 
 def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[StreamEvent]:
-    """Run an enrichment's stream to its end, in a single process. Closing the iterator ends Spark.
-
-    Args:
-        pipeline: How Spark is started, and the checks.
-        options: Of the program, such as --available-now.
+    """Run an enrichment's stream to its end, in a single process, with options of the program such
+    as --available-now. Closing the iterator ends Spark.
 
     Raises:
         DeclarationError: No stream can read this input, the verdicts or the report could not be

@@ -41,11 +41,6 @@ def remove_uncommitted(table: str, *, older_than: timedelta, now: float) -> None
     """Delete files of the tables beside that no commit names, except those of running runs and
     younger files. A version's files stay.
 
-    Args:
-        table: Path or URL of the published table.
-        older_than: The age limit.
-        now: Seconds since the epoch.
-
     Raises:
         TidegateError: A disk or a store fails.
     """

@@ -64,14 +64,7 @@ def describe_result(enrichment: str, ended: DayResult) -> dict[str, Any]:
 
 
 def result(enrichment: str, day: str | None, state: str, reason: str) -> dict[str, Any]:
-    """Return a result without a run.
-
-    Args:
-        enrichment: Its name.
-        day: The day; None if it is unknown.
-        state: The state of the day.
-        reason: A sentence.
-    """
+    """Return a result without a run; the day is None if it is unknown."""
     return {
         "format": FORMAT,
         "enrichment": enrichment,

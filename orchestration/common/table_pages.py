@@ -32,9 +32,7 @@ DAY = "_day"  # in a query, beside the values of columns; no column of a table h
 def describe_row(enrichment: Enrichment, query: Mapping[str, str]) -> dict[str, Any]:
     """Return where the cells of a published row come from; without values only the form.
 
-    Args:
-        enrichment: The enrichment.
-        query: Values of columns of the row, and perhaps its day.
+    The query has values of columns of the row, and perhaps its day.
 
     Raises:
         TidegateError: As `explain` raises it.
@@ -64,9 +62,7 @@ def _link(row: Mapping[str, Any], day: str) -> str:
 def describe_letters(enrichment: Enrichment, query: Mapping[str, str]) -> dict[str, Any]:
     """Return the dead letters of a table by reason.
 
-    Args:
-        enrichment: The enrichment.
-        query: `day` and `where`, as the options of `dead-letters`.
+    The query has `day` and `where`, as the options of `dead-letters`.
 
     Raises:
         TidegateError: As `find_dead_letters` and `group_letters` raise it.

@@ -37,12 +37,8 @@ class Labels:
 
 
 def read_labels(path: str, enrichment: Enrichment, lookup: Lookup) -> Labels:
-    """Return the labels of a Parquet file.
-
-    Args:
-        path: The file. It has the columns of `row_id`, and columns of `returns`.
-        enrichment: Declares row_id.
-        lookup: Declares returns.
+    """Return the labels of a Parquet file, which has the columns of `row_id`, and columns of
+    `returns`.
 
     Raises:
         DeclarationError: The file cannot be read, or lacks such columns.

@@ -50,12 +50,8 @@ class PublishedRow:
 
 
 def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None) -> PublishedRow:
-    """Return the published row with these values, of the newest day that has it.
-
-    Args:
-        enrichment: The enrichment.
-        wanted: Column -> value as text.
-        day: Only this day; None for every published day.
+    """Return the published row with these values, texts by column, of this day, or else of the
+    newest day that has it.
 
     Raises:
         DeclarationError: No row has the values, several of a day have them, a column is unknown, a

@@ -26,15 +26,7 @@ def billed(
     *,
     elsewhere: bool = False,
 ) -> Iterator[PartitionPlan]:
-    """Yield the plan with meters, and settle the budgets of the run after the body.
-
-    Args:
-        enrichment: The enrichment.
-        tasks: The plan of some of its lookups.
-        run_id: The id of the run.
-        started_at: ISO 8601, UTC.
-        elsewhere: Whether its tasks run on other machines.
-    """
+    """Yield the plan of some lookups with meters, and settle the run's budgets after the body."""
     if not tasks.may_call:
         yield tasks
         return

@@ -15,10 +15,7 @@ REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")  # keywords
 
 
 def load_schema(declared: Any) -> dict[str, Any]:
-    """Return a JSON Schema as a dict.
-
-    Args:
-        declared: The dict, the path of a JSON file, or a pydantic model.
+    """Return a JSON Schema as a dict, from a dict, the path of a JSON file, or a pydantic model.
 
     Raises:
         DeclarationError: It is none of these, the file is unreadable, or the schema is invalid.

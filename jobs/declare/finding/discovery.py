@@ -46,11 +46,8 @@ def discover_all(package: str) -> tuple[list[Discovered], dict[str, DeclarationE
 
 
 def discover_named(package: str, name: str) -> Discovered:
-    """Return the enrichment of a package that has a name.
-
-    Args:
-        package: The package.
-        name: Name of an enrichment, its file or its variable; or `module:name`, of any package.
+    """Return the enrichment of a package with the name of the enrichment, its file or its variable,
+    or of any package with `module:name`.
 
     Raises:
         DeclarationError: No enrichment, or several, have the name.

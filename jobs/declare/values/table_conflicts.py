@@ -123,11 +123,8 @@ def refuse_conflicts(found: Sequence[tuple[str, Writer]]) -> None:
 
 
 def find_conflict(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]]) -> str:
-    """Return a sentence why an enrichment cannot run beside others; empty if it can.
-
-    Args:
-        new: `module:name` and the enrichment.
-        others: The same of the other enrichments.
+    """Return a sentence why an enrichment cannot run beside others, each with its `module:name`;
+    empty if it can.
     """
     reference, enrichment = new
     for other_reference, other in others:

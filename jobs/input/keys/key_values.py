@@ -144,9 +144,7 @@ def null_where(values: pa.Array, is_unwanted: pa.Array) -> pa.Array:
 def choose(count: int, *operands: pa.Array) -> pa.Array:
     """Return the value of the first condition that holds.
 
-    Args:
-        count: The number of conditions.
-        operands: The conditions, their values, the default.
+    The operands are `count` conditions, their values, and the default.
     """
     conditions = pc.make_struct(*operands[:count], field_names=[str(n) for n in range(count)])
     return pc.case_when(conditions, *operands[count:])

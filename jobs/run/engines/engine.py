@@ -65,11 +65,8 @@ class SparkEngine:
         return SparkStage(self.spark) if on_store or rows > ROWS_IN_DRIVER else ThreadStage()
 
     def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
-        """Return a stage whose tasks register at an address.
-
-        Args:
-            address: Where the tasks register; None if they do not.
-            here: Whether the tasks run in this process.
+        """Return a stage whose tasks register at an address, or at none; `here` if they run in this
+        process.
         """
         if not here:
             return SparkStage(self.spark)

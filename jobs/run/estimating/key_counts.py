@@ -37,13 +37,7 @@ class KeyCounts:
 
 
 def count_keys(lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, now_us: int) -> KeyCounts:
-    """Divide keys by what a run would do with them.
-
-    Args:
-        lookup: The lookup.
-        wanted: Its keys, as `PlannedKeys.of` returns them.
-        plan: Its ledger.
-        now_us: µs since the epoch.
+    """Divide keys, as `PlannedKeys.of` returns them, by what a run would do with them.
 
     Raises:
         LedgerError: The ledger cannot be read.

@@ -72,13 +72,7 @@ class DayPlan:
 
 
 def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: RunOfDay) -> DayPlan:
-    """Plan a run of a day.
-
-    Args:
-        engine: Runs the tasks.
-        enrichment: As declared; `preflight` has accepted it.
-        input_day: The files, and the types of their columns.
-        run: The run and its day.
+    """Plan a run of a day of an enrichment that `preflight` has accepted.
 
     Raises:
         DeclarationError: The declaration does not fit the rows.

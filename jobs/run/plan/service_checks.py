@@ -33,12 +33,8 @@ def check_service_limits(enrichment: Enrichment, check: Callable[..., None] = ch
 
 
 def check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None = None) -> None:
-    """Check that the service of a lookup can be used.
-
-    Args:
-        enrichment: The enrichment.
-        lookup: The lookup.
-        columns: The columns of the input; None if it cannot be read.
+    """Check that the service of a lookup can be used, with the input's columns, or None if it
+    cannot be read.
 
     Raises:
         DeclarationError: The service cannot be used as declared.

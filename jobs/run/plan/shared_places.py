@@ -28,11 +28,6 @@ def require_shared_places(engine: Engine, enrichment: Enrichment, input_day: Inp
     The task checks the code on its host, the folders that the driver and the tasks must share, and
     whether it sees the first file of the input.
 
-    Args:
-        engine: Runs tasks on other machines.
-        enrichment: As declared.
-        input_day: The files that tasks read.
-
     Raises:
         DeclarationError: A folder is not shared, or a host has other code; the message says what to
             do.

@@ -68,12 +68,8 @@ def compile_keys(
 def compile_chained(
     enrichment: Enrichment, layout: BatchLayout, types: pa.Schema
 ) -> tuple[Mapping[str, Values], ...]:
-    """Compile the key columns of lookups that read earlier answers.
-
-    Args:
-        enrichment: As declared.
-        layout: Names the columns of the keys.
-        types: The input's columns, in Spark's types.
+    """Compile the key columns of lookups that read earlier answers, for an input of these Spark
+    types.
 
     Returns:
         The values of each key column, by lookup; empty for a lookup that reads no answer. An empty

@@ -44,12 +44,7 @@ class LocalRows:
 
     @classmethod
     def of(cls, engine: LocalEngine, enrichment: Enrichment, day: InputDay) -> Self:
-        """Plan how a task reads a day.
-
-        Args:
-            engine: Runs the task.
-            enrichment: As declared; `preflight` has accepted it.
-            day: The files, and the types of their columns.
+        """Plan how a task reads a day of an enrichment that `preflight` has accepted.
 
         Raises:
             DeclarationError: The day or the declaration needs Spark; the message says which part,

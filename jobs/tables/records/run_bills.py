@@ -197,11 +197,6 @@ def with_saved(
 
     Each key then counts the mean cost of an answer in this run, or in the last run that paid for
     any.
-
-    Args:
-        figures: The figures of the run.
-        declared: Its lookups.
-        earlier: Returns the records of the enrichment.
     """
     lookups = list(figures.lookups)
     for place, (lookup, found) in enumerate(zip(declared, figures.lookups, strict=True)):

@@ -22,15 +22,7 @@ from jobs.schema.columns import NOT_REPEATED
 
 
 class KeyRecords:
-    """Finds the outcome of each key of a day.
-
-    Args:
-        hits: The keys, without outcomes.
-        lookup: Their lookup.
-        jobs: Of the day.
-        ttl: The limits of ages.
-        clock: Seconds since the epoch.
-    """
+    """Finds the outcome of each key of a day."""
 
     def __init__(
         self, hits: Hits, lookup: JobLookup, jobs: DayJobs, ttl: Ttl, clock: Callable[[], float]
