@@ -72,11 +72,8 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType]:
                 raise ValueError(f"the length in {kind.sql()} is not checked; write {spark_type}.")
             return spark_type, arrow_type
         case exp.DType.DECIMAL:
-            precision, scale = (
-                ([int(size.name) for size in kind.expressions] + [0])[:2]
-                if kind.expressions
-                else (10, 0)
-            )
+            sizes = [int(size.name) for size in kind.expressions] or [10]
+            precision, scale = [*sizes, 0][:2]
             name = f"DECIMAL({precision},{scale})"
             if not 0 <= scale <= precision <= LARGEST_PRECISION:
                 raise ValueError(

@@ -93,12 +93,10 @@ class JsonPath:
                 document = document.get(step) if isinstance(document, dict) else None
             elif isinstance(document, list):
                 document = document[step] if -len(document) <= step < len(document) else None
+            elif self._lenient and isinstance(document, dict):
+                document = document.get(str(step))
             else:
-                document = (
-                    document.get(str(step))
-                    if self._lenient and isinstance(document, dict)
-                    else None
-                )
+                document = None
         return document
 
     def values(self, document: Any) -> list[Any]:
