@@ -100,6 +100,11 @@ class Contents:
     parts_taken_in: tuple[str, ...] = ()  # compacted, but not deleted yet
 
     @property
+    def files(self) -> tuple[CompactedFile, ...]:
+        """The files of the generation."""
+        return self.generation.files if self.generation else ()
+
+    @property
     def taken_in(self) -> dict[str, int]:
         """The compacted parts that the next generation lists too: those that still exist."""
         if self.generation:

@@ -64,7 +64,7 @@ def matches(
         FileNotFoundError: A file is missing.
         LedgerError: A file has a newer format, or the filesystem fails.
     """
-    for file in current.generation.files if current.generation else ():
+    for file in current.files:
         yield _in_compacted(folder, file, wanted)
     most = max(ROWS_AT_ONCE, len(wanted))
     tables = (table for _, table in read_parts(folder, current.parts, ENCODED, unread=unread))

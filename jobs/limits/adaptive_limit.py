@@ -91,9 +91,8 @@ class AdaptiveLimit:
                 self._ceiling, self._ceiling_rises_at = self._ceiling + 1, now + CEILING_RISES_EVERY
         self.limit = max(self._at_least, int(min(self.limit, self._ceiling, self.at_most)))
         self._lost, self._timed, self._refused_at = Seen(), Seen(), math.inf
-        self._timed_since = now + (
-            heard if self.limit >= before else LATEST + self._latency
-        )  # the calls over the limit have ended by then
+        # by then the calls over the limit have ended
+        self._timed_since = now + (heard if self.limit >= before else LATEST + self._latency)
 
     def _refused(self, now: float) -> None:
         """Reduce the limit by the refused calls, or halfway to a limit that was not refused."""

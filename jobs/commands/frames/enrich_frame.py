@@ -256,9 +256,8 @@ def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
     spark, columns = frame.sparkSession, frame.columns
     check_spark_frame(run.enrichment, columns)
     _check_types(frame)
-    named = replace(
-        run.enrichment, input=replace(run.enrichment.input, row_id=columns[:1])
-    )  # otherwise only rows of files have an identity
+    # otherwise only rows of files have an identity
+    named = replace(run.enrichment, input=replace(run.enrichment.input, row_id=columns[:1]))
     engine = SparkEngine(spark)
     with RunProgress(engine.coordinator, 0, run.tell) as progress:
         # PySpark logs an error where it looks in vain for the files of the rows

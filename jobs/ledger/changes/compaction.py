@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -93,7 +93,7 @@ def compact(
     """
     now_us = _now(now_us)
     current = contents(folder)
-    done = Compacted(rows=current.generation.rows if current.generation else 0)
+    done = Compacted(rows=sum(file.rows for file in current.files))
     if current.parts:
         try:
             done = _new_generation(folder, current, now_us)
@@ -111,15 +111,14 @@ def compact(
 
 
 def _new_generation(folder: LedgerFolder, current: Contents, now_us: int) -> Compacted:
-    base = current.generation
-    old = base.files if base else ()
-    new = NewFiles(folder, base)
+    old = current.files
+    new = NewFiles(folder, current.generation)
     with temporary_folder() as temporary, ExitStack() as opened:
         sorted_parts = _SortedParts(
             folder, _ended(folder, current.parts, now_us), Path(temporary), now_us
         )
         if not sorted_parts.taken_in:
-            return Compacted(rows=base.rows if base else 0)
+            return Compacted(rows=sum(file.rows for file in old))
         files = [SortedFile(opened.enter_context(open_compacted(folder, file))) for file in old]
         files += [
             SortedFile(opened.enter_context(pq.ParquetFile(path))) for path in sorted_parts.files
@@ -199,7 +198,7 @@ def read_records(
     Raises:
         LedgerError: A file cannot be read, or a compacted file is torn.
     """
-    for file in current.generation.files if current.generation else ():
+    for file in current.files:
         with open_compacted(folder, file) as opened:
             for number in range(opened.metadata.num_row_groups):
                 try:
@@ -238,17 +237,12 @@ def sweep(folder: LedgerFolder, grace: timedelta | None, now_us: int) -> int:
     if not whole:
         return 0
     newest, grace_us = whole[0], None if grace is None else grace // timedelta(microseconds=1)
-    ends = dict(
-        zip([old.name for old in whole[1:]], [new.completed_at for new in whole], strict=False)
-    )
-    needed = (
-        [newest]
-        if grace_us is None
-        else [
-            newest,
-            *(generation for generation in whole[1:] if now_us - ends[generation.name] < grace_us),
-        ]
-    )
+    needed = [newest]
+    needed += [
+        old
+        for new, old in pairwise(whole)
+        if grace_us is not None and now_us - new.completed_at < grace_us
+    ]
     names = {f"{generation.name}/{COMPLETE}" for generation in needed} | {
         file.name for generation in needed for file in generation.files
     }

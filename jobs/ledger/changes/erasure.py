@@ -12,14 +12,7 @@ from jobs.errors import LedgerError
 from jobs.ledger.answers import LARGEST
 from jobs.ledger.changes.compaction import ROWS_IN_MEMORY, open_compacted, sweep, write_compacted
 from jobs.ledger.changes.merging import in_order
-from jobs.ledger.generations import (
-    CompactedFile,
-    Contents,
-    Generation,
-    NewFiles,
-    Overtaken,
-    contents,
-)
+from jobs.ledger.generations import CompactedFile, Contents, NewFiles, Overtaken, contents
 from jobs.ledger.job_files import JobFiles
 from jobs.ledger.journal import JOURNAL
 from jobs.ledger.plan import OF_KEYS
@@ -122,16 +115,13 @@ class _Forgetting:
         self._at_work, self.files = runs_at_work(self._folder, now_us), 0
         current = contents(self._folder)
         new = NewFiles(self._folder, current.generation)
-        kept = self._without_keys(current.generation, new)
+        kept = self._without_keys(current.files, new)
         torn = self._unfinished_parts()
         taken_in: list[str] = []
         rest = self._take_in(current, taken_in, torn)
         held = bunches(rest, rows=ROWS_IN_MEMORY, size=LARGEST)
         kept += map(partial(self._write, new, now_us), held)
-        changed = bool(taken_in) or kept != list(
-            current.generation.files if current.generation else ()
-        )
-        if changed:
+        if taken_in or kept != list(current.files):
             new.complete(kept, current.taken_in | dict.fromkeys(taken_in, now_us), now_us)
         self._folder.delete(*(f"{PARTS}/{part}" for part in torn))
         self.files += len(torn)
@@ -147,10 +137,12 @@ class _Forgetting:
         self.files += 1
         return table.filter(places.is_null())
 
-    def _without_keys(self, base: Generation | None, new: NewFiles) -> list[CompactedFile]:
+    def _without_keys(
+        self, generation: Sequence[CompactedFile], new: NewFiles
+    ) -> list[CompactedFile]:
         """Return the files of the generation; files with a key are rewritten."""
         files: list[CompactedFile] = []
-        for file in base.files if base else ():
+        for file in generation:
             rest = None
             if self._wanted.any_between(file.smallest, file.largest):
                 with open_compacted(self._folder, file) as opened:

@@ -37,9 +37,8 @@ class SortedFile:
         self._file = file
         self._next = 0
         self._rest = SCHEMA.empty_table()
-        self.groups = [
-            self._bounds(number) for number in range(file.metadata.num_row_groups)
-        ]  # smallest, largest, rows, bytes
+        # smallest, largest, rows, bytes
+        self.groups = [self._bounds(number) for number in range(file.metadata.num_row_groups)]
 
     def _bounds(self, number: int) -> tuple[str, str, int, int]:
         group = self._file.metadata.row_group(number)
@@ -63,11 +62,9 @@ class SortedFile:
                 SCHEMA
             )
             rows = pa.concat_tables([rows, more])
-        count = (
-            rows.num_rows
-            if bound is None
-            else pc.sum(pc.less_equal(rows["key"], bound)).as_py() or 0
-        )
+        count = rows.num_rows
+        if bound is not None:
+            count = pc.sum(pc.less_equal(rows["key"], bound)).as_py() or 0
         self._rest = rows.slice(count)
         return rows.slice(0, count)
 

@@ -103,7 +103,7 @@ def _read_tables(folder: LedgerFolder, contents: Contents, most: int) -> Iterato
         if rows < most:
             yield (table := folder.read([part]))
             rows += table.num_rows
-    for file in contents.generation.files if contents.generation else ():
+    for file in contents.files:
         if rows < most:
             with suppress(ForeignFile), folder.open(f"{COMPACTED}/{file.name}") as stored:
                 yield (table := stored.read_row_group(stored.num_row_groups // 2))
