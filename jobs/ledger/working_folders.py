@@ -118,16 +118,9 @@ def _is_gone(folder: LedgerFolder, run_id: str) -> bool:
         os.kill(int(facts["pid"]), 0)
     except ProcessLookupError:
         return True
-    except (
-        FileNotFoundError,
-        LedgerError,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        OverflowError,
-    ):
-        return False  # deleted meanwhile, another user's process, or a foreign file: it may live
+    # deleted meanwhile, another user's process, or a foreign file: it may live
+    except (LedgerError, OSError, ValueError, KeyError, TypeError, OverflowError):
+        return False
     return False
 
 

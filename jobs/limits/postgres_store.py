@@ -128,7 +128,7 @@ class PostgresStore:
                     if self._connection is None or self._connection.is_closed():
                         self._connection = await self._connect()
                     return await do(self._connection)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
                 await self.close()
                 raise _lost("does not answer", error) from error
 
@@ -143,13 +143,7 @@ class PostgresStore:
                 except BaseException:
                     connection.terminate()
                     raise
-        except (
-            asyncpg.PostgresError,
-            asyncpg.InterfaceError,
-            OSError,
-            TimeoutError,
-            ValueError,
-        ) as error:
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
             raise _lost("cannot be reached", error) from error
         return connection
 
