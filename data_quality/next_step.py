@@ -25,13 +25,12 @@ def lost_calls(record: DayRecord) -> list[str]:
     declared = record.facts.declared
     red = {verdict.check for verdict in record.red}
     figures = {lookup.name: lookup.outcomes for lookup in record.figures.lookups}
-    kept = record.rows_published - record.figures.rows_out
     return [
         lookup.name
         for lookup in declared.lookups
         if f"{lookup.name}__{ErrorsTolerated.name}" in red and lookup.kind != "jobs"
         if (outcomes := figures.get(lookup.name, {})).get("unknown")
-        if share(outcomes["unknown"], lookup.rows_judged(outcomes) + kept)
+        if share(outcomes["unknown"], lookup.rows_judged(outcomes) + record.facts.rows_kept)
         > declared.error_tolerance
     ]
 

@@ -59,7 +59,7 @@ def judge_validated(specs: Sequence[CheckSpec], day: WrittenDay) -> QualityResul
 
 
 def _rows(day: WrittenDay) -> int:
-    return day.output.rows + day.rows_kept
+    return day.output.rows + day.facts.rows_kept
 
 
 def _frame(day: WrittenDay) -> DataFrame | None:

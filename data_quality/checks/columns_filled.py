@@ -58,7 +58,7 @@ class ColumnsFilled(LookupCheck):
         why = (
             "as before"
             if _is_sample(answers, day)
-            else f"beside {counted(day.rows_kept, 'row')} kept"
+            else f"beside {counted(day.facts.rows_kept, 'row')} kept"
         )
         return Finding(
             True, f"null in {counted(answers, 'row')}, {why}: {listed(empty)}", 0, answers
@@ -118,4 +118,4 @@ def _is_sample(answers: int, day: WrittenDay) -> bool:
     """Return whether the answers represent the table: a few changed rows beside many kept rows may
     be of a kind that never has a value.
     """
-    return answers > day.rows_kept
+    return answers > day.facts.rows_kept

@@ -70,7 +70,7 @@ class ToleranceCheck(LookupCheck):
         counts = total([part[0] for part in parts])
         wrong = Faults.together(part[1] for part in parts)
         count = wrong.count
-        every = self.lookup.rows_judged(counts) + day.rows_kept
+        every = self.lookup.rows_judged(counts) + day.facts.rows_kept
         message = (
             " or ".join(outcome for outcome in self.judged if counts[outcome]) or self.outcomes[0]
         )

@@ -90,11 +90,6 @@ class WrittenDay:
     def declared(self) -> DeclaredFacts:
         return self.facts.declared
 
-    @property
-    def rows_kept(self) -> int:
-        """Rows published again unchanged; each has an answer, a miss, or a null key."""
-        return self.facts.changes.kept if self.facts.changes else 0
-
     def kept_rows(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield these columns of the rows that are published again unchanged."""
         for file in self.facts.kept_files:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import arrow_values
-from jobs.arrow_values import conform_rows, readable_rows
+from jobs.arrow_values import conform_rows, one_chunk, readable_rows
 from jobs.storage.parquet_files import open_parquet, read_footer
 
 Flags = npt.NDArray[np.bool_]
@@ -101,12 +101,7 @@ def differ(one: pa.ChunkedArray, places: Places, other: pa.ChunkedArray, others:
     """Return where the values of two columns of the same type differ, at these places."""
     parts = [np.empty(0, np.bool_)]
     for start in range(0, len(places), ROWS_AT_ONCE):
-        at, at_other = (
-            pa.array(numbers[start : start + ROWS_AT_ONCE]) for numbers in (places, others)
-        )
-        parts.append(arrow_values.differ(_whole(one.take(at)), _whole(other.take(at_other))))
+        some = slice(start, start + ROWS_AT_ONCE)
+        pair = one.take(pa.array(places[some])), other.take(pa.array(others[some]))
+        parts.append(arrow_values.differ(*map(one_chunk, pair)))
     return np.concatenate(parts)
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -339,6 +339,11 @@ class DayFacts(Facts):
     files_version: str = ""
 
     @property
+    def rows_kept(self) -> int:
+        """Rows published again unchanged; each has an answer, a miss, or a null key."""
+        return self.changes.kept if self.changes else 0
+
+    @property
     def rows_folder(self) -> str:
         """The folder of the rows' files. Its path has the day, because Polars takes the day from
         there, and ends with the run, because version 0.1.0 of Tidegate takes the run from there.
@@ -552,8 +557,7 @@ class DayRecord(Facts):
     @property
     def rows_published(self) -> int:
         """The rows that readers see of the day once the run is published."""
-        kept = self.facts.changes.kept if self.facts.changes else 0
-        return self.figures.rows_out + kept
+        return self.figures.rows_out + self.facts.rows_kept
 
     @property
     def dead_letters(self) -> int:
