@@ -18,6 +18,7 @@ from jobs.declare.batch import LINK, Pages
 from jobs.declare.lookup import Key
 from jobs.declare.values.addresses import is_below, with_parameter
 
+QUERY = re.compile(r"(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-fA-F]{2})+", re.ASCII)
 ONE_LINK = re.compile(r'<([^>]*)>((?:"[^"]*"|[^<"])*)')
 NEXT = re.compile(
     r';\s*rel\s*=\s*(?:"(?:[^"]*\s)?next(?:\s[^"]*)?"|next\s*(?:[;,]|$))', re.IGNORECASE
@@ -28,6 +29,16 @@ def next_link(headers: MultiMapping[str]) -> str | None:
     """Return the address of rel="next" in the Link headers of a page; None without one."""
     links = ONE_LINK.findall(", ".join(headers.getall("Link", ())))
     return next((address for address, parameters in links if NEXT.search(parameters)), None)
+
+
+def _with_query_of(given: str, link: URL) -> URL:
+    """Return the link with its query as the service gave it, which it may have signed: yarl decodes
+    escapes, such as %2F.
+    """
+    query = given.partition("#")[0].partition("?")[2]
+    if QUERY.fullmatch(query) is None:  # yarl escapes what no address may have
+        return link
+    return URL(f"{link.with_query(None)}?{query}", encoded=True)
 
 
 class PageReader:
@@ -152,7 +163,7 @@ class PageReader:
                 f"the next page is at {link.raw_path!r}, which is not below the "
                 "service's url; it is not requested"
             )
-        return link
+        return _with_query_of(value, link)
 
     def _next_value(self, pages: Sequence[Response]) -> Any:
         """Return what leads to the next page; None after a page that says that it is the last."""

@@ -256,6 +256,22 @@ def test_the_request_for_the_next_page_differs_only_in_its_page_parameter(servic
     assert ask(declared, ("new york",)) == [(["1", "2"], None)]
 
 
+@pytest.mark.parametrize(
+    ("link", "requested"),
+    [
+        ("/places/a?after=a%2Fb%3d&sign=%28%2B%29#2", "/places/a?after=a%2Fb%3d&sign=%28%2B%29"),
+        ("?after=x+y%20z%21", "/places/a?after=x+y%20z%21"),
+        ("?after=%7Bü}", "/places/a?after=%7B%C3%BC%7D"),
+    ],
+)
+def test_the_query_of_a_link_to_a_page_is_sent_as_the_service_gave_it(service, link, requested):
+    pages = {
+        "/places/a": {"stops": STOPS("1"), "next": link},
+        requested: {"stops": STOPS("2"), "next": None},
+    }
+    assert ask(paged(service, pages), ("a",)) == [(["1", "2"], None)]
+
+
 def test_a_link_to_a_page_may_spell_the_host_of_the_service_in_another_case(service):
     url = service.url.replace("127.0.0.1", "LocalHost")
     pages = PAGES | {"/places/a": {"stops": STOPS("1"), "next": f"{url.lower()}/places/b"}}
