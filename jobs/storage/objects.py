@@ -88,7 +88,9 @@ def read(place: str) -> ReadObject | None:
     with _as_os_errors():
         try:
             found = store.get(name)
-            return ReadObject(bytes(found.bytes()), _tag(found.meta))
+            # read before the content, because older versions of obstore drop it then
+            tag = _tag(found.meta)
+            return ReadObject(bytes(found.bytes()), tag)
         except FileNotFoundError as error:
             if NO_BUCKET in str(error):
                 raise
