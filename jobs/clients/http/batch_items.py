@@ -199,7 +199,7 @@ class ItemRequests:
                 return Throttled("throttled, by the answer", response.retry_after)
             return None if self._misses.hold_for(answer) else answer
         except ValueError as error:
-            return CallFailed(str(error))
+            return Unclear(str(error))
 
 
 def id_text(value: Any) -> str | None:

@@ -121,9 +121,15 @@ class HttpClient(SessionClient, BatchingClient):
             answer = await self.batching.call(key)
         else:
             try:
-                answer = self._answer(await self._ask(key, reason), key)
-            except ValueError as error:  # an unwritable request or an unreadable answer
+                asking = self._ask(key, reason)
+            except ValueError as error:  # the request cannot be written
                 raise CallFailed(str(error)) from error
+            try:
+                answer = self._answer(await asking, key)
+            except DeclaredError as error:
+                raise CallFailed(str(error)) from error
+            except ValueError as error:  # no path or condition reads the answer
+                raise Unclear(str(error)) from error
         self._session.refuse_doubtful(key)
         return answer
 
@@ -238,7 +244,7 @@ class HttpClient(SessionClient, BatchingClient):
             self._counts.not_now()
             raise
         except ValueError as error:
-            raise CallFailed(str(error)) from error
+            raise Unclear(str(error)) from error
         if requests.answers_name_keys and response.connection is not None:  # a miss names no key
             response.connection.brought(
                 [key for key, outcome in zip(keys, outcomes, strict=True) if outcome is None]

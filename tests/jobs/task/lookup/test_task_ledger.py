@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from datetime import timedelta
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
@@ -586,7 +587,10 @@ def test_a_call_that_is_not_sent_leaves_the_mark_of_an_earlier_call(folder):
     assert outcomes_of(folder) == {"[1]": "asked"}
 
 
+DEEP = reduce(lambda inner, _: {"a": inner}, range(150), {})
 NOT_TOLD = {
+    "nested too deeply for its condition": web.json_response(DEEP),
+    "an item nested too deeply for its condition": web.json_response([DEEP | {"k": 0}]),
     "not JSON": web.Response(text="<html>", content_type="application/json"),
     "no body": web.Response(text="", content_type="application/json"),
     "too large": web.json_response({"first_x": "9" * 100_000}),
@@ -604,7 +608,9 @@ def test_an_answer_that_leaves_the_outcome_open_leaves_the_mark_of_its_call(fold
         return web.Response(body=answer.body, status=answer.status, content_type="application/json")
 
     service.answer = unclear
-    fields = BATCH_OF_ONE if case == "an item left out" else {}
+    fields = BATCH_OF_ONE if case.startswith("an item") else {}
+    if "condition" in case:
+        fields = fields | {"miss_when": ["$..gone"]}
     once = http(service, idempotent=False, max_answer_bytes=10_000, **fields)
     rows = collected(with_ledger(plan(once), folder), [batch(0, 1)]).to_pylist()
     assert [row["first_status"] for row in rows] == ["error"]
