@@ -18,7 +18,8 @@ class LedgerPlan:
     root: str  # absolute folder or URL
     lookup: str
     fingerprint: str  # of the request: jobs/ledger/declared_folder.py
-    run_id: str  # names this run's parts: parts/<run_id>/<partition>-<attempt>-<seq>.parquet
+    # names this run's parts: parts/<run_id>/<of_pass><partition>-<attempt>-<token>-<seq>.parquet
+    run_id: str
     ttl: Ttl  # AnyAge if the run ignores it
     flush_rows: int
     flush_seconds: float
@@ -27,6 +28,9 @@ class LedgerPlan:
     idempotent: bool = True
     # the file of the run's stored answers, as an executor opens it
     index: str | None = None
+    # of a further pass of a prefetch, which would take the parts of the pass before for those of
+    # earlier attempts at its tasks
+    of_pass: str = ""
 
     def open_folder(self) -> LedgerFolder:
         """Return a new object for the folder of the lookup's answers."""

@@ -112,7 +112,7 @@ class Prefetch:
         while left and len(asked) < PASSES:
             keys = _table(left, types) if is_here else _frame(left, types, len(plan.shares[0]))
             found, results = write_keys(
-                keys, types, _plan_of_keys(plan, places),
+                keys, types, _plan_of_keys(plan, places, number=len(asked)),
                 below(self.scratch, f"keys-{places[0]}-{len(asked)}"), _wanted(plan, places),
                 engine=self.engine, run=run, refuse_doubt=certain or self.sent is None,
             )  # fmt: skip
@@ -168,7 +168,8 @@ def _open_again(
     return found
 
 
-def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
+def _plan_of_keys(plan: PartitionPlan, places: Sequence[int], *, number: int) -> PartitionPlan:
+    """Return the plan of a pass. number: of the pass, from 0."""
     layout = replace(
         plan.layout,
         carried=(TEXT, PLACE, *schema.SOURCE_IDENTITY),
@@ -182,7 +183,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         wanted=(),
         choices=(),
     )
-    cap = plan.cap and plan.cap.of_lookups(places)
+    cap, of_pass = plan.cap and plan.cap.of_lookups(places), f"pass{number}-" if number else ""
     return replace(
         plan,
         # a row has the key of a single lookup: the keys of the others are null, whatever they
@@ -191,7 +192,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         shares=tuple(plan.shares[place] for place in places),
         # under the run's id, a task of the rows would read these parts as an earlier attempt's
         ledgers=tuple(
-            ledger and replace(ledger, run_id=run_of_keys(ledger.run_id))
+            ledger and replace(ledger, run_id=run_of_keys(ledger.run_id), of_pass=of_pass)
             for ledger in (plan.ledgers[place] for place in places)
         ),
         mode="unordered",

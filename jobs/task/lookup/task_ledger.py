@@ -55,7 +55,7 @@ class TaskLedger:
         self, plan: LedgerPlan, partition: int, attempt: int, now_us: Callable[[], int]
     ) -> None:
         self._plan = plan
-        self._partition = partition
+        self._task = f"{plan.of_pass}{partition}-"  # begins the names of its parts
         self._attempt = attempt
         self._now_us = now_us
         self._folder = plan.open_folder()
@@ -75,7 +75,7 @@ class TaskLedger:
         self._writer = LedgerWriter(
             self._folder,
             plan.run_id,
-            f"{self._partition}-{self._attempt}",
+            f"{self._task}{self._attempt}",
             hidden=plan.hidden,
             flush_rows=plan.flush_rows,
             flush_seconds=plan.flush_seconds,
@@ -109,7 +109,7 @@ class TaskLedger:
         Blocks. Returns the number of answers.
         """
         folder = self._folder
-        parts = folder.parts(self._plan.run_id, f"{self._partition}-")
+        parts = folder.parts(self._plan.run_id, self._task)
         table = effective_records(folder.read(parts)) if parts else None
         if table is None or not table.num_rows:
             return 0
