@@ -25,7 +25,7 @@ from jobs.tables.leases.day_leases import at_work
 from jobs.wording import counted
 
 FORGETS = "delta.deletedFileRetentionDuration"  # how long a checkpoint names a replaced file
-INTERVAL = re.compile(r"interval ([0-9]{1,6}) (week|day|hour|minute|second)s?")
+INTERVAL = re.compile(r"interval ([0-9]{1,8}) (week|day|hour|minute|second)s?")
 RETENTION = timedelta(days=7)  # Delta's default too
 # by the name of a run's folder: its files, each with its time in s since the epoch
 FilesByRun = dict[str, dict[str, float]]

@@ -19,7 +19,8 @@ ROWS_AT_ONCE = 1 << 16
 
 LEAST_ROWS = 100_000  # of a file that is taken over whole; smaller files are joined
 MOST_ROWS = 1_000_000  # of a joined file
-NAME = "kept-{:05}-{}.parquet"
+KEPT = "kept-"  # begins the names of its files
+NAME = KEPT + "{:05}-{}.parquet"
 
 
 def copy_rows(source: str, target: Path, choose: Callable[[pa.RecordBatch], pa.Array]) -> int:

@@ -24,7 +24,7 @@ class PublishedFile:
 
     place: str  # its absolute path or URL
     size: int  # bytes
-    rows: int
+    rows: int | None  # None: the log does not tell, as after a rewrite by another program
     run: str  # of `find_run`
 
 

@@ -33,9 +33,10 @@ from pyiceberg.typedef import Record
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.iceberg import catalog_config
 from jobs.schema.records import DeclaredFacts
-from jobs.storage.parquet_files import parquet_source
+from jobs.storage.parquet_files import parquet_source, read_footer
 from jobs.storage.stored_files import error_text
 from jobs.storage.urls import is_url
+from jobs.tables.delta.copied_rows import KEPT
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import FilesByDay, PublishedFile, changed_since, shown_state
 
@@ -213,8 +214,8 @@ def _give_audit_columns_ids(change: Transaction, files: Collection[PublishedFile
     """Add the files' audit columns to the schema and drop them again, so that they and their fields
     have ids: pyiceberg reads no file with a column or a field that has none.
     """
-    # the files of a run are alike
-    for file in {file.run or file.place: file for file in files}.values():
+    # the files of a run are alike, but kept rows may lack columns that runs write by now
+    for file in {file.run or file.place: file for file in sorted(files, key=_is_new)}.values():
         shown = change.table_metadata.schema().as_struct()
         known = _parts_by_name(change.table_metadata.name_mapping() or ())
         others = [
@@ -229,6 +230,10 @@ def _give_audit_columns_ids(change: Transaction, files: Collection[PublishedFile
             with change.update_schema() as update:
                 for name, _ in others:
                     update.delete_column(name)
+
+
+def _is_new(file: PublishedFile) -> bool:
+    return not file.place.rpartition("/")[2].startswith(KEPT)
 
 
 def _parts_by_name(known: Iterable[MappedField]) -> dict[str, Sequence[MappedField]]:
@@ -301,9 +306,10 @@ def _location(file: PublishedFile) -> str:
 
 def _data_file(file: PublishedFile, partition: Record) -> DataFile:
     """Return the file without column statistics, which would put values into the table's log."""
+    rows = read_footer(file.place).num_rows if file.rows is None else file.rows
     return DataFile.from_args(
         content=DataFileContent.DATA, file_path=_location(file), file_format=FileFormat.PARQUET,
-        partition=partition, record_count=file.rows, file_size_in_bytes=file.size,
+        partition=partition, record_count=rows, file_size_in_bytes=file.size,
     )  # fmt: skip
 
 

@@ -21,11 +21,13 @@ from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, PublishConflict, TidegateError
 from jobs.input.day import find_input
 from jobs.run.day import run_day
+from jobs.run.engines.stages import ThreadStage
 from jobs.run.plan.preflight import preflight
 from jobs.schema import columns as schema
 from jobs.schema.records import Verdict
 from jobs.streams.batch_publishing import MicroBatch, complete_records, publish_batch
 from jobs.tables import publishing
+from jobs.tables.delta.copied_rows import keep_rows
 from jobs.tables.records import run_records
 from jobs.tables.shown import shown_elsewhere
 from tests.jobs.tables import test_publishing
@@ -118,6 +120,38 @@ def test_a_day_that_another_program_rewrote_names_no_run():
     assert shown() == [1, 2, 3, 7]
     runs = table().current_snapshot().summary["tidegate.runs"]
     assert json.loads(runs) == {FIRST: [], SECOND: ["b"]}
+
+
+def test_a_file_whose_rows_the_delta_log_does_not_count_is_shown_with_their_number():
+    publishing.publish(run("a"))
+    DeltaTable(test_publishing.TABLE).optimize.z_order(["flight"])
+    (entry,) = Path(test_publishing.TABLE, "_delta_log").glob(f"{1:020}.json")
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    entry.write_text("\n".join(map(json.dumps, actions)))
+    publishing.publish(run("b", SECOND, [7]))
+    assert shown() == [1, 2, 3, 7]
+    files = table().inspect.files().select(["record_count"]).to_pydict()
+    assert sorted(files["record_count"]) == [1, 3]
+
+
+def test_kept_rows_without_an_audit_column_of_today_are_shown_beside_new_rows():
+    publishing.publish(run("a", parts=3))
+    record = run("b", FIRST, [7, 8])
+    (file,) = record.facts.files
+    rows = pq.read_table(file)
+    pq.write_table(rows.append_column("_of_today", pa.array([1, 2])), file)
+    kept = [(old, pa.array([True])) for old in run_records.load("flights")[0].facts.files]
+    for number, source in enumerate(kept):
+        keep_rows([source], f"{record.facts.folder}/{number}", ThreadStage().run)
+    names = sorted(map(str, Path(record.facts.folder).rglob("kept-*")))
+    publishing.publish(
+        dataclasses.replace(
+            record, facts=dataclasses.replace(record.facts, kept_files=tuple(names))
+        )
+    )
+    assert shown() == [1, 2, 3, 7, 8]
 
 
 def test_a_day_that_is_held_back_is_not_shown():
