@@ -134,7 +134,8 @@ def evaluation_lines(found: Evaluation, against: str | None) -> Iterator[str]:
         yield from entry("", f"the variants agree in {alike} of the rows; {', '.join(shares)}", 0)
     from_what = "from their labels" if len(found.variants) == 1 else "between the variants"
     if found.differing or against or len(found.variants) > 1:
-        yield f"{counted(len(found.differing), 'row')} differ {from_what}"
+        differ = "differs" if len(found.differing) == 1 else "differ"
+        yield f"{counted(len(found.differing), 'row')} {differ} {from_what}"
     for row in found.differing[:SHOWN]:
         yield from entry("", _differing(row), 2)
     if len(found.differing) > SHOWN:
