@@ -61,3 +61,16 @@ def test_a_cap_that_allows_no_item_stops_the_day(reviews):
     limit = a_limit(reviews.lookup, max_calls=0)
     with pytest.raises(BudgetExhausted, match="1 key is not submitted, because max_calls 0"):
         settle(reviews.lookup, "run-1", TEXTS[:1], limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("max_items", "cap", "items", "left"),
+    [(4, 14, 4, 0), (2, 24, 4, 0), (2, 23, 3, 0), (2, 22, 2, 10)],
+)
+def test_a_price_per_job_counts_once_for_all_items_of_a_job(reviews, max_items, cap, items, left):
+    prices = 'Price("10 USD", per="request"), Price("1 USD")'
+    reviews.declare(max_items=max_items, prices=prices)
+    limit = a_limit(reviews.lookup, max_cost=f"{cap} USD")
+    settle(reviews.lookup, "run-1", TEXTS, limit=limit)
+    assert reviews.vendor.submits.total() == items
+    assert 11 * limit.left == pytest.approx(left, abs=1e-6)  # counted in items that are jobs
