@@ -446,6 +446,9 @@ def _divide_cap(plan: PartitionPlan, stage: Mapping[int, _Known]) -> CallCap | N
     needs = np.zeros(len(plan.cap.parts))
     for place, keys in stage.items():
         assert keys.hits is not None
-        tasks = keys.hits.missing[TASK].to_numpy()
+        called = keys.hits.missing
+        if not plan.may_call:  # a replay of chosen letters, which are prefetched
+            called = called.slice(0, 0) if keys.first is None else keys.first.keys
+        tasks = called[TASK].to_numpy()
         needs += plan.cap.weights[place] * np.bincount(tasks, minlength=len(needs))[: len(needs)]
     return divided_by_need(plan.cap, needs.tolist())

@@ -1,9 +1,14 @@
 """A cap on money: what each attempt weighs, how it is divided, and what cannot be compared."""
 
+from types import SimpleNamespace
+
+import pyarrow as pa
 import pytest
 
 from jobs.errors import DeclarationError
 from jobs.ledger.plan import CallCap
+from jobs.run.keys import preparation
+from jobs.run.keys.key_texts import TASK
 from jobs.run.plan.caps import cap_on_calls, cap_on_cost, divided_by_need
 from jobs.run.plan.options import RunOptions
 from tidegate import HttpLookup, Price, Service, lookup
@@ -111,3 +116,15 @@ def test_a_run_accepts_a_single_cap_written_as_money():
 )
 def test_each_task_gets_what_its_keys_need_or_else_an_equal_part(parts, needs, divided):
     assert divided_by_need(CallCap("max_calls", parts, (1.0,)), needs).parts == divided
+
+
+def test_the_cap_of_a_replay_is_divided_by_the_keys_of_chosen_letters():
+    missing = pa.table({TASK: [0] * 1000 + [1] * 10})
+    known = SimpleNamespace(
+        hits=SimpleNamespace(missing=missing), first=SimpleNamespace(keys=missing.slice(1000))
+    )
+    plan = SimpleNamespace(
+        cap=CallCap("max_calls 10", (5.0, 5.0), (1.0,)), lookups=[priced()], may_call=False
+    )
+    divided = preparation._divide_cap(plan, {0: known})
+    assert divided.parts == (0.0, 10.0)
