@@ -48,13 +48,19 @@ def describe(
 def _headline(tables: Sequence[TableStatus]) -> str:
     if not tables:
         return "No enrichment is declared here."
-    wrong = [table.enrichment for table in tables if table.rank[0] == 0]
-    count = counted(len(tables), "table")
-    if wrong and len(tables) == 1:
-        return f"{wrong[0]} lacks its last day."
-    if wrong:
+    broken = [table.enrichment for table in tables if table.error]
+    wrong = [table.enrichment for table in tables if table.rank[0] == 0 and not table.error]
+    known, texts = len(tables) - len(broken), list[str]()
+    count = counted(known, "table")
+    if wrong and known == 1:
+        texts = [f"{wrong[0]} lacks its last day"]
+    elif wrong:
         lack = "lacks its" if len(wrong) == 1 else "lack their"
-        return f"{len(wrong)} of {count} {lack} last day: {listed(wrong)}."
+        texts = [f"{len(wrong)} of {count} {lack} last day: {listed(wrong)}"]
+    if broken:
+        texts.append(f"{listed(broken)} cannot be read")
+    if texts:
+        return f"{'; '.join(texts)}."
     waiting = [table for table in tables if table.last and table.last.state != "published"]
     idle = [table for table in tables if not table.last]
     states = ((len(waiting), "not due yet, running, or waiting"), (len(idle), "never run"))

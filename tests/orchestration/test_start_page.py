@@ -162,6 +162,19 @@ def test_a_run_without_files_counts_as_a_day_that_is_not_published(towns):
     assert (wrong["state"], wrong["reason"], wrong["next_step"]) == (run.state, "down", "Wait.")
 
 
+def test_the_headline_says_of_a_file_that_cannot_be_loaded_that_it_cannot_be_read(towns):
+    published(towns, "towns", "2013-01-19")
+    published(towns, "fine", "2013-01-19")
+    Path("declared/broken.py").write_text("import missing_module")
+    assert page()["headline"] == "declared.broken cannot be read."
+    at = "2013-01-20T03:15:00.000+00:00"
+    held = {"state": "held back", "reason": "1 row lost", "verdicts": (RED,)}
+    save(towns, "towns", "2013-01-19", started_at=at, cost=0.25, **held)
+    assert page()["headline"] == (
+        "1 of 2 tables lacks its last day: towns; declared.broken cannot be read."
+    )
+
+
 def test_a_changed_declaration_is_read_without_a_restart(towns):
     start = TablePages("declared", REPORTS)
     assert "more_towns" not in start.make("/", {})[1]
