@@ -108,6 +108,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         DayMetrics.from_dict(record["figures"])
+    except FileNotFoundError:  # the next batch of a stream removes the record of the batch before
+        return {}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         _log.warning("record %s is torn and passed over: %s", path, " ".join(str(error).split()))
         return {}

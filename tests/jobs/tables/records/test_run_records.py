@@ -66,6 +66,13 @@ def test_a_record_removed_during_the_reading_is_not_reported_as_torn(towns, monk
     assert run_records.torn("towns") == []
 
 
+def test_a_record_removed_during_the_reading_stops_no_check(towns, old_record, caplog):
+    old_record.unlink()
+    old_record.symlink_to("gone")  # it is listed, and is no more when it is read
+    assert set(earlier_days("towns", "2013-01-12")) == {SECOND}
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("data", TORN)
 def test_checks_compare_a_day_with_other_days_despite_a_torn_record(old_record, data, caplog):
     caplog.set_level(logging.WARNING)
