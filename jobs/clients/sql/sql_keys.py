@@ -84,11 +84,11 @@ TYPES_OF = sa.text(
 )  # without a length, "character" would mean one character
 WITHOUT_ZONE, WITH_ZONE = "timestamp without time zone", "timestamp with time zone"
 # types of a select's parameters for which asyncpg changes or refuses a value, as 1.4 to 1 for an
-# integer: its name -> PostgreSQL's
+# integer, and to 1.399999999999999911... for a numeric: its name -> PostgreSQL's
 PARAMETERS = {
     "text": "text", "varchar": "text", "bpchar": "bpchar",
     **dict.fromkeys(("int2", "int4", "int8", "oid"), "bigint"),
-    "float4": "real", "float8": "double precision", "date": "date",
+    "numeric": "numeric", "float4": "real", "float8": "double precision", "date": "date",
     "timestamp": WITHOUT_ZONE, "timestamptz": WITH_ZONE,
 }  # fmt: skip
 ENDLESS = (dt.date.min, dt.date.max)  # asyncpg sends them as -infinity and infinity
@@ -166,8 +166,9 @@ class ColumnTypes:
         )
 
     def _is_comparable(self, kind: str, key: str) -> bool:
-        if self._lookup.table is None:  # the database compares; its driver sends texts as texts
-            return (kind == "text") == (key == "string")
+        # the database compares; its driver sends texts as texts, and reads those of a numeric
+        if self._lookup.table is None:
+            return kind == "exact" or (kind == "text") == (key == "string")
         return key in self._kinds_of_keys[kind]
 
     @property
@@ -198,7 +199,10 @@ class ColumnTypes:
         )
         if zone is not None:
             return zone
-        kinds = {"whole": _whole, "single": _single, "double": _double, "date": _finite_date}
+        kinds = {
+            "whole": _whole, "exact": _exact, "single": _single, "double": _double,
+            "date": _finite_date,
+        }  # fmt: skip
         return kinds.get(self._kind(column) or "", _as_it_is)
 
 
@@ -233,6 +237,12 @@ def _whole(value: Any) -> Any:
             "CAST(:name AS numeric) in the select"
         )
     return value
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("the key is not a number, and the driver would make it one")  # noqa: TRY004
+    return decimal.Decimal(repr(value)) if isinstance(value, float) else value
 
 
 def _double(value: Any) -> Any:

@@ -472,6 +472,10 @@ def in_kathmandu(monkeypatch):
         ("n = :k", decimal.Decimal(10**37), "does not fit: value out of int"),
         ("n = :k", True, "the key is not a whole number"),
         ("n = CAST(:k AS numeric)", 1.4, None),
+        ("p = :k", 1.4, (1,)),
+        ("p = :k", "1.4", (1,)),
+        ("p = :k", True, "the key is not a number"),
+        ("f = CAST(:k AS numeric)", 1.1, (1,)),
         ("d = :k", FIVE.date(), (1,)),
         ("d = :k", FIVE, "the key is a timestamp, which the driver would cut to its date"),
         ("d = CAST(:k AS timestamp)", FIVE, None),
@@ -487,8 +491,9 @@ def in_kathmandu(monkeypatch):
 )
 def test_a_key_reaches_a_select_unchanged_by_the_driver(lookup_in, condition, key, came):
     declare = lookup_in(
-        "CREATE TABLE t (n INT, d DATE, at TIMESTAMP, z TIMESTAMPTZ, r REAL, f FLOAT8); INSERT INTO t "
-        "VALUES (1, '2013-01-10', '2013-01-10 05:00', '2013-01-10 05:00+00', 1.5, 1.1)"
+        "CREATE TABLE t (n INT, d DATE, at TIMESTAMP, z TIMESTAMPTZ, r REAL, f FLOAT8, p NUMERIC); "
+        "INSERT INTO t VALUES "
+        "(1, '2013-01-10', '2013-01-10 05:00', '2013-01-10 05:00+00', 1.5, 1.1, 1.4)"
     )
     declared = declare(
         select=f"SELECT n FROM t WHERE {condition}",
