@@ -32,7 +32,7 @@ from jobs.declare.answers.usage import MOST, as_count
 from jobs.declare.coroutine_lookup import NO_BODY, CoroutineLookup, Row
 from jobs.declare.limits.rates import REQUEST
 from jobs.declare.lookup import Key
-from jobs.declare.values.addresses import is_below, leads_elsewhere
+from jobs.declare.values.addresses import OF_PATHS, is_below, leads_elsewhere, with_escapes
 from jobs.declare.values.prices import SENT, priced_units, reported_units, singular
 from jobs.declare.values.templates import as_json, as_text, dumped
 from jobs.errors import RunStopped, TidegateError
@@ -332,7 +332,8 @@ class Requests:
                 f"path is {path!r}, which leads to another address of the service; nothing was "
                 'sent. Escape a key in a path: urllib.parse.quote(key, safe="")'
             )
-        return url
+        base = URL(self._session.base_url).raw_path.rstrip("/")
+        return url.with_path(base + with_escapes(path, OF_PATHS), encoded=True)
 
     async def _request(
         self,

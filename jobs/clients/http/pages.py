@@ -16,9 +16,14 @@ from jobs.clients.http.responses import Response
 from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.batch import LINK, Pages
 from jobs.declare.lookup import Key
-from jobs.declare.values.addresses import is_below, with_parameter
+from jobs.declare.values.addresses import (
+    OF_ADDRESSES,
+    is_below,
+    leads_elsewhere,
+    with_escapes,
+    with_parameter,
+)
 
-QUERY = re.compile(r"(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-fA-F]{2})+", re.ASCII)
 ONE_LINK = re.compile(r'<([^>]*)>((?:"[^"]*"|[^<"])*)')
 NEXT = re.compile(
     r';\s*rel\s*=\s*(?:"(?:[^"]*\s)?next(?:\s[^"]*)?"|next\s*(?:[;,]|$))', re.IGNORECASE
@@ -29,16 +34,6 @@ def next_link(headers: MultiMapping[str]) -> str | None:
     """Return the address of rel="next" in the Link headers of a page; None without one."""
     links = ONE_LINK.findall(", ".join(headers.getall("Link", ())))
     return next((address for address, parameters in links if NEXT.search(parameters)), None)
-
-
-def _with_query_of(given: str, link: URL) -> URL:
-    """Return the link with its query as the service gave it, which it may have signed: yarl decodes
-    escapes, such as %2F.
-    """
-    query = given.partition("#")[0].partition("?")[2]
-    if QUERY.fullmatch(query) is None:  # yarl escapes what no address may have
-        return link
-    return URL(f"{link.with_query(None)}?{query}", encoded=True)
 
 
 class PageReader:
@@ -163,7 +158,10 @@ class PageReader:
                 f"the next page is at {link.raw_path!r}, which is not below the "
                 "service's url; it is not requested"
             )
-        return _with_query_of(value, link)
+        as_written = URL(with_escapes(value, OF_ADDRESSES), encoded=True)
+        page = current.join(as_written).with_fragment(None)
+        is_same = URL(str(page)) == URL(str(link)) and not leads_elsewhere(page.raw_path)
+        return page if is_same else link
 
     def _next_value(self, pages: Sequence[Response]) -> Any:
         """Return what leads to the next page; None after a page that says that it is the last."""

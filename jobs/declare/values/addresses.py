@@ -10,6 +10,8 @@ TOKEN_LENGTH = 6
 # an escape of a dot or a percent sign, or a percent sign without two digits, which may get them by
 # decoding the text after it
 BECOMES_DOT = re.compile("%(?:2[5eE]|(?![0-9a-fA-F]{2}))")
+NO_ESCAPE = re.compile("%(?![0-9a-fA-F]{2})")
+OF_PATHS, OF_ADDRESSES = "%/!$&'()*+,;=:@~", "%/!$&'()*+,;=:@~?#[]"  # characters that stay
 DECODINGS = 4  # a proxy, the server and its framework may each decode the path once
 
 
@@ -45,6 +47,14 @@ def is_below(base: str, url: URL) -> bool:
     return (
         is_there and f"{url.raw_path}/".startswith(f"{path}/") and not leads_elsewhere(url.raw_path)
     )
+
+
+def with_escapes(text: str, keeps: str) -> str:
+    """Return a path or an address with escapes for what no URL holds; all else stays.
+
+    yarl would undo escapes that some services need: to them `a;b` is `a` with a parameter.
+    """
+    return quote(NO_ESCAPE.sub("%25", text), safe=keeps)
 
 
 def with_parameter(page: URL, parameter: str, value: str) -> URL:

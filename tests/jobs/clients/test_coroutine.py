@@ -513,7 +513,9 @@ def test_a_key_in_a_path_reaches_no_other_address_of_the_service(service, key):
     assert service.log == []
 
 
-@pytest.mark.parametrize("path", ["/", "/customers/", "/v1.2/a.b", "/a%20b", "/a;x=1"])
+@pytest.mark.parametrize(
+    "path", ["/", "/customers/", "/v1.2/a.b", "/a%20b", "/a;x=1", "/a%3Bb%2C%2F"]
+)
 def test_a_path_of_the_service_is_requested_unchanged(service, path):
     @declared(service.url + "/tenant")
     async def sentiment(row, http):

@@ -272,6 +272,15 @@ def test_the_query_of_a_link_to_a_page_is_sent_as_the_service_gave_it(service, l
     assert ask(paged(service, pages), ("a",)) == [(["1", "2"], None)]
 
 
+@pytest.mark.parametrize("link", ["/places/a%3Bb?cursor=x%2Fy", "?cursor=x%2Fy"])
+def test_the_path_of_a_link_to_a_page_is_sent_as_the_service_gave_it(service, link):
+    pages = {
+        "/places/a%3Bb": {"stops": STOPS("1"), "next": link},
+        "/places/a%3Bb?cursor=x%2Fy": {"stops": STOPS("2")},
+    }
+    assert ask(paged(service, pages), ("a;b",)) == [(["1", "2"], None)]
+
+
 def test_a_link_to_a_page_may_spell_the_host_of_the_service_in_another_case(service):
     url = service.url.replace("127.0.0.1", "LocalHost")
     pages = PAGES | {"/places/a": {"stops": STOPS("1"), "next": f"{url.lower()}/places/b"}}
