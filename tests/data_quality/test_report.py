@@ -298,6 +298,16 @@ def test_the_page_of_all_days_names_the_last_published_day_however_old_it_is(tmp
     assert "<small>the last 60 of 100 days</small>" in page
 
 
+@pytest.mark.parametrize(
+    ("count", "rest"), [(5, "."), (6, " and 1 earlier day."), (7, " and 2 earlier days.")]
+)
+def test_the_page_of_all_days_names_five_days_and_counts_the_earlier_ones(tmp_path, count, rest):
+    lost = [ended_without_files(f"2013-01-0{n}") for n in range(1, count + 1)]
+    page = render("flights_enriched", [], tmp_path, lost).read_text()
+    assert f"{count} of {count} days not published: " in page
+    assert f">2013-01-0{count}</a>{rest}" in page
+
+
 def test_the_records_of_many_days_are_read_a_few_times_and_not_once_for_each_day():
     reads = []
 
