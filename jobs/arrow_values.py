@@ -339,7 +339,13 @@ def _digest_items(column: pa.Array) -> Numbers:
 
 def _as_list(column: pa.Array) -> pa.Array:
     """Return a map as the list of its entries."""
-    return column.cast(pa.list_(_entry(column.type))) if pa.types.is_map(column.type) else column
+    if not pa.types.is_map(column.type):
+        return column
+    # a cast, of pyarrow 26, loses the end of lists without a type
+    fields = list(_entry(column.type))
+    entries = pa.StructArray.from_arrays([column.keys, column.items], fields=fields)
+    offsets = pa.array(column.offsets.to_numpy())  # without the offset of a slice
+    return pa.ListArray.from_arrays(offsets, entries, mask=column.is_null())
 
 
 def _entry(kind: pa.MapType) -> pa.StructType:

@@ -143,6 +143,15 @@ def test_many_random_columns_differ_and_are_cast_as_a_model_says():
         compare(seed)
 
 
+@pytest.mark.parametrize("inner", [pa.list_(pa.null()), pa.large_list(pa.null())])
+def test_maps_of_lists_without_a_type_are_cast_and_differ(inner):
+    values = [[("a", [None, None]), ("b", None)], None, [("c", [None, None])]]
+    column = pa.array([None, *values], pa.map_(pa.string(), inner))[1:]
+    wide = pa.map_(pa.string(), pa.list_(pa.int32()))
+    assert conform(column, wide).to_pylist() == values
+    assert differ(column, column.take(pa.array([0, 1, 0]))).tolist() == [False, False, True]
+
+
 def test_a_nan_equals_a_nan_at_any_depth():
     kind = pa.struct([("a", pa.list_(pa.float64()))])
     column = pa.array([{"a": [NAN, 1.0]}, {"a": [1.0]}, None], kind)
