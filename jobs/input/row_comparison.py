@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from jobs import arrow_values
 from jobs.arrow_values import conform_rows, one_chunk, readable_rows
-from jobs.storage.parquet_files import open_parquet, read_footer
+from jobs.storage.parquet_files import batches_in, open_parquet, read_footer
 
 Flags = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
@@ -66,7 +66,7 @@ def _read(file: str, types: pa.Schema, wanted: Flags | None = None) -> pa.Table:
         read = {name.lower() for name in types.names}
         stored = [name for name in opened.schema_arrow.names if name.lower() in read]
         start, batches = 0, []
-        for batch in opened.iter_batches(ROWS_AT_ONCE, columns=stored):
+        for batch in batches_in(opened, ROWS_AT_ONCE, stored):
             rows = conform_rows(batch, types)
             if wanted is not None:
                 rows = rows.filter(pa.array(wanted[start : start + batch.num_rows]))

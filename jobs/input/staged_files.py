@@ -32,7 +32,7 @@ from jobs.input.text.text_faults import TextFault
 from jobs.storage import durable
 from jobs.storage.new_files import Writable, new_file
 from jobs.storage.objects import download, is_configured
-from jobs.storage.parquet_files import open_parquet
+from jobs.storage.parquet_files import batches_in, open_parquet
 from jobs.storage.stored_files import StoredFile, error_text, is_there
 from jobs.storage.urls import below, is_url
 
@@ -41,6 +41,7 @@ COPIED = ("parquet", "delta")  # as they are
 AT_ONCE = 64  # copies
 TEXT_RULES = [4]  # a number that changes with what is read from CSV and JSON
 BLOCK = 4 << 20  # bytes read at once
+ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ def typed_copy(
                 for field in opened.schema_arrow
             )
             with pq.ParquetWriter(copy, typed) as writer:
-                for batch in opened.iter_batches():
+                for batch in batches_in(opened, ROWS_AT_ONCE):
                     writer.write_batch(conform_rows(batch, typed))
         if StoredFile.at(file) != stored:
             raise DeclarationError(

@@ -45,6 +45,18 @@ def open_parquet(place: str, **options: Any) -> pq.ParquetFile:
     return pq.ParquetFile(parquet_source(place), **options)
 
 
+def batches_in(
+    file: pq.ParquetFile, rows: int, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, at most so many at a time.
+
+    Reads a row group at a time, because pyarrow refuses several of them for texts of a dictionary
+    in a struct or a list, as Polars writes its categories.
+    """
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(rows, row_groups=[group], columns=columns)
+
+
 def rows_by_number(read: Callable[[int], Iterable[pa.RecordBatch]]) -> MapInArrow:
     """Return a function for Spark's mapInArrow that reads the rows of each number in `id`."""
 

@@ -20,7 +20,7 @@ from jobs.input.day import InputDay
 from jobs.input.file_rows import naming_unread
 from jobs.input.same_values import refuse_old_dates
 from jobs.schema import columns as schema
-from jobs.storage.parquet_files import open_parquet
+from jobs.storage.parquet_files import batches_in, open_parquet
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import PartitionRun
@@ -74,7 +74,7 @@ def row_batches(day: InputDay, size: int = 1 << 16) -> Iterator[pa.RecordBatch]:
     for path in day.files:
         refuse_old_dates([path])
         with naming_unread(path), open_parquet(path) as file:
-            for batch in file.iter_batches(batch_size=size):
+            for batch in batches_in(file, size):
                 # Spark has no precision below a microsecond
                 yield conform_rows(batch, day.schema, safe=False)
 

@@ -8,10 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from jobs.commands.previewing.preview import first_rows
 from jobs.input import file_rows
 from jobs.input.day import of_files
 from jobs.input.dealing import deal
 from jobs.input.file_rows import BYTES_AT_ONCE, ROWS_AT_ONCE, FileRows
+from jobs.input.row_comparison import ParquetRows
 from jobs.storage import parquet_files
 
 
@@ -44,6 +46,30 @@ def test_a_column_of_categories_does_not_make_batches_small(tmp_path):
     batches = list(rows_of(path).of(0))
     assert {batch.num_rows for batch in batches} == {ROWS_AT_ONCE}
     assert pa.Table.from_batches(batches)["name"].combine_chunks() == names
+
+
+def test_categories_in_structs_and_lists_are_read_over_row_groups(tmp_path):
+    moods = pa.array(["calm", "glad", "calm", None]).dictionary_encode()
+    columns = {
+        "at": pa.StructArray.from_arrays([moods], ["mood"]),
+        "all": pa.ListArray.from_arrays([0, 1, 3, 3, 4], moods),
+        "note": pa.nulls(4),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=2)
+    pq.write_table(pa.table({"note": ["x"]}), tmp_path / "b.parquet")
+    files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    day = of_files(files, folder=str(tmp_path / "out/_inputs/date=2026-11-19"))  # copies the first
+    wanted = [
+        {"at": {"mood": mood}, "all": all_, "note": None}
+        for mood, all_ in zip(moods.to_pylist(), columns["all"].to_pylist(), strict=True)
+    ]
+    wanted.append({"at": None, "all": None, "note": "x"})
+    assert first_rows(day, 9).to_pylist() == wanted
+    assert ParquetRows(day.files).columns(day.schema).to_pylist() == wanted
+    plain = of_files(files[:1])
+    assert first_rows(plain, 9).drop_columns(["note"]).to_pylist() == [
+        {"at": row["at"], "all": row["all"]} for row in wanted[:4]
+    ]
 
 
 def test_rows_after_a_row_group_without_rows_are_read(tmp_path):
