@@ -1,16 +1,18 @@
 """Secrets on an executor: read for headers, and masked in texts in each of their spellings."""
 
 import base64
+import functools
 import html
 import json
 import re
-from urllib.parse import quote, quote_plus
 
 from jobs.declare.values.env import Env
 from jobs.errors import DeclarationError
 
 SHORTEST_IN_WORDS = 4  # characters; a shorter secret is masked as a word only
 SHORTEST_ENCODED = 6  # bytes of a secret whose base64 and hexadecimal digits are masked too
+NEVER_ESCAPED = re.compile(r"[\w.-]", re.ASCII)
+CUT = re.compile(r"(?:[\\&%][\w#\\%]*)?\.\.\.", re.ASCII)  # maybe after a part of an escape
 URL_SAFE = str.maketrans("+/", "-_")
 SHOWN_OF_A_SECRET = 3  # characters; a shorter start of a secret is not masked
 
@@ -36,33 +38,67 @@ def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
     A short one, such as the user `me`, would make other words unreadable.
     """
     for secret in secrets:
-        for written in _spellings(secret):
-            if len(secret) < SHORTEST_IN_WORDS:
-                text = re.sub(rf"(?<!\w){re.escape(written)}(?!\w)", "***", text)
-                continue
-            text = text.replace(written, "***")
-            if "..." in text:  # a long value may have been cut in the middle of a secret
-                for length in range(len(written) - 1, SHOWN_OF_A_SECRET, -1):
-                    text = text.replace(f"{written[:length]}...", "***...")
+        written = "".join(map(_in_any_escape, secret))
+        if len(secret) < SHORTEST_IN_WORDS:
+            text = re.sub(rf"(?<!\w){written}(?!\w)", "***", text)
+            continue
+        text = re.sub(written, "***", text)
+        is_cut = "..." in text  # maybe in the middle of a secret
+        if is_cut:
+            text = _without_begin(text, secret)
+        for digits in _digits(secret):
+            text = text.replace(digits, "***")
+            for length in range(len(digits) - 1, SHOWN_OF_A_SECRET, -1) if is_cut else ():
+                text = text.replace(f"{digits[:length]}...", "***...")
     return text
 
 
-def _spellings(secret: str) -> list[str]:
-    """Return the forms in which an error may repeat a secret, longest first: they overlap."""
+def _without_begin(text: str, secret: str) -> str:
+    """Return `text` with *** for a beginning of the secret before "..."."""
+    letters = [*map(_in_any_escape, secret)]
+    masked = SHOWN_OF_A_SECRET + 1
+    kept, end = "", 0
+    for found in re.finditer("".join(letters[:masked]), text):
+        at = found.end()
+        for letter in letters[masked:]:
+            if (more := re.compile(letter).match(text, at)) is None:
+                break
+            at = more.end()
+        if found.start() >= end and (cut := CUT.match(text, at)):
+            kept, end = f"{kept}{text[end : found.start()]}***...", cut.end()
+    return kept + text[end:]
+
+
+@functools.cache
+def _in_any_escape(letter: str) -> str:
+    """Return a pattern of the forms in which a URL, JSON, HTML or a program writes a letter."""
+    if NEVER_ESCAPED.fullmatch(letter):
+        return re.escape(letter)
+    octets, units, number = letter.encode(), letter.encode("utf-16-be").hex(), ord(letter)
+    escapes = [
+        "".join(f"%{octet:02x}" for octet in octets),
+        "".join(rf"\\x{octet:02x}" for octet in octets),
+        "".join(rf"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)),
+        rf"\\x{number:02x}",
+        f"&#0*{number};",
+        f"&#x0*{number:x};",
+        re.escape(html.escape(letter)),
+        re.escape(json.dumps(letter)[1:-1]),
+        r"\\{0,3}" + re.escape(letter),  # PHP writes \/
+        *([r"\+"] if letter == " " else []),
+    ]
+    return f"(?i:{'|'.join(escapes)})"
+
+
+def _digits(secret: str) -> list[str]:
+    """Return the secret's hexadecimal and base64 digits, longest first: they overlap."""
     octets = secret.encode()
-    texts = {
-        secret,
-        json.dumps(secret)[1:-1],
-        repr(secret)[1:-1],
-        html.escape(secret),
-        quote(secret, safe=""),
-        quote_plus(secret),
-    }
-    if len(octets) >= SHORTEST_ENCODED:  # shorter digits would mask other texts
-        texts |= {octets.hex(), octets.hex().upper()}
-        for place in range(3):
-            inside = _base64_inside(octets, place)
-            texts |= {inside, inside.translate(URL_SAFE)}
+    if len(octets) < SHORTEST_ENCODED:  # shorter digits would mask other texts
+        return []
+    texts = {octets.hex(), octets.hex().upper()}
+    for place in range(3):
+        inside = _base64_inside(octets, place)
+        texts |= {inside, inside.translate(URL_SAFE)}
     return sorted(texts, key=len, reverse=True)
 
 

@@ -9,9 +9,10 @@ import json
 import logging
 import os
 import random
+import re
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from aiohttp import web
@@ -669,6 +670,35 @@ def test_a_secret_is_masked_in_any_encoding_and_where_it_is_cut(monkeypatch, wri
         message = authorizer(auth, "moods").masked(f"it said {written} and more")
         assert "***" in message
         assert "sk-" not in message
+
+
+ODD = "Ab/cd+Ef&12'34=~\"<é\n=="
+
+
+def coded(letters, form):
+    return "".join(form(letter) if letter in letters else letter for letter in ODD)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        json.dumps(ODD).replace("/", "\\/"),  # PHP
+        coded("\"&'+<>é\n", lambda letter: f"\\u{ord(letter):04X}"),  # .NET
+        coded("&<'=\n\"", lambda letter: f"\\u{ord(letter):04x}"),  # Go, Gson
+        quote(ODD),
+        quote(ODD, safe="!~*'()"),  # JavaScript
+        re.sub("%..", lambda code: code[0].lower(), quote(ODD, safe="")),  # .NET
+        quote_plus(ODD),
+        coded("\"&'+<", lambda letter: f"&#{ord(letter)};"),
+        coded("\"&'</", lambda letter: f"&#x{ord(letter):X};"),
+        repr(ODD.encode()),
+    ],
+)
+def test_a_secret_is_masked_as_any_service_escapes_it(written):
+    masked = without_secrets(f"bad key {written} here", (ODD,))
+    assert re.fullmatch("bad key [b'\"]*\\*\\*\\*['\"]? here", masked), masked
+    begin = without_secrets(f"bad key {written[:-9]}...", (ODD,))
+    assert "cd" not in begin
 
 
 def test_a_secret_of_three_letters_is_masked_only_as_a_whole_word():
