@@ -22,11 +22,8 @@ IN_CONDITION = re.compile(r"""\bcol\(["'](.*?)["']\)""")
 
 
 def find_wrong_checks(declared: DeclaredFacts, columns: Collection[str] | None) -> list[str]:
-    """Return a sentence for each declared check that cannot be made.
-
-    Args:
-        declared: The declaration.
-        columns: The columns of the input; None if they are unknown.
+    """Return a sentence for each declared check that cannot be made, with the columns of the input,
+    or None if they are unknown.
     """
     severity = wrong_severity(declared)
     return [*([severity] if severity else ()), *wrong_expectations(declared, columns)]

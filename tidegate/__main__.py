@@ -70,10 +70,7 @@ def _commands_by_purpose() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command.
-
-    Args:
-        arguments: The arguments; by default the process's.
+    """Run a command with these arguments, by default the process's.
 
     Returns:
         The exit status, as docs/commands.md lists them.

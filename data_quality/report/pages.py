@@ -69,12 +69,7 @@ def render(
 
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:
-    """Return a page of a server.
-
-    Args:
-        template: The file name of its template.
-        values: What the template shows, by name.
-    """
+    """Return a page of a server, by the file name of its template."""
     return _pages().get_template(template).render(values)
 
 

@@ -204,12 +204,7 @@ class VendorSession:
         return True
 
     async def results(self, job: str, reading: Reading) -> AsyncIterator[tuple[str, Answer]]:
-        """Yield the results. Raises as `state`.
-
-        Args:
-            job: The vendor's id.
-            reading: Is set at the end.
-        """
+        """Yield the results of the vendor's job; `reading` is set at the end. Raises as `state`."""
         try:
             async with self._requests() as requests:
                 async for pair in self._vendor.results(job, requests):

@@ -183,12 +183,8 @@ class PartitionRun:
     # -- from any thread ---------------------------------------------------------------------------
 
     def take_limits(self, number: int, share: Sequence[int], services: Mapping[str, Any]) -> None:
-        """Use the limits that the driver sends in answer to a heartbeat.
-
-        Args:
-            number: The heartbeat's number.
-            share: Calls in flight per lookup.
-            services: The leases by service.
+        """Use the limits that the driver sends in answer to the heartbeat of this number: calls in
+        flight per lookup, and leases by service.
         """
         self._call_soon(self._limits.take, number, share, services)
 

@@ -65,10 +65,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 def spark_program(checks: str = CHECKS) -> SparkProgram:
     """Return the program that the environment sets by TIDEGATE_ENGINE, TIDEGATE_SPARK_MASTER and
-    others.
-
-    Args:
-        checks: The hook that judges the written files, module:function.
+    others, with the hook that judges the written files, module:function.
     """
     wanted = spark_submit_from_environment()
     return SparkProgram(

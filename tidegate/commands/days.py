@@ -42,13 +42,7 @@ def open_pipeline(options: argparse.Namespace) -> DayPipeline:
 
 
 def pipeline(reference: str, enrichment: Enrichment, options: argparse.Namespace) -> DayPipeline:
-    """Return the pipeline of days as commands run them.
-
-    Args:
-        reference: module:name of the enrichment.
-        enrichment: The enrichment itself.
-        options: The options that `add_wait` and `add_engine` add.
-    """
+    """Return the pipeline of days as commands with `add_wait` and `add_engine` run them."""
     submit = spark_submit_from_environment(options.engine, options.conf)
     return DayPipeline(
         reference=reference,

@@ -164,12 +164,8 @@ class ServiceLease:
             call.expire()
 
     def _end(self, call: LeasedCall, *, answered: bool, known: bool) -> None:
-        """Unregister a call that has ended.
-
-        Args:
-            call: The call.
-            answered: Whether the service answered.
-            known: Whether the call has reported all that it used.
+        """Unregister a call that has ended, which may have been answered, and have reported all
+        that it used.
         """
         del self._calls[call]
         IN_CALL.set(None)  # the next calls of this worker may belong to no lease

@@ -49,15 +49,9 @@ class DayEvents:
     def observation(
         self, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None
     ) -> dg.AssetObservation:
-        """Return an observation of the day's state.
+        """Return an observation of the day's state, with the reason and the next step in sentences.
 
         Without it Dagster would show the last success: it shows no metadata of a failed step.
-
-        Args:
-            state: The day's state.
-            reason: Why the day is in this state, in sentences.
-            next_step: What to do, in sentences.
-            more: Further metadata.
         """
         has_page = (
             state not in (RUNNING, PUBLISHED, NOT_STARTED)

@@ -51,10 +51,8 @@ class DaysTally:
         return bool(self.red or self.unmade)
 
     def failure(self, links: Mapping[str, dg.MetadataValue]) -> dg.Failure:
-        """Return the run's failure; only a crash is retried.
-
-        Args:
-            links: Links to the pages of the day, for a run of a single day.
+        """Return the run's failure, with links to the pages of its single day; only a crash is
+        retried.
         """
         if not (self.is_red or self.left):
             return dg.Failure(ENDED_LATER, metadata=NOTHING_LEFT, allow_retries=False)
