@@ -555,7 +555,8 @@ def test_a_ledger_with_two_spellings_is_counted_once(steps):
     found = {}
     for path in ("data/ledger", "./data/ledger"):
         found |= costs._with_jobs("reviews", path, lookups)
-    (charges,) = map(list, map(costs._charges_of_jobs, found.values()))
+    (((enrichment, ledger, _), lookup),) = found.items()
+    charges = costs._charges_of_jobs(enrichment, ledger, lookup)
     assert [charge.billed.cost for charge in charges] == [f"{steps.reviews.bill:f}"]
 
 
