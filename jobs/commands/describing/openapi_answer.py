@@ -263,7 +263,7 @@ class Answer:
         for name, value in schema.get("properties", {}).items():
             known, path = self.document.merged(value), child(at, name)
             column = prefix + (plain_name(name) or "field")
-            column = column if column[0].isalpha() else f"_{column}"
+            column = column if column[0].isalpha() else f"{self.name}_{column}"
             there = sure and name in schema.get("required", ()) and not may_be_null(known)
             if "properties" in known and depth:
                 yield from self._fields(known, path, f"{column}_", depth - 1, sure=there)

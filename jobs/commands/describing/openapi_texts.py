@@ -52,7 +52,10 @@ def as_text(value: Any) -> str:
 def in_query(value: Any) -> str:
     """Return a value of a query, escaped."""
     if not isinstance(value, str | int | float):
-        raise TypeError(f"{value!r} is not a value of a query")
+        raise DeclarationError(
+            f"a required parameter of a query has the default {value!r}, which is not a single "
+            "value. Choose another operation with --operation."
+        )
     return quote(as_text(value), safe="")
 
 

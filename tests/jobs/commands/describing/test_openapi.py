@@ -423,6 +423,21 @@ def test_a_field_named_by_a_word_of_sql_is_a_column(tmp_path):
     assert lookup.columns[0].arrow_type.value_type.names == ["Not"]
 
 
+def test_a_field_whose_name_begins_with_a_digit_is_a_column(tmp_path):
+    asked, answer = [parameter("id")], of(**{"24h": of(low=NUMBER), "52WeekHigh": NUMBER})
+    _, lookup, _ = declared(tmp_path, "/coins/{id}", asked, answer)
+    assert lookup.paths == {
+        "coins_24h_low": '$["24h"].low',
+        "coins_52_week_high": '$["52WeekHigh"]',
+    }
+
+
+def test_a_query_with_a_default_of_several_values_is_refused_as_that(tmp_path):
+    asked = [parameter("id"), parameter("only", "query", {"type": "array", "default": ["a"]})]
+    with pytest.raises(DeclarationError, match=r"the default \['a'\], which is not a single value"):
+        declared(tmp_path, "/a/{id}", asked, of(name=TEXT))
+
+
 def test_a_document_in_yaml_has_the_types_of_json(tmp_path):
     asked = parameter("since", "query", {**TEXT, "default": "2026-11-19"})
     answer = of(no=NUMBER, on=TEXT, at=TEXT)
