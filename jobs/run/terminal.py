@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TextIO
 
-from jobs.wording import counted, printable
+from jobs.wording import counted, percent, printable
 
 EVERY = 5.0  # s between progress lines
 
@@ -13,7 +13,9 @@ EVERY = 5.0  # s between progress lines
 def progress_line(event: Mapping[str, Any]) -> str:
     """Return `460 of 920 rows (50%), 88 rows/s, 10 in flight`: what is known of the progress."""
     done, total, unit = event["rows"], event.get("rows_total"), event.get("unit", "rows")
-    parts = [f"{done:,} of {total:,} {unit} ({done / total:.0%})" if total else f"{done:,} {unit}"]
+    parts = [f"{done:,} {unit}"]
+    if total:
+        parts = [f"{done:,} of {total:,} {unit} ({percent(done / total, 0)})"]
     if rate := event.get("rows_per_s"):  # 0 in the first half second
         parts.append(f"{rate:,.0f} {unit}/s")
     for key, text in (

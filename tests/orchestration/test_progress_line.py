@@ -39,6 +39,7 @@ def test_a_progress_line_has_only_known_figures():
     )
     assert progress_line(full) == message
     assert progress_line({"kind": "progress", "rows": 0, "rows_total": 0}) == "0 rows"
+    assert progress_line({"rows": 999, "rows_total": 1000}) == "999 of 1,000 rows (99.9%)"
     assert progress_line(PROGRESS | {"unit": "keys"}) == (
         "460 of 920 keys (50%), 88 keys/s, 10 in flight"
     )

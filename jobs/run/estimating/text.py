@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from jobs.declare.values.calendar import name_unit
 from jobs.run.estimating.figures import Estimate, LookupEstimate, WaterfallEstimate
-from jobs.wording import counted
+from jobs.wording import counted, percent
 
 DAY = 86_400  # s
 MOST_DAYS = 10  # named
@@ -97,7 +97,7 @@ def _waterfall_lines(waterfall: WaterfallEstimate) -> Iterator[str]:
     yield f"{waterfall.name}   expected, if answers are as the stored ones"
     for rung in waterfall.rungs:
         cost = "" if rung.cost is None else f"   {rung.cost} {currency}".rstrip()
-        fill = f"   fills {rung.fill:.1%} of the rows"
+        fill = f"   fills {percent(rung.fill, 1)} of the rows"
         sample = f"   from {rung.sample:,} stored answers"
         yield _line(rung.vendor, f"about {rung.calls:,.0f} calls{cost}{fill}{sample}")
     if waterfall.cheapest:
