@@ -14,7 +14,7 @@ from jobs.declare.answers.usage import UsageReader
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.prices import cost_of
 from jobs.ledger.generations import COMPACTED, Contents, read_contents
-from jobs.ledger.store import ForeignFile, LedgerFolder
+from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder
 from jobs.ledger.stored_request import other_versions
 from jobs.schema.records import PriceFacts
 
@@ -98,8 +98,9 @@ def read_latest(folder: LedgerFolder, most: int) -> list[pa.Table]:
 
 
 def _read_tables(folder: LedgerFolder, contents: Contents, most: int) -> Iterator[pa.Table]:
-    rows = 0
-    for part in reversed(contents.parts):
+    start, rows = len(f"{folder.path}/{PARTS}/"), 0
+    stored_at = {info.path[start:]: info.mtime_ns or 0 for info in folder.files(PARTS)}
+    for part in sorted(contents.parts, key=lambda part: stored_at.get(part, 0), reverse=True):
         if rows < most:
             yield (table := folder.read([part]))
             rows += table.num_rows

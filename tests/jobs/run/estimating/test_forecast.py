@@ -2,10 +2,14 @@
 vendors, whose truth the forecast never sees.
 """
 
+import os
+
 import numpy as np
 import pytest
 
-from jobs.run.estimating.forecast import predict_total
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.store import LedgerFolder
+from jobs.run.estimating.forecast import predict_total, read_latest
 
 
 def draw_costs(draw, lengths):
@@ -42,3 +46,13 @@ def test_keys_of_one_length_cost_the_mean_of_the_sample():
 def test_a_forecast_of_no_call_is_zero():
     found = predict_total(np.arange(30.0), np.arange(30.0), np.empty(0), np.empty(0))
     assert (found.cost, found.low, found.high) == (0.0, 0.0, 0.0)
+
+
+def test_the_parts_that_were_stored_last_are_read_first(tmp_path):
+    folder = LedgerFolder(str(tmp_path), "label", "f")
+    for run in ("older", "newest", "oldest"):
+        folder.write_part(run, "0-0-0", [StoredAnswer("[1]", "ok", b"{}", 1, run)])
+    for age, run in enumerate(["newest", "older", "oldest"]):
+        os.utime(f"{folder.path}/parts/{run}/0-0-0.parquet", (1000 - age, 1000 - age))
+    tables = read_latest(folder, 2)
+    assert [table["run_id"][0].as_py() for table in tables] == ["newest", "older"]
