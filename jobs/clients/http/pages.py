@@ -10,7 +10,7 @@ from typing import Any
 from multidict import MultiMapping
 from yarl import URL
 
-from jobs.clients.client import CallFailed, Throttled, Unclear, unsettled
+from jobs.clients.client import CallFailed, DeclaredError, Throttled, Unclear, unsettled
 from jobs.clients.http.http_session import ServiceSession, ask_renewing
 from jobs.clients.http.responses import Response
 from jobs.declare.answers.json_paths import JsonPath
@@ -91,6 +91,10 @@ class PageReader:
             if self._repeatable or not pages:
                 raise
             raise unsettled(error) from error  # a new call would ask for the first page again
+        except DeclaredError as error:
+            if self._repeatable or not pages:
+                raise
+            raise Unclear(str(error)) from error
         return pages[0] if pages[0].is_miss else replace(pages[0], content=self._together(pages))
 
     async def _follow(

@@ -545,11 +545,12 @@ def test_a_refused_connection_settles_the_mark_of_its_call(folder, service, kind
     assert outcomes_of(folder) == {}
 
 
-@pytest.mark.parametrize("status", [404, 429])
+@pytest.mark.parametrize("status", [200, 404, 429])
 def test_a_later_page_that_is_refused_leaves_the_mark_of_its_call(folder, service, status):
     async def answer(request):
         if "page" in request.query and len(service.log) == 2:
-            return web.Response(status=status, headers={"Retry-After": "0.01"})
+            body = {"error": "no credit"}
+            return web.json_response(body, status=status, headers={"Retry-After": "0.01"})
         return web.json_response({"next": None if "page" in request.query else "?page=2"})
 
     service.answer = answer
@@ -558,6 +559,7 @@ def test_a_later_page_that_is_refused_leaves_the_mark_of_its_call(folder, servic
         idempotent=False,
         pages=Pages(next="$.next", max_pages=3),
         returns="first_x ARRAY<BIGINT>",
+        error_when=["$.error"],
     )
     rows = collected(with_ledger(plan(paged), folder), [batch(0, 1)]).to_pylist()
     assert [row["first_status"] for row in rows] == ["error"]
