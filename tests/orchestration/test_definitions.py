@@ -26,7 +26,7 @@ from orchestration.dagster.schedules import PUBLISHED_IN_TIME
 from orchestration.dagster.sensors.freshness import freshness_check
 from orchestration.definitions import defs
 from tests.support.documents import blocks
-from tidegate import Input
+from tidegate import Input, Summary
 
 HEAVY = ("pyspark", "great_expectations", "plotly", "pandas", "deltalake")
 REPOSITORY = defs.get_repository_def()
@@ -357,6 +357,30 @@ def test_an_enrichment_that_reads_another_table_follows_it_without_a_sensor():
     assert (
         dg.AssetKey(["raw", "flights_enriched"]) not in repository.asset_graph.get_all_asset_keys()
     )
+
+
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
+def test_a_day_that_dagster_starts_after_its_input_has_its_summaries():
+    after = reading("after", "data/published/flights_enriched")
+    summary = Summary(name="by_carrier", sql="SELECT carrier FROM after")
+    after = dataclasses.replace(
+        after, enrichment=dataclasses.replace(after.enrichment, summaries=[summary])
+    )
+    definitions = build_definitions([Declared("a:flights", flights), after], SparkProgram())
+    now, day = dt.datetime(2013, 5, 3, 3, tzinfo=dt.UTC), "2013-05-02"
+    keys = [dg.AssetKey(name) for name in ("flights_enriched", "after", "by_carrier")]
+    requested = []
+    with dg.DagsterInstance.ephemeral() as instance:
+        cursor = None
+        for updated in ([], keys[:1], keys[1:], []):
+            for key in updated:
+                instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=day))
+            found = dg.evaluate_automation_conditions(
+                definitions, instance, cursor=cursor, evaluation_time=now
+            )
+            cursor = found.cursor
+            requested.append([found.get_requested_partitions(key) for key in keys[1:]])
+    assert requested == [[set(), set()], [{day}, {day}], [set(), set()], [set(), set()]]
 
 
 @pytest.mark.parametrize(

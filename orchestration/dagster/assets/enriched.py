@@ -56,6 +56,7 @@ def day_asset(
             backfill_policy=days,
             group_name=declared.group,
             owners=list(declared.enrichment.owners),
+            automation_condition=AFTER_INPUT if declared.input_is_foreign else None,
             **fields,
         )
     return asset
@@ -85,7 +86,6 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         key=declared.key,
         deps=[_input(declared)],
         code_version=declared.facts.fingerprint,
-        automation_condition=AFTER_INPUT if declared.input_is_foreign else None,
         freshness_policy=_freshness_policy(declared),
         description=_described(declared),
         kinds={"spark", "delta"} | ({"iceberg"} if declared.enrichment.output.iceberg else set()),
