@@ -11,11 +11,14 @@ TEAM_HOST = "TIDEGATE_PG_HOST"
 
 
 def dagster_home(folder: Path = Path("data/dagster")) -> Path:
-    """Make the folder for DAGSTER_HOME, and links our settings there as dagster.yaml."""
+    """Make the folder for DAGSTER_HOME, and link our settings there as dagster.yaml, unless the
+    user has put a file there.
+    """
     settings = TEAM if os.environ.get(TEAM_HOST) else ONE_MACHINE
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "dagster.yaml"
-    if not link.is_symlink() or link.resolve() != settings:
-        link.unlink(missing_ok=True)
+    if link.is_symlink() and link.resolve() != settings:
+        link.unlink()
+    if not link.exists():
         link.symlink_to(settings)
     return folder.resolve()

@@ -35,6 +35,14 @@ def test_a_single_machine_needs_no_server_and_a_team_configures_a_database(tmp_p
     assert (dagster_home() / "dagster.yaml").resolve() == TEAM
 
 
+def test_a_file_of_settings_that_the_user_wrote_stays(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = dagster_home() / "dagster.yaml"
+    settings.unlink()
+    settings.write_text("run_monitoring: {enabled: true, max_runtime_seconds: 14400}")
+    assert "14400" in (dagster_home() / "dagster.yaml").read_text()
+
+
 def test_both_storages_free_slots_retry_only_crashes_and_send_no_telemetry():
     one, team = (yaml.safe_load(path.read_text()) for path in (ONE_MACHINE, TEAM))
     for key in ("telemetry", "nux", "run_retries", "run_monitoring", "retention"):
