@@ -38,6 +38,22 @@ def test_a_port_that_is_taken_is_named_with_the_variable_that_sets_it_and_nothin
     assert capsys.readouterr().err == message
 
 
+@pytest.mark.parametrize("address", ["https://of.example", ""])
+def test_links_lead_to_the_addresses_that_the_user_has_set(tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    given = {}
+    monkeypatch.setattr(
+        ui, "serve_together", lambda _, environment, **__: given.update(environment)
+    )
+    for name in (ui.UI_URL, ui.REPORTS_URL):
+        monkeypatch.setenv(name, address)
+    ui.serve({})
+    ports = {ui.UI_URL: 3000, ui.REPORTS_URL: 3070}
+    assert {name: given[name] for name in ports} == {
+        name: address or f"http://127.0.0.1:{port}" for name, port in ports.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("ports", "message"),
     [

@@ -42,7 +42,7 @@ def serve(
     environment = {
         "DAGSTER_HOME": str(dagster_home()),
         REPORTS_PORT: reports,
-        REPORTS_URL: f"http://127.0.0.1:{reports}",
+        REPORTS_URL: os.environ.get(REPORTS_URL) or f"http://127.0.0.1:{reports}",
         UI_URL: os.environ.get(UI_URL) or f"http://127.0.0.1:{port}",
         # advice to us, not to the user
         "PYTHONWARNINGS": "ignore:Function `dev_command` is superseded",
