@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from zoneinfo import ZoneInfo
 
 from data_quality import next_step as held_back
 from data_quality.report.days import Day, list_days
@@ -211,8 +212,10 @@ def _due(enrichment: Enrichment, day: str) -> dt.datetime | None:
     by = enrichment.publish_by
     minute, hour = (enrichment.schedule or "* *").split()[:2]
     if enrichment.input.every == "hour":
-        wait = dt.timedelta(minutes=int(minute)) if minute.isdigit() else dt.timedelta(hours=1)
-        return day_end(day, enrichment.zone) + wait
+        end = day_end(day, enrichment.zone)
+        begun = end.astimezone(ZoneInfo(enrichment.zone)).minute  # of an hour of a half-hour zone
+        wait = (int(minute) - begun) % 60 if minute.isdigit() else 60
+        return end + dt.timedelta(minutes=wait)
     if not is_day(day):
         return None
     if by is None:

@@ -192,6 +192,16 @@ def test_hours_of_a_time_zone_are_expected_within_its_days_once_due(towns):
     )
 
 
+@pytest.mark.parametrize(("minute", "state"), [(49, "waiting"), (51, "missing")])
+def test_an_hour_is_due_when_its_schedule_starts_it_in_a_half_hour_zone(towns, minute, state):
+    hourly = dataclasses.replace(
+        towns.enrichment, input=Input(path="raw", row_id=["n"], every="hour"),
+        schedule="20 * * * *", publish_by=None, zone="Asia/Kolkata", start="2026-11-26",
+    )  # fmt: skip
+    at = dt.datetime(2026, 11, 27, 0, minute, tzinfo=dt.UTC)  # 00:50 is 06:20 in Kolkata
+    assert read_table(hourly, 1, at).days[-1].state == state
+
+
 def test_a_day_of_a_schedule_with_more_zeros_is_due_at_its_time(towns):
     padded = dataclasses.replace(towns.enrichment, schedule="005 002 * * *", publish_by=None)
     for minute, state in ((4, "waiting"), (6, "missing")):
