@@ -23,6 +23,7 @@ from orchestration.dagster.assets.day_step import choose_days
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import spark_program
+from orchestration.dagster.sensors.freshness import freshness
 from orchestration.dagster.sensors.reports_days import reports_days
 from tests.jobs.commands.conftest import towns_in, verdict
 from tests.support.check_partitions import checks_of_days
@@ -283,6 +284,23 @@ def test_a_running_run_is_waited_for_and_a_run_killed_after_its_commit_is_report
     sensor.instance.report_run_failed(run, "The process that ran it is gone.")
     assert sensor.days() == [(DAY, record.published_version)]
     assert sensor.look() == []
+
+
+def test_a_deadline_counts_a_run_that_was_killed_after_its_commit_and_none_that_failed(towns):
+    record = towns.publish(DAY, range(5), run_id="first")
+    before = dataclasses.replace(record, state="written", published_version=None, published_at=None)
+    run_records.save(before)
+    due = dataclasses.replace(towns.enrichment, start="2013-01-01", publish_by="06:30")
+    morning = dt.datetime(2013, 1, 11, 7, tzinfo=dt.UTC)
+
+    def found():
+        return freshness(Declared("declared.towns:towns", due), morning).description
+
+    assert f"{DAY} was published at" in found()
+    why = ("failed", "lake.towns cannot be written.", "Run it again.")
+    at = "2026-01-01T00:00:00+00:00"
+    run_records.save_unwritten(UnwrittenRun("towns", DAY, "first", *why, at, at))
+    assert f"{DAY} is not published" in found()
 
 
 def test_a_day_whose_run_failed_after_its_commit_stays_failed_until_a_run_publishes_it(

@@ -16,6 +16,7 @@ from dagster._core.storage.tags import (
 
 from jobs.declare.values.calendar import day_begin
 from jobs.tables.records import run_records
+from jobs.tables.records.killed_runs import as_published
 from orchestration.common.states import NOT_STARTED
 from orchestration.dagster.declared import Declared
 
@@ -86,10 +87,18 @@ def last_number(instance: DagsterInstance, declared: Declared) -> int:
 
 
 def published_times(declared: Declared, day: str) -> list[dt.datetime]:
-    """Return the times at which runs of Dagster or of a command published the day."""
+    """Return the times at which runs of Dagster or of a command published the day; a kill after the
+    commit leaves a record as written. Raises TidegateError.
+    """
+    name, table = declared.name, declared.enrichment.output.path
+    records = [
+        record
+        for record in run_records.load(name, day)
+        if not run_records.has_end(name, day, record.facts.run_id)  # which failed after its commit
+    ]
     times = [
         time
-        for record in run_records.load(declared.name, day)
+        for record in as_published(records, table)
         for time in (record.first_published_at, record.published_at)
         if time
     ]
