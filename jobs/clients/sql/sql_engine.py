@@ -37,6 +37,8 @@ VALUES = ("22", "42601")  # data; syntax, which types of extensions say of their
 MISFIT = "invalid input for query argument $"
 # SQLAlchemy's class: the statement was prepared before its table changed; the next try prepares it
 VOID_PLAN = "InvalidCachedStatementError"
+# asyncpg's classes (not SQLAlchemy's): the connection was closed during a call
+CLOSED_DURING = ("InterfaceError", "InternalClientError")
 # words of an address that SQLAlchemy hands to asyncpg.connect
 ARGUMENTS = (
     "host", "port", "user", "password", "database", "passfile", "ssl", "target_session_attrs",
@@ -258,10 +260,9 @@ def may_pass(error: Exception) -> bool:
         return code & 0xFF in SQLITE_PASSING  # the low byte is the primary code
     if _is_undecodable(error):
         return False
-    # asyncpg's InterfaceError (not SQLAlchemy's): the connection was closed during a call
     return (
         isinstance(error, OperationalError | InterfaceError)
-        or type(error).__name__ == "InterfaceError"
+        or type(error).__name__ in CLOSED_DURING
     )
 
 

@@ -10,11 +10,13 @@ import threading
 import time
 from pathlib import Path
 
+import asyncpg
 import pytest
 import sqlalchemy as sa
 
 from jobs.clients.client import CallFailed
 from jobs.clients.sql.sql_client import SqlClient
+from jobs.clients.sql.sql_engine import may_pass
 from tidegate import DeclarationError, Env, SqlLookup
 
 EVERY_COLUMN = (
@@ -302,6 +304,11 @@ def test_a_timeout_of_the_operating_system_is_reported_with_its_message(database
     finally:
         sa.event.remove(sa.Engine, "before_cursor_execute", give_up)
     assert (str(failed), failed.passing) == ("[Errno 110] Connection timed out", True)
+
+
+@pytest.mark.parametrize("kind", [asyncpg.InterfaceError, asyncpg.InternalClientError])
+def test_a_connection_that_the_driver_lost_in_a_call_is_a_passing_failure(kind):
+    assert may_pass(kind("cannot switch to state 12; another operation (2) is in progress"))
 
 
 def test_a_database_that_cannot_be_opened_is_a_passing_failure(tmp_path):
