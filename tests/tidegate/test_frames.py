@@ -205,6 +205,16 @@ def test_enrich_works_inside_a_running_event_loop(towns):
             pd.DataFrame({"town": pd.concat([BEGIN.to_series(), BEGIN.tz_localize("UTC").to_series()])}),
             "times with a zone and times without",
         ),
+        (pd.DataFrame({"town": [BEGIN[0], 7]}, dtype=object), "values of type timestamp.* and others"),
+        (pd.DataFrame({"town": [dt.date(2026, 1, 1), 7]}), "values of type date32.* and others"),
+        (
+            pd.DataFrame({"town": pd.Categorical([dt.date(2026, 1, 1), 7.5])}),
+            "values of type date32.* and others",
+        ),
+        (
+            pd.DataFrame({"town": [BEGIN[0] + pd.Timedelta(1)]}, dtype=object),
+            "'town' has times below a microsecond, which no key can have; round them",
+        ),
         (pd.DataFrame({"town": [2**64, 1]}, dtype=object), "several types, or of one that no key"),
         (pd.DataFrame({"town": pd.arrays.SparseArray([1, 0])}), "Sparse pandas data"),
         (pl.DataFrame({"town": [object()]}), "'town' is Object, which no key can have"),
@@ -220,7 +230,7 @@ def test_enrich_works_inside_a_running_event_loop(towns):
     ],
     ids=[
         "list", "lazy", "series", "missing", "empty", "answer", "ambiguous", "mixed", "number", "bytes",
-        "times", "zones", "large", "sparse", "objects", "long", "interval", "unsigned", "time", "surrogate",
+        "times", "zones", "numbered times", "numbered days", "categories", "nanoseconds", "large", "sparse", "objects", "long", "interval", "unsigned", "time", "surrogate",
         "late",
     ],
 )  # fmt: skip

@@ -28,7 +28,10 @@ KEY_TYPES = (  # nested ones are for Spark
     lambda kind: pa.types.is_nested(kind) and not pa.types.is_run_end_encoded(kind),
 )  # fmt: skip
 NO_KEYS = (pa.uint64(), pa.float16())
-CHANGED = {pa.binary(): str, pa.date32(): dt.datetime}  # values that Arrow puts into such a column
+# values that Arrow makes bytes, days and times of, in an object column
+CHANGED = {pa.binary(): str, pa.date32(): dt.datetime | int | float}
+CHANGED_TO_TIMES = int | float
+BELOW_A_MICROSECOND = "has times below a microsecond, which no key can have; round them."
 OTHER_CURE = "What has Arrow's C stream becomes a table by pyarrow.table(...)."
 
 
@@ -90,7 +93,7 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
             return column.cast(pa.timestamp("us", kind.tz))
         except pa.ArrowInvalid as error:
             raise DeclarationError(
-                f"frame: {name!r} has times below a microsecond, which no key can have; round them."
+                f"frame: {name!r} {BELOW_A_MICROSECOND}"
                 if kind.unit == "ns"
                 else f"frame: {name!r} has times outside the years -290308 to 294247, which 64 "
                 "bits of microseconds cannot count. Replace them, such as by null."
@@ -118,6 +121,8 @@ def _read_pandas(frame: Any, names: Sequence[str]) -> pa.Table:
     try:
         read = frame[list(names)].copy(deep=False)
         for name in names:
+            if _has_objects_for_categories(read[name]):  # of any types, too
+                read[name] = read[name].astype(object)
             if read[name].dtype == object:  # of NaNs, Arrow takes only those of 64 bits for null
                 read[name] = read[name].where(read[name].notna(), None)
         columns = pa.Table.from_pandas(read, preserve_index=False)
@@ -132,28 +137,34 @@ def _read_pandas(frame: Any, names: Sequence[str]) -> pa.Table:
             f"that no key can have: {error.args[0]}. {ONE_TYPE}"
         ) from error
     for name in names:
-        _refuse_converted(name, frame[name], columns[name])
+        _refuse_converted(name, read[name], columns[name])
     return columns
 
 
+def _has_objects_for_categories(values: Any) -> bool:
+    return bool(values.dtype == "category" and values.cat.categories.dtype == object)
+
+
 def _refuse_converted(name: str, values: Any, column: pa.ChunkedArray) -> None:
-    """Raise DeclarationError where Arrow made bytes of texts, dates of times, or took times without
-    a zone for those of UTC.
+    """Raise DeclarationError where Arrow made bytes of texts, dates of times, or times of numbers,
+    took times without a zone for those of UTC, or left out nanoseconds.
     """
-    changed = CHANGED.get(column.type)
     is_time = pa.types.is_timestamp(column.type)
-    if values.dtype != object or (changed is None and not is_time):
+    changed = CHANGED_TO_TIMES if is_time else CHANGED.get(column.type)
+    if values.dtype != object or changed is None:
         return
     present = values[column.is_valid().to_numpy()]
-    if is_time and len({getattr(value, "tzinfo", None) is None for value in present}) > 1:
-        raise DeclarationError(
-            f"frame: {name!r} has times with a zone and times without. Give all of them a zone."
-        )
-    if changed is not None and any(isinstance(value, changed) for value in present):
+    if any(isinstance(value, changed) for value in present):
         raise DeclarationError(
             f"frame: {name!r} has values of type {column.type} and others, which are not the same "
             f"as {column.type}. {ONE_TYPE}"
         )
+    if is_time and len({getattr(value, "tzinfo", None) is None for value in present}) > 1:
+        raise DeclarationError(
+            f"frame: {name!r} has times with a zone and times without. Give all of them a zone."
+        )
+    if is_time and any(getattr(value, "nanosecond", 0) for value in present):
+        raise DeclarationError(f"frame: {name!r} {BELOW_A_MICROSECOND}")
 
 
 def _with_series(frame: Any, answers: pa.Table) -> Any:
