@@ -1,5 +1,5 @@
-"""The oldest and the newest of what we need, from the package registry: a new project's first day
-on each, by the command and by Dagster.
+"""The oldest and the newest of what we need, from the package registry: a new project's day on each,
+by the command, again over the published day, and by Dagster; and a lookup in a database.
 """
 
 import os
@@ -32,6 +32,36 @@ with credit_service() as url, dg.DagsterInstance.local_temp(str(Path.cwd())) as 
     assert done.success and len(known) > 5, known
     assert {one.latest_execution_status.value for one in known} == {"SUCCEEDED"}, known
     assert all(one.is_current for one in known), known
+"""
+
+DAY = "2026-11-19"
+PLANES = """
+import sqlite3
+
+from tidegate import Enrichment, Input, Output, SqlLookup
+
+with sqlite3.connect("planes.db") as database:
+    database.execute("CREATE TABLE IF NOT EXISTS seats (customer TEXT PRIMARY KEY, seats INT)")
+    database.execute("INSERT OR REPLACE INTO seats VALUES ('c1', 7)")
+seats = SqlLookup(
+    name="seat", url="sqlite+aiosqlite:///planes.db", table="seats", keys={"customer": "customer_id"},
+    returns="seats INT", timeout=5.0, max_concurrency=2,
+)
+planes = Enrichment(
+    name="planes", input=Input(path="data/raw/orders", row_id=["order_id"]), lookups=[seats],
+    output=Output(path="data/published/planes"),
+)
+"""
+PUBLISHED_TWICE = """
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+for name, column in (("orders_rated", "score"), ("planes", "seats")):
+    table = DeltaTable(f"data/published/{name}")
+    rows = pa.concat_tables([pq.ParquetFile(file).read([column]) for file in table.file_uris()])
+    assert (table.version(), rows.num_rows) == (1, 200), (name, table.version(), rows.num_rows)
+    assert rows[column].null_count < 200
 """
 
 
@@ -73,14 +103,20 @@ def test_a_new_project_runs_with_the_oldest_and_newest_allowed_versions(wheel, t
         for name, value in os.environ.items()
         if name not in ("PYSPARK_PYTHON", "PYTHONPATH")
     }
+    shop = tmp_path / "shop"
     steps = (
         ([python, "-m", "tidegate", "init", "shop"], tmp_path),
-        (["make", "test", f"PYTHON={python}"], tmp_path / "shop"),
-        ([python, "-c", A_DAY_BY_DAGSTER], tmp_path / "shop"),
-        (
-            [python, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"],
-            tmp_path / "shop",
+        (["make", "demo", f"PYTHON={python}"], shop),
+        ([python, "-c", f"open('enrichments/planes.py', 'w').write({PLANES!r})"], shop),
+        *(
+            ([python, "sample.py", "run", name, "--day", DAY], shop)
+            for name in ("orders_rated", "planes", "planes")
         ),
+        ([python, "-c", PUBLISHED_TWICE], shop),
+        (["rm", "enrichments/planes.py"], shop),
+        (["make", "test", f"PYTHON={python}"], shop),
+        ([python, "-c", A_DAY_BY_DAGSTER], shop),
+        ([python, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"], shop),
     )
     for command, folder in steps:
         done = subprocess.run(
