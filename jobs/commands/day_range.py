@@ -18,25 +18,33 @@ def day_range(
     Raises:
         DeclarationError: An end is not a day, or the last is before the first.
     """
-    for day, name in zip((first, last), names, strict=True):
-        _require_end(enrichment, day, name)
+    require_range(enrichment, first, last, names=names)
     if not isinstance(enrichment.input.every, str):
-        if first == last:
-            return [first]
-        raise DeclarationError(
-            f"{names[0]} and {names[1]} differ, and partitions with names have no order; "
-            "give the same name for both."
-        )
-    begin, end = day_begin(first, enrichment.zone), day_end(last, enrichment.zone)
-    if end <= begin:
-        raise DeclarationError(f"{names[1]} is {last}, before {names[0]}, {first}; exchange them.")
+        return [first]
     if enrichment.input.every == "hour":
-        return hours_between(begin, end)
+        return hours_between(day_begin(first, enrichment.zone), day_end(last, enrichment.zone))
     first_day, last_day = (dt.date.fromisoformat(day) for day in (first, last))
     return [
         (first_day + dt.timedelta(days=number)).isoformat()
         for number in range((last_day - first_day).days + 1)
     ]
+
+
+def require_range(
+    enrichment: Enrichment, first: str, last: str, *, names: tuple[str, str]
+) -> None:
+    """Raise DeclarationError as `day_range`, without a list of the days, which may be many."""
+    for day, name in zip((first, last), names, strict=True):
+        _require_end(enrichment, day, name)
+    if not isinstance(enrichment.input.every, str):
+        if first == last:
+            return
+        raise DeclarationError(
+            f"{names[0]} and {names[1]} differ, and partitions with names have no order; "
+            "give the same name for both."
+        )
+    if day_end(last, enrichment.zone) <= day_begin(first, enrichment.zone):
+        raise DeclarationError(f"{names[1]} is {last}, before {names[0]}, {first}; exchange them.")
 
 
 def _require_end(enrichment: Enrichment, day: str, name: str) -> None:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from jobs.commands.day_range import day_range
+from jobs.commands.day_range import require_range
 from jobs.declare.finding.discovery import Discovered, discover
 from jobs.errors import DeclarationError
 from jobs.wording import counted, did_you_mean
@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace) -> int:
     first, last = options.first, options.last
     found = _named(options)
     for _, enrichment in found:
-        day_range(enrichment, first, last or first, names=("--from", "--to"))
+        require_range(enrichment, first, last or first, names=("--from", "--to"))
 
     def run_one(discovered: Discovered) -> int:
         name = discovered.enrichment.name

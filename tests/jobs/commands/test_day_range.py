@@ -1,11 +1,12 @@
 """The days and hours of a range, as the options of commands name them."""
 
 import dataclasses
+import tracemalloc
 
 import pytest
 
 from enrichments.flights import flights
-from jobs.commands.day_range import day_range
+from jobs.commands.day_range import day_range, require_range
 from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError
 
@@ -36,6 +37,15 @@ def test_hours_are_given_by_name_or_by_days_of_the_time_zone(first, last, hours,
 def test_the_last_day_of_the_calendar_ends():
     assert day_range(flights, "9999-12-30", "9999-12-31", names=NAMES)[-1] == "9999-12-31"
     assert len(day_range(HOURLY, "9999-12-31", "9999-12-31", names=NAMES)) >= 24
+
+
+def test_a_range_to_the_last_day_of_the_calendar_is_checked_without_a_list_of_its_hours():
+    tracemalloc.start()
+    try:
+        require_range(HOURLY, "2026-01-01", "9999-12-31", names=NAMES)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # bytes, of 70 million hours
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_first_day_of_the_calendar_begins_in_each_time_zone():
