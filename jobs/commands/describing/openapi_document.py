@@ -14,8 +14,8 @@ from jobs.errors import DeclarationError
 
 DEEPEST = 20  # references in a row; more are a circle
 PLAIN = {  # what YAML takes for another type than a text in a document of OpenAPI
-    "null": "null|~|",
-    "bool": "true|false",
+    "null": "null|Null|NULL|~|",
+    "bool": "true|True|TRUE|false|False|FALSE",
     "int": "-?(0|[1-9][0-9]*)",
     "float": r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?",
     "merge": "<<",
@@ -23,7 +23,7 @@ PLAIN = {  # what YAML takes for another type than a text in a document of OpenA
 
 
 class _JsonTypes(yaml.SafeLoader):  # type: ignore[misc]  # yaml is not typed
-    """Reads the types of JSON, and no others: `no`, 10:30 and 2026-11-19 are texts."""
+    """Reads the types of JSON, also as `True`: `no`, 10:30 and 2026-11-19 are texts."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 

@@ -459,6 +459,21 @@ def test_a_document_in_yaml_has_the_types_of_json(tmp_path):
     assert '"no BIGINT, "' in of_yaml.code
 
 
+@pytest.mark.parametrize("no", ["false", "False", "FALSE"])
+def test_a_parameter_may_be_left_out_in_each_spelling_of_yaml(tmp_path, no):
+    asked = parameter("lang", "query") | {"required": False}
+    operation = {"parameters": [parameter("id"), asked], "responses": {"200": {"content": {
+        "application/json": {"schema": of(size=NUMBER)}}}}}  # fmt: skip
+    whole = {
+        "openapi": "3.0.0",
+        "info": {"title": "Shop"},
+        "paths": {"/a/{id}": {"get": operation}},
+    }
+    text = yaml.safe_dump(whole, sort_keys=False).replace("required: false", f"required: {no}")
+    (tmp_path / "spec.yaml").write_text(text)
+    assert "lang" not in describe(OpenApi(tmp_path / "spec.yaml")).code.split("returns=")[0]
+
+
 def broken(value, draw):
     """A copy of a document in which a few values are gone or of another kind."""
     if draw.random() < 0.01:
