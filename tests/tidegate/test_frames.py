@@ -207,6 +207,8 @@ def test_enrich_works_inside_a_running_event_loop(towns):
         ),
         (pd.DataFrame({"town": [BEGIN[0], 7]}, dtype=object), "values of type timestamp.* and others"),
         (pd.DataFrame({"town": [dt.date(2026, 1, 1), 7]}), "values of type date32.* and others"),
+        (pd.DataFrame({"town": [BEGIN[0], Decimal(7)]}), "values of type timestamp.* and others"),
+        (pd.DataFrame({"town": [dt.date(2026, 1, 1), np.int64(7)]}), "values of type date32.* and others"),
         (
             pd.DataFrame({"town": pd.Categorical([dt.date(2026, 1, 1), 7.5])}),
             "values of type date32.* and others",
@@ -230,7 +232,7 @@ def test_enrich_works_inside_a_running_event_loop(towns):
     ],
     ids=[
         "list", "lazy", "series", "missing", "empty", "answer", "ambiguous", "mixed", "number", "bytes",
-        "times", "zones", "numbered times", "numbered days", "categories", "nanoseconds", "large", "sparse", "objects", "long", "interval", "unsigned", "time", "surrogate",
+        "times", "zones", "numbered times", "numbered days", "decimals", "numpy days", "categories", "nanoseconds", "large", "sparse", "objects", "long", "interval", "unsigned", "time", "surrogate",
         "late",
     ],
 )  # fmt: skip

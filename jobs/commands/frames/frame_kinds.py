@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 import pyarrow as pa
@@ -29,8 +30,8 @@ KEY_TYPES = (  # nested ones are for Spark
 )  # fmt: skip
 NO_KEYS = (pa.uint64(), pa.float16())
 # values that Arrow makes bytes, days and times of, in an object column
-CHANGED = {pa.binary(): str, pa.date32(): dt.datetime | int | float}
-CHANGED_TO_TIMES = int | float
+CHANGED = {pa.binary(): str, pa.date32(): dt.datetime | Number}
+CHANGED_TO_TIMES = Number  # also Decimal, and those of numpy
 BELOW_A_MICROSECOND = "has times below a microsecond, which no key can have; round them."
 OTHER_CURE = "What has Arrow's C stream becomes a table by pyarrow.table(...)."
 
