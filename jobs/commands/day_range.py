@@ -30,9 +30,7 @@ def day_range(
     ]
 
 
-def require_range(
-    enrichment: Enrichment, first: str, last: str, *, names: tuple[str, str]
-) -> None:
+def require_range(enrichment: Enrichment, first: str, last: str, *, names: tuple[str, str]) -> None:
     """Raise DeclarationError as `day_range`, without a list of the days, which may be many."""
     for day, name in zip((first, last), names, strict=True):
         _require_end(enrichment, day, name)
