@@ -39,7 +39,7 @@ def delete_what_crashes_left(enrichment: Enrichment) -> None:
 
 def remove_uncommitted(table: str, *, older_than: timedelta, now: float) -> None:
     """Delete files of the tables beside that no commit names, except those of running runs and
-    younger files. A version's files stay.
+    files younger than this age at `now`, in s since the epoch. A version's files stay.
 
     Raises:
         TidegateError: A disk or a store fails.
