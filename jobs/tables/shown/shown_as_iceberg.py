@@ -214,8 +214,9 @@ def _give_audit_columns_ids(change: Transaction, files: Collection[PublishedFile
     """Add the files' audit columns to the schema and drop them again, so that they and their fields
     have ids: pyiceberg reads no file with a column or a field that has none.
     """
-    # the files of a run are alike, but kept rows may lack columns that runs write by now
-    for file in {file.run or file.place: file for file in sorted(files, key=_is_new)}.values():
+    # the files of a run are alike, except those of kept rows, which may be of other versions
+    unlike = {file.run if file.run and _is_new(file) else file.place: file for file in files}
+    for file in unlike.values():
         shown = change.table_metadata.schema().as_struct()
         known = _parts_by_name(change.table_metadata.name_mapping() or ())
         others = [

@@ -154,6 +154,23 @@ def test_kept_rows_without_an_audit_column_of_today_are_shown_beside_new_rows():
     assert shown() == [1, 2, 3, 7, 8]
 
 
+def test_kept_rows_with_an_audit_column_of_before_are_shown_from_the_first_snapshot_on():
+    before = test_publishing.run("a")
+    (old,) = before.facts.files
+    pq.write_table(pq.read_table(old).append_column("_of_before", pa.array([1, 2, 3])), old)
+    publishing.publish(before)
+    record = run("b", FIRST, [7, 8])
+    source = (run_records.load("flights")[0].facts.files[0], pa.array([True, True, False]))
+    keep_rows([source], f"{record.facts.folder}/0", ThreadStage().run)
+    names = sorted(map(str, Path(record.facts.folder).rglob("kept-*")))
+    publishing.publish(
+        dataclasses.replace(
+            record, facts=dataclasses.replace(record.facts, kept_files=tuple(names))
+        )
+    )
+    assert shown() == [1, 2, 7, 8]
+
+
 def test_a_day_that_is_held_back_is_not_shown():
     publishing.publish(run("a"))
     with pytest.raises(PublishConflict):
