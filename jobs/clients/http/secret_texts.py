@@ -60,11 +60,13 @@ def _without_begin(text: str, secret: str) -> str:
     kept, end = "", 0
     for found in re.finditer("".join(letters[:masked]), text):
         at = found.end()
+        cut = CUT.match(text, at)
         for letter in letters[masked:]:
             if (more := re.compile(letter).match(text, at)) is None:
                 break
             at = more.end()
-        if found.start() >= end and (cut := CUT.match(text, at)):
+            cut = CUT.match(text, at) or cut  # a letter may be a dot of the "..."
+        if found.start() >= end and cut:
             kept, end = f"{kept}{text[end : found.start()]}***...", cut.end()
     return kept + text[end:]
 
@@ -75,6 +77,7 @@ def _in_any_escape(letter: str) -> str:
     if NEVER_ESCAPED.fullmatch(letter):
         return re.escape(letter)
     octets, units, number = letter.encode(), letter.encode("utf-16-be").hex(), ord(letter)
+    texts = {re.escape(json.dumps(letter)[1:-1]), re.escape(html.escape(letter))}
     escapes = [
         "".join(f"%{octet:02x}" for octet in octets),
         "".join(rf"\\x{octet:02x}" for octet in octets),
@@ -82,8 +85,8 @@ def _in_any_escape(letter: str) -> str:
         rf"\\x{number:02x}",
         f"&#0*{number};",
         f"&#x0*{number:x};",
-        re.escape(html.escape(letter)),
-        re.escape(json.dumps(letter)[1:-1]),
+        # longest first, as of \\ for \: a beginning is read letter by letter
+        *sorted(texts, key=len, reverse=True),
         r"\\{0,3}" + re.escape(letter),  # PHP writes \/
         *([r"\+"] if letter == " " else []),
     ]

@@ -701,6 +701,14 @@ def test_a_secret_is_masked_as_any_service_escapes_it(written):
     assert "cd" not in begin
 
 
+@pytest.mark.parametrize(
+    ("secret", "shown"),
+    [("abcdef.ghijkl", "abcdef"), (r"abcd\efghij", r"abcd\\ef"), ("abcd&efghij", "abcd&amp;ef")],
+)
+def test_a_secret_that_is_cut_before_a_dot_or_within_its_escapes_is_masked(secret, shown):
+    assert without_secrets(f"bad key {shown}...'", (secret,)) == "bad key ***...'"
+
+
 def test_a_secret_of_three_letters_is_masked_only_as_a_whole_word():
     text = "403 Forbidden: unknown user no, token=no"
     masked = "403 Forbidden: unknown user ***, token=***"
