@@ -44,7 +44,7 @@ def outcome_codes(table: pa.Table) -> Ints:
 
 def newest_rows(keys: Ints, table: pa.Table, now_us: int) -> Ints:
     """Return the newest row of each key and outcome, ordered by key, then outcome. Equal keys have
-    equal numbers.
+    equal numbers. `now_us` is in µs since the epoch.
 
     Of two rows with the same time, the greater run_id counts.
     """

@@ -120,15 +120,13 @@ class PostgresStore:
             self._connection = None
 
     async def _on_connection(self, do: Callable[[asyncpg.Connection], Awaitable[Found]]) -> Found:
-        import asyncpg
-
         async with self._one_at_a_time:
             try:
                 async with asyncio.timeout(self._patience):
                     if self._connection is None or self._connection.is_closed():
                         self._connection = await self._connect()
                     return await do(self._connection)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            except _failures() as error:
                 await self.close()
                 raise _lost("does not answer", error) from error
 
@@ -143,7 +141,7 @@ class PostgresStore:
                 except BaseException:
                     connection.terminate()
                     raise
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+        except _failures(ValueError) as error:
             raise _lost("cannot be reached", error) from error
         return connection
 
@@ -155,6 +153,15 @@ async def _require_table(connection: asyncpg.Connection) -> None:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
             if not await connection.fetchval(FIND):  # no other run has created it meanwhile
                 await connection.execute(SCHEMA)
+
+
+def _failures(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return the errors of a server or a connection that fails, and these."""
+    import asyncpg
+
+    # the third if the server closes the connection at a certain moment of a query
+    failures = asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError
+    return *failures, *more
 
 
 def _lost(state: str, error: Exception) -> StoreLost:

@@ -26,7 +26,10 @@ def billed(
     *,
     elsewhere: bool = False,
 ) -> Iterator[PartitionPlan]:
-    """Yield the plan of some lookups with meters, and settle the run's budgets after the body."""
+    """Yield the plan of some lookups with meters, and settle the run's budgets after the body.
+
+    `started_at` is in ISO 8601, UTC.
+    """
     if not tasks.may_call:
         yield tasks
         return

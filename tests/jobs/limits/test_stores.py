@@ -238,6 +238,24 @@ def test_a_database_role_that_cannot_write_the_books_is_refused_before_spark_sta
 
 
 @pytest.mark.process
+def test_a_connection_that_ends_within_a_query_is_a_lost_store_and_replaced(postgres):
+    async def ends(_connection):
+        raise asyncpg.InternalClientError(
+            "cannot switch to state 12; another operation is in progress"
+        )
+
+    async def main():
+        address = f"{postgres.host}:{postgres.port}/{postgres.new_database()}"
+        store = open_store(f"postgresql://{postgres.user}:{postgres.password}@{address}")
+        with pytest.raises(StoreLost, match="does not answer"):
+            await store._on_connection(ends)
+        await store.step("geo", beat("a"))
+        await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.process
 def test_a_failed_connection_is_closed_and_a_stopped_run_blocks_no_other(postgres):
     database, role = postgres.new_database(), "creates_nothing"
     address = f"{postgres.host}:{postgres.port}/{database}"
