@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from jobs.declare.lookup import Lookup
+from jobs.declare.lookup import Lookup, enclosed
 from jobs.declare.values.type_checks import require_name, require_types
 from jobs.errors import DeclarationError, naming
 from jobs.schema import columns as schema
@@ -88,7 +88,7 @@ class Waterfall:
             spills_outage="outage" in self.spill_on,
         )
         for vendor in self.of:
-            condition = [] if vendor.when is None else [f"({vendor.when})"]
+            condition = [] if vendor.when is None else [enclosed(vendor.when)]
             when = " AND ".join([*conditions, *condition])
             yield replace(vendor, when=when or None, choice=choice, source=self)
             conditions.append(self._leaves_open(vendor))

@@ -94,6 +94,15 @@ firms = table(Waterfall(name="firm", of=[a, b]))
 """
 
 
+def test_a_comment_at_the_end_of_a_vendors_condition_is_no_part_of_it(firms):
+    firms.declare(
+        PLAIN.replace('a = vendor("a",', """a = vendor("a", when="key <> 'z' -- not z",""")
+    )
+    a, b = firms.enrichment.lookups
+    assert {name for field, name in a.columns_read() if field == "when"} == {"key"}
+    assert {name for field, name in b.columns_read() if field == "when"} == {"a_status"}
+
+
 @pytest.mark.parametrize("failing", [0, 5, 10])
 def test_no_vendor_is_called_for_a_row_whose_first_vendor_failed(firms, failing):
     firms.declare(PLAIN)
