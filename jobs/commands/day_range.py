@@ -12,8 +12,8 @@ def day_range(
 ) -> list[str]:
     """Return every day from first to last, both included, in order.
 
-    For an enrichment by hours, return every hour of these days, or from hour to hour. `names` are
-    those of the two options, for messages.
+    For an enrichment by hours, return every hour of these days, or from hour to hour. A message
+    calls the two ends by `names`, such as `--from` and `--to`.
 
     Raises:
         DeclarationError: An end is not a day, or the last is before the first.

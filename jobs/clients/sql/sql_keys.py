@@ -166,7 +166,7 @@ class ColumnTypes:
         )
 
     def _is_comparable(self, kind: str, key: str) -> bool:
-        # the database compares; its driver sends texts as texts, and reads those of a numeric
+        # the database compares: its driver sends a text as it is, and reads a text for a numeric
         if self._lookup.table is None:
             return kind == "exact" or (kind == "text") == (key == "string")
         return key in self._kinds_of_keys[kind]

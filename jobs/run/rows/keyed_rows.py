@@ -118,7 +118,7 @@ def _in_utc(df: DataFrame, enrichment: Enrichment) -> Iterator[None]:
 
 
 def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout:
-    """Name what a task needs of its rows, which have these columns and those of the keys."""
+    """Name what a task needs of its rows: these columns, and columns for the keys."""
     # numbers, because names of lookups and of keys could collide
     keys = [
         tuple(f"__key_{place}_{number}" for number in range(len(lookup.keys)))
