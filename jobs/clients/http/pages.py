@@ -26,7 +26,8 @@ from jobs.declare.values.addresses import (
 
 ONE_LINK = re.compile(r'<([^>]*)>((?:"[^"]*"|[^<"])*)')
 NEXT = re.compile(
-    r';\s*rel\s*=\s*(?:"(?:[^"]*\s)?next(?:\s[^"]*)?"|next\s*(?:[;,]|$))', re.IGNORECASE
+    r""";\s*rel\s*=\s*(?:(["'])(?:[^"']*\s)?next(?:\s[^"']*)?\1|next\s*(?:[;,]|$))""",
+    re.IGNORECASE,
 )
 
 

@@ -188,6 +188,7 @@ def test_a_bare_list_is_continued_by_a_cursor(service):
         '</places/a>; rel="first prev"; title="a, b", <{next}>; title="x"; rel=next',
         '<{next}>; REL="last next"',
         '<{next}>; title="see <b>"; rel=next',
+        "</places/a>; rel='first', <{next}>; rel='next'",  # no form of RFC 8288, and sent all the same
     ],
 )
 def test_a_link_header_leads_from_a_list_to_the_next_page(service, link):
