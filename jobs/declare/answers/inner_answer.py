@@ -9,6 +9,7 @@ from jobs.declare.answers.times import shown
 
 FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 FENCE_MARK = "```"
+THOUGHTS, THOUGHTS_END = "<think>", "</think>"  # some chat templates have the first in the prompt
 BOM = "\ufeff"
 
 
@@ -26,7 +27,8 @@ class InnerAnswer:
     def read(self, answer: Any) -> Any:
         """Return the inner answer.
 
-        A text is JSON, or has exactly one Markdown fence whose content is.
+        A text is JSON, or has exactly one Markdown fence whose content is; a model's thoughts
+        before it are left out.
 
         Raises:
             ValueError: There is none, or its text is not JSON by the rules of `read_json`.
@@ -37,11 +39,25 @@ class InnerAnswer:
         if not isinstance(found, str):
             return found
         try:
-            return read_json(_without_fence(found.removeprefix(BOM)))
+            return read_json(_without_fence(_without_thoughts(found.removeprefix(BOM))))
         except ValueError as error:
             raise ValueError(
                 f"the text at {self._declared} (answer) is not JSON: {error}: {shown(found)}"
             ) from error
+
+
+def _without_thoughts(text: str) -> str:
+    """Return what follows a model's thoughts, which may have drafts of the answer.
+
+    Raises:
+        ValueError: They have no end.
+    """
+    if text.lstrip()[:1] in ("{", "["):  # the mark is inside the JSON
+        return text
+    thoughts, end, rest = text.partition(THOUGHTS_END)
+    if not end and thoughts.lstrip().startswith(THOUGHTS):
+        raise ValueError(f"its {THOUGHTS} has no {THOUGHTS_END}")
+    return rest if end else text
 
 
 def _without_fence(text: str) -> str:

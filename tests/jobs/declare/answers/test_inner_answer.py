@@ -44,6 +44,19 @@ def test_a_truncated_text_is_an_error(value, at, is_fenced):
         INNER.read(response(text[: int(at * (len(text) - 1))]))
 
 
+@pytest.mark.parametrize(
+    "thoughts",
+    [
+        '<think>\nFirst I try:\n```json\n{"a": 7}\n```\nNo.\n</think>\n\n',
+        'Okay, {"a": 7} is too much.\n</think>\n',  # the template of the chat has the first mark
+        "<think>\n\n</think>\n\n",
+    ],
+)
+@pytest.mark.parametrize("text", ['{"a": 1, "b": "</think>"}', 'So:\n```json\n{"a": 1}\n```\n'])
+def test_the_answer_is_what_follows_the_thoughts_of_a_model(thoughts, text):
+    assert INNER.read(response(thoughts + text))["a"] == 1
+
+
 def test_content_that_is_already_json_is_the_answer():
     for value in ({"a": 1}, [1], 7, True):
         assert INNER.read(response(value)) is value
@@ -64,6 +77,7 @@ def test_content_that_is_already_json_is_the_answer():
         ('```json\n{"a": 1}\n', "its block has no closing ```"),
         ('```json\n{"a": 1}\n```\n```json\n{"a": 2}', "one of its blocks has no closing ```"),
         ('Here it is: {"a": 1}', "is not JSON"),
+        ('<think>Maybe\n```json\n{"a": 1}\n```\n', "its <think> has no </think>"),
         ("", "is not JSON"),
     ],
 )
