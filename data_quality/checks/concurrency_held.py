@@ -26,6 +26,8 @@ from jobs.schema.columns import PARTITION, SOURCE_FILE, SOURCE_IDENTITY
 from jobs.schema.records import DayFacts, ShareGiven
 from jobs.wording import counted, listed
 
+UNLIMITED = 2**62  # calls, or keys, at once: what NumPy can count
+
 
 @dataclass(frozen=True)
 class Peak:
@@ -113,7 +115,7 @@ class ConcurrencyHeld(LookupCheck):
     def _allowed_attempts(self, share: int) -> int:
         """Return the share; with batches, the keys of so many full requests plus a batch."""
         size = self.lookup.batch_size
-        return share if size == 1 or not share else (share + 1) * size
+        return min(share if size == 1 or not share else (share + 1) * size, UNLIMITED)
 
     def finding(self, parts: list[Peak | None], day: WrittenDay) -> Finding:
         if self.number >= len(day.facts.shares):

@@ -45,7 +45,7 @@ class RetriesHeld(LookupCheck):
         used = np.cumsum(uses_up)
         # of the row, up to and including each attempt
         used = used - (used - uses_up)[calls.firsts[calls.rows]]
-        pauses = np.array([*self._pauses_us(), 0])
+        pauses = np.array([*self._pauses_us(int(calls.counts.max(initial=1))), 0])
         pause = np.where(
             calls.throttled[again - 1], 0, pauses[np.clip(used[again - 1], 1, len(pauses)) - 1]
         )
@@ -57,12 +57,13 @@ class RetriesHeld(LookupCheck):
         )
         return wrong
 
-    def _pauses_us(self) -> list[int]:
+    def _pauses_us(self, attempts: int) -> list[float]:
+        """Return the shortest pause after each of a row's first attempts, at most so many."""
         lookup, pauses = self.lookup, [self.lookup.initial_delay]
-        for _ in range(lookup.retries - 1):  # inf if it overflows, where a power would raise
+        retries = min(lookup.retries, attempts)  # those declared may be more than memory holds
+        for _ in range(retries - 1):  # inf if it overflows, where a power would raise
             pauses.append(pauses[-1] * lookup.multiplier)
-        shortest = [min(lookup.max_delay, pause) for pause in pauses[: lookup.retries]]
-        return [int(pause * 1_000_000) for pause in shortest]
+        return [min(lookup.max_delay, pause) * 1_000_000 for pause in pauses[:retries]]
 
     def finding(self, parts: list[tuple[Faults, int, int]], _day: WrittenDay) -> Finding:
         faults, count = Faults.together(part[0] for part in parts), sum(part[1] for part in parts)

@@ -22,6 +22,8 @@ _FLEETING = re.compile(
     r"|spark_partition_id|input_file_\w+)\s*\(",
     re.IGNORECASE,
 )
+# not 1, -1 or "a", which are values, whatever the columns are named; nor are these words
+_COLUMN = re.compile(r"\s*(?:`([^`]+)`|(?!(?:true|false|null)\b)([^\W\d]\w*))\s*", re.IGNORECASE)
 
 
 def answers_read(declared: DeclaredFacts) -> list[str]:
@@ -65,7 +67,8 @@ def _declared_keys(
         rest: list[Expression] = []
         for lookup in day.declared.lookups:
             for part, text in lasting(lookup):
-                name = columns.get(text.strip().strip("`").lower())
+                plain = _COLUMN.fullmatch(text)
+                name = columns.get((plain[1] or plain[2]).lower()) if plain else None
                 if name is not None:
                     keys[lookup.name][part] = one_chunk(given[name])
                 elif day.evaluate and (values := day.evaluate(text, given)) is not None:

@@ -140,7 +140,7 @@ def _checked(
         if lookup.trusts is not None:
             yield f"lookup {lookup.name}: {lookup.trusts}", Finding.RIGHT
         if lookup.timeout is not None and lookup.timeout >= LONG_TIMEOUT:
-            span = timedelta(seconds=lookup.timeout)
+            span = timedelta(seconds=min(lookup.timeout, timedelta.max // timedelta(seconds=1)))
             yield f"lookup {lookup.name}: timeout is in seconds: {span}", Finding.RIGHT
 
 

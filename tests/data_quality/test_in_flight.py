@@ -1,5 +1,6 @@
 """Calls in flight after ended tasks gave up their share; each task has a separate clock."""
 
+import sys
 from dataclasses import replace
 
 import pyarrow as pa
@@ -86,6 +87,18 @@ def test_a_call_after_the_end_of_its_task_exceeds_the_limit(facts):
     found = held(facts, *OF_THE_SECOND, (1, 51, 52), *of_the_first(10, 20, 60, 60))
     assert not found.success
     assert "1 more in flight in task 1 than allowed" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "unlimited", [{"batch_size": sys.maxsize}, {"max_concurrency": 10**30, "batch_size": 2}]
+)
+def test_calls_of_a_declaration_without_a_real_limit_are_judged(facts, unlimited):
+    lookup = replace(facts.declared.lookups[0], **unlimited)
+    most = lookup.max_concurrency // 2
+    facts = replace(
+        facts, declared=replace(facts.declared, lookups=(lookup,)), shares=((most, most),)
+    )
+    assert held(replace(facts, shares_given=()), *OF_THE_SECOND).success
 
 
 def test_shares_whose_sum_exceeds_the_limit_are_found_without_any_call(facts):

@@ -172,8 +172,9 @@ def test_check_warns_of_a_batch_matched_only_by_order(
     ) is trusts
 
 
-def test_check_shows_a_suspiciously_long_timeout_in_hours(declare, weather_service, capsys):
-    text = BATCHED.replace("timeout=", "timeout=1000 * ")
+@pytest.mark.parametrize("times", ["1000", "1e300"])
+def test_check_shows_a_suspiciously_long_timeout_in_hours(declare, weather_service, capsys, times):
+    text = BATCHED.replace("timeout=", f"timeout={times} * ")
     package = declare("batched", text, url=weather_service.url, more="")
     assert main(["check", "--package", package]) == 0
     assert "lookup place: timeout is in seconds: " in capsys.readouterr().out

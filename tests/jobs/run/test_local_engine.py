@@ -317,6 +317,18 @@ def test_an_answer_with_a_space_in_the_name_of_a_field_passes_the_checks(
     assert [verdict.check for verdict in record.verdicts if verdict.holds_back] == []
 
 
+@pytest.mark.parametrize("value", ["2026", "-1", '"north"', "TRUE"])
+def test_a_key_that_is_a_value_passes_the_checks_beside_a_column_of_that_name(
+    project, service, monkeypatch, value
+):
+    monkeypatch.setenv(ENGINE, LOCAL)
+    pq.write_table(pa.table({"n": [1], value: ["other"]}), f"raw/date={DAY}/{NAMES[0]}")
+    record = run_day(
+        declare(service, keys={"town": value}), DAY, "valued", checks="data_quality.day:check"
+    )
+    assert [verdict.check for verdict in record.verdicts if verdict.holds_back] == []
+
+
 def test_times_in_int96_are_kept_and_may_be_keys(project, service, monkeypatch):
     monkeypatch.setenv(ENGINE, "local")
     service.answer = _answered
