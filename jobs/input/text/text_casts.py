@@ -47,7 +47,11 @@ def cast_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def expected(column: AnswerColumn) -> str:
     """Describe what a column must hold, for a message."""
-    forms = {"DATE": f" ({DATE_FORMS})", "TIMESTAMP": f" ({TIMESTAMP_FORMS})"}
+    forms = {
+        "STRING": " in UTF-8",
+        "DATE": f" ({DATE_FORMS})",
+        "TIMESTAMP": f" ({TIMESTAMP_FORMS})",
+    }
     return f"expected {column.spark_type}{forms.get(column.spark_type, '')}"
 
 

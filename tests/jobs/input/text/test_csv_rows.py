@@ -263,7 +263,7 @@ def test_inf_and_nan_in_csv_are_read_as_numbers():
 
 def test_a_text_that_is_no_utf8_is_named_with_its_line():
     sentence = fault(b"a,b\n1,caf\xc3\xa9\n2,caf\xe9\n")
-    assert sentence.startswith("line 3, column b: expected STRING, found 'caf\\\\xe9'.")
+    assert sentence.startswith("line 3, column b: expected STRING in UTF-8, found 'caf\\\\xe9'.")
     assert read(b"a,b\n2,caf\xe9\n", "b BINARY") == [(b"caf\xe9",)]
 
 
