@@ -4,15 +4,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.arrow_values import readable_values
+from jobs.arrow_values import Numbers, digest, readable_values
 from jobs.declare.values.key_expressions import columns_in
+from jobs.input.staged_files import name_anywhere, names_anywhere
 from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DayRecord, DeclaredFacts
-from jobs.storage.parquet_files import parquet_source
+from jobs.storage.parquet_files import open_parquet, parquet_source
 from jobs.storage.stored_files import is_there
 from jobs.storage.urls import path_from_spark
 from jobs.tables.delta.delta_log import table_at
@@ -77,11 +79,28 @@ def _first_with(run: DayRecord, outcomes: Sequence[str]) -> str | None:
 
 
 def _identity(published: Sequence[str], now: DayRecord) -> Sequence[str]:
-    """Return the columns that identify a row in all files: `row_id`, else its source."""
+    """Return the columns that identify a row in all files: `row_id` without repeats, else its
+    source.
+    """
     names = now.facts.declared.row_id
     columns = [{name.lower() for name in _columns(file)} for file in published]
-    has_ids = all(known.issuperset(map(str.lower, names)) for known in columns)
-    return names if names and has_ids else schema.SOURCE_IDENTITY
+    has_ids = names and all(known.issuperset(map(str.lower, names)) for known in columns)
+    if has_ids and not any(_repeats(files, names) for files in (published, written_files(now))):
+        return names
+    return schema.SOURCE_IDENTITY
+
+
+def _repeats(files: Iterable[str], names: Sequence[str]) -> bool:
+    """Return whether two rows of these files have equal values in these columns."""
+    digests: list[Numbers] = []
+    for file in files:
+        with open_parquet(file) as opened:
+            by_lower_name = {name.lower(): name for name in opened.schema_arrow.names}
+            ids = [by_lower_name[name.lower()] for name in names]
+            batches = opened.iter_batches(columns=ids)
+            digests += [digest(batch.column(name) for name in ids) for batch in batches]
+    found = np.concatenate(digests) if digests else np.zeros(0, np.uint64)
+    return len(np.unique(found)) < len(found)
 
 
 def _why_not_comparable(published: Sequence[str], names: Sequence[str], now: DayRecord) -> str:
@@ -91,11 +110,12 @@ def _why_not_comparable(published: Sequence[str], names: Sequence[str], now: Day
             "cannot be compared. Run the day instead."
         )
     if names == schema.SOURCE_IDENTITY and (
-        gone := _sources(published) - set(now.facts.input_files)
+        gone := _sources(published) - set(map(name_anywhere, now.facts.input_files))
     ):
         return (
             f"the input was written again since the day was published ({min(gone)} is gone), so "
-            "that rows cannot be compared. Run the day instead, or declare row_id."
+            "that rows cannot be compared. Run the day instead, or declare a row_id that no two "
+            "rows share."
         )
     return ""
 
@@ -161,7 +181,8 @@ def _sources(files: Iterable[str]) -> set[str]:
     found: set[str] = set()
     for file in files:
         rows = pq.read_table(parquet_source(file), columns=[schema.SOURCE_FILE], partitioning=None)
-        found.update(map(path_from_spark, pc.unique(rows[schema.SOURCE_FILE]).to_pylist()))
+        places = map(path_from_spark, pc.unique(rows[schema.SOURCE_FILE]).to_pylist())
+        found.update(map(name_anywhere, places))
     return found
 
 
@@ -202,4 +223,5 @@ def row_ids(
             wanted = [*dict.fromkeys([status, *ids])]
             rows = pq.read_table(parquet_source(file), columns=wanted, partitioning=None)
             matching = rows.filter(pc.is_in(rows[status], value_set=pa.array(outcomes)))
-            yield from zip(*(readable_values(matching[name]) for name in ids), strict=True)
+            values = (names_anywhere(name, matching[name]) for name in ids)
+            yield from zip(*map(readable_values, values), strict=True)

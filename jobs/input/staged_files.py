@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.arrow_values import conform_rows
@@ -29,6 +31,7 @@ from jobs.errors import DeclarationError
 from jobs.input.text.csv_rows import read_csv
 from jobs.input.text.json_rows import read_json
 from jobs.input.text.text_faults import TextFault
+from jobs.schema.columns import SOURCE_FILE
 from jobs.storage import durable
 from jobs.storage.new_files import Writable, new_file
 from jobs.storage.objects import download, is_configured
@@ -37,6 +40,7 @@ from jobs.storage.stored_files import StoredFile, error_text, is_there
 from jobs.storage.urls import below, is_url
 
 FOLDER = "_inputs"  # in the folder of the output, whose readers ignore names that begin with _
+BEFORE_COPIES = f"^.*/{FOLDER}/"
 COPIED = ("parquet", "delta")  # as they are
 AT_ONCE = 64  # copies
 TEXT_RULES = [4]  # a number that changes with what is read from CSV and JSON
@@ -88,6 +92,18 @@ def staged(files: Sequence[StoredFile], declared: Input, folder: str, *, hidden:
         ThreadPoolExecutor(AT_ONCE if are_copies else 1) as pool,  # copies only wait
     ):
         return list(pool.map(copied, files))
+
+
+def name_anywhere(file: str) -> str:
+    """Return an input file's place; of a copy only its end, which it has beside any table."""
+    return re.sub(BEFORE_COPIES, f"{FOLDER}/", file)
+
+
+def names_anywhere(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of written rows; that of their source files as by `name_anywhere`."""
+    if name != SOURCE_FILE:
+        return column
+    return pc.replace_substring_regex(column.cast(pa.string()), BEFORE_COPIES, f"{FOLDER}/")
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ import pyarrow as pa
 from jobs.arrow_values import Numbers, conform, counts_by_value, digest, readable_values
 from jobs.commands.diffing.day_version import DayVersion, find_versions
 from jobs.declare.enrichment import Enrichment
+from jobs.input.staged_files import names_anywhere
 from jobs.ledger.keys import masked_json
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
@@ -144,7 +145,7 @@ class _Rows:
                 present = [stored[name.lower()] for name in columns if name.lower() in stored]
                 for batch in opened.iter_batches(ROWS_AT_ONCE, columns=present):
                     yield [
-                        batch.column(stored[name.lower()])
+                        names_anywhere(name, batch.column(stored[name.lower()]))
                         if name.lower() in stored
                         else pa.nulls(batch.num_rows, self.types.get(name.lower(), pa.null()))
                         for name in columns

@@ -193,10 +193,10 @@ def leaves_few(record: DayRecord) -> str:
 
 def _rows_left(record: DayRecord, lookup: LookupFacts, outcomes: Mapping[str, int]) -> int:
     """Return the rows without an answer; not those that a later vendor of a waterfall answered."""
-    left, names = sum(outcomes.get(outcome, 0) for outcome in LEFT), record.facts.declared.row_id
+    left = sum(outcomes.get(outcome, 0) for outcome in LEFT)
     choice = record.facts.declared.find_choice(lookup)
     if not left or choice is None:
         return left
-    files = written_files(record)
+    files, names = written_files(record), schema.SOURCE_IDENTITY  # a row_id may repeat
     failed = row_ids(files, names, choice.status, (*schema.FAILED, "not_asked"))
     return len({*row_ids(files, names, schema.status(lookup.name), LEFT)}.intersection(failed))

@@ -61,6 +61,25 @@ def test_test_against_shows_no_change_for_an_unchanged_declaration(tested):
     assert again == found
 
 
+def test_test_against_matches_rows_of_csv_by_their_place_in_the_file(local_days, capsys):
+    folder = Path(f"data/raw/towns/date={DAY}")
+    folder.mkdir(parents=True)
+    (folder / "a.csv").write_text("number,town\n1,alpha\n,beta\n,gamma\n")  # a row_id that repeats
+    local_days.towns.declare_too(
+        "csv = replace(towns.input, format='csv', schema='number INT, town STRING')",
+        "towns = replace(towns, input=csv)",
+    )
+    local_days.fails["gamma"] = 400
+    local_days.towns.declare_too("towns = replace(towns, tolerance=Tolerance(error=0.5))")
+    assert local_days.run(DAY) == 0
+    capsys.readouterr()
+    assert main(["test", "towns", "--package", "declared", "--against", DAY, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    difference = found["difference"]
+    assert (difference["added"], difference["removed"], difference["unchanged"]) == (0, 0, 2)
+    assert (found["held_back"], found["lost"]) == ("", "")  # gamma had no answer
+
+
 def test_test_against_names_the_version_of_the_day_after_another_was_published(tested, local_days):
     _, before = tested()
     local_days.write_input("2013-01-11", ["alpha"])

@@ -89,9 +89,25 @@ def test_rows_without_ids_of_a_rewritten_input_are_not_compared(towns):
     assert explain_lost_answers(files(before), of_file(now, "/raw/part-0-a0b2.parquet")) == (
         "lookup weather: some rows have no stored response, and the input was written again since "
         "the day was published (/x is gone), so that rows cannot be "
-        "compared. Run the day instead, or declare row_id."
+        "compared. Run the day instead, or declare a row_id that no two rows share."
     )
     lost = explain_lost_answers(files(before), of_file(now, "/x"))
+    assert lost.startswith("lookup weather: 1 row has an answer")
+
+
+def test_a_row_keeps_its_answer_beside_another_with_an_equal_id(towns):
+    def of_equal_ids(run_id, statuses):
+        record = towns.written(FIRST, [1, 2], run_id, statuses)
+        (file,) = files(record)
+        rows = pq.read_table(file)
+        pq.write_table(rows.set_column(0, "number", [pa.nulls(2, pa.int32())]), file)
+        return dataclasses.replace(
+            record, facts=dataclasses.replace(record.facts, input_files=("/x",))
+        )
+
+    before = of_equal_ids("before", {2: "error"})
+    assert explain_lost_answers(files(before), of_equal_ids("first", {2: "not_asked"})) == ""
+    lost = explain_lost_answers(files(before), of_equal_ids("second", {1: "not_asked"}))
     assert lost.startswith("lookup weather: 1 row has an answer")
 
 
