@@ -18,7 +18,7 @@ def read_env_file(folder: Path) -> None:
     Comments, quotes and `export` are as in a shell; lines of another form are ignored.
 
     Raises:
-        DeclarationError: The file is not UTF-8.
+        DeclarationError: The file is not UTF-8, or its first variable follows a byte order mark.
     """
     try:
         lines = (folder / ".env").read_text(encoding="utf-8").splitlines()
@@ -28,6 +28,11 @@ def read_env_file(folder: Path) -> None:
         raise DeclarationError(
             f".env is not UTF-8, so no variable is read: {error}. Save it as UTF-8."
         ) from error
+    if lines and lines[0].startswith("\ufeff") and LINE.fullmatch(lines[0][1:]):
+        raise DeclarationError(
+            ".env begins with a byte order mark, so that Dagster does not read its first variable. "
+            "Save it as UTF-8 without the mark."
+        )
     values = {}
     for line in lines:
         if match := LINE.fullmatch(line):

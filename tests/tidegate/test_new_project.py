@@ -18,6 +18,7 @@ import pytest
 from dotenv import dotenv_values
 
 import tidegate
+from jobs.errors import DeclarationError
 from tests.support.free_ports import free_port
 from tidegate.__main__ import main
 from tidegate.env_file import read_env_file
@@ -158,6 +159,16 @@ def test_an_env_file_that_is_not_utf_8_is_refused(tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     assert main(["check"]) == 2
     assert capsys.readouterr().err.startswith(".env is not UTF-8, so no variable is read: ")
+
+
+def test_an_env_file_with_a_byte_order_mark_before_a_variable_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "environ", {})
+    (tmp_path / ".env").write_text("# of ours\r\nCREDIT_URL=x\r\n", encoding="utf-8-sig")
+    read_env_file(tmp_path)
+    assert os.environ == {"CREDIT_URL": "x"}
+    (tmp_path / ".env").write_text("CREDIT_URL=x\r\n", encoding="utf-8-sig")
+    with pytest.raises(DeclarationError, match=r"^\.env begins with a byte order mark"):
+        read_env_file(tmp_path)
 
 
 def test_a_variable_that_is_already_set_keeps_its_value(tmp_path, monkeypatch):
