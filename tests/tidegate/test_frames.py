@@ -23,6 +23,7 @@ import pyarrow as pa
 import pytest
 from aiohttp import web
 from pyspark.logger import PySparkLogger
+from pyspark.sql.functions import udf
 
 from jobs.commands.costs import list_costs
 from jobs.commands.frames.enrich_frame import enrich_frame
@@ -435,6 +436,17 @@ def test_a_spark_frame_of_no_files_prints_no_error(towns, service, spark, capfd)
     finally:
         logger.removeHandler(printed.handlers[0])
     assert "ERROR" not in capfd.readouterr().err
+
+
+@pytest.mark.spark
+def test_workers_of_a_spark_frame_without_the_package_are_named_with_the_cure(towns, spark):
+    @udf("string")
+    def another_python(_):  # fails as it does where it has to import the tasks
+        raise ModuleNotFoundError("No module named 'tidegate'")
+
+    frame = spark.range(1).select(another_python("id").alias("town"))
+    with pytest.raises(DeclarationError, match="PYSPARK_PYTHON"):
+        enrich(frame, towns)
 
 
 @pytest.mark.spark

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import re
+import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -266,10 +267,29 @@ def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
             identified, named, run_id=run.id, options=run.rules, progress=progress.number
         )
         _check(run.enrichment, calls=run.rules.calls)
-        files = _ask(rows, tasks, run_folder(named, run.id), run, progress)
+        with _in_words_of_workers():
+            files = _ask(rows, tasks, run_folder(named, run.id), run, progress)
     types = written_schema(rows.schema, tasks.layout)
     written = spark.read.schema(types).parquet(*map(for_spark, files))
     return written.select(*(f"`{name}`" for name in (*columns, *_added(named))))
+
+
+@contextmanager
+def _in_words_of_workers() -> Iterator[None]:
+    """Say what to do where the Python of Spark's workers lacks the package, as another one does
+    that the program's session started.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        if "No module named 'tidegate'" not in str(error):
+            raise
+        raise DeclarationError(
+            "the Python of Spark's workers has no package tidegate. Set PYSPARK_PYTHON to a Python "
+            f"that has it, such as {sys.executable}, before the session is made."
+        ) from error
 
 
 def _check_types(frame: DataFrame) -> None:
