@@ -203,6 +203,27 @@ def conform_rows(rows: pa.RecordBatch, types: pa.Schema, *, safe: bool = True) -
     return pa.RecordBatch.from_arrays(fields, schema=types)
 
 
+def without_views(column: pa.Array) -> pa.Array:
+    """Return a column without Arrow's views, which delta-rs writes and few of pyarrow's functions
+    take.
+    """
+    return conform(column, _kind_without_views(column.type))
+
+
+def _kind_without_views(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_kind_without_views(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_kind_without_views(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_kind_without_views(kind.key_type), _kind_without_views(kind.item_type))
+    return kind
+
+
 def _cast(column: pa.Array, kind: pa.DataType, *, safe: bool) -> pa.Array:
     types = pa.types
     if types.is_string(kind) and (

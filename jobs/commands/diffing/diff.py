@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.arrow_values import Numbers, conform, counts_by_value, digest, readable_values
+from jobs.arrow_values import (
+    Numbers,
+    conform,
+    counts_by_value,
+    digest,
+    readable_values,
+    without_views,
+)
 from jobs.commands.diffing.day_version import DayVersion, find_versions
 from jobs.declare.enrichment import Enrichment
 from jobs.input.staged_files import names_anywhere
@@ -145,7 +152,7 @@ class _Rows:
                 present = [stored[name.lower()] for name in columns if name.lower() in stored]
                 for batch in opened.iter_batches(ROWS_AT_ONCE, columns=present):
                     yield [
-                        names_anywhere(name, batch.column(stored[name.lower()]))
+                        names_anywhere(name, without_views(batch.column(stored[name.lower()])))
                         if name.lower() in stored
                         else pa.nulls(batch.num_rows, self.types.get(name.lower(), pa.null()))
                         for name in columns

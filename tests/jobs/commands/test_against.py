@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from tidegate.__main__ import main
 
@@ -78,6 +79,16 @@ def test_test_against_matches_rows_of_csv_by_their_place_in_the_file(local_days,
     difference = found["difference"]
     assert (difference["added"], difference["removed"], difference["unchanged"]) == (0, 0, 2)
     assert (found["held_back"], found["lost"]) == ("", "")  # gamma had no answer
+
+
+def test_test_against_reads_texts_of_a_day_that_another_program_wrote(tested):
+    _, before = tested()
+    DeltaTable("data/published/towns").optimize.z_order(["number"])  # with Arrow's views of texts
+    status, found = tested(
+        "towns = replace(towns, lookups=[replace(weather, paths={'temp_c': '$.nothing'})])"
+    )
+    assert (status, before["difference"]["unchanged"]) == (0, 4)
+    assert found["difference"]["changed"] == 4
 
 
 def test_test_against_names_the_version_of_the_day_after_another_was_published(tested, local_days):

@@ -174,6 +174,9 @@ def test_a_row_rewritten_by_another_program_is_refused_in_one_sentence(towns, ca
     error = capsys.readouterr().err
     place = Path("data/published/towns").resolve()
     assert error.startswith(f"--row number=1: another program wrote {place}/date=")
+    # texts are Arrow's views there
+    assert main(["explain", "towns", "--package", "declared", "--row", "town= town-1 "]) == 2
+    assert error[len("--row number=1") :] == capsys.readouterr().err[len("--row town= town-1 ") :]
     assert error.endswith(
         ".parquet, as OPTIMIZE does, which does not tell how its rows were made. Run its day again.\n"
     )
