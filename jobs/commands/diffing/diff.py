@@ -234,9 +234,14 @@ class _ComparedRows:
         has_row_id = all(name in rows for rows in filled for name in row_id)
         self.identity = [*row_id] if row_id and has_row_id else [*schema.SOURCE_IDENTITY]
         ids = self._digests(self.identity)
-        if any(len(np.unique(digests)) < len(digests) for digests in ids):
+        repeated = np.concatenate([_repeated(digests) for digests in ids])
+        if len(repeated):
             self.identity = list(dict.fromkeys([*self.identity, *schema.SOURCE_IDENTITY]))
-            ids = self._digests(self.identity)
+            before_ids, after_ids = (
+                np.where(np.isin(digests, repeated), with_source, digests)
+                for digests, with_source in zip(ids, self._digests(self.identity), strict=True)
+            )
+            ids = before_ids, after_ids
         rows = [
             digest([pa.array(identity), pa.array(values)])
             for identity, values in zip(ids, self._digests(self.columns), strict=True)
@@ -297,6 +302,11 @@ def _pair(before: Numbers, after: Numbers) -> _Pairs:
         digest([pa.array(one), pa.array(_count_earlier(one))]) for one in (before, after)
     )
     return _Pairs(*np.intersect1d(first, second, return_indices=True)[1:])
+
+
+def _repeated(digests: Numbers) -> Numbers:
+    found, counts = np.unique(digests, return_counts=True)
+    return found[counts > 1]
 
 
 def _count_earlier(digests: Numbers) -> Places:

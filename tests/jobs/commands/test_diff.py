@@ -229,6 +229,17 @@ def test_rows_are_matched_by_source_if_a_version_lacks_the_row_id(towns, tmp_pat
     assert (found.new_columns, found.lost_columns) == (("number",), ("id",))
 
 
+def test_only_rows_that_share_an_id_are_matched_by_their_source(towns, tmp_path):
+    def version(source):
+        columns = {"number": [1, 2, None, None], "_source_row": range(4)}
+        table = pa.table(columns | {"_source_file": [source] * 4})
+        pq.write_table(table, tmp_path / f"{source}.parquet")
+        return DayVersion(None, source, (str(tmp_path / f"{source}.parquet"),), None)
+
+    found = compare(towns.enrichment, DAY, version("x"), version("y"))  # written again
+    assert (found.added, found.removed, found.changed, found.unchanged) == (2, 2, 0, 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
