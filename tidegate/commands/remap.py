@@ -3,7 +3,7 @@
 import argparse
 
 from jobs.commands.day_range import require_range
-from jobs.declare.finding.discovery import Discovered, discover
+from jobs.declare.finding.discovery import Discovered, discover, discover_named
 from jobs.errors import DeclarationError
 from jobs.wording import counted, did_you_mean
 from tidegate.commands.command import RIGHT, Command, add_package
@@ -62,6 +62,8 @@ def _named(options: argparse.Namespace) -> list[Discovered]:
         if options.name == discovered.enrichment.name
         or options.name in {lookup.name for lookup in discovered.enrichment.lookups}
     ]
+    if not found and (":" in options.name or any(options.name in one.names for one in declared)):
+        return [discover_named(options.package, options.name)]
     if not found:
         names = {enrichment.name for _, enrichment in declared}
         names |= {lookup.name for _, enrichment in declared for lookup in enrichment.lookups}

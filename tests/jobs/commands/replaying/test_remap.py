@@ -175,10 +175,14 @@ def test_a_day_that_cannot_be_remapped_is_reported_in_one_sentence(towns, capsys
         "no lookup or enrichment is called 'wether'. Did you mean 'weather'? There are: towns, "
         "weather.\n"
     )
-    assert main(["remap", "weather", "--from", FIRST, "--package", "declared"]) == 0
-    assert capsys.readouterr().out == (
-        f"towns: no row from {FIRST} to now is published: nothing to do.\n"
-    )
+    for name in ("weather", "declared.towns:towns"):
+        assert main(["remap", name, "--from", FIRST, "--package", "declared"]) == 0
+        assert capsys.readouterr().out == (
+            f"towns: no row from {FIRST} to now is published: nothing to do.\n"
+        )
+    Path("declared/towns.py").rename("declared/of_file.py")
+    assert main(["remap", "of_file", "--from", FIRST, "--package", "declared"]) == 0
+    Path("declared/of_file.py").rename("declared/towns.py")
     enrichment = dataclasses.replace(towns.enrichment, ledger=None)
     without = DayPipeline(
         reference="declared.towns:towns", enrichment=enrichment, quality=None, submit=None
