@@ -15,7 +15,7 @@ from jobs.tables.delta.asked_keys import KeysOf, asks, files_of_days
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published
 
-FORGOTTEN = "Removed: rows of this day were forgotten, and this may have named one."
+FORGOTTEN = "Removed by `tidegate forget`, because this may have named a forgotten row."
 
 
 @dataclass(frozen=True)

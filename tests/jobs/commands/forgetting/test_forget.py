@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from data_quality import verdict_store
 from data_quality.report import pages
 from jobs.commands.forgetting import forget, forgotten_keys
+from jobs.commands.forgetting.forgotten_evidence import FORGOTTEN
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.changes.compaction import compact
@@ -208,7 +209,7 @@ def test_forget_leaves_no_byte_of_a_key_and_removes_nothing_else(stored, capsys)
         if record.facts.run_id == f"run-{FIRST}"
     )
     assert [(verdict.status, verdict.evidence, verdict.sentence) for verdict in first.verdicts] == [
-        ("failed", (), "Removed: rows of this day were forgotten, and this may have named one.")
+        ("failed", (), FORGOTTEN)
     ] * 2
 
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
