@@ -16,6 +16,7 @@ from jobs.ledger.stored_request import versions
 from jobs.run.keys.vendor_jobs.job_budgets import settle_job
 from jobs.run.keys.vendor_jobs.job_ends import let_go, most_cost
 from jobs.schema.facts import Facts
+from jobs.wording import counted
 
 OPEN, UNSENT = "open", "submission not confirmed"
 FORGOTTEN = "forgotten"
@@ -163,8 +164,8 @@ def forget_job(package: str, token: str, clock: Callable[[], float] = time.time)
         raise DeclarationError(f"job {token} has just ended, so its results are kept. Run its day.")
     asyncio.run(settle_job(found.lookup, token, facts))
     return (
-        f"job {token} is forgotten: its {found.intent.items:,} items count as billed, and "
-        "the next run that needs them submits them again."
+        f"job {token} with {counted(found.intent.items, 'item')} is forgotten: it counts as "
+        "billed, and the next run that needs its items submits them again."
     )
 
 

@@ -135,7 +135,8 @@ def _by_reason(groups: Sequence[LetterGroup], found: Sequence[DayLetters]) -> It
         letters = counted(group.letters, "letter")
         yield f"{group.lookup}  {group.status}  {letters}{held_back}  {days}"
         none = (
-            "a replay of other letters, or a remap, left it out: `tidegate replay` calls for it"
+            "its vendor was down, or a replay of other letters, or a remap, left it out: `tidegate "
+            "replay` calls for it"
             if group.status == "not_asked"
             else "no reason is recorded, or its key is personal: --csv writes the error"
         )

@@ -159,7 +159,7 @@ def test_the_message_about_a_forgotten_job_counts_its_erased_items_too(reviews, 
     (job,) = jobs_listed(capsys)
     forget(reviews.files.folder, ['["text 1"]'])
     assert jobs("forget", job["token"]) == 0
-    assert "is forgotten: its 3 items count as billed" in capsys.readouterr().out
+    assert "with 3 items is forgotten: it counts as billed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ def test_the_price_of_a_replay_equals_the_calls_that_the_service_counts(failed, 
     assert main(["dead-letters", "towns", "--package", "declared", "--day", DAYS[0]]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert (
-        "not_asked 1 letter 2013-01-10 a replay of other letters, or a remap, left it out" in told
+        "not_asked 1 letter 2013-01-10 its vendor was down, or a replay of other letters, or a "
+        "remap, left it out" in told
     )
     record = run_records.latest("towns")[0]
     assert (record.state, record.figures.lookups[0].billed.cost) == ("published", "0.0080")
