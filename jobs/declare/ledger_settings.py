@@ -36,11 +36,17 @@ class Ledger:
             )
         refuse_home("ledger", self.path)
         refuse_secrets("ledger", self.path)
-        if is_url(self.path) and self.path.partition("://")[0] not in ATOMIC:
+        scheme, _, rest = self.path.partition("://")
+        if is_url(self.path) and scheme not in ATOMIC:
             raise DeclarationError(
                 f"ledger: path is {self.path!r}; a ledger is in a folder, or at a URL that begins "
                 f"with {', '.join(f'{store}://' for store in STORES)}: no other replaces a file "
                 "atomically. Copy the files of an old ledger there."
+            )
+        if is_url(self.path) and (not rest or rest.startswith("/") != (scheme == "file")):
+            raise DeclarationError(
+                f"ledger: path is {self.path!r}; a URL has a bucket and a path, such as "
+                "s3://bucket/ledger; that of a folder begins with file:///."
             )
         if self.flush_rows < 1 or not 0 < self.flush_seconds < math.inf:
             raise DeclarationError(

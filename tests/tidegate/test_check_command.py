@@ -211,8 +211,10 @@ many = Enrichment(
 """
 
 
-def test_check_lists_each_error_on_a_line(declare, capsys):
-    assert main(["check", "--package", declare("many", text=MANY)]) == 2
+@pytest.mark.parametrize("shown", ["", ', iceberg="lake.shop.many"'])
+def test_check_lists_each_error_on_a_line(declare, capsys, shown):
+    text = MANY.replace('"data/published/many"', f'"data/published/many"{shown}')
+    assert main(["check", "--package", declare("many", text=text)]) == 2
     lines = capsys.readouterr().out.splitlines()
     assert all(line.split(maxsplit=2)[:2] == ["many", "WRONG"] for line in lines)
     starts = (

@@ -71,6 +71,10 @@ def check_shown(enrichment: Enrichment, day: InputDay) -> None:
         require_extra("iceberg", f"{enrichment.name}: output: iceberg")
         from jobs.tables.shown.shown_as_iceberg import refuse_unfit
 
-        columns = Schema.from_arrow(pa.schema([*day.schema, *answer_fields(enrichment)])).fields
+        given = [*day.schema, *answer_fields(enrichment)]
+        names = {enrichment.input.partition.lower(), *(field.name.lower() for field in given)}
+        if len(names) <= len(given):
+            return  # a name that is there twice is reported by its own check
+        columns = Schema.from_arrow(pa.schema(given)).fields
         day_column = Field(enrichment.input.partition, day_type(enrichment.input.every))
         refuse_unfit(enrichment.facts(), pa.schema(Schema([*columns, day_column]).to_arrow()))

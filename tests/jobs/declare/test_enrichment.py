@@ -297,6 +297,13 @@ WRONG = {
         lambda: Ledger(""),
         "ledger: path is ''; it must be a folder or a filesystem URL.",
     ),
+    **{
+        f"a ledger at {url}": (
+            lambda url=url: Ledger(url),
+            f"ledger: path is '{url}'; a URL has a bucket and a path, such as s3://bucket/ledger",
+        )
+        for url in ("s3://", "s3:///ledger", "file://data/ledger")
+    },
     "a secret in a ledger's URL": (
         lambda: Ledger("s3://id:secret@bucket/ledger"),
         "ledger: path contains a secret",
